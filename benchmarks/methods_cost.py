@@ -27,7 +27,7 @@ from rlvr_cli.models.load import eos_token_ids, load_model
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.tasks.base import prompt_ids, response_text
-from rlvr_cli.training.rollouts import Batch
+from rlvr_cli.training.rollouts import RolloutBatch
 from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config
 
@@ -84,9 +84,9 @@ class Recorded:
         texts = [response_text(tokenizer, ids) for ids in completions.ids]
         self.verdicts = [task.judge(problem, text) for problem, text in zip(problems, texts, strict=True)]
 
-    def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> Batch:
+    def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> RolloutBatch:
         rewards, correct = zip(*((verdict.reward, verdict.correct) for verdict in self.verdicts), strict=True)
-        return Batch(self.prompts, self.completions, rewards=list(rewards), correct=list(correct))
+        return RolloutBatch(self.prompts, self.completions, rewards=list(rewards), correct=list(correct))
 
     def store(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
         pass

@@ -24,7 +24,7 @@ from typing import Any
 
 from rlvr_cli.models.architecture import Architecture, from_config
 from rlvr_cli.models.source import PRESETS
-from rlvr_cli.planning.memory import GIB, Estimate, Sampling, Training, estimate
+from rlvr_cli.planning.memory import GIB, MemoryEstimate, Sampling, Training, estimate
 
 MIB = 2**20
 SHAPES: dict[str, dict[str, Any]] = {
@@ -102,7 +102,7 @@ def architecture(shape: str) -> Architecture:
     return found
 
 
-def estimated(case: Case, prompt_tokens: int) -> Estimate:
+def estimated(case: Case, prompt_tokens: int) -> MemoryEstimate:
     """What `rlvr plan` would say of the case."""
     training = Training(
         micro_batch=case.micro_batch,

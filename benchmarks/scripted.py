@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 import torch
 
-from rlvr_cli.training.rollouts import Batch
+from rlvr_cli.training.rollouts import RolloutBatch
 
 END = 1
 # The first ids of the lab's tokenizer are padding, end and unknown.
@@ -105,10 +105,10 @@ class Script:
         """Tokens of the prompts and completions, each row with its prompt."""
         return sum(map(len, self.prompts)) + sum(map(len, self.completions))
 
-    def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> Batch:
+    def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> RolloutBatch:
         log_probs, entropies = self.told
         correct = [reward > 0 for reward in self.rewards]
-        return Batch(self.prompts, self.completions, log_probs, entropies, rewards=self.rewards, correct=correct)
+        return RolloutBatch(self.prompts, self.completions, log_probs, entropies, rewards=self.rewards, correct=correct)
 
     def store(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
         pass

@@ -43,7 +43,7 @@ Bounds = Annotated[tuple[Share, ...], FromList, Field(min_length=1), AfterValida
 
 
 @dataclass(frozen=True)
-class Subject:
+class AnalysisInput:
     """What is analysed.
 
     Attributes:
@@ -114,14 +114,14 @@ class Analysis:
     summary: str
     paper: str
     options: type[Section]
-    measure: Callable[[Subject, Any], Findings]
+    measure: Callable[[AnalysisInput, Any], Findings]
     runs: int | None
     policy: bool
     version: int
 
 
 _DEFINED: dict[str, Analysis] = {}
-Measure = Callable[[Subject, Options], Findings]
+Measure = Callable[[AnalysisInput, Options], Findings]
 
 
 def analysis(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Findings, Subject, analysis, shown
+from rlvr_cli.analyses.base import AnalysisInput, Findings, analysis, shown
 from rlvr_cli.analyses.saved_rollout import last_rollouts, read_groups
 from rlvr_cli.analyses.scoring import learned_from, padded
 from rlvr_cli.config.load import load_config
@@ -77,7 +77,7 @@ class ConflictsOptions(Section):
 @analysis(
     "tokens that right and wrong completions of a problem share", paper="GTPO", options=ConflictsOptions, policy=False
 )
-def conflicts(subject: Subject, options: ConflictsOptions) -> Findings:
+def conflicts(subject: AnalysisInput, options: ConflictsOptions) -> Findings:
     """The conflicts in the last ``options.rollouts`` saved rollouts up to ``subject.rollout``.
 
     Raises:
@@ -215,7 +215,7 @@ def _percent(value: float | None) -> str:
 
 
 @dataclass(frozen=True)
-class Span:
+class SharedSpan:
     """Tokens ``start`` to ``start + length`` of a prefix that exactly ``rows``, of both signs, share.
 
     ``net``: the sum of the rows' A / |o|.
@@ -328,7 +328,7 @@ def net_coefficients(rollout: Rollout, coefficients: Tensor, forward: Tensor, ba
     return torch.where(forward, from_start, torch.where(backward, from_end, 0.0))
 
 
-def shared_spans(rows: Sequence[Sequence[int]], coefficients: Sequence[float]) -> list[Span]:
+def shared_spans(rows: Sequence[Sequence[int]], coefficients: Sequence[float]) -> list[SharedSpan]:
     """The prefixes that rows of both signs share, cut where a row leaves: on a span the net is constant.
 
     Args:
@@ -349,7 +349,7 @@ def shared_spans(rows: Sequence[Sequence[int]], coefficients: Sequence[float]) -
             end, shortest = start + 1, min(len(rows[row]) for row in branch)
             while end < shortest and len({rows[row][end] for row in branch}) == 1:
                 end += 1
-            found.append(Span(tuple(branch), start, end - start, _net(values)))
+            found.append(SharedSpan(tuple(branch), start, end - start, _net(values)))
             waiting.append((tuple(branch), end))
     return found
 
@@ -398,7 +398,7 @@ def _net_by_offset(ids: Tensor, mask: Tensor, coefficients: Tensor, group_size: 
     return net
 
 
-def _spans_of_group(rollout: Rollout, coefficients: Tensor, group: int) -> list[Span]:
+def _spans_of_group(rollout: Rollout, coefficients: Tensor, group: int) -> list[SharedSpan]:
     first = group * rollout.group_size
     rows = range(first, first + rollout.group_size)
     ids = [rollout.token_ids[row][rollout.mask[row].bool()].tolist() for row in rows]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Findings, Subject, analysis
-from rlvr_cli.analyses.method_step import REGIONS, Applied, Scored, apply_method, differs, quarters
+from rlvr_cli.analyses.base import AnalysisInput, Findings, analysis
+from rlvr_cli.analyses.method_step import REGIONS, Applied, ScoredTokens, apply_method, differs, quarters
 from rlvr_cli.analyses.scoring import ScoredRun, score
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import CountOrZero, FromList, Section, Text
@@ -56,17 +56,17 @@ class DifferenceOptions(Section):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MethodDifference:
     """Two methods, the rollout they were compared on, and what came out."""
 
     first: Method
     second: Method
     run: ScoredRun
-    found: Difference
+    found: CoefficientDifference
 
 
 @analysis("on which tokens two methods' gradients differ, and by how much", paper="any", options=DifferenceOptions)
-def difference(subject: Subject, options: DifferenceOptions) -> Findings:
+def difference(subject: AnalysisInput, options: DifferenceOptions) -> Findings:
     """The difference of ``options.methods`` on the subject's rollout at its policy.
 
     Raises:
@@ -76,7 +76,7 @@ def difference(subject: Subject, options: DifferenceOptions) -> Findings:
     saved = subject.saved()
     first, second = (config.bound(saved.config.rollout.max_new_tokens) for config in configs)
     run = score(saved, [first, second])
-    outcome = Outcome(first, second, run, method_difference(first, second, run.scored, top=options.top))
+    outcome = MethodDifference(first, second, run, method_difference(first, second, run.scored, top=options.top))
     tokens = list(token_rows(outcome))
     return Findings(
         headline=headline(outcome),
@@ -92,7 +92,7 @@ def difference(subject: Subject, options: DifferenceOptions) -> Findings:
 
 
 @dataclass(frozen=True)
-class Group:
+class GroupDifference:
     """Some tokens, and how far the coefficients a and b of two methods lie apart on them.
 
     Attributes:
@@ -132,24 +132,24 @@ class TokenDifference:
 
 
 @dataclass(frozen=True)
-class Difference:
+class CoefficientDifference:
     """Two methods on one rollout; regions are by the bounds of the first."""
 
-    total: Group
-    by_region: tuple[Group, ...]
-    by_old_prob: tuple[Group, ...]
+    total: GroupDifference
+    by_region: tuple[GroupDifference, ...]
+    by_old_prob: tuple[GroupDifference, ...]
     largest: tuple[TokenDifference, ...]
     largest_drift: float
 
 
-def method_difference(first: Method, second: Method, scored: Scored, *, top: int = 10) -> Difference:
+def method_difference(first: Method, second: Method, scored: ScoredTokens, *, top: int = 10) -> CoefficientDifference:
     """Compare ``first`` with ``second``; ``top`` tokens of the largest difference are listed, none that are equal."""
     a, b = apply_method(first, scored), apply_method(second, scored)
     valid = scored.rollout.mask.bool()
     old_probs = scored.old_log_probs.exp()
     drift = (scored.log_probs - scored.old_log_probs)[valid]
     pair = (a.coefficients, b.coefficients)
-    return Difference(
+    return CoefficientDifference(
         total=_group("all tokens", valid, *pair),
         by_region=tuple(_group(name, getattr(a.regions, name), *pair) for name in REGIONS),
         by_old_prob=tuple(_group(name, chosen & valid, *pair) for name, chosen in quarters(old_probs)),
@@ -158,11 +158,11 @@ def method_difference(first: Method, second: Method, scored: Scored, *, top: int
     )
 
 
-def _group(name: str, chosen: Tensor, first: Tensor, second: Tensor) -> Group:
+def _group(name: str, chosen: Tensor, first: Tensor, second: Tensor) -> GroupDifference:
     a, b = first[chosen], second[chosen]
     count = int(chosen.sum())
     norm_a, norm_b = float(a.norm()), float(b.norm())
-    return Group(
+    return GroupDifference(
         name=name,
         tokens=count,
         differing=float(differs(a, b).double().mean()) if count else 0.0,
@@ -175,7 +175,7 @@ def _group(name: str, chosen: Tensor, first: Tensor, second: Tensor) -> Group:
     )
 
 
-def _largest(a: Applied, b: Applied, scored: Scored, top: int) -> Iterator[TokenDifference]:
+def _largest(a: Applied, b: Applied, scored: ScoredTokens, top: int) -> Iterator[TokenDifference]:
     distance = torch.where(differs(a.coefficients, b.coefficients), (a.coefficients - b.coefficients).abs(), 0.0)
     width = distance.shape[1]
     order = torch.sort(distance.flatten(), descending=True, stable=True).indices[:top]
@@ -199,7 +199,7 @@ def _largest(a: Applied, b: Applied, scored: Scored, top: int) -> Iterator[Token
         )
 
 
-def numbers_of(outcome: Outcome) -> dict[str, Any]:
+def numbers_of(outcome: MethodDifference) -> dict[str, Any]:
     """All that was computed."""
     first, second, saved, found = outcome.first, outcome.second, outcome.run.saved, outcome.found
     total = found.total
@@ -230,7 +230,7 @@ def numbers_of(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def headline(outcome: Outcome) -> str:
+def headline(outcome: MethodDifference) -> str:
     """One sentence."""
     first, second, found = outcome.first, outcome.second, outcome.found
     total = found.total
@@ -248,7 +248,7 @@ def headline(outcome: Outcome) -> str:
     return f"{pair} differ on {share} of {total.tokens:,} tokens{angle}{size}. Of the difference: {', '.join(where)}."
 
 
-def notes(outcome: Outcome) -> list[str]:
+def notes(outcome: MethodDifference) -> list[str]:
     """What a reader must know to trust the numbers."""
     first, second, run = outcome.first, outcome.second, outcome.run
     lines = []
@@ -270,7 +270,7 @@ def notes(outcome: Outcome) -> list[str]:
     return lines
 
 
-def group_rows(outcome: Outcome) -> Iterator[tuple[str, ...]]:
+def group_rows(outcome: MethodDifference) -> Iterator[tuple[str, ...]]:
     """Rows of the table of groups; an empty group is left out."""
     found = outcome.found
     for group in (found.total, *found.by_region, *found.by_old_prob):
@@ -278,7 +278,7 @@ def group_rows(outcome: Outcome) -> Iterator[tuple[str, ...]]:
             yield _group_row(group)
 
 
-def token_rows(outcome: Outcome) -> Iterator[tuple[str, ...]]:
+def token_rows(outcome: MethodDifference) -> Iterator[tuple[str, ...]]:
     """Rows of the table of tokens."""
     for token in outcome.found.largest:
         context = _context(token, outcome)
@@ -296,7 +296,7 @@ def token_rows(outcome: Outcome) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _group_row(group: Group) -> tuple[str, ...]:
+def _group_row(group: GroupDifference) -> tuple[str, ...]:
     return (
         group.name,
         f"{group.tokens:,}",
@@ -313,7 +313,7 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}".replace("-0.000", "0.000")
 
 
-def _context(token: TokenDifference, outcome: Outcome) -> dict[str, str]:
+def _context(token: TokenDifference, outcome: MethodDifference) -> dict[str, str]:
     ids, tokenizer = outcome.run.saved.rows[token.row]["token_ids"], outcome.run.tokenizer
     start, place = max(0, token.position - BEFORE), token.position
     return {
@@ -329,7 +329,7 @@ def _text(tokenizer: Any, ids: list[int]) -> str:
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
-def difference_figure(first: Method, second: Method, scored: Scored) -> Figure:
+def difference_figure(first: Method, second: Method, scored: ScoredTokens) -> Figure:
     """One dot a token, by region. Must be called inside ``results.figure.style()``."""
     from matplotlib.figure import Figure
 

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Findings, Share, Subject, analysis
+from rlvr_cli.analyses.base import AnalysisInput, Findings, Share, analysis
 from rlvr_cli.analyses.gradients import gradient, norm
-from rlvr_cli.analyses.method_step import MethodStep, Scored
+from rlvr_cli.analyses.method_step import MethodStep, ScoredTokens
 from rlvr_cli.analyses.saved_rollout import SavedRollout, drawn_rows
 from rlvr_cli.analyses.scoring import ScoredRun, load_policy, score
 from rlvr_cli.core.lazy import Tensor, torch
@@ -79,7 +79,7 @@ class DirectionsOptions(Section):
 
 
 @analysis("angles between the updates of groups of tokens", paper="ACPO", options=DirectionsOptions)
-def directions(subject: Subject, options: DirectionsOptions) -> Findings:
+def directions(subject: AnalysisInput, options: DirectionsOptions) -> Findings:
     """The update of ``options.method`` on the subject's rollout at its policy, against parts and variants of it.
 
     Raises:
@@ -112,7 +112,9 @@ def directions(subject: Subject, options: DirectionsOptions) -> Findings:
     )
 
 
-def _compare(saved: SavedRollout, full: Tensor, groups: Sequence[Group], options: DirectionsOptions) -> Found:
+def _compare(
+    saved: SavedRollout, full: Tensor, groups: Sequence[GradientGroup], options: DirectionsOptions
+) -> GradientDirections:
     """One gradient of a whole model is held at a time."""
     policy = load_policy(saved, saved.current)
     names = layer_matrices(policy.model, options.matrices)
@@ -124,14 +126,14 @@ def _compare(saved: SavedRollout, full: Tensor, groups: Sequence[Group], options
             policy = load_policy(saved, saved.old)
         compared.append(reference.compare(gradient(policy, saved.rows, group.coefficients)) if group.tokens else None)
     seed = stream_seed(saved.config.run.seed, "analysis-directions")
-    return Found(tuple(zip(groups, compared, strict=True)), reference, reference.random_angle(seed))
+    return GradientDirections(tuple(zip(groups, compared, strict=True)), reference, reference.random_angle(seed))
 
 
 @dataclass(frozen=True)
-class Found:
+class GradientDirections:
     """Each group with its comparison (None where a gradient is 0), the full update, and the angle of no relation."""
 
-    groups: tuple[tuple[Group, Compared | None], ...]
+    groups: tuple[tuple[GradientGroup, Compared | None], ...]
     reference: Reference
     random_angle: float | None
 
@@ -141,12 +143,12 @@ class Found:
         return next(group.tokens for group, _ in self.groups if group.kind == CLIPPING)
 
 
-def own_norm(group: Group, compared: Compared, learned: int) -> float | None:
+def own_norm(group: GradientGroup, compared: Compared, learned: int) -> float | None:
     """The norm relative to the full update's if either is divided by its own number of tokens; for parts of it."""
     return None if group.kind == CLIPPING else compared.norm * learned / group.tokens
 
 
-def numbers_of(run: ScoredRun, step: MethodStep, found: Found) -> dict[str, Any]:
+def numbers_of(run: ScoredRun, step: MethodStep, found: GradientDirections) -> dict[str, Any]:
     """All that was computed."""
     return {
         **run.numbers,
@@ -167,7 +169,7 @@ def numbers_of(run: ScoredRun, step: MethodStep, found: Found) -> dict[str, Any]
     }
 
 
-def _summary(run: ScoredRun, step: MethodStep, found: Found) -> Iterator[tuple[str, float | int | None]]:
+def _summary(run: ScoredRun, step: MethodStep, found: GradientDirections) -> Iterator[tuple[str, float | int | None]]:
     tokens = step.tokens
     yield "tokens", int(tokens.mask.sum())
     yield "tokens_with_advantage", int((tokens.mask.bool() & (tokens.advantages != 0)).sum())
@@ -195,7 +197,7 @@ def headline(summary: Mapping[str, Any], where: str, method: str) -> str:
     return f"Against the update of {method} on {where}; {'; '.join(parts)}."
 
 
-def group_table(found: Found) -> Table:
+def group_table(found: GradientDirections) -> Table:
     """A row each group."""
     rows = [
         (
@@ -213,7 +215,7 @@ def group_table(found: Found) -> Table:
     return Table("Against the full update", header, rows)
 
 
-def notes(run: ScoredRun, step: MethodStep, found: Found, options: DirectionsOptions) -> Iterator[str]:
+def notes(run: ScoredRun, step: MethodStep, found: GradientDirections, options: DirectionsOptions) -> Iterator[str]:
     """What weakens the numbers."""
     yield from run.notes
     tokens = step.tokens
@@ -246,7 +248,7 @@ def _degrees(value: float | None) -> str:
 
 
 @dataclass(frozen=True)
-class Group:
+class GradientGroup:
     """Coefficients to take the gradient with.
 
     Attributes:
@@ -270,13 +272,15 @@ class Group:
         """How many have a part."""
         return int(self.members.sum())
 
-    def of_rows(self, kept: Tensor) -> Group:
+    def of_rows(self, kept: Tensor) -> GradientGroup:
         """What some of the rows, ``kept`` (N, 1), have of it."""
         coefficients = torch.where(kept, self.coefficients, 0.0)
         return dataclasses.replace(self, coefficients=coefficients, members=self.members & kept)
 
 
-def token_groups(step: MethodStep, scored: Scored, *, low: float, high: float, entropy: float) -> Iterator[Group]:
+def token_groups(
+    step: MethodStep, scored: ScoredTokens, *, low: float, high: float, entropy: float
+) -> Iterator[GradientGroup]:
     """Parts of the whole update, with its divisor: the two signs add up to it.
 
     Args:
@@ -294,10 +298,12 @@ def token_groups(step: MethodStep, scored: Scored, *, low: float, high: float, e
     )
     for name, kind, what, chosen in parts:
         part = torch.where(chosen & learned, whole, 0.0)
-        yield Group(name, kind, what, part, chosen & learned)
+        yield GradientGroup(name, kind, what, part, chosen & learned)
 
 
-def clipping_variants(step: MethodStep, losses: Mapping[str, PolicyLoss], scored: Scored) -> Iterator[Group]:
+def clipping_variants(
+    step: MethodStep, losses: Mapping[str, PolicyLoss], scored: ScoredTokens
+) -> Iterator[GradientGroup]:
     """The whole batch with another policy loss in place of the method's.
 
     Args:
@@ -310,11 +316,11 @@ def clipping_variants(step: MethodStep, losses: Mapping[str, PolicyLoss], scored
         return dataclasses.replace(of, method=with_policy_loss(of.method, loss)).full_coefficients()
 
     at_old = step.at(scored.old_log_probs, scored.rollout.entropies)
-    yield Group("noclip", CLIPPING, "no clipping", variant(ImportanceSampling()), learned)
+    yield GradientGroup("noclip", CLIPPING, "no clipping", variant(ImportanceSampling()), learned)
     for name, loss in losses.items():
-        yield Group(name, CLIPPING, name.upper(), variant(loss), learned)
-    yield Group("onpolicy", CLIPPING, "ratio 1", variant(NoImportanceSampling()), learned)
-    yield Group("old", CLIPPING, "old policy", variant(NoImportanceSampling(), at_old), learned, at_old=True)
+        yield GradientGroup(name, CLIPPING, name.upper(), variant(loss), learned)
+    yield GradientGroup("onpolicy", CLIPPING, "ratio 1", variant(NoImportanceSampling()), learned)
+    yield GradientGroup("old", CLIPPING, "old policy", variant(NoImportanceSampling(), at_old), learned, at_old=True)
 
 
 def with_policy_loss(method: Method, policy_loss: PolicyLoss) -> Method:
@@ -433,7 +439,7 @@ def _directions(shape: torch.Size, k: int | None) -> int:
     return min(PAPER_K, max(1, shorter // NARROWEST)) if k is None else min(k, shorter)
 
 
-def directions_figure(found: Found) -> Figure:
+def directions_figure(found: GradientDirections) -> Figure:
     """A column each for tokens, signs and clipping. Must be called inside ``results.figure.style()``."""
     from matplotlib.figure import Figure
 
@@ -447,7 +453,7 @@ def directions_figure(found: Found) -> Figure:
     return figure
 
 
-def _draw_norms(axes: Any, found: Found, kind: str) -> None:
+def _draw_norms(axes: Any, found: GradientDirections, kind: str) -> None:
     groups = [(group, compared) for group, compared in found.groups if group.kind == kind]
     for place, (group, compared) in enumerate(groups):
         if compared is None:
@@ -475,7 +481,7 @@ def _draw_norms(axes: Any, found: Found, kind: str) -> None:
     axes.set_title(kind)
 
 
-def _draw_angles(axes: Any, found: Found, kind: str) -> None:
+def _draw_angles(axes: Any, found: GradientDirections, kind: str) -> None:
     names = list(found.reference.k)
     groups = [(group, compared) for group, compared in found.groups if group.kind == kind]
     for place, (_, compared) in enumerate(groups):

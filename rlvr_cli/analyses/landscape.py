@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Findings, Subject, analysis, names_of
+from rlvr_cli.analyses.base import AnalysisInput, Findings, analysis, names_of
 from rlvr_cli.collapse.watch import Collapse, CollapseWatch
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.core.errors import UserError
@@ -24,7 +24,7 @@ from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import one_line, shortened, told_apart
 from rlvr_cli.results.arms import Arm, group_arms
 from rlvr_cli.results.completions import sampled_completions
-from rlvr_cli.results.curves import Curve, by_rollout, learning_curves, whole_rows
+from rlvr_cli.results.curves import TrainingCurve, by_rollout, learning_curves, whole_rows
 from rlvr_cli.results.figure import COLOURS, DASHES
 from rlvr_cli.results.find import Run, find_runs
 from rlvr_cli.results.lines import ArmLine, Panel, YAxis, arm_line, extent
@@ -118,7 +118,7 @@ class LandscapeOptions(Section):
     runs=None,
     policy=False,
 )
-def landscape(subject: Subject, options: LandscapeOptions) -> Findings:
+def landscape(subject: AnalysisInput, options: LandscapeOptions) -> Findings:
     """The courses of the runs, up to ``subject.rollout`` where that is given.
 
     Raises:
@@ -293,7 +293,7 @@ class Course:
             policy that sampled; None where there is neither.
     """
 
-    curves: dict[str, Curve]
+    curves: dict[str, TrainingCurve]
     summary: Summary
     collapses: tuple[Collapse, ...]
     sound: tuple[int, ...]
@@ -359,11 +359,11 @@ def warning(points: Points) -> int | None:
     return stays_beyond(points[WARNING_FIRST:], lambda value: abs(value - mean) > bound, WARNING_LASTING)
 
 
-def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
+def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, TrainingCurve]:
     recorded = {curve.name: curve for curve in learning_curves(rows)}
 
-    def of(name: str, read: Callable[[Mapping[str, Any]], float | None]) -> Curve:
-        return Curve(name, by_rollout((row["rollout"], read(row)) for row in rows))
+    def of(name: str, read: Callable[[Mapping[str, Any]], float | None]) -> TrainingCurve:
+        return TrainingCurve(name, by_rollout((row["rollout"], read(row)) for row in rows))
 
     def key(key: str) -> Callable[[Mapping[str, Any]], float | None]:
         return lambda row: number(row.get(key))
@@ -383,7 +383,7 @@ def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
     if held_out := next((curve for name, curve in recorded.items() if name.startswith(HELD_OUT)), None):
         recorded[HELD_OUT] = held_out
     return {
-        **{name: recorded.get(name, Curve(name, ())) for name in names},
+        **{name: recorded.get(name, TrainingCurve(name, ())) for name in names},
         **{name: of(name, read) for name, read in own.items()},
     }
 
@@ -400,7 +400,7 @@ def _clip_share(row: Mapping[str, Any]) -> float | None:
     return None if low is None or high is None else low + high
 
 
-def _levels(curves: Mapping[str, Curve]) -> Summary:
+def _levels(curves: Mapping[str, TrainingCurve]) -> Summary:
     """Start, end and extremes of the curves, and their ratios."""
 
     def values(name: str) -> list[float]:
@@ -451,7 +451,7 @@ def _levels(curves: Mapping[str, Curve]) -> Summary:
     }
 
 
-def _moments(curves: Mapping[str, Curve], rollouts: int, kl: str | None) -> Summary:
+def _moments(curves: Mapping[str, TrainingCurve], rollouts: int, kl: str | None) -> Summary:
     """When lengths left their bounds, and entropy and KL warned; the rollout after the last where they did not."""
     length = curves["length"].points
     start = _mean([value for _, value in length[:START]]) or 0.0

@@ -18,7 +18,7 @@ TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredTokens:
     """A rollout and what the old and the current policy say of its tokens.
 
     Attributes:
@@ -48,7 +48,7 @@ class MethodStep:
     estimated: Tensor
 
     @classmethod
-    def of(cls, method: Method, scored: Scored) -> MethodStep:
+    def of(cls, method: Method, scored: ScoredTokens) -> MethodStep:
         """The whole rollout as one step, at the current policy."""
         rollout = dataclasses.replace(scored.rollout, old_log_probs=scored.old_log_probs)
         rollout = dataclasses.replace(rollout, rewards=method.reward.rewards(rollout))
@@ -128,7 +128,7 @@ class Applied:
     regions: Regions
 
 
-def apply_method(method: Method, scored: Scored) -> Applied:
+def apply_method(method: Method, scored: ScoredTokens) -> Applied:
     """The coefficients of ``method`` with the whole rollout as one optimizer step.
 
     The passes are added up as if the weights did not move in between.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Bounds, Findings, Methods, Subject, analysis, mean_of, over, shown
+from rlvr_cli.analyses.base import AnalysisInput, Bounds, Findings, Methods, analysis, mean_of, over, shown
 from rlvr_cli.analyses.gradients import Gradient, gradient, logit_gradients, norm, stepped, token_norms
 from rlvr_cli.analyses.method_step import MethodStep
 from rlvr_cli.analyses.saved_rollout import drawn_rows
@@ -77,7 +77,7 @@ class ProbabilityOptions(Section):
 @analysis(
     "gradient norms, and what an update moves, by the tokens' probability", paper="AR-Lopti", options=ProbabilityOptions
 )
-def probability(subject: Subject, options: ProbabilityOptions) -> Findings:
+def probability(subject: AnalysisInput, options: ProbabilityOptions) -> Findings:
     """Measure a saved rollout at the policy that sampled it.
 
     Raises:
@@ -129,7 +129,7 @@ def probability(subject: Subject, options: ProbabilityOptions) -> Findings:
     )
 
 
-def summary(found: ByProbability) -> dict[str, float | None]:
+def summary(found: ProbabilityFindings) -> dict[str, float | None]:
     """The scalars by which runs are compared."""
     low, high = found.groups[0], found.groups[-1]
     by = {change.by: change for change in found.changes}
@@ -166,7 +166,7 @@ def summary(found: ByProbability) -> dict[str, float | None]:
     }
 
 
-def headline(found: ByProbability) -> str:
+def headline(found: ProbabilityFindings) -> str:
     """One sentence."""
     numbers = summary(found)
     low, high = found.groups[0], found.groups[-1]
@@ -178,7 +178,7 @@ def headline(found: ByProbability) -> str:
     return f"{first}; a step on them alone moves the latter {_times(moved)} as far as their own step does."
 
 
-def tables(found: ByProbability) -> tuple[Table, ...]:
+def tables(found: ProbabilityFindings) -> tuple[Table, ...]:
     """Groups, changes, directions."""
     names = [_name(group.low, group.high) for group in found.groups]
     groups = [
@@ -246,7 +246,7 @@ class TokenGroup:
 
 
 @dataclass(frozen=True)
-class Change:
+class ProbabilityChange:
     """What one step changes: of each group the mean change of probability, of its size, and quantiles of it.
 
     Attributes:
@@ -288,7 +288,7 @@ class TokenNorms:
 
 
 @dataclass(frozen=True)
-class ByProbability:
+class ProbabilityFindings:
     """Everything.
 
     Attributes:
@@ -302,7 +302,7 @@ class ByProbability:
     sampled_at_logits: TokenNorms
     at_logits: TokenNorms
     violated: float
-    changes: tuple[Change, ...]
+    changes: tuple[ProbabilityChange, ...]
     directions: tuple[Direction, ...]
 
 
@@ -316,7 +316,7 @@ def by_probability(
     lr: float,
     sample: int,
     seed: int,
-) -> ByProbability:
+) -> ProbabilityFindings:
     """Measure the gradient of the first of ``steps`` by groups, and what each of them moves.
 
     Args:
@@ -342,7 +342,7 @@ def by_probability(
         groups.append(_group(mask, valid, first.tokens.advantages, low, high, part_norm, per_token, logits.norms))
     drawn = torch.tensor([place for of_group in places for place in of_group], dtype=torch.int64).reshape(-1, 2).T
     rest, norms_at_logits = (of[drawn[0], drawn[1]] for of in (logits.rest, logits.norms))
-    return ByProbability(
+    return ProbabilityFindings(
         groups=tuple(groups),
         sampled=_norms(rest, norms),
         sampled_at_logits=_norms(rest, norms_at_logits),
@@ -449,10 +449,10 @@ def _steps_of_groups(
     return norms, {"all": moved_by(whole), **moved}
 
 
-def _changes(moved: dict[str, Tensor], masks: Sequence[Tensor], valid: Tensor) -> tuple[Change, ...]:
+def _changes(moved: dict[str, Tensor], masks: Sequence[Tensor], valid: Tensor) -> tuple[ProbabilityChange, ...]:
     whole = moved["all"][valid].tolist()
     return tuple(
-        Change(
+        ProbabilityChange(
             by=by,
             mean=tuple(mean_of(change[mask]) for mask in masks),
             size=tuple(mean_of(change[mask].abs()) for mask in masks),
@@ -485,7 +485,7 @@ def _quantiles(values: Tensor) -> tuple[float, ...] | None:
     return tuple(float(quantile(values, share)) for share in QUANTILES) if values.numel() else None
 
 
-def probability_figure(found: ByProbability) -> Figure:
+def probability_figure(found: ProbabilityFindings) -> Figure:
     """Four panels. Must be called inside ``results.figure.style()``."""
     from matplotlib.figure import Figure
 
@@ -499,7 +499,7 @@ def probability_figure(found: ByProbability) -> Figure:
     return figure
 
 
-def _draw_tokens(axes: Any, found: ByProbability) -> None:
+def _draw_tokens(axes: Any, found: ProbabilityFindings) -> None:
     of, at_logits = found.sampled, found.sampled_at_logits
     look: dict[str, Any] = {"alpha": 0.6, "linewidths": 0, "rasterized": True}
     axes.scatter(of.rest, of.norms, s=9, color=COLOURS[0], **look)
@@ -519,7 +519,7 @@ def _draw_tokens(axes: Any, found: ByProbability) -> None:
     logits.set_ylabel("at the logits, and its bounds", color="#7F7F7F")
 
 
-def _draw_groups(axes: Any, found: ByProbability, names: list[str]) -> None:
+def _draw_groups(axes: Any, found: ProbabilityFindings, names: list[str]) -> None:
     places = range(len(names))
     axes.bar([place - 0.2 for place in places], [group.norm for group in found.groups], 0.4, color=COLOURS[0])
     axes.set_xticks(list(places), names)
@@ -533,7 +533,7 @@ def _draw_groups(axes: Any, found: ByProbability, names: list[str]) -> None:
     shares.set_ylabel("share of the tokens (%)", color=COLOURS[4])
 
 
-def _draw_changes(axes: Any, found: ByProbability, names: list[str]) -> None:
+def _draw_changes(axes: Any, found: ProbabilityFindings, names: list[str]) -> None:
     width = 0.8 / len(found.changes)
     for index, change in enumerate(found.changes):
         places = [place - 0.4 + (index + 0.5) * width for place in range(len(names))]
@@ -549,7 +549,7 @@ def _draw_changes(axes: Any, found: ByProbability, names: list[str]) -> None:
     axes.legend(title="a step made by", loc="upper center", ncols=len(found.changes))
 
 
-def _draw_directions(axes: Any, found: ByProbability, names: list[str]) -> None:
+def _draw_directions(axes: Any, found: ProbabilityFindings, names: list[str]) -> None:
     for index, of in enumerate(found.directions):
         known = [(place, 100 * value) for place, value in enumerate(of.positive) if value is not None]
         look = {"color": COLOURS[index % len(COLOURS)], "marker": "os^vD<>p"[index % 8], "markersize": 5}

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from rlvr_cli.analyses.base import (
+    AnalysisInput,
     Findings,
-    Subject,
     analysis,
     mean_of,
     minus,
@@ -87,7 +87,7 @@ class RatioOptions(Section):
     paper="ACPO",
     options=RatioOptions,
 )
-def ratio(subject: Subject, options: RatioOptions) -> Findings:
+def ratio(subject: AnalysisInput, options: RatioOptions) -> Findings:
     """Make the run's updates on a saved rollout again, and measure the ratios after some of them.
 
     Raises:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.analyses.base import Analysis, Findings, Subject, analyses
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Findings, analyses
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_json
@@ -29,7 +29,7 @@ class AnalyzeRequest:
 
     name: str
     options: Section
-    subject: Subject
+    subject: AnalysisInput
     figure: Path
 
     @property
@@ -78,7 +78,7 @@ def analyze_request(
             problems += error.problems
     if problems or options is None:
         raise UserError(problems)
-    subject = Subject(tuple(found), root, rollout, step)
+    subject = AnalysisInput(tuple(found), root, rollout, step)
     return AnalyzeRequest(name, options, subject, figure or _default_figure(name, subject))
 
 
@@ -134,7 +134,7 @@ def _example(kind: Analysis) -> str:
     return next((f"{key}={shown(field.default)}" for key, field in kind.options.model_fields.items()), "key=value")
 
 
-def _default_figure(name: str, subject: Subject) -> Path:
+def _default_figure(name: str, subject: AnalysisInput) -> Path:
     """In the run's folder; with several runs, in the folder that holds them."""
     parts = [name]
     if subject.rollout is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_cli.analyses.method_step import Scored
+from rlvr_cli.analyses.method_step import ScoredTokens
 from rlvr_cli.analyses.saved_rollout import Policy, SavedRollout, read_rollout
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
@@ -137,7 +137,7 @@ class ScoredRun:
     """
 
     saved: SavedRollout
-    scored: Scored
+    scored: ScoredTokens
     tokenizer: Any
     sampling_gap: float
 
@@ -208,7 +208,7 @@ def score(saved: SavedRollout, methods: Sequence[Method], old: LoadedPolicy | No
     )
     sums = torch.tensor([row["log_prob"] for row in rows], dtype=torch.float64)
     gap = float(((old_log_probs * mask).sum(dim=1) - sums).abs().sum() / mask.sum().clamp(min=1))
-    return ScoredRun(saved, Scored(rollout, old_log_probs, log_probs, entropies), tokenizer, gap)
+    return ScoredRun(saved, ScoredTokens(rollout, old_log_probs, log_probs, entropies), tokenizer, gap)
 
 
 def _check(methods: Sequence[Method]) -> None:

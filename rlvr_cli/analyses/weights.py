@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Findings, Methods, Share, Subject, analysis, shown
+from rlvr_cli.analyses.base import AnalysisInput, Findings, Methods, Share, analysis, shown
 from rlvr_cli.analyses.gradients import gradient, norm
-from rlvr_cli.analyses.method_step import REGIONS, Scored, apply_method, differs, quarters
+from rlvr_cli.analyses.method_step import REGIONS, ScoredTokens, apply_method, differs, quarters
 from rlvr_cli.analyses.saved_rollout import SavedRollout, drawn_rows
 from rlvr_cli.analyses.scoring import ScoredRun, load_policy, score
 from rlvr_cli.core.lazy import Tensor, torch
@@ -67,7 +67,7 @@ class WeightsOptions(Section):
 
 
 @analysis("weights of real tokens on grad pi, and their bias, by region", paper="DGPO", options=WeightsOptions)
-def weights(subject: Subject, options: WeightsOptions) -> Findings:
+def weights(subject: AnalysisInput, options: WeightsOptions) -> Findings:
     """The weights of ``options.methods`` on the subject's rollout at its policy.
 
     Raises:
@@ -347,7 +347,7 @@ class GroupWeights:
     bias: float | None
 
 
-def method_weights(method: Method, scored: Scored, *, eps_low: float, eps_high: float) -> MethodWeights:
+def method_weights(method: Method, scored: ScoredTokens, *, eps_low: float, eps_high: float) -> MethodWeights:
     """The weights of ``method`` on a rollout that a later policy has scored.
 
     Args:
@@ -464,7 +464,7 @@ def _biases(weights: MethodWeights, norm_of: NormOf) -> Iterable[tuple[str, floa
         yield name, norm_of(torch.where(chosen, weights.difference, 0.0)) / true if true else None
 
 
-def weights_figure(found: Sequence[MethodFound], scored: Scored, eps_low: float, eps_high: float) -> Figure:
+def weights_figure(found: Sequence[MethodFound], scored: ScoredTokens, eps_low: float, eps_high: float) -> Figure:
     """Four panels. Must be called inside ``results.figure.style()``."""
     from matplotlib.figure import Figure
 
@@ -482,7 +482,7 @@ def weights_figure(found: Sequence[MethodFound], scored: Scored, eps_low: float,
     return figure
 
 
-def _span(scored: Scored, bounds: tuple[float, float]) -> tuple[float, float]:
+def _span(scored: ScoredTokens, bounds: tuple[float, float]) -> tuple[float, float]:
     """Ratios to draw: those of the tokens, and both bounds with some room."""
     valid = scored.rollout.mask.bool()
     ratios = (scored.log_probs - scored.old_log_probs)[valid].exp()

@@ -12,7 +12,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.messages import read
 from rlvr_cli.core.section import FromList, Section, Text
-from rlvr_cli.core.yaml import Document, YamlProblem, parse, read_text
+from rlvr_cli.core.yaml import YamlDocument, YamlProblem, parse, read_text
 
 TABLE_5 = Path(__file__).with_name("words.yaml")
 # Characters that `...` stands for, at most: without a bound, a text of nothing but "if" takes quadratic time.
@@ -23,7 +23,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _Words = Annotated[tuple[Text, ...], FromList, Field(title="a list of words")]
 
 
-class Kind(Section):
+class WordKind(Section):
     """The words of one kind."""
 
     verbs: _Words = Field((), description="Counted with past tense and past participle, on the first word.")
@@ -42,7 +42,7 @@ class Kind(Section):
         return tuple(dict.fromkeys(form.lower() for form in found))
 
 
-def read_lists(path: Path | None) -> dict[str, Kind]:
+def read_lists(path: Path | None) -> dict[str, WordKind]:
     """The kinds of words by their names, in the order of the file; None for those of AR-Lopti's table 5.
 
     Raises:
@@ -65,7 +65,7 @@ def find_lists(name: str | None) -> Path | None:
     return None if name is None else local_path(name)
 
 
-def compiled(kind: Kind) -> re.Pattern[str]:
+def compiled(kind: WordKind) -> re.Pattern[str]:
     """One expression for all forms of a kind, for lower-case text; the longest form that fits is counted, once."""
     forms = sorted(kind.forms(), key=len, reverse=True)
     return re.compile(rf"\b(?:{'|'.join(map(_pattern, forms))})(?!\w)")
@@ -105,7 +105,7 @@ def _pattern(form: str) -> str:
     return pattern
 
 
-def _checked(source: Path, document: Document, problems: list[str]) -> dict[str, Kind]:
+def _checked(source: Path, document: YamlDocument, problems: list[str]) -> dict[str, WordKind]:
     data = document.data
     if not isinstance(data, dict) or not data:
         problems.append(f"{source}  must be a mapping of kinds of words, as `doubt: {{words: [maybe, perhaps]}}`.")
@@ -118,7 +118,7 @@ def _checked(source: Path, document: Document, problems: list[str]) -> dict[str,
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             problems.append(f"{at}  {name}: a kind's name is a small letter, then small letters, digits and _.")
             continue
-        kind, faults = read(Kind, value)
+        kind, faults = read(WordKind, value)
         for fault in faults:
             key = ".".join([name, *map(str, fault.path)])
             problems.append(f"{document.at(source, (name, *fault.place))}  {key}: {fault.message}")
@@ -128,7 +128,7 @@ def _checked(source: Path, document: Document, problems: list[str]) -> dict[str,
     return lists
 
 
-def _faults(kind: Kind) -> list[str]:
+def _faults(kind: WordKind) -> list[str]:
     if not kind.forms():
         return ["has no word."]
     faults = []

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Findings, Subject, analysis, names_of
+from rlvr_cli.analyses.base import AnalysisInput, Findings, analysis, names_of
 from rlvr_cli.analyses.saved_rollout import last_rollouts, saved_numbers
-from rlvr_cli.analyses.word_lists import Kind, compiled, find_lists, read_lists
+from rlvr_cli.analyses.word_lists import WordKind, compiled, find_lists, read_lists
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import number
 from rlvr_cli.core.section import Count, Section, Text
@@ -80,7 +80,7 @@ class WordsOptions(Section):
     runs=None,
     policy=False,
 )
-def words(subject: Subject, options: WordsOptions) -> Findings:
+def words(subject: AnalysisInput, options: WordsOptions) -> Findings:
     """The words in the last ``options.rollouts`` saved rollouts of each run up to ``subject.rollout``.
 
     Raises:
@@ -180,7 +180,7 @@ def _headline(runs: Mapping[str, RunWords]) -> str:
     )
 
 
-def _list_table(lists: Mapping[str, Kind]) -> Table:
+def _list_table(lists: Mapping[str, WordKind]) -> Table:
     rows = [(name, shortened(", ".join(kind.forms()), MOST_WORDS)) for name, kind in lists.items()]
     return Table("words that are counted", ("kind", "words and forms"), rows)
 

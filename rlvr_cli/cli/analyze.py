@@ -56,12 +56,12 @@ def command(
     )
     from rlvr_cli.analyses.request import analyze_and_write
     from rlvr_cli.analyses.request import as_json as json_of
-    from rlvr_cli.core.table import Document
+    from rlvr_cli.core.table import ResultDocument
 
     found = analyze_and_write(request)
     show(
         form,
-        Document(
+        ResultDocument(
             tables=found.tables,
             data=json_of(request, found),
             before=[found.headline, *(f"Note: {line}" for line in found.notes)],
@@ -73,7 +73,7 @@ def command(
 def _list(form: str) -> None:
     from rlvr_cli.analyses.base import analyses
     from rlvr_cli.core.keys import describe_field
-    from rlvr_cli.core.table import Document, Table
+    from rlvr_cli.core.table import ResultDocument, Table
     from rlvr_cli.core.yaml import shown
 
     kinds = analyses()
@@ -84,7 +84,7 @@ def _list(form: str) -> None:
     ]
     show(
         form,
-        Document(
+        ResultDocument(
             tables=[
                 Table(
                     "",

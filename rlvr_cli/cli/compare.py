@@ -27,7 +27,7 @@ from rlvr_cli.cli.output import ListFormat, echo, show
 from rlvr_cli.core.errors import UserError
 
 if TYPE_CHECKING:
-    from rlvr_cli.compare.request import Request
+    from rlvr_cli.compare.request import CompareRequest
 
 
 def command(
@@ -78,10 +78,10 @@ def command(
         if not tasks:
             raise UserError("--plot: draws a comparison over tasks, so it needs --over.", note="Nothing was compared.")
         check_path(plot)
-    from rlvr_cli.compare.request import Request
+    from rlvr_cli.compare.request import CompareRequest
     from rlvr_cli.sweeps.folder import with_sweep_files
 
-    request = Request(
+    request = CompareRequest(
         names=tuple(with_sweep_files(names)),
         root=root,
         by=tuple(key for text in by or () for key in text.split(",")),
@@ -118,7 +118,7 @@ def _tasks(over: str | None, benchmark: str | None) -> tuple[tuple[str, ...], tu
     return tuple(key.strip() for key in over.split(",")), ()
 
 
-def _show(request: Request, form: str, plot: Path | None) -> None:
+def _show(request: CompareRequest, form: str, plot: Path | None) -> None:
     from rlvr_cli.compare.inputs import gather
 
     inputs = gather(request)

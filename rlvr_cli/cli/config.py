@@ -60,7 +60,7 @@ def keys(
     """List every key: what it takes, its default and its meaning; of a choice, the kinds that have the key."""
     from rlvr_cli.config.keys import KEYS
     from rlvr_cli.core.errors import UserError
-    from rlvr_cli.core.table import Document, Table
+    from rlvr_cli.core.table import ResultDocument, Table
     from rlvr_cli.core.text import did_you_mean
     from rlvr_cli.core.yaml import shown
 
@@ -78,4 +78,4 @@ def keys(
         kinds = f"{', '.join(key.kinds)}: " if key.kinds else ""
         cells.append((key.name, shown(default), kinds + key.meaning, key.type))
     table = Table("", ("key", "default", "meaning", "takes"), cells)
-    show_document(form, Document(tables=[table], data=rows, rows=rows))
+    show_document(form, ResultDocument(tables=[table], data=rows, rows=rows))

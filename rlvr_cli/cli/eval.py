@@ -11,7 +11,7 @@ from rlvr_cli.cli.options import MaxNewTokens, Reward, Samples, Temperature, Top
 from rlvr_cli.cli.output import Format, echo, plain_table, print_json, print_table
 
 if TYPE_CHECKING:
-    from rlvr_cli.evaluation.session import Comparison, Outcome
+    from rlvr_cli.evaluation.session import EvaluationResult, PairedComparison
 
 
 def command(
@@ -220,7 +220,7 @@ def _list_benchmarks(*, json: bool) -> None:
             echo(f"- {line}")
 
 
-def _show(outcome: Outcome, comparison: Comparison | None) -> None:
+def _show(outcome: EvaluationResult, comparison: PairedComparison | None) -> None:
     from rlvr_cli.evaluation.tables import accuracy_table, comparison_table, headline
 
     echo(headline(outcome.result))

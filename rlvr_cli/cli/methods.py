@@ -33,7 +33,7 @@ def methods(context: typer.Context) -> None:
 @app.command("list")
 def list_command(form: ListFormat = "table") -> None:
     """List every method and modifier: paper, what it does, what it costs over GRPO, what it is tested against."""
-    from rlvr_cli.core.table import Document, Table
+    from rlvr_cli.core.table import ResultDocument, Table
     from rlvr_cli.describe.sheet import short_cost, summary
     from rlvr_cli.methods.names import ALIASES, METHODS, MODIFIER_PRESETS
 
@@ -48,7 +48,7 @@ def list_command(form: ListFormat = "table") -> None:
     header = ("paper", "what it does", "extra cost over grpo", "golden numbers")
     show_document(
         form,
-        Document(
+        ResultDocument(
             tables=[
                 Table("", (first, *header), [cells(row) for row in rows])
                 for first, rows in (("method", bases), ("modifier", added))

@@ -11,7 +11,7 @@ import typer
 from rlvr_cli.core.errors import UserError
 
 if TYPE_CHECKING:
-    from rlvr_cli.config.load import Row
+    from rlvr_cli.config.load import SweepRow
 
 ConfigFiles = Annotated[
     list[Path] | None,
@@ -86,7 +86,7 @@ def output(metavar: str, text: str) -> Any:
     return typer.Option("--output", "-o", metavar=metavar, help=text, show_default=False)
 
 
-def config_sources(files: list[Path] | None) -> list[Path | Row]:
+def config_sources(files: list[Path] | None) -> list[Path | SweepRow]:
     """What `--config` names. Raises UserError for rows that are in no sweep file."""
     from rlvr_cli.sweeps.rows import config_source
 

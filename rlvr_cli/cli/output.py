@@ -16,7 +16,7 @@ from rlvr_cli.core.text import did_you_mean, for_json, for_terminal
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-    from rlvr_cli.core.table import Document, Table
+    from rlvr_cli.core.table import ResultDocument, Table
 
 
 def _option(*forms: str) -> Any:
@@ -36,7 +36,7 @@ TablesFormat = Annotated[str, _option("table", "json", "markdown", "latex")]
 ListFormat = Annotated[str, _option("table", "json", "csv", "markdown", "latex")]
 
 
-def show(form: str, document: Document) -> None:
+def show(form: str, document: ResultDocument) -> None:
     """Prints a result in the form that `--format` names."""
     if form == "json":
         print_json(document.data)
@@ -49,7 +49,7 @@ def show(form: str, document: Document) -> None:
         echo(text, end="" if form == "csv" else "\n")
 
 
-def _print(document: Document) -> None:
+def _print(document: ResultDocument) -> None:
     for line in document.before:
         echo(line)
     for place, table in enumerate(document.tables):

@@ -53,12 +53,12 @@ def command(
     The page is one file that needs no network and no script, for a browser and for paper. A page that is there already
     is replaced; nothing else is changed.
     """
-    from rlvr_cli.compare.request import Request
+    from rlvr_cli.compare.request import CompareRequest
     from rlvr_cli.report.write import write_report
     from rlvr_cli.sweeps.folder import with_sweep_files
 
     written = write_report(
-        Request(
+        CompareRequest(
             names=tuple(with_sweep_files(names)),
             root=root,
             by=tuple(key for text in by or () for key in text.split(",")),

@@ -14,7 +14,7 @@ from rlvr_cli.core.errors import UserError
 
 if TYPE_CHECKING:
     from rlvr_cli.ledger.book import Book
-    from rlvr_cli.ledger.outcomes import Outcome, Results
+    from rlvr_cli.ledger.outcomes import ClaimResult, Results
     from rlvr_cli.ledger.run import Order
     from rlvr_cli.ledger.schema import Claim
     from rlvr_cli.ledger.trainings import Folders
@@ -155,7 +155,9 @@ def _other(folders: Folders, seed_from: int) -> Results | None:
     return next((found for found in all_results(folders) if found.seed_from != seed_from), None)
 
 
-def _show(claims: list[Claim], results: Results, others: Mapping[str, Outcome] | None, other_seeds: int | None) -> None:
+def _show(
+    claims: list[Claim], results: Results, others: Mapping[str, ClaimResult] | None, other_seeds: int | None
+) -> None:
     from rlvr_cli.ledger import words
 
     second = [] if others is None else [f"seeds {other_seeds}-"]
@@ -183,7 +185,7 @@ def _show(claims: list[Claim], results: Results, others: Mapping[str, Outcome] |
             print(f"{one.claim} {one.verdict}: {one.reason}")
 
 
-def _as_json(claims: list[Claim], results: Results, others: Mapping[str, Outcome] | None) -> dict[str, Any]:
+def _as_json(claims: list[Claim], results: Results, others: Mapping[str, ClaimResult] | None) -> dict[str, Any]:
     from dataclasses import asdict
 
     from rlvr_cli.ledger import words

@@ -29,8 +29,8 @@ from rlvr_cli.cli.output import (
 from rlvr_cli.core.errors import RunError
 
 if TYPE_CHECKING:
-    from rlvr_cli.core.table import Document
-    from rlvr_cli.results.curves import Curve
+    from rlvr_cli.core.table import ResultDocument
+    from rlvr_cli.results.curves import TrainingCurve
 
 
 WIDEST_CURVE = 60
@@ -48,7 +48,7 @@ def show_run(
     form: Format = "table",
 ) -> None:
     """Show one run: status, progress, learning curves, last metrics, alerts, checkpoints and evaluations."""
-    from rlvr_cli.collapse.alerts import PREFIX, Span
+    from rlvr_cli.collapse.alerts import PREFIX, AlertSpan
     from rlvr_cli.results.curves import learning_curves
     from rlvr_cli.runs.folder import find_run
     from rlvr_cli.runs.listing import summary
@@ -82,7 +82,7 @@ def show_run(
         elif not name.startswith(PREFIX):
             table.add_row(f"last {name}", text_of(value))
     for alert in details["alerts"]:
-        table.add_row("alert", str(Span(**alert)))
+        table.add_row("alert", str(AlertSpan(**alert)))
     for kind in ("checkpoint", "evaluation"):
         for one in details[f"{kind}s"]:
             table.add_row(kind, one)
@@ -90,7 +90,7 @@ def show_run(
         print_table(table)
 
 
-def curve_lines(curves: list[Curve], length: int, columns: int, levels: str) -> list[str]:
+def curve_lines(curves: list[TrainingCurve], length: int, columns: int, levels: str) -> list[str]:
     """The curves over ``length`` rollouts in ``columns`` columns: a line each, or where that is too narrow, three."""
     from rlvr_cli.core.sparkline import sparkline
 
@@ -248,10 +248,10 @@ def _damaged(found: list[dict[str, Any]]) -> list[str]:
     return [f"{run['name']} is damaged: {run['damage']}" for run in broken]
 
 
-def _document(found: list[dict[str, Any]]) -> Document:
-    from rlvr_cli.core.table import Document, Table
+def _document(found: list[dict[str, Any]]) -> ResultDocument:
+    from rlvr_cli.core.table import ResultDocument, Table
 
-    return Document(tables=[Table("", TITLES, _rows(found))], data=found, after=_damaged(found), rows=found)
+    return ResultDocument(tables=[Table("", TITLES, _rows(found))], data=found, after=_damaged(found), rows=found)
 
 
 def _print_runs(found: list[dict[str, Any]]) -> None:

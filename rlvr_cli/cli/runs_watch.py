@@ -43,7 +43,7 @@ def watch(
     from rich.console import Console
 
     folder = chosen_root(root) or root
-    look = Look(folder, show_all=show_all)
+    look = RunWatcher(folder, show_all=show_all)
     # A process started with a closed standard output has None there.
     terminal = sys.stdout is not None and sys.stdout.isatty()
     console = Console(markup=False, emoji=False, highlight=False, width=None if terminal else 120)
@@ -66,7 +66,7 @@ def watch(
             _lines(look, folder, every)
 
 
-class Look:
+class RunWatcher:
     """Looks at the runs again and again: all that run now or ran at an earlier look.
 
     Attributes:
@@ -154,7 +154,7 @@ def _shortened(name: str, width: int) -> str:
     return f"{name[: width - 2 - end]}..{name[len(name) - end :]}"
 
 
-def _live(look: Look, root: Path, console: Console, every: float) -> None:
+def _live(look: RunWatcher, root: Path, console: Console, every: float) -> None:
     from rich.live import Live
 
     with Live(console=console, auto_refresh=False) as live:
@@ -163,7 +163,7 @@ def _live(look: Look, root: Path, console: Console, every: float) -> None:
             time.sleep(every)
 
 
-def _lines(look: Look, root: Path, every: float) -> None:
+def _lines(look: RunWatcher, root: Path, every: float) -> None:
     """A line for each run that is elsewhere than it was at the look before."""
     before: dict[str, Any] = {}
     rows = look()

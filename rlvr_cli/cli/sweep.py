@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rlvr_cli.planning.plan import Speed
-    from rlvr_cli.sweeps.driver import Ended, Orders
+    from rlvr_cli.sweeps.driver import Orders, SweepEnd
     from rlvr_cli.sweeps.expand import Sweep
     from rlvr_cli.sweeps.screen import Standing
     from rlvr_cli.sweeps.slurm import Submitted
-    from rlvr_cli.sweeps.slurm_queue import Task
+    from rlvr_cli.sweeps.slurm_queue import SlurmTask
 
 
 # How long `stop` waits for the trials to save.
@@ -244,7 +244,7 @@ def _orders(workers: int | None, trust_remote_code: bool, submit: str | None) ->
     return Orders(workers, ("--trust-remote-code",) if trust_remote_code else ())
 
 
-def _finish(ended: Ended, console: Console, *, as_json: bool) -> None:
+def _finish(ended: SweepEnd, console: Console, *, as_json: bool) -> None:
     """Show how the sweep ended and what to do next, and exit with its code."""
     from rlvr_cli.cli.sweep_search import ranking_json, show_ranking, show_search
     from rlvr_cli.launch.stopping import say
@@ -395,7 +395,7 @@ def say_submitted(submitted: Submitted, *, as_json: bool) -> None:
     echo(f"see how they stand: rlvr sweep status {folder.path}; to save and end them: rlvr sweep stop {folder.path}")
 
 
-def with_jobs(standings: list[Standing], tasks: Mapping[str, Task]) -> list[dict[str, Any]]:
+def with_jobs(standings: list[Standing], tasks: Mapping[str, SlurmTask]) -> list[dict[str, Any]]:
     """The trials as JSON, each with its task's number in SLURM; None where it has none there."""
     own = [(one, tasks.get(one.look.entry.name)) for one in standings]
     return [{**one.as_json(), "job": task.id if task else None} for one, task in own]

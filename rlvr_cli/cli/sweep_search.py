@@ -9,7 +9,7 @@ from rlvr_cli.cli.output import echo, plain_table, print_json, print_table
 
 if TYPE_CHECKING:
     from rlvr_cli.sweeps.expand import Sweep
-    from rlvr_cli.sweeps.folder import Plan, SweepDir
+    from rlvr_cli.sweeps.folder import SweepDir, SweepPlan
     from rlvr_cli.sweeps.screen import Standing
 
 Say = Callable[[str], None]
@@ -80,7 +80,7 @@ def _missing() -> str | None:
     return None
 
 
-def ranking_json(folder: SweepDir, plan: Plan, found: Sequence[Standing]) -> dict[str, Any]:
+def ranking_json(folder: SweepDir, plan: SweepPlan, found: Sequence[Standing]) -> dict[str, Any]:
     """`objective` and `search`, of sweeps that have them."""
     from dataclasses import asdict
 
@@ -93,7 +93,7 @@ def ranking_json(folder: SweepDir, plan: Plan, found: Sequence[Standing]) -> dic
     return {"objective": {**ranking.as_json(), "confirm": confirmation(folder, plan)}, **search}
 
 
-def show_search(plan: Plan, found: Sequence[Standing], say: Say) -> None:
+def show_search(plan: SweepPlan, found: Sequence[Standing], say: Say) -> None:
     """How far a search is, and what it gave up and why."""
     for one in found:
         if one.look.state == "pruned":
@@ -107,7 +107,7 @@ def show_search(plan: Plan, found: Sequence[Standing], say: Say) -> None:
     say(f"search: {', '.join(parts)}{f'; ended: {state.ended}' if state.ended else ''}")
 
 
-def show_ranking(folder: SweepDir, plan: Plan, found: Sequence[Standing], say: Say) -> None:
+def show_ranking(folder: SweepDir, plan: SweepPlan, found: Sequence[Standing], say: Say) -> None:
     """The arms by the objective, the best of them, and how to confirm it."""
     from rlvr_cli.sweeps.ranking import confirmation, rank
 

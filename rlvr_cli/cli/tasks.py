@@ -43,13 +43,13 @@ def tasks(context: typer.Context) -> None:
 @app.command("list")
 def list_command(form: ListFormat = "table") -> None:
     """List every task: what it is, its keys, and the reasons of its verdicts."""
-    from rlvr_cli.core.table import Document, Table
+    from rlvr_cli.core.table import ResultDocument, Table
     from rlvr_cli.describe.task import described
 
     rows = described()
     header = ("task", "what it is", "problems (task.data)", "keys (task.*)", "a verdict's reasons")
     cells = [(row["name"], row["what"], row["data"], ", ".join(row["keys"]), ", ".join(row["reasons"])) for row in rows]
-    show_document(form, Document(tables=[Table("", header, cells)], data={"tasks": rows}, rows=rows))
+    show_document(form, ResultDocument(tables=[Table("", header, cells)], data={"tasks": rows}, rows=rows))
 
 
 @app.command()
@@ -67,7 +67,7 @@ def sets(
     form: ListFormat = "table",
 ) -> None:
     """List the data sets that task.data and --benchmark know by name: task, rows, hub data set, licence."""
-    from rlvr_cli.core.table import Document, Table
+    from rlvr_cli.core.table import ResultDocument, Table
     from rlvr_cli.describe.task import data_set_rows
 
     rows = data_set_rows(data_dir)
@@ -87,7 +87,7 @@ def sets(
         note = "yes: has such problems; any: generated, as many as asked for; --data-dir counts their rows in a folder."
     show_document(
         form,
-        Document(
+        ResultDocument(
             tables=[Table("", ("name", "task", "train", "test", "what it is", "hub data set", "licence"), cells)],
             data={"folder": str(data_dir) if data_dir is not None else None, "sets": rows},
             after=[note],

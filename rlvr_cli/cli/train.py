@@ -30,12 +30,12 @@ from rlvr_cli.core.text import for_terminal
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rlvr_cli.config.load import Loaded, Row
+    from rlvr_cli.config.load import LoadedConfig, SweepRow
     from rlvr_cli.config.schema import Config
     from rlvr_cli.launch.supervise import Ended
     from rlvr_cli.launch.world import World
     from rlvr_cli.runs.folder import RunDir
-    from rlvr_cli.training.run import Outcome
+    from rlvr_cli.training.run import RunEnd
 
 
 # Shown with its interval by the command that a finished training ends with.
@@ -147,7 +147,7 @@ def train(
         measured = run_probe(config)
         sentence = max(measured, key=lambda one: one.peak).sentence(len(measured))
         console.print(for_terminal(sentence), highlight=False, markup=False, soft_wrap=True)
-    outcome: Outcome | Ended
+    outcome: RunEnd | Ended
     if launched:
         from rlvr_cli.launch import supervise
 
@@ -203,13 +203,13 @@ def _next(config: Config, run: Path) -> str:
     return f"next: rlvr eval {run}{pass_at}{' --split dev' if untested else ''}"
 
 
-def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console: Console, world: World) -> Outcome:
+def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console: Console, world: World) -> RunEnd:
     """Train in this process: all of the training, or the part of it that an outer launcher started it for."""
     from rlvr_cli.launch.stopping import StopRequest
     from rlvr_cli.launch.world import Elsewhere
     from rlvr_cli.training import run as training
 
-    place = training.Place(world, StopRequest(announce=world.main))
+    place = training.RunContext(world, StopRequest(announce=world.main))
     try:
         if run is None:
             return training.start(config, overwrite=overwrite, console=console, place=place)
@@ -220,8 +220,13 @@ def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console:
 
 
 def _configured(
-    files: list[Path | Row], method: str | None, task: str | None, model: str | None, overrides: list[str], world: World
-) -> Loaded:
+    files: list[Path | SweepRow],
+    method: str | None,
+    task: str | None,
+    model: str | None,
+    overrides: list[str],
+    world: World,
+) -> LoadedConfig:
     """The configuration; an outer launcher's number of processes is that of the run, unless the user says another."""
     from rlvr_cli.config.checks import check_training
     from rlvr_cli.config.load import load
@@ -241,7 +246,7 @@ def _configured(
 
 def _submit(
     where: str,
-    loaded: Loaded,
+    loaded: LoadedConfig,
     run: RunDir | None,
     flags: list[str],
     *,
@@ -270,7 +275,7 @@ def _submit(
         )
 
 
-def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool) -> tuple[RunDir, Loaded]:
+def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool) -> tuple[RunDir, LoadedConfig]:
     if others:
         raise UserError(
             "--resume continues a run with its own configuration: leave out --config, --method, --task, --model, "

@@ -17,7 +17,7 @@ AGAINST = {"start": "at the start", "best": "at best", "before": "before"}
 
 
 @dataclass(frozen=True)
-class Span:
+class AlertSpan:
     """Rollouts without a break, from 0 and both ends included, in which an alert was on; ``now``: in the last too.
 
     ``evidence`` says which numbers moved; empty where the alert had been told of shortly before.
@@ -52,7 +52,7 @@ def alerts_on(row: Mapping[str, Any]) -> list[str]:
     return [name.removeprefix(PREFIX) for name in row if name.startswith(PREFIX) and row[name]]
 
 
-def alert_spans(rows: Sequence[Mapping[str, Any]]) -> list[Span]:
+def alert_spans(rows: Sequence[Mapping[str, Any]]) -> list[AlertSpan]:
     """The spans of every alert, by its beginning; ``rows`` are the lines of metrics.jsonl, several for a rollout."""
     state: dict[str, dict[int, bool]] = {}
     evidence: dict[tuple[str, int], str] = {}
@@ -62,18 +62,18 @@ def alert_spans(rows: Sequence[Mapping[str, Any]]) -> list[Span]:
         for name in row:
             if name.startswith(PREFIX):
                 state.setdefault(name.removeprefix(PREFIX), {})[row["rollout"]] = bool(row[name])
-    spans: list[Span] = []
+    spans: list[AlertSpan] = []
     for alert, by_rollout in state.items():
         first: int | None = None
         for rollout, on in by_rollout.items():
             if on and first is None:
                 first = rollout
             elif not on and first is not None:
-                spans.append(Span(alert, first, rollout - 1, now=False, evidence=evidence.get((alert, first), "")))
+                spans.append(AlertSpan(alert, first, rollout - 1, now=False, evidence=evidence.get((alert, first), "")))
                 first = None
         if first is not None:
             last = max(by_rollout)
-            spans.append(Span(alert, first, last, now=True, evidence=evidence.get((alert, first), "")))
+            spans.append(AlertSpan(alert, first, last, now=True, evidence=evidence.get((alert, first), "")))
     spans = [replace(span, evidence=span.evidence or MEANS.get(span.alert, "")) for span in spans]
     return sorted(spans, key=lambda span: (span.first, span.alert))
 

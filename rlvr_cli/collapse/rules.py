@@ -84,7 +84,7 @@ class Mean:
 
 
 @dataclass(frozen=True)
-class Change:
+class Shift:
     """Means over the rollouts before and since, and the standard error of their difference."""
 
     before: float
@@ -103,8 +103,8 @@ class RewardHacking:
 
     before: int
     since: int
-    format: Change
-    accuracy: Change
+    format: Shift
+    accuracy: Shift
 
 
 def mean_of(means: Sequence[Mean]) -> Mean:
@@ -113,10 +113,10 @@ def mean_of(means: Sequence[Mean]) -> Mean:
     return Mean(value, math.sqrt(math.fsum((mean.error / len(means)) ** 2 for mean in means)))
 
 
-def change(means: Sequence[Mean], before: int, since: int) -> Change:
+def change(means: Sequence[Mean], before: int, since: int) -> Shift:
     """The last ``since`` rollouts against the ``before`` in front of them; there are as many at least."""
     first, second = mean_of(means[-since - before : -since]), mean_of(means[-since:])
-    return Change(first.value, second.value, math.hypot(first.error, second.error))
+    return Shift(first.value, second.value, math.hypot(first.error, second.error))
 
 
 def reward_hacking(points: Sequence[tuple[Mean, Mean]], problems: int, thresholds: Thresholds) -> RewardHacking | None:
@@ -153,7 +153,7 @@ FORMLESS = ("no_answer", "bad_format", "too_long")
 
 
 @dataclass(frozen=True)
-class Point:
+class RolloutNumbers:
     """One rollout; None where a number is not known.
 
     Attributes:
@@ -180,7 +180,7 @@ class Point:
     format_paid: Mean | None
 
 
-def point_of(row: Mapping[str, Any], problems: int) -> Point:
+def point_of(row: Mapping[str, Any], problems: int) -> RolloutNumbers:
     """The point of a rollout from its first line.
 
     A rollout whose completions could none of them be judged says nothing of accuracy and format. Where a line has no
@@ -202,7 +202,7 @@ def point_of(row: Mapping[str, Any], problems: int) -> Point:
             # What could not be judged has none of these reasons.
             formless = sum(row.get(f"reason/{reason}", 0.0) for reason in FORMLESS)
             form = mean(1 - formless / judged, None)
-    return Point(
+    return RolloutNumbers(
         rollout=row["rollout"],
         length=row.get("length"),
         truncated=row.get("truncated"),
@@ -245,7 +245,7 @@ class View:
 
     def __init__(
         self,
-        points: Sequence[Point],
+        points: Sequence[RolloutNumbers],
         bests: tuple[Mean | None, Mean | None],
         paid: Sequence[tuple[Mean, Mean]],
         problems: int,
@@ -309,7 +309,7 @@ class View:
         return Movement("accuracy", start, present.value, "start") if stuck else None
 
 
-def window_mean(points: Sequence[Point], number: str, window: int) -> Mean | None:
+def window_mean(points: Sequence[RolloutNumbers], number: str, window: int) -> Mean | None:
     """The mean of ``number`` over the last ``window`` rollouts; None where there are fewer, or none that knows it."""
     if len(points) < window:
         return None

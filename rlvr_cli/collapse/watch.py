@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr_cli.collapse.alerts import EVIDENCE, PREFIX, said
-from rlvr_cli.collapse.rules import RULES, Mean, Movement, Point, Thresholds, View, point_of, window_mean
+from rlvr_cli.collapse.rules import RULES, Mean, Movement, RolloutNumbers, Thresholds, View, point_of, window_mean
 
 PATTERNS = tuple(RULES)
 
@@ -76,7 +76,7 @@ class CollapseWatch:
     def __init__(self, problems: int, thresholds: Thresholds | None = None) -> None:
         self.problems, self.thresholds = problems, thresholds or Thresholds()
         self.window = self.thresholds.rollouts(problems)
-        self._points: list[Point] = []
+        self._points: list[RolloutNumbers] = []
         self._on: dict[int, dict[str, Collapse]] = {}
         self._windows: list[tuple[Mean | None, Mean | None]] = []
         self._bests: tuple[Mean | None, Mean | None] = (None, None)
@@ -204,7 +204,7 @@ def detect(rows: Sequence[Mapping[str, Any]], problems: int, thresholds: Thresho
 BY_RATIO = ("length", "entropy")
 
 
-def onset(points: Sequence[Point], evidence: Sequence[Movement], since: int = 0) -> int:
+def onset(points: Sequence[RolloutNumbers], evidence: Sequence[Movement], since: int = 0) -> int:
     """The place in ``points``, all up to the rollout that showed the collapse, from which it lasts; after ``since``.
 
     A rollout is collapsed where more than half of the numbers of the evidence are nearer to their value ``after`` than
@@ -228,7 +228,7 @@ def onset(points: Sequence[Point], evidence: Sequence[Movement], since: int = 0)
     return begins
 
 
-def _is_after(point: Point, move: Movement) -> bool | None:
+def _is_after(point: RolloutNumbers, move: Movement) -> bool | None:
     """Whether the number is nearer to where it came than to where it was; None where it is not known."""
     paid = move.number == "format" and move.against == "before"
     found = getattr(point, "format_paid" if paid else move.number)

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from rlvr_cli.compare.evaluations import Selected, listed, pair_runs
-from rlvr_cli.compare.request import BENCHMARK, Request
+from rlvr_cli.compare.request import BENCHMARK, CompareRequest
 from rlvr_cli.compare.scores import RunCurve, RunScores, read_finals, read_matched
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
@@ -36,7 +36,7 @@ class TaskInputs:
         notes: what a reader must know next to the numbers.
     """
 
-    request: Request
+    request: CompareRequest
     arms: tuple[Arm, ...]
     baseline: str
     runs: Mapping[str, tuple[Replicate, ...]]
@@ -73,7 +73,7 @@ class Inputs:
         notes: what a reader must know next to the numbers, of all tasks or of the one that a line begins with.
     """
 
-    request: Request
+    request: CompareRequest
     tasks: Mapping[str, TaskInputs]
     notes: tuple[str, ...]
 
@@ -97,7 +97,7 @@ class Inputs:
         return {name: [table[name] for table in tables] for name in tables[0]}
 
 
-def gather(request: Request) -> Inputs:
+def gather(request: CompareRequest) -> Inputs:
     """Read the runs that a request names, for each of its tasks: one, or those of ``request.over``.
 
     Raises UserError with everything that is wrong, in any task: names, options, records, evaluations that cannot be
@@ -123,7 +123,9 @@ def gather(request: Request) -> Inputs:
     return Inputs(request, found, (*notes, *_of_tasks({name: one.notes for name, one in found.items()})))
 
 
-def gather_from(request: Request, runs: Sequence[Run], problems: list[str], notes: Sequence[str] = ()) -> TaskInputs:
+def gather_from(
+    request: CompareRequest, runs: Sequence[Run], problems: list[str], notes: Sequence[str] = ()
+) -> TaskInputs:
     """One task of the ``runs`` at hand, with what was found wrong and to be told while they were looked for."""
     inputs = assemble(request, runs, problems, notes)
     if problems or inputs is None:
@@ -132,7 +134,7 @@ def gather_from(request: Request, runs: Sequence[Run], problems: list[str], note
 
 
 def assemble(
-    request: Request, runs: Sequence[Run], problems: list[str], notes: Sequence[str] = ()
+    request: CompareRequest, runs: Sequence[Run], problems: list[str], notes: Sequence[str] = ()
 ) -> TaskInputs | None:
     """What ``runs`` give for the request; None, and lines in ``problems``, where that is nothing."""
     notes = list(notes)
@@ -152,7 +154,7 @@ def assemble(
     )
 
 
-def _misfits(request: Request, read: RunScores) -> list[str]:
+def _misfits(request: CompareRequest, read: RunScores) -> list[str]:
     """What of the request does not fit the numbers that were read."""
     found = []
     if request.power is not None and request.power >= 1 and declared(read.metric).share:
@@ -166,7 +168,7 @@ def _misfits(request: Request, read: RunScores) -> list[str]:
     return found
 
 
-def choose_baseline(request: Request, arms: Sequence[Arm], problems: list[str]) -> str:
+def choose_baseline(request: CompareRequest, arms: Sequence[Arm], problems: list[str]) -> str:
     """The arm that is asked for: by its name, or by the name of one of its runs; else a line in ``problems``.
 
     Without one: the arm of the first word of the command line, if that is all of one arm's; else the first whose method
@@ -200,7 +202,7 @@ def named_arm(wanted: str, arms: Sequence[Arm], problems: list[str]) -> str:
 
 
 def _parts(
-    request: Request, runs: Sequence[Run], problems: list[str], notes: list[str]
+    request: CompareRequest, runs: Sequence[Run], problems: list[str], notes: list[str]
 ) -> Mapping[str, tuple[str | None, Sequence[Run]]]:
     """The benchmark and the runs of each task."""
     if request.over == BENCHMARK:
@@ -212,7 +214,7 @@ def _parts(
     return parts
 
 
-def _benchmarks(request: Request, runs: Sequence[Run], problems: list[str], notes: list[str]) -> tuple[str, ...]:
+def _benchmarks(request: CompareRequest, runs: Sequence[Run], problems: list[str], notes: list[str]) -> tuple[str, ...]:
     """The benchmarks that are asked for; else those that every run was evaluated on."""
     if request.benchmarks:
         return request.benchmarks
@@ -243,7 +245,7 @@ def _evaluated_on(run: Run) -> set[str]:
 
 
 def _alike(
-    request: Request, found: Mapping[str, TaskInputs], problems: list[str], notes: list[str]
+    request: CompareRequest, found: Mapping[str, TaskInputs], problems: list[str], notes: list[str]
 ) -> dict[str, TaskInputs]:
     """The tasks with one baseline, and the replicates that all of them have."""
     names = {task: tuple(arm.name for arm in inputs.arms) for task, inputs in found.items()}

@@ -14,7 +14,7 @@ BENCHMARK = ("benchmark",)
 
 
 @dataclass(frozen=True)
-class Request:
+class CompareRequest:
     """The words of a command line.
 
     Attributes:

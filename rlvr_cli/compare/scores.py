@@ -9,12 +9,12 @@ from math import inf
 import numpy as np
 
 from rlvr_cli.compare.evaluations import Selected, choose_evaluations, settings_problems, shared_problems
-from rlvr_cli.compare.request import Request
+from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.results.evaluations import Evaluation
 from rlvr_cli.results.find import Run
 from rlvr_cli.results.metrics import metric as declared
-from rlvr_cli.results.spending import PARTS, Curve, Spent, common_budget, curve_values, read_curve, spending
+from rlvr_cli.results.spending import PARTS, SpendingCurve, Spent, common_budget, curve_values, read_curve, spending
 from rlvr_cli.results.values import metric_of, problem_values
 from rlvr_cli.stats.clustered import CrossedEstimate, crossed_interval
 
@@ -55,7 +55,9 @@ class RunScores:
     end: float = 0.0
 
 
-def read_finals(request: Request, runs: Sequence[Run], problems: list[str], notes: list[str]) -> RunScores | None:
+def read_finals(
+    request: CompareRequest, runs: Sequence[Run], problems: list[str], notes: list[str]
+) -> RunScores | None:
     """The samples of `rlvr eval`, newest checkpoint; None, and lines in ``problems``, where they cannot be compared."""
     chosen = choose_evaluations(runs, problems, benchmark=request.benchmark, where=request.where)
     if not chosen:
@@ -86,7 +88,9 @@ def read_finals(request: Request, runs: Sequence[Run], problems: list[str], note
     return RunScores(*metric, ids, scores, spent, result, chosen, {})
 
 
-def read_matched(request: Request, runs: Sequence[Run], problems: list[str], notes: list[str]) -> RunScores | None:
+def read_matched(
+    request: CompareRequest, runs: Sequence[Run], problems: list[str], notes: list[str]
+) -> RunScores | None:
     """The held-out evaluations of training, at the largest budget that all runs have; None as :func:`read_finals`."""
     budget = str(request.match)
     read = {run.path: read_curve(run, problems) for run in runs}
@@ -114,7 +118,7 @@ def read_matched(request: Request, runs: Sequence[Run], problems: list[str], not
     return RunScores(*metric, ids, scores, spent, next(iter(every.values())).result, {}, found, *bounds)
 
 
-def _spent_at(curve: Curve, budget: str, end: float) -> Spent:
+def _spent_at(curve: SpendingCurve, budget: str, end: float) -> Spent:
     x = curve.budget(budget)
     return Spent(*(float(np.interp(end, x, curve.budget(part))) for part in PARTS))
 

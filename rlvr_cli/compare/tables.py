@@ -12,7 +12,7 @@ from rlvr_cli.compare.data import as_json, csv_rows, csv_shared
 from rlvr_cli.compare.sentences import lines_after, lines_before, metric_text, noun
 from rlvr_cli.compare.wording import VERDICTS, chance_text, cost_text, p_text
 from rlvr_cli.core.sparkline import BLOCKS, sparkline
-from rlvr_cli.core.table import Document, Table
+from rlvr_cli.core.table import ResultDocument, Table
 from rlvr_cli.evaluation.tables import Row as Cells
 from rlvr_cli.evaluation.tables import figure, metric_name, with_interval
 from rlvr_cli.stats.clustered import CrossedEstimate
@@ -25,10 +25,10 @@ WIDTH = 20
 COLUMNS = 7
 
 
-def document(comparison: Comparison, levels: str | None = BLOCKS) -> Document:
+def document(comparison: Comparison, levels: str | None = BLOCKS) -> ResultDocument:
     """The whole comparison, to be printed in any form; ``levels``: as of :func:`tables`."""
     data = as_json(comparison)
-    return Document(
+    return ResultDocument(
         tables=tables(comparison, levels),
         data=data,
         before=lines_before(comparison),

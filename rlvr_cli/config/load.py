@@ -22,7 +22,7 @@ from rlvr_cli.core.include import CODE, SourceFile, source_files
 from rlvr_cli.core.keys import schema_of
 from rlvr_cli.core.layers import Layer, Merged, choices_first, label, parse_override, validate
 from rlvr_cli.core.own_code import ENDING, OwnFile, find_own_file, read_own_file
-from rlvr_cli.core.yaml import Document, dump, parse, read_text
+from rlvr_cli.core.yaml import YamlDocument, dump, parse, read_text
 from rlvr_cli.methods import own
 from rlvr_cli.methods.method import rebuild
 from rlvr_cli.methods.names import BASES, MethodName, nearest_method, parse_method_name, presets_of
@@ -37,7 +37,7 @@ ABOUT_THE_MODEL = ("hub", "architecture", "tasks")
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedConfig:
     """A configuration and where its values came from."""
 
     config: Config
@@ -49,7 +49,7 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class Row:
+class SweepRow:
     """What stands for a configuration file on a command line as `FILE:ROW`: a trial that a sweep file names.
 
     Attributes:
@@ -61,7 +61,7 @@ class Row:
 
 
 def load_config(
-    config_files: Sequence[Path | Row] = (),
+    config_files: Sequence[Path | SweepRow] = (),
     method: str | None = None,
     task: str | None = None,
     model: str | None = None,
@@ -77,12 +77,12 @@ def load_config(
 
 
 def load(
-    config_files: Sequence[Path | Row] = (),
+    config_files: Sequence[Path | SweepRow] = (),
     method: str | None = None,
     task: str | None = None,
     model: str | None = None,
     overrides: Sequence[str] = (),
-) -> Loaded:
+) -> LoadedConfig:
     """`load_config`, with the origin of each value."""
     problems: list[tuple[str, str]] = []
     files = [layer for one in config_files for layer in _file_layers(one, problems)]
@@ -97,7 +97,7 @@ def load(
     problems += invalid
     if problems:
         raise ConfigError(problems)
-    return Loaded(config, merged)
+    return LoadedConfig(config, merged)
 
 
 def dump_yaml(config: Config) -> str:
@@ -149,7 +149,7 @@ def preset_names(section: str) -> list[str]:
 
 
 @cache
-def preset_document(folder: str, name: str) -> Document:
+def preset_document(folder: str, name: str) -> YamlDocument:
     """The parsed file of a preset, with the line of each key."""
     return parse(read_text(PRESETS / folder / f"{name}.yaml"))
 
@@ -161,13 +161,13 @@ def _merge(layers: Iterable[Layer], presets: tuple[Layer, ...] = ()) -> Merged:
     return merged
 
 
-def _file_layers(one: Path | Row, problems: list[tuple[str, str]]) -> Iterator[Layer]:
+def _file_layers(one: Path | SweepRow, problems: list[tuple[str, str]]) -> Iterator[Layer]:
     """A file over what it includes; a row's own values over its files."""
-    for file in one.files if isinstance(one, Row) else (one,):
+    for file in one.files if isinstance(one, SweepRow) else (one,):
         for source in source_files(Path(file), tuple(Config.model_fields), problems):
             _kept_code(source, problems)
             yield with_own_files(Layer(str(source.path), source.values, source.document.lines), source.path.parent)
-    if isinstance(one, Row):
+    if isinstance(one, SweepRow):
         yield from map(with_own_files, one.layers)
 
 
@@ -381,7 +381,7 @@ def _method_layers(method: MethodName, task: str) -> Iterable[Layer]:
             yield Layer(preset.label, {"method": values}, preset=True)
 
 
-def _layer(label: str, document: Document, place: tuple[str, ...], section: str) -> Layer:
+def _layer(label: str, document: YamlDocument, place: tuple[str, ...], section: str) -> Layer:
     """The values that stand at `place` of `document`, as keys of `section`."""
     values = document.data
     for key in place:

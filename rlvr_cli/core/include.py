@@ -10,7 +10,7 @@ from typing import Any
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
-from rlvr_cli.core.yaml import Document, YamlProblem, dump, parse, read_text, shown
+from rlvr_cli.core.yaml import YamlDocument, YamlProblem, dump, parse, read_text, shown
 
 INCLUDE = "include"
 # The text of a file of Python that the configuration needs; see tasks/from_file.py.
@@ -24,7 +24,7 @@ class SourceFile:
 
     path: Path
     text: str
-    document: Document
+    document: YamlDocument
     values: dict[Any, Any]
 
     @property
@@ -114,7 +114,7 @@ def _short(path: Path) -> Path:
     return short if os.path.realpath(short) == os.path.realpath(path) else path
 
 
-def _included(file: Path, document: Document, problems: list[tuple[str, str]]) -> Iterator[tuple[Path, int]]:
+def _included(file: Path, document: YamlDocument, problems: list[tuple[str, str]]) -> Iterator[tuple[Path, int]]:
     """The files that ``file`` includes, each with its line."""
     if INCLUDE not in document.data:
         return

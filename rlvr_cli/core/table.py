@@ -37,7 +37,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Document:
+class ResultDocument:
     """A result that is printed in any form.
 
     Attributes:
@@ -54,7 +54,7 @@ class Document:
     shared: Mapping[str, Any] = field(default_factory=dict)
 
 
-def markdown(document: Document) -> str:
+def markdown(document: ResultDocument) -> str:
     """Tables, and the lines around them as lists."""
     parts = ["\n".join(f"- {line}" for line in document.before if line)]
     parts += [f"{table.title}\n\n{markdown_table(table)}".lstrip() for table in document.tables]
@@ -62,7 +62,7 @@ def markdown(document: Document) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def latex(document: Document) -> str:
+def latex(document: ResultDocument) -> str:
     """Tables (package booktabs); the lines around them are comments."""
     parts = [f"% {line}" for line in document.before if line]
     for table in document.tables:
@@ -70,7 +70,7 @@ def latex(document: Document) -> str:
     return "\n".join([*parts, *(f"% {line}" for line in document.after if line)])
 
 
-def csv_text(document: Document) -> str:
+def csv_text(document: ResultDocument) -> str:
     """The rows, with every column that any of them has; empty where a row has no value."""
     rows = [flat_cells(row) for row in document.rows]
     stream = io.StringIO()

@@ -59,7 +59,7 @@ for _kind, _pattern, _first in (
 
 
 @dataclass(frozen=True)
-class Document:
+class YamlDocument:
     """A YAML document as plain data, and the line (from 1) on which each key or list item stands."""
 
     data: Any
@@ -114,7 +114,7 @@ def read_text(path: Path) -> str:
         raise YamlProblem(line, "is not UTF-8 text; save the file as UTF-8") from None
 
 
-def parse(text: str) -> Document:
+def parse(text: str) -> YamlDocument:
     """Plain data from YAML text. An empty document is None.
 
     Raises:
@@ -164,7 +164,7 @@ class _Reader:
         self._lines: dict[Place, int] = {}
         self._nodes = 0
 
-    def document(self) -> Document:
+    def document(self) -> YamlDocument:
         data, documents = None, 0
         for event in self._events:
             if isinstance(event, yaml.NodeEvent):
@@ -173,7 +173,7 @@ class _Reader:
                 documents += 1
                 if documents > 1:
                     raise YamlProblem(_line(event), "a second YAML document starts here; put it into a file of its own")
-        return Document(data, self._lines)
+        return YamlDocument(data, self._lines)
 
     def _value(self, event: Any, path: Place) -> Any:
         line = _line(event)

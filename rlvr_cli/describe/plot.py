@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.describe.named import policy_config
-from rlvr_cli.describe.weights import RATIOS, SPREAD, Curve, Curves, weight_curves
+from rlvr_cli.describe.weights import RATIOS, SPREAD, Curves, WeightCurve, weight_curves
 from rlvr_cli.methods.method import Method
 from rlvr_cli.results.figure import COLOURS, check_path, style, write_figure
 
@@ -179,7 +179,9 @@ def weight_figure(drawn: Curves) -> Figure:
     return figure
 
 
-def _draw(axes: Any, curves: Sequence[Curve], kind: str, labels: Sequence[str], old_prob: float, sign: int) -> None:
+def _draw(
+    axes: Any, curves: Sequence[WeightCurve], kind: str, labels: Sequence[str], old_prob: float, sign: int
+) -> None:
     axes.set_xscale("log")
     axes.set_xlim(*RATIOS)
     axes.set_xticks(list(_TICKS), list(_TICKS.values()))
@@ -217,7 +219,7 @@ def _name_corners(axes: Any, low: float, high: float, possible: float, sign: int
             )
 
 
-def _height(curves: Sequence[Curve], kind: str, old_prob: float) -> tuple[float, float]:
+def _height(curves: Sequence[WeightCurve], kind: str, old_prob: float) -> tuple[float, float]:
     """Limits that both signs share."""
     unclipped = 1.0 if kind == "on_log_prob" else 1 / old_prob
     tallest = max(float(getattr(curve, kind).max()) for curve in curves)
@@ -232,7 +234,7 @@ def _line(labels: Sequence[str], label: str) -> dict[str, Any]:
     return {"color": COLOURS[position], "linewidth": width, "solid_capstyle": "butt", "zorder": 2 + position / 100}
 
 
-def _legend(figure: Figure, curves: Sequence[Curve], labels: Sequence[str], title: str, *, columns: int) -> None:
+def _legend(figure: Figure, curves: Sequence[WeightCurve], labels: Sequence[str], title: str, *, columns: int) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 

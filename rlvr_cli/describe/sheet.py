@@ -59,7 +59,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Choice:
+class PartChoice:
     """One of the choices.
 
     Attributes:
@@ -80,7 +80,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Change:
+class KeyChange:
     """A key that a modifier changed."""
 
     key: str
@@ -103,8 +103,8 @@ class MethodSheet:
     name: str
     parts: tuple[Preset, ...]
     texts: tuple[tuple[str, MethodText], ...]
-    choices: tuple[Choice, ...]
-    changes: tuple[Change, ...]
+    choices: tuple[PartChoice, ...]
+    changes: tuple[KeyChange, ...]
 
     @property
     def title(self) -> str:
@@ -136,13 +136,13 @@ def method_sheet(text: str) -> MethodSheet:
     return MethodSheet(name, parts, texts, tuple(_choices(name, parts)), tuple(_changes(parts)))
 
 
-def _choices(name: str, parts: tuple[Preset, ...]) -> Iterator[Choice]:
+def _choices(name: str, parts: tuple[Preset, ...]) -> Iterator[PartChoice]:
     config = load_config(method=name).method
     check_own_parts(config)
     if config.policy is None:
         keys = [key for key in type(config).model_fields if key != "name"]
         parameters = tuple(_own_key(config, key) for key in keys)
-        yield Choice("method", "no rollouts: its own keys", name, "", None, parameters)
+        yield PartChoice("method", "no rollouts: its own keys", name, "", None, parameters)
         return
     for choice, decides in CHOICES.items():
         section: Section = getattr(config, choice)
@@ -156,7 +156,7 @@ def _choices(name: str, parts: tuple[Preset, ...]) -> Iterator[Choice]:
             if not (kind and key == "kind") and key != CODE
         )
         source = _setter(parts, f"{choice}.kind")[1] if kind else ""
-        yield Choice(
+        yield PartChoice(
             choice, decides, kind, source, None if inner.keys() != {choice} else module_path(module), parameters
         )
 
@@ -187,13 +187,13 @@ def _setter(parts: tuple[Preset, ...], dotted: str) -> tuple[str, str]:
     return (setters[-1].name, setters[-1].sources[dotted]) if setters else (DEFAULT, "")
 
 
-def _changes(parts: tuple[Preset, ...]) -> Iterator[Change]:
+def _changes(parts: tuple[Preset, ...]) -> Iterator[KeyChange]:
     """What each modifier made of the keys that stood before it."""
     for count in range(1, len(parts)):
         before, after = (_resolved("+".join(part.name for part in parts[:end])) for end in (count, count + 1))
         for key in {**before, **after}:
             if before.get(key) != after.get(key):
-                yield Change(f"method.{key}", before.get(key), after.get(key), parts[count].name)
+                yield KeyChange(f"method.{key}", before.get(key), after.get(key), parts[count].name)
 
 
 def _resolved(name: str) -> dict[str, Any]:
@@ -336,7 +336,7 @@ def table_rows(sheet: MethodSheet) -> Iterator[tuple[str, str, str, str]]:
             yield f"  {parameter.key}", value, differs, parameter.source or parameter.meaning
 
 
-def change_line(change: Change) -> str:
+def change_line(change: KeyChange) -> str:
     """A key that a modifier changed, or added along with the kind that it belongs to."""
     before = f"{shown(change.before)} -> " if change.before is not None else ""
     return f"{change.key}: {before}{shown(change.after)}  (+{change.modifier})"

@@ -34,7 +34,7 @@ _LONGEST = 600.0
 
 
 @dataclass(frozen=True)
-class Curve:
+class WeightCurve:
     """One method's weights for one sign of the advantage and one old probability.
 
     Attributes:
@@ -60,7 +60,7 @@ class Curve:
 class Curves:
     """Everything to draw, and what a reader must know to read it."""
 
-    curves: tuple[Curve, ...]
+    curves: tuple[WeightCurve, ...]
     notes: tuple[str, ...]
 
 
@@ -119,7 +119,9 @@ def effective_weight(
     return total, (1 - _first(low), 1 + _first(high))
 
 
-def _curve(variant: _Variant, sign: int, old_prob: float, spread: float, span: tuple[float, float]) -> Curve | None:
+def _curve(
+    variant: _Variant, sign: int, old_prob: float, spread: float, span: tuple[float, float]
+) -> WeightCurve | None:
     highest = min(span[1], 1 / old_prob)
     if highest <= span[0]:
         return None
@@ -138,7 +140,7 @@ def _curve(variant: _Variant, sign: int, old_prob: float, spread: float, span: t
     weights = weigh(ratios)[0]
     # The weights without a clip have bounds for statistics only.
     region = None if isinstance(variant.method.policy_loss, ImportanceSampling | NoImportanceSampling) else (low, high)
-    return Curve(variant.label, sign, old_prob, ratios, weights, weights / (ratios * old_prob), region)
+    return WeightCurve(variant.label, sign, old_prob, ratios, weights, weights / (ratios * old_prob), region)
 
 
 def _variants(method: Method) -> list[_Variant]:

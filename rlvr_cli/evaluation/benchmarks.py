@@ -22,7 +22,7 @@ _KEYS = ("samples", "temperature", "length", "prompt")
 
 
 @dataclass(frozen=True)
-class Choice:
+class SelectedBenchmark:
     """One evaluation: a benchmark with its setting; generated problems have none, and are sampled as the run says.
 
     ``suite`` is the first suite that asked for it.
@@ -44,7 +44,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Table:
+class BenchmarkTable:
     """Evaluations shown together: those of a suite, or those that were named one by one (``suite`` is None).
 
     ``rows`` are places in the list of choices.
@@ -54,7 +54,7 @@ class Table:
     rows: tuple[int, ...]
 
 
-def chosen(names: Sequence[str]) -> tuple[list[Choice], list[Table]]:
+def chosen(names: Sequence[str]) -> tuple[list[SelectedBenchmark], list[BenchmarkTable]]:
     """The evaluations that ``names`` ask for, each once, and the tables that show them: suites first, as named.
 
     Two suites that ask for a benchmark with different settings ask for two evaluations.
@@ -62,12 +62,12 @@ def chosen(names: Sequence[str]) -> tuple[list[Choice], list[Table]]:
     Args:
         names: known ones.
     """
-    found: list[Choice] = []
+    found: list[SelectedBenchmark] = []
     places: dict[str, int] = {}
-    tables: list[Table] = []
+    tables: list[BenchmarkTable] = []
     single: list[int] = []
 
-    def place_of(choice: Choice) -> int:
+    def place_of(choice: SelectedBenchmark) -> int:
         what = choice.setting.choices() if choice.setting else None
         key = json.dumps([choice.benchmark, what], sort_keys=True)
         if key not in places:
@@ -78,11 +78,13 @@ def chosen(names: Sequence[str]) -> tuple[list[Choice], list[Table]]:
     for name in dict.fromkeys(names):
         if name in SUITES:
             suite = SUITES[name]
-            tables.append(Table(suite, tuple(place_of(Choice(s.benchmark, s, name)) for s in suite.settings)))
+            tables.append(
+                BenchmarkTable(suite, tuple(place_of(SelectedBenchmark(s.benchmark, s, name)) for s in suite.settings))
+            )
         else:
-            single.append(place_of(Choice(name, None if is_generated(name) else alone(name))))
+            single.append(place_of(SelectedBenchmark(name, None if is_generated(name) else alone(name))))
     if single:
-        tables.append(Table(None, tuple(single)))
+        tables.append(BenchmarkTable(None, tuple(single)))
     return found, tables
 
 
@@ -96,7 +98,9 @@ def completions_of(config: Config) -> int:
     )
 
 
-def overrides_for(choice: Choice, choices: Sequence[Choice], overrides: Sequence[str]) -> list[str]:
+def overrides_for(
+    choice: SelectedBenchmark, choices: Sequence[SelectedBenchmark], overrides: Sequence[str]
+) -> list[str]:
     """The overrides without keys of other tasks: those that the choice's task does not know and another's does.
 
     Raises UserError for `task.data`: a benchmark is its data, and other problems must not go by its name.
@@ -119,7 +123,7 @@ def fitted(setting: Setting, style: str | None) -> Setting:
     return setting if keys is setting.task else replace(setting, task=keys)
 
 
-def setting_overrides(choice: Choice, folder: Path | None, given: Sequence[str]) -> list[str]:
+def setting_overrides(choice: SelectedBenchmark, folder: Path | None, given: Sequence[str]) -> list[str]:
     """A choice as overrides of the configuration, to be laid below those of the command line.
 
     Args:

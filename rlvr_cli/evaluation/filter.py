@@ -27,7 +27,7 @@ from rlvr_cli.evaluation.request import MOST_COMPLETIONS, collect, only
 from rlvr_cli.evaluation.served.options import option_problems
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import Key, SampleStore
-from rlvr_cli.evaluation.targets import Subject, find_target, slug
+from rlvr_cli.evaluation.targets import EvaluatedModel, find_target, slug
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.sets import check_folder, data_sets, is_generated, problems_name
 
@@ -71,7 +71,7 @@ class FilterRequest:
 
     config: Config
     settings: EvalSettings
-    subject: Subject
+    subject: EvaluatedModel
     notes: tuple[str, ...]
     keep: tuple[int, int]
     problems: tuple[Problem, ...]

@@ -12,7 +12,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.evaluation.plan import Sampler
-from rlvr_cli.evaluation.targets import Subject
+from rlvr_cli.evaluation.targets import EvaluatedModel
 from rlvr_cli.models.source import PRESETS, resolve_model
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class LoadedModel:
     tokenizer: Any = None
 
 
-def load_subject(subject: Subject, config: Config, engine: str, say: Callable[[str], None]) -> LoadedModel:
+def load_subject(subject: EvaluatedModel, config: Config, engine: str, say: Callable[[str], None]) -> LoadedModel:
     """Load a model into this process or into vLLM, or open the server that has it.
 
     Args:
@@ -52,7 +52,7 @@ def load_subject(subject: Subject, config: Config, engine: str, say: Callable[[s
     return _in_process(subject, config, engine)
 
 
-def _in_process(subject: Subject, config: Config, engine: str) -> LoadedModel:
+def _in_process(subject: EvaluatedModel, config: Config, engine: str) -> LoadedModel:
     from rlvr_cli.models.libraries import quiet_hub, set_threads
     from rlvr_cli.models.load import load_model
     from rlvr_cli.models.source import prompt_style
@@ -77,7 +77,7 @@ def _in_process(subject: Subject, config: Config, engine: str) -> LoadedModel:
     return LoadedModel(sampler, prompt_style(model.config), tokenizer=tokenizer)
 
 
-def _in_vllm(subject: Subject, config: Config) -> LoadedModel:
+def _in_vllm(subject: EvaluatedModel, config: Config) -> LoadedModel:
     from rlvr_cli.evaluation.sampling import VllmSampler
     from rlvr_cli.evaluation.served.tokenizer import load_facts
     from rlvr_cli.models.sampling.vllm import load_vllm, model_folder
@@ -89,7 +89,7 @@ def _in_vllm(subject: Subject, config: Config) -> LoadedModel:
     )
 
 
-def _served(subject: Subject, config: Config, say: Callable[[str], None]) -> LoadedModel:
+def _served(subject: EvaluatedModel, config: Config, say: Callable[[str], None]) -> LoadedModel:
     from rlvr_cli.evaluation.served.opening import open_server
     from rlvr_cli.evaluation.served.options import ServerOptions
     from rlvr_cli.evaluation.served.sampler import ServedSampler
@@ -133,5 +133,5 @@ def location(name: str) -> tuple[str, bool]:
     return resolve_model(name).location, True
 
 
-def revision_of(subject: Subject, config: Config) -> str | None:
+def revision_of(subject: EvaluatedModel, config: Config) -> str | None:
     return config.model.revision if subject.model == config.model.name else None

@@ -105,7 +105,7 @@ def _natural(name: str) -> tuple[int, str]:
 
 
 @dataclass(frozen=True)
-class Difference:
+class PairedDifference:
     """One metric before and after, and after - before over the same problems."""
 
     metric: str
@@ -129,7 +129,7 @@ class Difference:
         }
 
 
-def compare_evals(before: Path, after: Path) -> dict[str, Difference]:
+def compare_evals(before: Path, after: Path) -> dict[str, PairedDifference]:
     """Every metric that both evaluations have, paired by problem.
 
     Raises UserError when they are not of the same problems, split and sampling settings: a difference between such
@@ -153,11 +153,11 @@ def compare_evals(before: Path, after: Path) -> dict[str, Difference]:
     return paired_rows(list(first.rows), [b[row.id] for row in first.rows])
 
 
-def paired_rows(before: list[ProblemValues], after: list[ProblemValues]) -> dict[str, Difference]:
+def paired_rows(before: list[ProblemValues], after: list[ProblemValues]) -> dict[str, PairedDifference]:
     """The comparison of two tables of the same problems in the same order."""
     metrics = [name for name in before[0].values if name in after[0].values]
-    table: dict[str, Difference] = {}
+    table: dict[str, PairedDifference] = {}
     for name in metrics:
         old, new = ([row.values[name] for row in rows] for rows in (before, after))
-        table[name] = Difference(name, estimate(name, old), estimate(name, new), paired_interval(old, new))
+        table[name] = PairedDifference(name, estimate(name, old), estimate(name, new), paired_interval(old, new))
     return table

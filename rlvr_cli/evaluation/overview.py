@@ -9,9 +9,9 @@ from typing import Any
 
 from rlvr_cli.core.files import write_json
 from rlvr_cli.core.hashes import digest
-from rlvr_cli.evaluation.benchmarks import Table
-from rlvr_cli.evaluation.request import Plan, Request
-from rlvr_cli.evaluation.session import Outcome
+from rlvr_cli.evaluation.benchmarks import BenchmarkTable
+from rlvr_cli.evaluation.request import EvalPlan, EvalRequest
+from rlvr_cli.evaluation.session import EvaluationResult
 from rlvr_cli.evaluation.tables import Row, with_interval
 from rlvr_cli.results.evaluations import ProblemValues, read_evaluation
 from rlvr_cli.stats.intervals import Estimate, share_interval
@@ -20,7 +20,9 @@ from rlvr_cli.tasks.suites import Average
 _COLUMNS = ("avg@", "pass@", "maj@", "greedy")
 
 
-def overview(table: Table, requests: Sequence[Request], outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def overview(
+    table: BenchmarkTable, requests: Sequence[EvalRequest], outcomes: Sequence[EvaluationResult]
+) -> dict[str, Any]:
     """A table's evaluations and averages as JSON values.
 
     Args:
@@ -68,7 +70,7 @@ def overview(table: Table, requests: Sequence[Request], outcomes: Sequence[Outco
     }
 
 
-def suite_folder(table: Table, plan: Plan, outcomes: Sequence[Outcome]) -> Path:
+def suite_folder(table: BenchmarkTable, plan: EvalPlan, outcomes: Sequence[EvaluationResult]) -> Path:
     """Where a suite's ``suite.json`` is kept: next to its evaluations, named for the suite, the model and them all."""
     assert table.suite is not None
     request = plan.requests[table.rows[0]]

@@ -21,7 +21,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 @dataclass(frozen=True)
-class Screen:
+class ProgressView:
     """Where a person follows what samples.
 
     Attributes:
@@ -34,11 +34,11 @@ class Screen:
 
 
 @contextmanager
-def screen(kept: str) -> Iterator[Screen]:
+def screen(kept: str) -> Iterator[ProgressView]:
     """Progress and lines on standard error; after Ctrl-C a line more, that ``kept`` are kept."""
     console = Console(stderr=True, highlight=False, markup=False)
     try:
-        yield Screen(_watcher(console), lambda line: console.print(for_terminal(line), soft_wrap=True))
+        yield ProgressView(_watcher(console), lambda line: console.print(for_terminal(line), soft_wrap=True))
     except KeyboardInterrupt:
         console.print(f"stopped: the {kept} so far are kept, and the same command continues")
         raise

@@ -13,8 +13,8 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config, EvalConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.benchmarks import (
-    Choice,
-    Table,
+    BenchmarkTable,
+    SelectedBenchmark,
     chosen,
     fitted,
     overrides_for,
@@ -70,7 +70,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Request:
+class EvalRequest:
     """What to evaluate and how; everything that can be checked without loading a model has been.
 
     Attributes:
@@ -95,14 +95,14 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Plan:
+class EvalPlan:
     """Requests for the same models, and the tables that show their results (``rows`` are places in ``requests``)."""
 
-    requests: tuple[Request, ...]
-    tables: tuple[Table, ...] = ()
+    requests: tuple[EvalRequest, ...]
+    tables: tuple[BenchmarkTable, ...] = ()
 
 
-def make_request(options: Options, choice: Choice | None = None) -> Request:
+def make_request(options: Options, choice: SelectedBenchmark | None = None) -> EvalRequest:
     """Check ``options`` against the runs, models and data on disk.
 
     Settings are, from the lowest: the defaults, the run's own configuration, those of ``choice``, the overrides and
@@ -169,7 +169,7 @@ def make_request(options: Options, choice: Choice | None = None) -> Request:
     if options.data is not None:
         # Not a benchmark's problems, and so without its name.
         choice = None
-    return Request(
+    return EvalRequest(
         config,
         settings,
         target,
@@ -183,7 +183,7 @@ def make_request(options: Options, choice: Choice | None = None) -> Request:
     )
 
 
-def make_plan(benchmarks: Sequence[str], options: Options) -> Plan:
+def make_plan(benchmarks: Sequence[str], options: Options) -> EvalPlan:
     """``make_request`` for each evaluation that ``benchmarks`` ask for (each text one name, or several with commas).
 
     Without any, those of the run's `eval.benchmark`, unless the call names a task or data; without these, one request
@@ -198,7 +198,7 @@ def make_plan(benchmarks: Sequence[str], options: Options) -> Plan:
         request = collect(problems, make_request, options)
         if problems:
             raise UserError(list(dict.fromkeys(problems)))
-        return Plan((request,))
+        return EvalPlan((request,))
     problems += unknown_names(names, "--benchmark")
     names = [name for name in names if name in evaluation_names()]
     choices, tables = chosen(names)
@@ -212,7 +212,7 @@ def make_plan(benchmarks: Sequence[str], options: Options) -> Plan:
             for choice in choices
             if choice.setting is not None
         )
-        choices = [Choice(choice.task) for choice in choices]
+        choices = [SelectedBenchmark(choice.task) for choice in choices]
     requests = []
     for choice in choices:
         apart = len(choices) > 1 or choice.suite is not None
@@ -223,7 +223,7 @@ def make_plan(benchmarks: Sequence[str], options: Options) -> Plan:
         requests.append(request and replace(request, notes=(*notes, *request.notes)))
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
-    return Plan(tuple(requests), tuple(table for table in tables if table.suite is not None or len(requests) > 1))
+    return EvalPlan(tuple(requests), tuple(table for table in tables if table.suite is not None or len(requests) > 1))
 
 
 def _own_benchmarks(options: Options, overrides: Sequence[str]) -> list[str]:
@@ -312,7 +312,7 @@ def _told_twice(options: Options, overrides: Sequence[str]) -> list[str]:
     return [f"{option} and {key}: set the same; leave one out." for option, key in given if only(overrides, f"{key}=")]
 
 
-def _idle_without_samples(options: Options, overrides: Sequence[str], choice: Choice | None) -> list[str]:
+def _idle_without_samples(options: Options, overrides: Sequence[str], choice: SelectedBenchmark | None) -> list[str]:
     """A line where this call sets how samples are drawn, and the greedy completion is all that is asked for."""
     given = [f"--{name.replace('_', '-')}" for name in ("temperature", "top_p") if getattr(options, name) is not None]
     given += [key for key in ("eval.temperature", "eval.top_p", "eval.pass_at") if only(overrides, f"{key}=")]

@@ -33,7 +33,7 @@ Pair = tuple[Problem, str]
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoreSummary:
     """What became of a file: how many responses it has, how many were judged before this call, and counts of all."""
 
     responses: int
@@ -52,7 +52,7 @@ def score(
     workers: int | None = None,
     overwrite: bool = False,
     progress: Callable[[int, int], None] = lambda done, planned: None,
-) -> Scored:
+) -> ScoreSummary:
     """Judge every line of ``source`` and write the verdicts to ``target``, one a line, in the same order.
 
     A line of ``source`` is ``{"problem": {...}, "response": "..."}``: the task's own fields, and what followed the
@@ -312,7 +312,7 @@ def _found(target: Path, made_from: dict[str, Any], source: Path) -> int:
     return whole
 
 
-def _summary(target: Path, planned: int, found: int) -> Scored:
+def _summary(target: Path, planned: int, found: int) -> ScoreSummary:
     reasons: Counter[str] = Counter()
     correct = unscorable = 0
     rewards: list[float] = []
@@ -327,4 +327,4 @@ def _summary(target: Path, planned: int, found: int) -> Scored:
     if count != planned:
         raise RunError(f"{target}: has {count} verdicts on {planned} responses; another process wrote in it.")
     mean = math.fsum(rewards) / len(rewards) if rewards else None
-    return Scored(planned, found, correct, unscorable, mean, dict(reasons.most_common()))
+    return ScoreSummary(planned, found, correct, unscorable, mean, dict(reasons.most_common()))

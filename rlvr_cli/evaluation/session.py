@@ -14,10 +14,10 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_json
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.loading import LoadedModel, load_subject, location, revision_of
-from rlvr_cli.evaluation.metrics import Difference, average, compare_evals, paired_rows
-from rlvr_cli.evaluation.request import MOST_COMPLETIONS, Request
+from rlvr_cli.evaluation.metrics import PairedDifference, average, compare_evals, paired_rows
+from rlvr_cli.evaluation.request import MOST_COMPLETIONS, EvalRequest
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.evaluation.targets import Subject, slug
+from rlvr_cli.evaluation.targets import EvaluatedModel, slug
 from rlvr_cli.results.evaluations import ProblemValues, read_evaluation
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.base import HARDLY_READABLE, PROMPTS_MEASURED, prompt_ids, unread_share
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EvaluationResult:
     """One evaluation's folder and the content of its metrics.json."""
 
     folder: Path
@@ -36,12 +36,12 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairedComparison:
     """Another model (before) against the request's (after), paired by problem; overall and by subgroup."""
 
-    before: Outcome
-    overall: dict[str, Difference]
-    by_subgroup: dict[str, dict[str, Difference]]
+    before: EvaluationResult
+    overall: dict[str, PairedDifference]
+    by_subgroup: dict[str, dict[str, PairedDifference]]
 
     def as_json(self) -> dict[str, Any]:
         """The comparison as JSON values."""
@@ -65,7 +65,7 @@ class Session:
         UserError: the data cannot be read, or ``out`` holds another evaluation.
     """
 
-    def __init__(self, request: Request, *, watch: Callable[[str], Any], say: Callable[[str], None]) -> None:
+    def __init__(self, request: EvalRequest, *, watch: Callable[[str], Any], say: Callable[[str], None]) -> None:
         self.request, self.watch, self.say = request, watch, say
         self.config: Config = request.config
         self.settings: EvalSettings = request.settings
@@ -80,7 +80,7 @@ class Session:
         tasks = [self.config.task.for_model(s.style or "logic_rl") for s in subjects]
         self.problems = self._read(tasks[0])
 
-    def fit(self, subject: Subject, facts: ModelFacts, longest: int | None, whose: str) -> None:
+    def fit(self, subject: EvaluatedModel, facts: ModelFacts, longest: int | None, whose: str) -> None:
         """Cut a benchmark's own length, or a run's, to what fits into ``longest`` tokens, and say so.
 
         Args:
@@ -105,7 +105,7 @@ class Session:
         self.say(f"{name}{problem}; completions are cut at {room}")
         self.settings = replace(self.settings, max_new_tokens=room)
 
-    def evaluate(self, subject: Subject, loaded: LoadedModel) -> Outcome:
+    def evaluate(self, subject: EvaluatedModel, loaded: LoadedModel) -> EvaluationResult:
         """Evaluate one model. Raises UserError and RunError as :func:`evaluate` does."""
         from rlvr_cli.evaluation.evaluate import evaluate_with
 
@@ -132,7 +132,7 @@ class Session:
                 known_identity=known,
                 benchmark=benchmark,
             )
-        return Outcome(folder, result)
+        return EvaluationResult(folder, result)
 
     def _warn_of_unread(self, task: Task, loaded: LoadedModel, model: str) -> None:
         """Say where the model's tokenizer does not know what the prompts consist of: no number means much then."""
@@ -146,7 +146,9 @@ class Session:
                 "the problems."
             )
 
-    def finish(self, parts: list[Outcome], before: Outcome | None) -> tuple[Outcome, Comparison | None]:
+    def finish(
+        self, parts: list[EvaluationResult], before: EvaluationResult | None
+    ) -> tuple[EvaluationResult, PairedComparison | None]:
         """The result of all of the target's evaluations (averaged where there are several), against ``before``."""
         outcome = parts[0] if len(parts) == 1 else self._average(parts)
         if before is None:
@@ -179,7 +181,7 @@ class Session:
         setting = self.request.setting
         return (fingerprint if setting is None else digest([fingerprint, setting.choices()]))[:8]
 
-    def _average(self, parts: list[Outcome]) -> Outcome:
+    def _average(self, parts: list[EvaluationResult]) -> EvaluationResult:
         from rlvr_cli.evaluation.evaluate import write_results
         from rlvr_cli.evaluation.metrics import summarise
 
@@ -199,21 +201,21 @@ class Session:
         folder = self.request.out or self.request.target.subjects[0].root / name
         folder.mkdir(parents=True, exist_ok=True)
         write_results(folder, result, rows)
-        return Outcome(folder, result)
+        return EvaluationResult(folder, result)
 
 
-def _compare(before: Outcome, after: Outcome) -> Comparison:
+def _compare(before: EvaluationResult, after: EvaluationResult) -> PairedComparison:
     overall = compare_evals(before.folder, after.folder)
     old, new = read_evaluation(before.folder).rows, {row.id: row for row in read_evaluation(after.folder).rows}
     groups: dict[str, list[ProblemValues]] = {name: [] for name in after.result["by_subgroup"]}
     for row in old:
         groups[row.subgroup].append(row)
     by_subgroup = {name: paired_rows(rows, [new[row.id] for row in rows]) for name, rows in groups.items()}
-    return Comparison(before, overall, by_subgroup)
+    return PairedComparison(before, overall, by_subgroup)
 
 
 def make_sessions(
-    requests: Sequence[Request], *, watch: Callable[[str], Any], say: Callable[[str], None]
+    requests: Sequence[EvalRequest], *, watch: Callable[[str], Any], say: Callable[[str], None]
 ) -> list[Session]:
     """A session for each request.
 
@@ -234,12 +236,12 @@ def make_sessions(
     return [sessions[place] for place in range(len(requests))]
 
 
-def _on_hub(request: Request) -> bool:
+def _on_hub(request: EvalRequest) -> bool:
     task = request.config.task
     return task.data_dir is None and task.data in data_sets() and data_sets()[task.data].hub is not None
 
 
-def _fit_positions(sessions: Sequence[Session], subject: Subject) -> None:
+def _fit_positions(sessions: Sequence[Session], subject: EvaluatedModel) -> None:
     """``Session.fit`` of every session by the positions of ``subject``. Raises UserError with all problems found."""
     from rlvr_cli.evaluation.served.tokenizer import load_facts
 
@@ -258,7 +260,7 @@ def _fit_positions(sessions: Sequence[Session], subject: Subject) -> None:
         raise UserError(problems)
 
 
-def run_sessions(sessions: Sequence[Session]) -> Iterator[tuple[Outcome, Comparison | None]]:
+def run_sessions(sessions: Sequence[Session]) -> Iterator[tuple[EvaluationResult, PairedComparison | None]]:
     """Carry out sessions of one plan, each model being loaded once; gives each session's result as it is there.
 
     Raises UserError and RunError as :func:`evaluate` does.
@@ -271,7 +273,7 @@ def run_sessions(sessions: Sequence[Session]) -> Iterator[tuple[Outcome, Compari
     # Before the first model is loaded, and for all models of a comparison: they are sampled at the same length.
     for subject in {subject.model: subject for subject in reversed(subjects)}.values():
         _fit_positions(sessions, subject)
-    parts: list[list[Outcome]] = [[] for _ in sessions]
+    parts: list[list[EvaluationResult]] = [[] for _ in sessions]
     for number, subject in enumerate(subjects, start=1):
         # A server has one model; what it is compared with is sampled here.
         compared = against is not None and number == len(subjects)

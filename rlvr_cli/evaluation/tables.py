@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr_cli.evaluation.metrics import Difference
+from rlvr_cli.evaluation.metrics import PairedDifference
 from rlvr_cli.results.metrics import accuracy_of, metric
 
 Row = list[str]
@@ -40,8 +40,8 @@ def accuracy_table(result: Mapping[str, Any]) -> tuple[Row, list[Row]]:
 def comparison_table(
     before: str,
     after: str,
-    overall: Mapping[str, Difference],
-    by_subgroup: Mapping[str, Mapping[str, Difference]],
+    overall: Mapping[str, PairedDifference],
+    by_subgroup: Mapping[str, Mapping[str, PairedDifference]],
 ) -> tuple[Row, list[Row]]:
     """Header and rows: before, after and their paired difference; sampled accuracy for each subgroup too."""
     header = ["", f"before: {before}", f"after: {after}", "difference [95% interval]", ""]
@@ -52,7 +52,7 @@ def comparison_table(
     return header, rows
 
 
-def _comparison(name: str, item: Difference) -> Row:
+def _comparison(name: str, item: PairedDifference) -> Row:
     difference = with_interval(item.metric, item.difference.as_json(), signed=True)
     return [
         name,

@@ -14,7 +14,7 @@ from rlvr_cli.runs.folder import RunDir, newest_run, open_run
 
 
 @dataclass(frozen=True)
-class Subject:
+class EvaluatedModel:
     """One model to evaluate.
 
     ``label`` names it to the reader, ``model`` is what loads it (a folder, a preset or a hub id), ``stem`` and ``root``
@@ -34,7 +34,7 @@ class Subject:
 class Target:
     """What a name stands for: subjects (newest checkpoint first), their run if they have one, and remarks."""
 
-    subjects: tuple[Subject, ...]
+    subjects: tuple[EvaluatedModel, ...]
     run: RunDir | None
     notes: tuple[str, ...] = ()
 
@@ -72,7 +72,7 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
         raise UserError([*error.problems, f"{name!r} is no run either. {hint}"]) from error
     folder = None if source.kind == "hub" else Path(source.location)
     label = Path(source.location).name if source.kind == "folder" else name
-    return Target((Subject(label, name, slug(label), runs_root / "evals", _style(folder)),), None)
+    return Target((EvaluatedModel(label, name, slug(label), runs_root / "evals", _style(folder)),), None)
 
 
 def find_run_of(name: str | None, runs_root: Path) -> RunDir | None:
@@ -95,7 +95,7 @@ def served_target(name: str, runs_root: Path) -> Target:
     known = any((folder / part).is_file() for part in ("tokenizer.json", "tokenizer.model", "vocab.json"))
     style = _style(folder) if known and (folder / "config.json").is_file() else None
     label = folder.name if known else name
-    return Target((Subject(label, name, slug(label), runs_root / "evals", style, known),), None)
+    return Target((EvaluatedModel(label, name, slug(label), runs_root / "evals", style, known),), None)
 
 
 def _named_run(name: str, runs_root: Path) -> RunDir | None:
@@ -140,9 +140,9 @@ def _checkpoint_target(path: Path) -> Target:
     return Target((_checkpoint_subject(Checkpoint(int(path.name.removeprefix("step-")), path), run),), run)
 
 
-def _checkpoint_subject(checkpoint: Checkpoint, run: RunDir) -> Subject:
+def _checkpoint_subject(checkpoint: Checkpoint, run: RunDir) -> EvaluatedModel:
     label = f"{run.path.resolve().name} step {checkpoint.step}"
-    return Subject(label, str(checkpoint.path), f"step-{checkpoint.step}", run.eval_dir, _style(checkpoint.path))
+    return EvaluatedModel(label, str(checkpoint.path), f"step-{checkpoint.step}", run.eval_dir, _style(checkpoint.path))
 
 
 def _only_one(name: str, kind: str, checkpoints: int) -> None:

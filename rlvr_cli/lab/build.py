@@ -30,7 +30,7 @@ from rlvr_cli.lab.model import make_model, make_tokenizer
 from rlvr_cli.lab.recipe import Phase, Recipe
 from rlvr_cli.runs.checkpoints import file_hash
 from rlvr_cli.tasks.kk import compact
-from rlvr_cli.tasks.kk.puzzles import Puzzle, Statement, generate
+from rlvr_cli.tasks.kk.puzzles import KKPuzzle, Statement, generate
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 
 Progress = Callable[[str, int, int, float], None]
@@ -44,13 +44,13 @@ def stream(seed: int, name: str) -> random.Random:
     return random.Random(stream_seed(seed, "lab", name))
 
 
-def training_puzzles(recipe: Recipe, seed: int) -> dict[int, list[Puzzle]]:
+def training_puzzles(recipe: Recipe, seed: int) -> dict[int, list[KKPuzzle]]:
     """Train-split puzzles by number of people, for every number that a phase uses; repeats are left out."""
     numbers = sorted({number for phase in recipe.phases for number, share in phase.people.items() if share > 0})
-    pools: dict[int, list[Puzzle]] = {}
+    pools: dict[int, list[KKPuzzle]] = {}
     for number in numbers:
         rng = stream(seed, f"puzzles/{number}")
-        found: dict[tuple[Statement, ...], Puzzle] = {}
+        found: dict[tuple[Statement, ...], KKPuzzle] = {}
         for _ in range(recipe.puzzles // len(numbers)):
             puzzle = generate(rng, people=number, compound=recipe.compound, split="train")
             found.setdefault(puzzle.statements, puzzle)
@@ -58,7 +58,7 @@ def training_puzzles(recipe: Recipe, seed: int) -> dict[int, list[Puzzle]]:
     return pools
 
 
-def data_hash(pools: dict[int, list[Puzzle]]) -> str:
+def data_hash(pools: dict[int, list[KKPuzzle]]) -> str:
     """SHA-256 of all puzzles' statements, in order."""
     digest = hashlib.sha256()
     for number in sorted(pools):
@@ -76,7 +76,7 @@ class Example:
 
 
 def draw_example(
-    pools: dict[int, list[Puzzle]],
+    pools: dict[int, list[KKPuzzle]],
     phase: Phase,
     tokenizer: PreTrainedTokenizerFast,
     max_tokens: int,
@@ -131,7 +131,7 @@ def learning_rate(phase: Phase, step: int) -> float:
 def train_phase(
     model: Qwen3ForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
-    pools: dict[int, list[Puzzle]],
+    pools: dict[int, list[KKPuzzle]],
     phase: Phase,
     *,
     max_tokens: int,

@@ -17,7 +17,7 @@ from typing import Any
 
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.launch import seconds_of
-from rlvr_cli.config.load import Loaded, dump_yaml, own_files
+from rlvr_cli.config.load import LoadedConfig, dump_yaml, own_files
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.files import is_held, write_text
@@ -39,7 +39,7 @@ _EARLY_SECONDS = 60
 LOCK_SECONDS = 180.0
 
 
-def check(loaded: Loaded, more: Sequence[Contradiction] = ()) -> None:
+def check(loaded: LoadedConfig, more: Sequence[Contradiction] = ()) -> None:
     """Raise ConfigError, with the places that set them, where the resources cannot be or do not fit the training.
 
     Args:
@@ -293,7 +293,7 @@ def main(arguments: list[str]) -> None:
 
 
 def submitted(
-    loaded: Loaded, run: RunDir | None, *, overwrite: bool, print_only: bool, flags: Sequence[str] = ()
+    loaded: LoadedConfig, run: RunDir | None, *, overwrite: bool, print_only: bool, flags: Sequence[str] = ()
 ) -> dict[str, Any] | str:
     """What the command line does: the job's script where it is only asked for, else the run and its job.
 

@@ -13,9 +13,9 @@ from rlvr_cli.core.errors import UserError, layout
 from rlvr_cli.core.messages import read
 from rlvr_cli.core.section import Section
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.core.yaml import Document, YamlProblem, parse, read_text, shown
+from rlvr_cli.core.yaml import YamlDocument, YamlProblem, parse, read_text, shown
 from rlvr_cli.ledger import exact
-from rlvr_cli.ledger.schema import LAB, PAPERS, Arm, Claim
+from rlvr_cli.ledger.schema import LAB, PAPERS, Claim, ClaimArm
 from rlvr_cli.sweeps.axes import full_key, key_problem
 
 DATA = Path(__file__).parent / "data"
@@ -40,7 +40,7 @@ class Book:
 
     folder: Path
     claims: dict[str, Claim]
-    arms: dict[str, Arm]
+    arms: dict[str, ClaimArm]
     arm_lines: dict[str, int]
     recipes: dict[str, Path]
 
@@ -87,7 +87,7 @@ def read_book(folder: Path = DATA) -> Book:
     return Book(folder, claims, arms, lines, recipes)
 
 
-def _document(path: Path, problems: list[Problem]) -> Document | None:
+def _document(path: Path, problems: list[Problem]) -> YamlDocument | None:
     try:
         return parse(read_text(path))
     except YamlProblem as problem:
@@ -95,17 +95,17 @@ def _document(path: Path, problems: list[Problem]) -> Document | None:
         return None
 
 
-def _arms(path: Path, recipes: dict[str, Path], problems: list[Problem]) -> tuple[dict[str, Arm], dict[str, int]]:
+def _arms(path: Path, recipes: dict[str, Path], problems: list[Problem]) -> tuple[dict[str, ClaimArm], dict[str, int]]:
     document = _document(path, problems)
     if document is None:
         return {}, {}
     if not isinstance(document.data, dict):
         problems.append((str(path), f"must be a mapping from arms to base and set; got {shown(document.data)}"))
         return {}, {}
-    found: dict[str, Arm] = {}
+    found: dict[str, ClaimArm] = {}
     lines: dict[str, int] = {}
     for name, data in document.data.items():
-        arm = _section(Arm, data, path, document, (name,), problems)
+        arm = _section(ClaimArm, data, path, document, (name,), problems)
         lines[name] = document.lines[(name,)]
         if arm is None:
             continue
@@ -138,7 +138,7 @@ def _claims(path: Path, problems: list[Problem]) -> Iterator[tuple[Claim, str]]:
 
 
 def _section(
-    model: type[S], data: Any, path: Path, document: Document, where: tuple[Any, ...], problems: list[Problem]
+    model: type[S], data: Any, path: Path, document: YamlDocument, where: tuple[Any, ...], problems: list[Problem]
 ) -> S | None:
     section, faults = read(model, data)
     name = data.get("id", where[-1]) if isinstance(data, dict) else where[-1]
@@ -146,7 +146,7 @@ def _section(
     return section
 
 
-def _claim_problems(claim: Claim, paper: str, arms: dict[str, Arm]) -> Iterator[str]:
+def _claim_problems(claim: Claim, paper: str, arms: dict[str, ClaimArm]) -> Iterator[str]:
     measure, rule = claim.measure, claim.rule
     if claim.paper != paper:
         yield f"id: must begin with {paper}/, after its file"

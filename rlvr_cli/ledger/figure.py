@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.ledger.outcomes import Outcome
+from rlvr_cli.ledger.outcomes import ClaimResult
 from rlvr_cli.ledger.schema import PAPERS, Claim, Rule
 from rlvr_cli.results.figure import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Row = tuple[Claim, Outcome | None, Outcome | None]
+Row = tuple[Claim, ClaimResult | None, ClaimResult | None]
 VERDICT_COLOURS = {"holds": COLOURS[2], "does not hold": COLOURS[1], "undecided": COLOURS[7]}
 # Half widths up to which the axis is linear, and where it ends.
 _LINEAR, _FARTHEST = 2.0, 100.0
 _ROW = 0.21
 
 
-def distance(found: Outcome, rule: Rule) -> tuple[float, bool] | None:
+def distance(found: ClaimResult, rule: Rule) -> tuple[float, bool] | None:
     """The effect's distance from the threshold it is nearest to, above 0 where the claim would hold.
 
     In half widths of its interval, at most 100; of an effect without spread 100, and True. None without an interval.
@@ -75,7 +75,7 @@ def overview(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def _mark(axes: Any, height: float, claim: Claim, found: Outcome | None, second: Outcome | None) -> None:
+def _mark(axes: Any, height: float, claim: Claim, found: ClaimResult | None, second: ClaimResult | None) -> None:
     """One claim's dot and bar, and the ring of the second set."""
     placed = None if found is None else distance(found, claim.rule)
     if found is None or placed is None:

@@ -14,7 +14,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.command import visible_gpus
 from rlvr_cli.ledger.book import NOT_OF_AN_ARM, Book
-from rlvr_cli.ledger.schema import Arm, At, Claim, Contrast, Full, Side
+from rlvr_cli.ledger.schema import At, Claim, ClaimArm, ClaimContrast, Full, Side
 from rlvr_cli.models.source import resolve_model
 from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.rows import config_source
@@ -39,7 +39,7 @@ def at_full_scale(book: Book, claims: Sequence[Claim], folder: Path) -> tuple[Bo
         UserError: claims that name no recipe, recipes that are not there or are no valid configuration.
     """
     problems: list[str] = []
-    arms: dict[str, Arm] = {}
+    arms: dict[str, ClaimArm] = {}
     changed: list[Claim] = []
     for claim in claims:
         if claim.measure.exact is not None:
@@ -55,7 +55,7 @@ def at_full_scale(book: Book, claims: Sequence[Claim], folder: Path) -> tuple[Bo
         for file in filter(None, (claim.full.of, claim.full.against)):
             if arm_name(file) not in arms:
                 try:
-                    arms[arm_name(file)] = Arm(set=recipe_values(folder / file))
+                    arms[arm_name(file)] = ClaimArm(set=recipe_values(folder / file))
                 except UserError as error:
                     problems += [f"{claim.id}: {said}" for said in error.problems]
     if problems:
@@ -111,5 +111,5 @@ def _with_recipes(claim: Claim, full: Full) -> Claim:
         return before.model_copy(update={"arm": arm_name(file), "at": full.at or At()})
 
     of, against = side(claim.contrast.of, full.of), side(claim.contrast.against, full.against)
-    contrast: Contrast = claim.contrast.model_copy(update={"of": of, "against": against})
+    contrast: ClaimContrast = claim.contrast.model_copy(update={"of": of, "against": against})
     return claim.model_copy(update={"contrast": contrast})

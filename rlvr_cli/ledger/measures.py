@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.analyses.base import Subject
+from rlvr_cli.analyses.base import AnalysisInput
 from rlvr_cli.analyses.request import analysis_of, options_of
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import write_json
@@ -21,7 +21,7 @@ from rlvr_cli.ledger.schema import At, Call, Claim
 from rlvr_cli.ledger.trainings import Folders, Need
 from rlvr_cli.runs.checkpoints import file_hash
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.sweeps.folder import Look, SweepDir
+from rlvr_cli.sweeps.folder import SweepDir, TrialStatus
 
 SHOWN = 12
 _SIZE = 16
@@ -37,7 +37,7 @@ class NoValue(RunError):
 
 
 @dataclass(frozen=True)
-class Reading:
+class RunAnalysis:
     """One analysis of one run, of which claims take numbers.
 
     Attributes:
@@ -52,10 +52,10 @@ class Reading:
     at: At
 
     @staticmethod
-    def of(call: Call, run: RunDir, training: str) -> Reading:
+    def of(call: Call, run: RunDir, training: str) -> RunAnalysis:
         """What ``call`` wants of ``run``."""
         options = options_of(call.analysis, call.options).model_dump(mode="json")
-        return Reading(run, training, call.analysis, options, call.at)
+        return RunAnalysis(run, training, call.analysis, options, call.at)
 
     def key(self) -> dict[str, Any]:
         """All that decides the numbers."""
@@ -99,7 +99,7 @@ def compute(run: str, out: str, key: Mapping[str, Any]) -> None:
         RunError: the analysis gave what no file can hold.
     """
     path, written_to = Path(run), Path(out)
-    subject = Subject((RunDir(path),), path.parent, key["rollout"], key["step"])
+    subject = AnalysisInput((RunDir(path),), path.parent, key["rollout"], key["step"])
     begun = time.perf_counter()
     found = analysis_of(key["analysis"]).measure(subject, options_of(key["analysis"], key["options"]))
     seconds = round(time.perf_counter() - begun, 2)
@@ -153,14 +153,14 @@ class Material:
         failed: why analyses failed, by the files that they should have written.
     """
 
-    def __init__(self, folders: Folders, looks: Mapping[Need, Look]) -> None:
+    def __init__(self, folders: Folders, looks: Mapping[Need, TrialStatus]) -> None:
         self.folder, self.sweep, self.looks = folders.measures, SweepDir(folders.sweep), looks
         self.failed: dict[Path, str] = {}
         self._read: dict[Path, dict[str, Any]] = {}
 
-    def missing(self, claims: Iterable[Claim], seed_from: int) -> dict[Path, Reading]:
+    def missing(self, claims: Iterable[Claim], seed_from: int) -> dict[Path, RunAnalysis]:
         """Every reading that ``claims`` want and that is not there, once, by its file."""
-        wanted: dict[Path, Reading] = {}
+        wanted: dict[Path, RunAnalysis] = {}
         for claim in claims:
             for seed in claim.seeds_from(seed_from):
                 for call in claim.calls():
@@ -185,6 +185,6 @@ class Material:
             self._read[path] = found
         return self._read[path]
 
-    def _reading(self, call: Call, seed: int) -> Reading:
+    def _reading(self, call: Call, seed: int) -> RunAnalysis:
         entry = self.looks[Need(call.arm, seed)].entry
-        return Reading.of(call, self.sweep.run_dir(entry), entry.id)
+        return RunAnalysis.of(call, self.sweep.run_dir(entry), entry.id)

@@ -28,7 +28,7 @@ Numbers = Callable[[Call, int], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ClaimResult:
     """What a claim came to with one set of seeds, as the results file has it.
 
     Attributes:
@@ -75,7 +75,7 @@ def asked(claim: Claim, book: Book) -> str:
     return digest({"claim": content, "arms": arms})
 
 
-def outcome(claim: Claim, book: Book, seeds: Sequence[int], numbers: Numbers) -> Outcome:
+def outcome(claim: Claim, book: Book, seeds: Sequence[int], numbers: Numbers) -> ClaimResult:
     """The outcome of ``claim`` over ``seeds``."""
     hashed = asked(claim, book)
     measure = claim.measure
@@ -83,19 +83,19 @@ def outcome(claim: Claim, book: Book, seeds: Sequence[int], numbers: Numbers) ->
         if measure.exact is not None:
             value = exact.compute(measure.exact, measure.options)
             found = judge([value], claim.rule, exact=True)
-            return Outcome(
+            return ClaimResult(
                 claim.id, hashed, found.verdict, values=[value], mean=found.mean, low=found.low, high=found.high
             )
         rows, without = _rows(claim, seeds, numbers)
         if without:
-            return Outcome(claim.id, hashed, "undecided", list(seeds), reason="; ".join(without))
+            return ClaimResult(claim.id, hashed, "undecided", list(seeds), reason="; ".join(without))
         values = [_contrast(claim, row) for row in rows]
         if claim.contrast is not None and claim.rule.within is None and all(of == against for of, against in rows):
-            return Outcome(claim.id, hashed, "undecided", list(seeds), values, rows, reason=SAME)
+            return ClaimResult(claim.id, hashed, "undecided", list(seeds), values, rows, reason=SAME)
         found = judge(values, claim.rule)
     except (RunError, UserError) as error:
-        return Outcome(claim.id, hashed, "failed", reason=" ".join(str(error).split("\n")))
-    return Outcome(
+        return ClaimResult(claim.id, hashed, "failed", reason=" ".join(str(error).split("\n")))
+    return ClaimResult(
         claim.id,
         hashed,
         found.verdict,
@@ -162,7 +162,7 @@ class Results:
 
     scale: str
     seed_from: int
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    outcomes: dict[str, ClaimResult] = field(default_factory=dict)
     seconds: float = 0.0
     sessions: int = 0
     workers: int = 1
@@ -189,7 +189,7 @@ def read_results(path: Path) -> Results:
     """Raises RunError for a file that is missing or damaged."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        outcomes = {name: Outcome(**one) for name, one in content["outcomes"].items()}
+        outcomes = {name: ClaimResult(**one) for name, one in content["outcomes"].items()}
         return Results(**{**content, "outcomes": outcomes})
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(f"{path}: cannot be read as results of the ledger ({error}).") from error

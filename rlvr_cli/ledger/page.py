@@ -12,7 +12,7 @@ from rlvr_cli.core.text import count, in_words
 from rlvr_cli.ledger import words
 from rlvr_cli.ledger.book import Book
 from rlvr_cli.ledger.figure import overview
-from rlvr_cli.ledger.outcomes import Outcome, Results
+from rlvr_cli.ledger.outcomes import ClaimResult, Results
 from rlvr_cli.ledger.schema import PAPERS, Claim
 from rlvr_cli.results.figure import style, write_figure
 
@@ -24,8 +24,8 @@ class Row(NamedTuple):
     """A claim with its outcome and that of the other set, where they are of the claim as it is written today."""
 
     claim: Claim
-    found: Outcome | None
-    second: Outcome | None
+    found: ClaimResult | None
+    second: ClaimResult | None
 
     @property
     def state(self) -> str:

@@ -17,12 +17,12 @@ from rlvr_cli.ledger.book import Book
 from rlvr_cli.ledger.full import lacking
 from rlvr_cli.ledger.jobs import Job, Stopped, carry_out
 from rlvr_cli.ledger.measures import Material
-from rlvr_cli.ledger.outcomes import Outcome, Results, outcome, read_results, session, this_machine, time_taken
+from rlvr_cli.ledger.outcomes import ClaimResult, Results, outcome, read_results, session, this_machine, time_taken
 from rlvr_cli.ledger.schema import Claim
 from rlvr_cli.ledger.trainings import ONE_CORE, Base, Folders, Need, base_folders, is_built, make_sweep, needs
 from rlvr_cli.sweeps.driver import Orders, start
 from rlvr_cli.sweeps.expand import Sweep
-from rlvr_cli.sweeps.folder import Look, SweepDir
+from rlvr_cli.sweeps.folder import SweepDir, TrialStatus
 from rlvr_cli.sweeps.prepare import cost_of
 from rlvr_cli.sweeps.slots import Slot, slots
 
@@ -97,7 +97,7 @@ def build_bases(order: Order, own: Sequence[Slot], console: Console) -> None:
         raise RunError("\n".join(f"base {jobs[number].name}: {why}" for number, why in failed.items()))
 
 
-def _train(order: Order, sweep: Sweep, own: Sequence[Slot], console: Console) -> dict[Need, Look]:
+def _train(order: Order, sweep: Sweep, own: Sequence[Slot], console: Console) -> dict[Need, TrialStatus]:
     """Train what is not trained; how each training stands."""
     folder = SweepDir(order.folders.sweep)
     looks = trained(order, sweep)
@@ -115,20 +115,20 @@ def _train(order: Order, sweep: Sweep, own: Sequence[Slot], console: Console) ->
     return found
 
 
-def trained(order: Order, sweep: Sweep) -> dict[Need, Look | None]:
+def trained(order: Order, sweep: Sweep) -> dict[Need, TrialStatus | None]:
     """How the training of each need stands; None for one that the folder does not know."""
     folder = SweepDir(order.folders.sweep)
     if not folder.exists():
         return dict.fromkeys(order.needs)
     plan = folder.read_plan()
     entries = {entry.id: entry for entry in plan.trials}
-    found: dict[Need, Look | None] = {}
+    found: dict[Need, TrialStatus | None] = {}
     for need, trial in zip(order.needs, sweep.trials, strict=True):
         found[need] = folder.look(plan, entries[trial.id]) if trial.id in entries else None
     return found
 
 
-def _judge(order: Order, looks: Mapping[Need, Look], own: Sequence[Slot], console: Console) -> list[Outcome]:
+def _judge(order: Order, looks: Mapping[Need, TrialStatus], own: Sequence[Slot], console: Console) -> list[ClaimResult]:
     """Measure what is not measured, and judge."""
     material = Material(order.folders, looks)
     missing = material.missing(order.claims, order.seed_from)
@@ -147,7 +147,7 @@ def _carry_out(order: Order, jobs: Sequence[Job], own: Sequence[Slot], what: str
     return {number: why for number, why in enumerate(ends) if why is not None}
 
 
-def _keep(order: Order, outcomes: Sequence[Outcome], workers: int) -> Results:
+def _keep(order: Order, outcomes: Sequence[ClaimResult], workers: int) -> Results:
     """The results with these outcomes, and with those of other claims that the file had."""
     path = order.folders.results(order.seed_from)
     before = read_results(path).outcomes if path.exists() else {}
@@ -240,7 +240,7 @@ def _measures(order: Order) -> int:
     return len(wanted)
 
 
-def _seconds(order: Order, rows: Sequence[ArmPlan], looks: Sequence[Look], workers: int) -> float | None:
+def _seconds(order: Order, rows: Sequence[ArmPlan], looks: Sequence[TrialStatus], workers: int) -> float | None:
     """Of what is to be trained: an arm's rollouts as long as its own that are done, else as the mean of all."""
     pace = _pace(SweepDir(order.folders.sweep), looks)
     if not pace:
@@ -249,7 +249,7 @@ def _seconds(order: Order, rows: Sequence[ArmPlan], looks: Sequence[Look], worke
     return sum(row.to_do * row.rollouts * pace.get(row.arm, mean) for row in rows) / workers
 
 
-def _pace(folder: SweepDir, looks: Sequence[Look]) -> Mapping[str, float]:
+def _pace(folder: SweepDir, looks: Sequence[TrialStatus]) -> Mapping[str, float]:
     """Seconds a rollout, by arm, of the last finished training of each."""
     found: dict[str, float] = {}
     for look in looks:

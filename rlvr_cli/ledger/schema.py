@@ -32,7 +32,7 @@ ArmName = Annotated[str, StringConstraints(pattern=rf"^{WORD}$", max_length=100)
 A_SIDE = "an arm's name, or a mapping of arm, number, options and at"
 
 
-class Arm(Section):
+class ClaimArm(Section):
     """A training that claims look at: a base model and what is overridden."""
 
     base: Text = Field(LAB, description="`lab`, or the name of a recipe in `bases`.")
@@ -72,7 +72,7 @@ def _side(value: Any) -> Any:
     return {"arm": value} if isinstance(value, str) else value
 
 
-class Contrast(Section):
+class ClaimContrast(Section):
     """Two arms, seed by seed."""
 
     of: Annotated[Side, BeforeValidator(_side)] = Field(title=A_SIDE)
@@ -127,7 +127,7 @@ class Claim(Section):
     paper_value: Words = Field(description="What the paper reports.")
     measure: Measure = Field(title="a mapping of analysis and number, or of exact")
     arm: ArmName | None = None
-    contrast: Contrast | None = Field(None, title="a mapping of of, against and as")
+    contrast: ClaimContrast | None = Field(None, title="a mapping of of, against and as")
     rule: Rule = Field(title="a mapping with one of above, below and within")
     seeds: Annotated[int, Field(ge=2, le=1000)] = 5
     full: Full | None = Field(None, title="a mapping of of, against and at")

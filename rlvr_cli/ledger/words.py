@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rlvr_cli.core.text import count
 from rlvr_cli.ledger.book import Book
-from rlvr_cli.ledger.outcomes import Outcome, Results, asked
-from rlvr_cli.ledger.schema import Arm, Claim, Side
+from rlvr_cli.ledger.outcomes import ClaimResult, Results, asked
+from rlvr_cli.ledger.schema import Claim, ClaimArm, Side
 from rlvr_cli.ledger.verdicts import DECIDED, MOST_SEEDS, Verdict, agreement, leaning, wrong_by_chance
 from rlvr_cli.sweeps.axes import override_text
 
@@ -25,7 +25,7 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def effect(found: Outcome) -> str:
+def effect(found: ClaimResult) -> str:
     """`0.62 [0.41, 0.83]`; without an interval where there is none, or no width of it."""
     if found.mean is None:
         return "-"
@@ -34,7 +34,7 @@ def effect(found: Outcome) -> str:
     return f"{number(found.mean)} [{number(found.low)}, {number(found.high)}]"
 
 
-def verdict(found: Outcome, claim: Claim | None = None) -> str:
+def verdict(found: ClaimResult, claim: Claim | None = None) -> str:
     """`holds`, `undecided at this scale (31 seeds)`; that a ``claim`` which cannot fail holds says nothing."""
     if claim is not None and claim.cannot_fail and found.verdict == "holds":
         return FOLLOWS
@@ -46,12 +46,12 @@ def verdict(found: Outcome, claim: Claim | None = None) -> str:
     return f"{UNDECIDED} ({many} seeds)"
 
 
-def size(found: Outcome) -> str:
+def size(found: ClaimResult) -> str:
     """How many seeds: `5`; `exact` for a number that follows from a definition."""
     return "exact" if found.exact else str(len(found.seeds)) if found.seeds else "-"
 
 
-def current(claim: Claim, book: Book, results: Results) -> Outcome | None:
+def current(claim: Claim, book: Book, results: Results) -> ClaimResult | None:
     """The outcome of ``claim`` as it is written today; None where there is none, or of an earlier wording of it."""
     found = results.outcomes.get(claim.id)
     return found if found is not None and found.asked == asked(claim, book) else None
@@ -65,7 +65,7 @@ def last(claim: Claim, book: Book, results: Results) -> str:
     return verdict(found, claim) if current(claim, book, results) is not None else f"({found.verdict}; {CHANGED})"
 
 
-def that_can_fail(claims: Iterable[Claim], outcomes: Mapping[str, Outcome]) -> list[Outcome]:
+def that_can_fail(claims: Iterable[Claim], outcomes: Mapping[str, ClaimResult]) -> list[ClaimResult]:
     """The outcomes of the claims that a training can decide against: what may be counted as evidence.
 
     Of the others those too that do not hold, since something is broken then.
@@ -74,7 +74,7 @@ def that_can_fail(claims: Iterable[Claim], outcomes: Mapping[str, Outcome]) -> l
     return [one for claim, one in found if not (claim.cannot_fail and one.verdict == "holds")]
 
 
-def headline(claims: Sequence[Claim], outcomes: Mapping[str, Outcome]) -> str:
+def headline(claims: Sequence[Claim], outcomes: Mapping[str, ClaimResult]) -> str:
     """`Of 72 claims that can fail, 21 hold, ... 14 more follow from the formula.`"""
     counted = that_can_fail(claims, outcomes)
     rest = sum(claim.id in outcomes for claim in claims) - len(counted)
@@ -82,7 +82,7 @@ def headline(claims: Sequence[Claim], outcomes: Mapping[str, Outcome]) -> str:
     return f"Of {count(len(counted), 'claim')} that can fail, {counts(counted)}.{more}"
 
 
-def counts(outcomes: Iterable[Outcome]) -> str:
+def counts(outcomes: Iterable[ClaimResult]) -> str:
     """`30 hold, 4 do not hold, 3 are undecided at this scale`."""
     found = Counter(one.verdict for one in outcomes)
     one = {"holds": "holds", "does not hold": "does not hold", "undecided": f"is {UNDECIDED}", "failed": "failed"}
@@ -91,7 +91,7 @@ def counts(outcomes: Iterable[Outcome]) -> str:
     return ", ".join(parts) or "none"
 
 
-def by_chance(outcomes: Sequence[Outcome]) -> str:
+def by_chance(outcomes: Sequence[ClaimResult]) -> str:
     """How many verdicts may be wrong by chance alone."""
     decided = [one for one in outcomes if one.verdict in DECIDED and not one.exact and one.low != one.high]
     if not decided:
@@ -104,7 +104,7 @@ def by_chance(outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def other_set(found: Outcome, other: Outcome | None) -> str:
+def other_set(found: ClaimResult, other: ClaimResult | None) -> str:
     """What a second set of seeds says: `agrees`, `contradicts: does not hold`, `-` where there is nothing to say."""
     if other is None or found.exact:
         return "-"
@@ -114,7 +114,7 @@ def other_set(found: Outcome, other: Outcome | None) -> str:
     return f"contradicts: {other.verdict}" if said == "contradicts" else said
 
 
-def agreements(claims: Iterable[Claim], outcomes: Mapping[str, Outcome], others: Mapping[str, Outcome]) -> str:
+def agreements(claims: Iterable[Claim], outcomes: Mapping[str, ClaimResult], others: Mapping[str, ClaimResult]) -> str:
     """On how many of the decided claims a second set agrees, and which way it leans where it decides nothing.
 
     Exact statements and claims that cannot fail are left out: no seed decides them.
@@ -137,7 +137,7 @@ def agreements(claims: Iterable[Claim], outcomes: Mapping[str, Outcome], others:
     return f"agrees on {said['agrees']} of {decided} resting on seeds and contradicts {against}{also}"
 
 
-def _leaning(found: Outcome, other: Outcome, claim: Claim) -> str:
+def _leaning(found: ClaimResult, other: ClaimResult, claim: Claim) -> str:
     same, against, no_number, arms_alike = LEANINGS
     if other.mean is None:
         return arms_alike if other.values else no_number
@@ -173,6 +173,6 @@ def _side(side: Side) -> str:
     return f"{side.arm} ({', '.join(own)})" if own else side.arm
 
 
-def overrides(arm: Arm) -> str:
+def overrides(arm: ClaimArm) -> str:
     """What an arm sets, as on a command line."""
     return " ".join(f"`{override_text(key, value)}`" for key, value in arm.set.items()) or "none"

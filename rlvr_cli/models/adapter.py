@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from rlvr_cli.config.model import LoRAConfig, NoAdapterConfig, QLoRAConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.sampling.engine import Completions, Engine
-from rlvr_cli.models.source import ADAPTER_BASE, ADAPTER_WEIGHTS, Base
+from rlvr_cli.models.source import ADAPTER_BASE, ADAPTER_WEIGHTS, AdapterBase
 
 # PEFT's name of the one adapter, which stands in the names of parameters but not in those of files.
 NAME = "default"
@@ -201,7 +201,7 @@ class AdapterFolder:
     It has the two things that a trainer asks of a model that is saved: ``config`` and ``save_pretrained``.
     """
 
-    def __init__(self, model: Any, base: Base) -> None:
+    def __init__(self, model: Any, base: AdapterBase) -> None:
         self.config, self.peft, self.base = model.get_base_model().config, model.peft_config[NAME], base
 
     def save_pretrained(self, folder: Path, state_dict: dict[str, Tensor]) -> None:
@@ -219,7 +219,7 @@ class AdapterFolder:
         described.save_pretrained(folder)
 
 
-def attach(model: Any, folder: Path, base: Base) -> Any:
+def attach(model: Any, folder: Path, base: AdapterBase) -> Any:
     """``model``, the base of the adapter in ``folder``, as a PEFT model with it; nothing is trained.
 
     Raises:

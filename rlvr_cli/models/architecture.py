@@ -180,14 +180,14 @@ def parameters_of(model: Any) -> int:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundArchitecture:
     """A model's architecture and where its numbers come from, or None and why it is not known."""
 
     architecture: Architecture | None
     source: str
 
 
-def find_architecture(name: str, revision: str | None = None, *, download: bool = True) -> Found:
+def find_architecture(name: str, revision: str | None = None, *, download: bool = True) -> FoundArchitecture:
     """The architecture of a preset, a model folder or a hub id. Loads no weights.
 
     A family whose parameters cannot be worked out is built by transformers on the meta device, without memory.
@@ -209,10 +209,10 @@ def find_architecture(name: str, revision: str | None = None, *, download: bool 
     hub_id = known.get(name, name)
     if is_cached(hub_id) or (download and not is_offline() and connection_problem() is None):
         return _from_hub(hub_id, revision)
-    return Found(None, f"{hub_id} is neither a folder nor in the local cache, and the hub is not asked")
+    return FoundArchitecture(None, f"{hub_id} is neither a folder nor in the local cache, and the hub is not asked")
 
 
-def _from_hub(hub_id: str, revision: str | None) -> Found:
+def _from_hub(hub_id: str, revision: str | None) -> FoundArchitecture:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from huggingface_hub import hf_hub_download
@@ -220,33 +220,33 @@ def _from_hub(hub_id: str, revision: str | None) -> Found:
     try:
         return _read(Path(hf_hub_download(hub_id, "config.json", revision=revision)))
     except (OSError, ValueError) as error:
-        return Found(None, f"{hub_id}: its config.json cannot be had ({str(error).splitlines()[0]})")
+        return FoundArchitecture(None, f"{hub_id}: its config.json cannot be had ({str(error).splitlines()[0]})")
 
 
-def _read(file: Path) -> Found:
+def _read(file: Path) -> FoundArchitecture:
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        return Found(None, f"{file}: {error}")
+        return FoundArchitecture(None, f"{file}: {error}")
     if not isinstance(config, dict):
-        return Found(None, f"{file}: not a JSON object")
+        return FoundArchitecture(None, f"{file}: not a JSON object")
     return _described(config, str(file), file.parent)
 
 
-def _described(config: Mapping[str, Any], source: str, folder: Path | None = None) -> Found:
+def _described(config: Mapping[str, Any], source: str, folder: Path | None = None) -> FoundArchitecture:
     try:
         found = from_config(config)
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        return Found(None, f"{source}: a size is missing or no number ({error!r})")
+        return FoundArchitecture(None, f"{source}: a size is missing or no number ({error!r})")
     if found is not None:
-        return Found(found, source)
+        return FoundArchitecture(found, source)
     family = config.get("model_type")
     if folder is None:
-        return Found(None, f"{source}: the family {family} is not known")
+        return FoundArchitecture(None, f"{source}: the family {family} is not known")
     return _on_the_meta_device(config, source, folder)
 
 
-def _on_the_meta_device(config: Mapping[str, Any], source: str, folder: Path) -> Found:
+def _on_the_meta_device(config: Mapping[str, Any], source: str, folder: Path) -> FoundArchitecture:
     """The number of parameters of a model that transformers builds without memory; its blocks are taken as ours."""
     family = config.get("model_type")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -260,8 +260,10 @@ def _on_the_meta_device(config: Mapping[str, Any], source: str, folder: Path) ->
             model = AutoModelForCausalLM.from_config(described, trust_remote_code=False)
     except Exception as error:  # whatever a model's own code may raise
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        return Found(None, f"{source}: transformers cannot build the family {family} ({reason})")
+        return FoundArchitecture(None, f"{source}: transformers cannot build the family {family} ({reason})")
     found = counted(config, model.num_parameters())
     if found is None:
-        return Found(None, f"{source}: the family {family} names its sizes in its own way")
-    return Found(found, f"{source}; parameters of the family {family} counted on the meta device, blocks assumed alike")
+        return FoundArchitecture(None, f"{source}: the family {family} names its sizes in its own way")
+    return FoundArchitecture(
+        found, f"{source}; parameters of the family {family} counted on the meta device, blocks assumed alike"
+    )

@@ -234,7 +234,7 @@ def is_cached(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Base:
+class AdapterBase:
     """The model that an adapter was trained on, and how it was loaded.
 
     Attributes:
@@ -260,7 +260,7 @@ def holds_adapter(folder: Path) -> bool:
     return (folder / ADAPTER_CONFIG).is_file() and not any(folder.glob("model*.safetensors"))
 
 
-def base_of(folder: Path) -> Base:
+def base_of(folder: Path) -> AdapterBase:
     """The base of the adapter in ``folder``: from our base.json, else from PEFT's own configuration.
 
     Raises UserError where neither can be read.
@@ -269,10 +269,10 @@ def base_of(folder: Path) -> Base:
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
         if path.name == ADAPTER_BASE:
-            return Base(**said)
+            return AdapterBase(**said)
         name = said["base_model_name_or_path"]
         if said.get("peft_type") != "LORA" or not name:
             raise ValueError("it is no LoRA adapter with the name of its base model")
-        return Base(str(name), said.get("revision"))
+        return AdapterBase(str(name), said.get("revision"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"model: {path} does not say which model the adapter belongs to ({error}).") from error

@@ -8,7 +8,7 @@ from typing import Literal
 
 from rlvr_cli.config.batch import largest_divisor
 from rlvr_cli.models.architecture import Architecture
-from rlvr_cli.planning.memory import Adapter, Estimate, Sampling, Training, estimate
+from rlvr_cli.planning.memory import Adapter, MemoryEstimate, Sampling, Training, estimate
 
 Verdict = Literal["yes", "tight", "no"]
 # Above this share of the memory an estimate, and fragmentation, may decide otherwise.
@@ -19,7 +19,7 @@ MOST_GPUS = 64
 
 
 @dataclass(frozen=True)
-class Change:
+class SettingsChange:
     """A change of settings, as a person writes it, and the peak with it."""
 
     settings: str
@@ -40,18 +40,20 @@ def verdict(peak: int, available: int) -> Verdict:
     return "tight" if peak > COMFORTABLE * available else "yes"
 
 
-def single_changes(model: Architecture, training: Training, sampling: Sampling, available: int) -> tuple[Change, ...]:
+def single_changes(
+    model: Architecture, training: Training, sampling: Sampling, available: int
+) -> tuple[SettingsChange, ...]:
     """Changes of one setting that take something off the peak, those that take the most first."""
     before = estimate(model, training, sampling, available).peak
     changes = []
     for settings, state in _changes(_State(training, sampling)):
         peak = _peak(model, state, available)
         if peak < WORTHWHILE * before:
-            changes.append(Change(settings, peak, verdict(peak, available)))
+            changes.append(SettingsChange(settings, peak, verdict(peak, available)))
     return tuple(sorted(changes, key=lambda change: change.peak))
 
 
-def together(model: Architecture, training: Training, sampling: Sampling, available: int) -> Change | None:
+def together(model: Architecture, training: Training, sampling: Sampling, available: int) -> SettingsChange | None:
     """The first changes that fit together, each laid on those before it; None where all of them do not.
 
     Changes that alter nothing but speed come first, adapters (another training) last.
@@ -71,10 +73,10 @@ def together(model: Architecture, training: Training, sampling: Sampling, availa
     peak = _peak(model, state, available)
     if not said or verdict(peak, available) == "no":
         return None
-    return Change(" ".join(said), peak, verdict(peak, available))
+    return SettingsChange(" ".join(said), peak, verdict(peak, available))
 
 
-def gpus_that_fit(model: Architecture, training: Training, sampling: Sampling, available: int) -> Change | None:
+def gpus_that_fit(model: Architecture, training: Training, sampling: Sampling, available: int) -> SettingsChange | None:
     """The fewest GPUs that fit comfortably, divided by ZeRO-3 (or FSDP2, where that is asked for), up to 64.
 
     None where none do, one does, or a model in 4 bits cannot be divided.
@@ -101,13 +103,13 @@ def gpus_that_fit(model: Architecture, training: Training, sampling: Sampling, a
                     settings = f"launch={{processes: {processes}, deepspeed: zero3, fsdp: false}}"
                 if micro_batch != training.micro_batch:
                     settings += f" update.micro_batch={micro_batch}"
-                return Change(settings, peak, "yes")
+                return SettingsChange(settings, peak, "yes")
         processes *= 2
     return None
 
 
 def _peak(model: Architecture, state: _State, available: int) -> int:
-    found: Estimate = estimate(model, state.training, state.sampling, available)
+    found: MemoryEstimate = estimate(model, state.training, state.sampling, available)
     return found.peak
 
 

@@ -166,7 +166,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MemoryEstimate:
     """Memory of one GPU.
 
     Attributes:
@@ -200,7 +200,7 @@ class Estimate:
         return tuple(sorted(terms, key=lambda term: -term.bytes))
 
 
-def estimate(model: Architecture, training: Training, sampling: Sampling, gpu_bytes: int = 80 * GIB) -> Estimate:
+def estimate(model: Architecture, training: Training, sampling: Sampling, gpu_bytes: int = 80 * GIB) -> MemoryEstimate:
     """The memory of one GPU of ``gpu_bytes``: vLLM's share is one of it, and the local sampler takes what is left."""
     states = tuple(_states(model, training))
     if sampling.engine == "vllm_colocate" and not sampling.sleeps:
@@ -225,7 +225,7 @@ def estimate(model: Architecture, training: Training, sampling: Sampling, gpu_by
         "last block's backward pass": (gradients, *(one_block if training.checkpointing else ()), *undivided),
         "optimizer step": (gradients, *_step_work(model, training)),
     }
-    return Estimate(states, phases, _host(model, training))
+    return MemoryEstimate(states, phases, _host(model, training))
 
 
 def trained_parameters(model: Architecture, training: Training) -> int:

@@ -15,7 +15,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.launch.deepspeed_config import deepspeed_settings, stage_of, sums_in_float32
-from rlvr_cli.models.architecture import Architecture, Found, find_architecture
+from rlvr_cli.models.architecture import Architecture, FoundArchitecture, find_architecture
 from rlvr_cli.models.source import PRESETS as LOCAL_PRESETS
 from rlvr_cli.planning import advice
 from rlvr_cli.planning.memory import (
@@ -126,7 +126,7 @@ def memory(
         device = replace(device, bytes=device.bytes // training.processes, why=f"its share of {device.why}")
     found = estimate(model, training, sampling, device.bytes)
     fits = advice.verdict(found.peak, device.bytes)
-    changes: tuple[advice.Change, ...] = ()
+    changes: tuple[advice.SettingsChange, ...] = ()
     combined = more = None
     if fits != "yes":
         changes = advice.single_changes(model, training, sampling, device.bytes)
@@ -156,7 +156,7 @@ def memory(
     }
 
 
-def _parameters(found: Found, training: Training) -> dict[str, Any]:
+def _parameters(found: FoundArchitecture, training: Training) -> dict[str, Any]:
     model = found.architecture
     if model is None:
         return {"total": None, "trained": None, "note": found.source}

@@ -10,8 +10,8 @@ from rlvr_cli.compare.sentences import headline, power_lines, replicate, sentenc
 from rlvr_cli.compare.wording import comparative
 from rlvr_cli.core.text import capital, count, listed
 from rlvr_cli.evaluation.tables import metric_name
-from rlvr_cli.report.evaluations import Change, Measured, final_accuracy, in_short, in_words
-from rlvr_cli.report.subject import Subject
+from rlvr_cli.report.evaluations import MeasuredSetting, MetricChange, final_accuracy, in_short, in_words
+from rlvr_cli.report.subject import ReportData
 from rlvr_cli.report.training import without_signal
 from rlvr_cli.results.metrics import metric as declared
 from rlvr_cli.tasks.sets import problems_name
@@ -30,7 +30,7 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Answer:
+class PageAnswer:
     """What stands at the top of a page.
 
     Attributes:
@@ -45,7 +45,7 @@ class Answer:
     further: tuple[str, ...] = ()
 
 
-def answer(subject: Subject, changes: dict[str, Change], evaluations: Sequence[Measured]) -> Answer:
+def answer(subject: ReportData, changes: dict[str, MetricChange], evaluations: Sequence[MeasuredSetting]) -> PageAnswer:
     """The answer.
 
     Args:
@@ -64,7 +64,7 @@ def answer(subject: Subject, changes: dict[str, Change], evaluations: Sequence[M
     if len(names) > 1:
         short = " ".join(["It is not known yet.", *map(capital, subject.readiness.lacking)])
         facts = f"{models} trained on {tasks}: {count(len(subject.runs), 'run')}"
-        return Answer(f"How do {listed(names)} compare on {where}?", short, learned, (facts,))
+        return PageAnswer(f"How do {listed(names)} compare on {where}?", short, learned, (facts,))
     seeds = sorted({one.seed for one in subject.arms[0].runs})
     facts = f"{names[0]} trained {models} on {tasks}; {'seed' if len(seeds) == 1 else 'seeds'} "
     finals = [found for one in evaluations if (found := final_accuracy(one)) is not None]
@@ -76,21 +76,21 @@ def answer(subject: Subject, changes: dict[str, Change], evaluations: Sequence[M
     )
     short = " ".join([short, *(f"{capital(said)}." for said in dict.fromkeys(idle))])
     after = tuple(Sentence("neutral", "final", f"{names[0]}: {one}") for one in finals)
-    return Answer(
+    return PageAnswer(
         f"What did {names[0]} learn on {where}?", short, (*learned, *after), (facts + ", ".join(map(str, seeds)),)
     )
 
 
-def _learned(name: str, change: Change) -> Sentence:
+def _learned(name: str, change: MetricChange) -> Sentence:
     if not change.seen:
         return Sentence("open", "no difference", f"{name}: {in_words(change)}")
     tone = "good" if change.difference.value > 0 else "bad" if change.difference.value < 0 else "neutral"
     return Sentence(tone, change.verb, f"{name}: {in_words(change)}")
 
 
-def _compared(comparison: TaskComparison) -> Answer:
+def _compared(comparison: TaskComparison) -> PageAnswer:
     rows = [row for row in comparison.rows if row.contrast is not None]
-    return Answer(
+    return PageAnswer(
         question=_question(comparison, rows),
         short=_short(comparison, rows),
         sentences=tuple(_sentence(comparison, row) for row in rows),

@@ -18,7 +18,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import capital, count
 from rlvr_cli.evaluation.tables import metric_name, with_interval
-from rlvr_cli.report.subject import Subject
+from rlvr_cli.report.subject import ReportData
 from rlvr_cli.results.arms import Arm
 from rlvr_cli.results.curves import whole_rows
 from rlvr_cli.results.evaluations import SETTINGS, Evaluation, read_checked, steps_of
@@ -33,14 +33,14 @@ BASE = "before training"
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredSetting:
     """Evaluations under one setting: the newest of each run that has one, by arm. ``title`` says which setting."""
 
     title: str
     arms: Mapping[str, tuple[Evaluation, ...]]
 
 
-def measured(subject: Subject, problems: list[str]) -> list[Measured]:
+def measured(subject: ReportData, problems: list[str]) -> list[MeasuredSetting]:
     """The evaluations of a page: the compared ones, else every setting of some run's evaluations.
 
     Args:
@@ -57,19 +57,19 @@ def measured(subject: Subject, problems: list[str]) -> list[Measured]:
             for arm in subject.arms
         }
         own = {name: evaluations for name, evaluations in own.items() if evaluations}
-        return [Measured(_title(next(iter(own.values()))[0]), own)]
+        return [MeasuredSetting(_title(next(iter(own.values()))[0]), own)]
     found: dict[str, dict[str, list[Evaluation]]] = {}
     for arm in subject.arms:
         for run in arm.runs.values():
             for key, evaluation in _newest(run, problems).items():
                 found.setdefault(key, {}).setdefault(arm.name, []).append(evaluation)
     return [
-        Measured(_title(next(iter(arms.values()))[0]), {name: tuple(own) for name, own in arms.items()})
+        MeasuredSetting(_title(next(iter(arms.values()))[0]), {name: tuple(own) for name, own in arms.items()})
         for _, arms in sorted(found.items())
     ]
 
 
-def measures_table(one: Measured) -> Table | None:
+def measures_table(one: MeasuredSetting) -> Table | None:
     """Metrics by arms, means over runs and the problems that all have; None where they have no problem in common."""
     ids, metrics = _common(one)
     if not ids:
@@ -86,7 +86,7 @@ def measures_table(one: Measured) -> Table | None:
     )
 
 
-def final_accuracy(one: Measured) -> str | None:
+def final_accuracy(one: MeasuredSetting) -> str | None:
     """`avg@8 0.733 [0.676, 0.791] (kk-gen, test: ...)` of the only arm; None without problems or accuracy."""
     ids, metrics = _common(one)
     metric = next((name for name in metrics if name.startswith("avg@")), "greedy" if "greedy" in metrics else None)
@@ -97,7 +97,7 @@ def final_accuracy(one: Measured) -> str | None:
     return f"{metric_name(metric)} {cell} ({one.title}, {count(len(ids), 'problem')}, {count(len(own), 'run')})"
 
 
-def _common(one: Measured) -> tuple[list[str], list[str]]:
+def _common(one: MeasuredSetting) -> tuple[list[str], list[str]]:
     """The problems that all evaluations have, and the metrics that all of their problems have."""
     everything = [evaluation for own in one.arms.values() for evaluation in own]
     ids = sorted(frozenset.intersection(*(frozenset(row.id for row in each.rows) for each in everything)))
@@ -133,7 +133,7 @@ def _title(evaluation: Evaluation) -> str:
 
 
 @dataclass(frozen=True)
-class Change:
+class MetricChange:
     """One arm's metric at two times, over the same runs and problems.
 
     Attributes:
@@ -177,7 +177,7 @@ class Moment:
     evaluation: Evaluation
 
 
-def change_of(arm: Arm, root: Path, problems: list[str]) -> Change | None:
+def change_of(arm: Arm, root: Path, problems: list[str]) -> MetricChange | None:
     """How an arm's accuracy changed; None where no two evaluations of the same problems are of two times.
 
     From the untrained model to the final checkpoint, where `rlvr eval RUN --against MODEL` has evaluated both under the
@@ -201,7 +201,7 @@ def change_of(arm: Arm, root: Path, problems: list[str]) -> Change | None:
         return None
 
 
-def in_short(change: Change) -> str:
+def in_short(change: MetricChange) -> str:
     """`Held-out accuracy (avg@4) rose from 0.314 before training to 0.919 after 60 rollouts.`"""
     start, end = (f"{one.value:.3f}" for one in (change.before, change.after))
     what = held_out_accuracy(change.metric)
@@ -210,7 +210,7 @@ def in_short(change: Change) -> str:
     return f"{capital(what)} {change.verb} from {start} {change.first} to {end} {change.last}."
 
 
-def in_words(change: Change) -> str:
+def in_words(change: MetricChange) -> str:
     """`Accuracy (avg@4 on kk-gen, dev, 24 problems x 4 samples) rose from 0.314 [...] before training to ...`"""
     start, end = (_figure(change.metric, one) for one in (change.before, change.after))
     difference = _figure(change.metric, change.difference, signed=True)
@@ -223,7 +223,7 @@ def in_words(change: Change) -> str:
     )
 
 
-def changes_table(changes: Mapping[str, Change]) -> Table | None:
+def changes_table(changes: Mapping[str, MetricChange]) -> Table | None:
     """A row for each arm; None without arms. What all share stands in the caption and the header."""
     if not changes:
         return None
@@ -257,7 +257,7 @@ def _figure(metric: str, estimate: CrossedEstimate, *, signed: bool = False) -> 
     return with_interval(metric, {"value": estimate.value, "low": estimate.low, "high": estimate.high}, signed=signed)
 
 
-def _change(arm: Arm, first: Sequence[Moment], last: Sequence[Moment]) -> Change | None:
+def _change(arm: Arm, first: Sequence[Moment], last: Sequence[Moment]) -> MetricChange | None:
     evaluations = {f"{number} {one.evaluation.folder}": one.evaluation for number, one in enumerate([*first, *last])}
     metric = metric_of(None, evaluations, [])
     common = frozenset.intersection(*(frozenset(row.id for row in one.rows) for one in evaluations.values()))
@@ -272,7 +272,7 @@ def _change(arm: Arm, first: Sequence[Moment], last: Sequence[Moment]) -> Change
     )
     result = last[0].evaluation.result
     samples = f" x {count(metric[1], 'sample')}" if metric[1] else ", greedy"
-    return Change(
+    return MetricChange(
         arm=arm.name,
         metric=metric[0],
         of=f"{result['benchmark']}, {result['split']}, {count(len(ids), 'problem')}{samples}",
@@ -360,7 +360,7 @@ class Budgets:
     without: tuple[str, ...]
 
 
-def budgets(subject: Subject) -> Budgets:
+def budgets(subject: ReportData) -> Budgets:
     """The difference of each arm to the baseline at the largest common budget, a row for each budget.
 
     Nothing where final checkpoints are not what is compared, or the runs have no held-out evaluations from training.

@@ -14,17 +14,25 @@ from rlvr_cli.compare.tables import task_tables
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import one_line, told_apart
-from rlvr_cli.report.answer import Answer, answer
+from rlvr_cli.report.answer import PageAnswer, answer
 from rlvr_cli.report.charts.effects import effects_figure
 from rlvr_cli.report.charts.learning import learning_figures
 from rlvr_cli.report.charts.lines import MOST_SHOWN
 from rlvr_cli.report.charts.over_k import over_k_figures
 from rlvr_cli.report.charts.reasons import reasons_figure
 from rlvr_cli.report.charts.svg import Chart
-from rlvr_cli.report.evaluations import Budgets, Measured, budgets, change_of, changes_table, measured, measures_table
+from rlvr_cli.report.evaluations import (
+    Budgets,
+    MeasuredSetting,
+    budgets,
+    change_of,
+    changes_table,
+    measured,
+    measures_table,
+)
 from rlvr_cli.report.setup import Commands, commands, configurations, differences_table, environment_table, runs_table
-from rlvr_cli.report.subject import NOTE, Subject
-from rlvr_cli.report.training import Alerts, cost_table, course_table, find_alerts
+from rlvr_cli.report.subject import NOTE, ReportData
+from rlvr_cli.report.training import AlertReport, cost_table, course_table, find_alerts
 from rlvr_cli.results.completions import SampledCompletions, bin_names, sampled_completions
 
 SECTIONS = {
@@ -53,7 +61,7 @@ class Page:
             equal budget. measures: all that was evaluated.
     """
 
-    answer: Answer
+    answer: PageAnswer
     unfinished: tuple[str, ...]
     lacking: tuple[str, ...]
     missing: tuple[str, ...]
@@ -66,7 +74,7 @@ class Page:
     budgets: Budgets
     measures: tuple[Table, ...]
     cost: Table | None
-    alerts: Alerts
+    alerts: AlertReport
     differences: Table | None
     configurations: tuple[tuple[str, str], ...]
     environment: Table
@@ -85,7 +93,7 @@ class Page:
         return list(SECTIONS.items())
 
 
-def make_page(subject: Subject, output: Path | None = None) -> Page:
+def make_page(subject: ReportData, output: Path | None = None) -> Page:
     """The page of a subject, written to ``output`` if not to its default place.
 
     Raises UserError with every evaluation and record that is damaged.
@@ -146,7 +154,7 @@ def _below(comparison: TaskComparison) -> list[str]:
     return [*tests, *counts, *costs, f"{base_cost(comparison)}."]
 
 
-def _notes(subject: Subject) -> tuple[str, ...]:
+def _notes(subject: ReportData) -> tuple[str, ...]:
     own: Sequence[str] = subject.comparison.inputs.notes if subject.comparison else ()
     return tuple(dict.fromkeys([*subject.notes, *subject.readiness.left_out, *own]))
 
@@ -171,7 +179,7 @@ class Figures:
     completions: tuple[Shown, ...]
 
 
-def draw(subject: Subject, evaluations: Sequence[Measured], problems: list[str]) -> Figures:
+def draw(subject: ReportData, evaluations: Sequence[MeasuredSetting], problems: list[str]) -> Figures:
     """All charts; ``problems`` gets a line for each record that is damaged."""
     # One name of an arm in the legend, the caption and the numbers of every chart.
     called = told_apart([one_line(arm.name) for arm in subject.arms], MOST_SHOWN)

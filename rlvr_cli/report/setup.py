@@ -10,16 +10,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.compare.request import Request
+from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.config.load import dump_yaml
 from rlvr_cli.core.table import NONE, Table
 from rlvr_cli.core.text import clock, count, listed, some
-from rlvr_cli.report.evaluations import Measured
-from rlvr_cli.report.subject import Subject
+from rlvr_cli.report.evaluations import MeasuredSetting
+from rlvr_cli.report.subject import ReportData
 from rlvr_cli.results.arms import Arm
 from rlvr_cli.results.evaluations import Evaluation, steps_of
 from rlvr_cli.results.find import Run
-from rlvr_cli.sweeps.folder import Plan, SweepDir
+from rlvr_cli.sweeps.folder import SweepDir, SweepPlan
 from rlvr_cli.tasks.sets import data_sets, problems_name
 
 Manifest = Mapping[str, Any]
@@ -30,7 +30,7 @@ _ABSENT = object()
 AGAIN = "again"
 
 
-def environment_table(subject: Subject) -> Table:
+def environment_table(subject: ReportData) -> Table:
     """What the manifests say of the place; what differs between runs is said with the runs it is of."""
     runs = subject.runs
     packages = dict.fromkeys(name for run in runs for name in _part(run.manifest, "versions"))
@@ -59,7 +59,7 @@ def environment_table(subject: Subject) -> Table:
     return Table(f"Software and hardware{alike}", ("", "value"), rows, texts=(1,), note=note)
 
 
-def runs_table(subject: Subject) -> Table:
+def runs_table(subject: ReportData) -> Table:
     """A line for each run."""
     rows = []
     for arm in subject.arms:
@@ -122,7 +122,7 @@ def _lasted(created: Any, finished: Any) -> str:
         return NONE
 
 
-def differences_table(subject: Subject) -> Table | None:
+def differences_table(subject: ReportData) -> Table | None:
     """The keys that are not the same in all runs, by arm; None where all agree."""
     rows = []
     for key in dict.fromkeys(key for run in subject.runs for key in run.values):
@@ -142,7 +142,7 @@ def differences_table(subject: Subject) -> Table | None:
     )
 
 
-def configurations(subject: Subject) -> list[tuple[str, str]]:
+def configurations(subject: ReportData) -> list[tuple[str, str]]:
     """Of each arm a title, and the resolved configuration of its first run as YAML."""
     found = []
     for arm in subject.arms:
@@ -174,7 +174,7 @@ class Commands:
     lines: tuple[str, ...]
 
 
-def commands(subject: Subject, evaluations: Sequence[Measured], output: Path | None) -> list[Commands]:
+def commands(subject: ReportData, evaluations: Sequence[MeasuredSetting], output: Path | None) -> list[Commands]:
     """What finishes the runs, trains and evaluates them again, and makes this page (at ``output``, if given)."""
     request = subject.request
     groups = []
@@ -212,7 +212,7 @@ def commands(subject: Subject, evaluations: Sequence[Measured], output: Path | N
     return groups
 
 
-def option_words(request: Request) -> list[str]:
+def option_words(request: CompareRequest) -> list[str]:
     """The options of a request as words of a command line, `--runs` last."""
     words = []
     for option, value in (
@@ -244,7 +244,7 @@ def _joined(words: Sequence[str]) -> str:
     return f" {shlex.join(words)}" if words else ""
 
 
-def _unchanged(folder: Path, plan: Plan) -> bool:
+def _unchanged(folder: Path, plan: SweepPlan) -> bool:
     """Whether the sweep file still is what the trials were made from."""
     try:
         return Path(plan.file).read_bytes() == SweepDir(folder).file_copy.read_bytes()
@@ -252,7 +252,7 @@ def _unchanged(folder: Path, plan: Plan) -> bool:
         return False
 
 
-def _sweep(plan: Plan) -> str:
+def _sweep(plan: SweepPlan) -> str:
     given = [word for word in plan.given if not word.startswith("run.dir=")]
     return shlex.join(["rlvr", "sweep", plan.file, *given, f"run.dir={AGAIN}"])
 
@@ -270,7 +270,7 @@ def _folders(runs: Sequence[Run]) -> dict[str, str]:
     return found
 
 
-def _of_run(run: Run, evaluations: Sequence[Measured]) -> list[Evaluation]:
+def _of_run(run: Run, evaluations: Sequence[MeasuredSetting]) -> list[Evaluation]:
     return [
         one for each in evaluations for own in each.arms.values() for one in own if run.dir.path in one.folder.parents
     ]

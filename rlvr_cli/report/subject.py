@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from rlvr_cli.compare.contrasts import TaskComparison, compare_task
 from rlvr_cli.compare.inputs import choose_baseline, gather_from
-from rlvr_cli.compare.request import Request
+from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.text import some
@@ -19,7 +19,7 @@ from rlvr_cli.results.curves import whole_rows
 from rlvr_cli.results.find import Run, eval_options, find_runs, sweep_command
 from rlvr_cli.runs.listing import summary
 from rlvr_cli.runs.records import read_record
-from rlvr_cli.sweeps.folder import Plan, SweepDir
+from rlvr_cli.sweeps.folder import SweepDir, SweepPlan
 
 NOTE = "No page was written."
 Rows = list[dict[str, Any]]
@@ -28,7 +28,7 @@ SHOWN = 4
 
 
 @dataclass(frozen=True)
-class Subject:
+class ReportData:
     """Everything that a page is made from, read and checked.
 
     Attributes:
@@ -39,10 +39,10 @@ class Subject:
         notes: what a sweep says of its trials.
     """
 
-    request: Request
+    request: CompareRequest
     runs: tuple[Run, ...]
     arms: tuple[Arm, ...]
-    sweeps: Mapping[Path, Plan]
+    sweeps: Mapping[Path, SweepPlan]
     statuses: Mapping[str, str]
     metrics: Mapping[str, Rows]
     timings: Mapping[str, Rows]
@@ -60,7 +60,7 @@ class Subject:
         return [values[run.path] for run in arm.runs.values()]
 
 
-def read_subject(request: Request) -> Subject:
+def read_subject(request: CompareRequest) -> ReportData:
     """Find and read the runs that a request names.
 
     Raises UserError with everything that is wrong: names, options, records, evaluations that cannot be compared. Runs
@@ -85,7 +85,7 @@ def read_subject(request: Request) -> Subject:
         except UserError as error:
             raise UserError(error.problems, note=NOTE) from error
         baseline = _page_baseline(comparison, arms)
-    return Subject(
+    return ReportData(
         request=request,
         runs=runs,
         arms=tuple(sorted(arms, key=lambda arm: arm.name != baseline)),
@@ -127,8 +127,8 @@ def _lines(path: Path, problems: list[str]) -> Rows:
         return []
 
 
-def _sweeps(runs: Sequence[Run], problems: list[str]) -> dict[Path, Plan]:
-    found: dict[Path, Plan] = {}
+def _sweeps(runs: Sequence[Run], problems: list[str]) -> dict[Path, SweepPlan]:
+    found: dict[Path, SweepPlan] = {}
     here = {run.dir.path for run in runs}
     for folder in dict.fromkeys(run.dir.path.parent for run in runs):
         sweep = SweepDir(folder)
@@ -165,7 +165,11 @@ class Readiness:
 
 
 def readiness(
-    request: Request, arms: Sequence[Arm], baseline: str, statuses: Mapping[str, str], sweeps: Mapping[Path, Plan]
+    request: CompareRequest,
+    arms: Sequence[Arm],
+    baseline: str,
+    statuses: Mapping[str, str],
+    sweeps: Mapping[Path, SweepPlan],
 ) -> Readiness:
     """How far the runs of ``arms`` are; ``statuses`` by the run's path."""
     runs = [run for arm in arms for run in arm.runs.values()]
@@ -186,7 +190,7 @@ def readiness(
     )
 
 
-def _lacking(request: Request, arms: Sequence[Arm], baseline: str, ready: Sequence[Run]) -> list[str]:
+def _lacking(request: CompareRequest, arms: Sequence[Arm], baseline: str, ready: Sequence[Run]) -> list[str]:
     have = {arm.name: {one for one, run in arm.runs.items() if run in ready} for arm in arms}
     with_some = [name for name, own in have.items() if own]
     what = "finished run with an evaluation" if request.match is None else "finished run with held-out evaluations"
@@ -203,7 +207,7 @@ def _arms(names: Sequence[str]) -> str:
     return f"is one so far, {names[0]}" if names else "is none so far"
 
 
-def _evaluated(run: Run, request: Request) -> bool:
+def _evaluated(run: Run, request: CompareRequest) -> bool:
     folder = run.dir.eval_dir if request.match is None else run.dir.held_out_dir
     return any(folder.glob("*/metrics.json"))
 
@@ -219,7 +223,7 @@ def _states(runs: Sequence[Run], statuses: Mapping[str, str]) -> list[str]:
     return [*lines[:SHOWN], f"{len(lines) - SHOWN} more runs are not finished; the list of runs below has all."]
 
 
-def _not_begun(sweeps: Mapping[Path, Plan]) -> list[str]:
+def _not_begun(sweeps: Mapping[Path, SweepPlan]) -> list[str]:
     lines = []
     for folder, plan in sweeps.items():
         if waiting := _waiting(folder, plan):
@@ -227,12 +231,12 @@ def _not_begun(sweeps: Mapping[Path, Plan]) -> list[str]:
     return lines
 
 
-def _waiting(folder: Path, plan: Plan) -> list[str]:
+def _waiting(folder: Path, plan: SweepPlan) -> list[str]:
     sweep = SweepDir(folder)
     return [one.name for one in plan.named if not sweep.run_dir(one).manifest_path.exists()]
 
 
-def _begin(sweeps: Mapping[Path, Plan]) -> list[str]:
+def _begin(sweeps: Mapping[Path, SweepPlan]) -> list[str]:
     return [plan.command for folder, plan in sweeps.items() if _waiting(folder, plan)]
 
 
@@ -240,7 +244,7 @@ def _continue(run: Run) -> str:
     return sweep_command(run.dir.path) or f"rlvr train --resume {shlex.quote(run.path)}"
 
 
-def _evaluate(runs: Sequence[Run], request: Request) -> list[str]:
+def _evaluate(runs: Sequence[Run], request: CompareRequest) -> list[str]:
     if request.match is not None:
         return []
     benchmark = f" --benchmark {shlex.quote(request.benchmark)}" if request.benchmark else ""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rlvr_cli.collapse.alerts import SignalWatch, Span, alert_spans, said
+from rlvr_cli.collapse.alerts import AlertSpan, SignalWatch, alert_spans, said
 from rlvr_cli.collapse.watch import MEANINGS, PATTERNS, Collapse, CollapseWatch
 from rlvr_cli.compare.wording import ratio_text
 from rlvr_cli.core.errors import RunError
@@ -14,7 +14,7 @@ from rlvr_cli.core.files import number
 from rlvr_cli.core.table import NONE, Table
 from rlvr_cli.core.text import clock, count, listed
 from rlvr_cli.report.charts.reasons import last_window
-from rlvr_cli.report.subject import Rows, Subject
+from rlvr_cli.report.subject import ReportData, Rows
 from rlvr_cli.results.arms import Arm
 from rlvr_cli.results.find import Run
 from rlvr_cli.results.metrics import METRICS
@@ -24,7 +24,7 @@ UPDATES, ALL = "update time", "time in all"
 _PARTS = {"rollout": "sampling time", "verify": "verification time"}
 
 
-def course_table(subject: Subject) -> Table | None:
+def course_table(subject: ReportData) -> Table | None:
     """Each measure of the sampled completions at the beginning and the end of training; None before a first step."""
     arms = _begun(subject)
     rows = []
@@ -42,7 +42,7 @@ def course_table(subject: Subject) -> Table | None:
     )
 
 
-def cost_table(subject: Subject, problems: list[str]) -> Table | None:
+def cost_table(subject: ReportData, problems: list[str]) -> Table | None:
     """What a run of each arm has spent until its last recorded step; None before a first one.
 
     Args:
@@ -73,11 +73,11 @@ def cost_table(subject: Subject, problems: list[str]) -> Table | None:
     )
 
 
-def _begun(subject: Subject) -> list[Arm]:
+def _begun(subject: ReportData) -> list[Arm]:
     return [arm for arm in subject.arms if any(subject.of_arm(arm, subject.metrics))]
 
 
-def _window_note(subject: Subject) -> str:
+def _window_note(subject: ReportData) -> str:
     sizes = sorted({last_window(_rollouts(rows)) for rows in subject.metrics.values() if rows})
     shown = str(sizes[0]) if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
     last = "the last rollout" if sizes[-1] == 1 else f"the mean over the last {shown} rollouts"
@@ -89,7 +89,7 @@ def _rollouts(rows: Rows) -> int:
     return last + 1
 
 
-def _from_to(subject: Subject, arm: Arm, key: str, form: str) -> str:
+def _from_to(subject: ReportData, arm: Arm, key: str, form: str) -> str:
     ends = [_ends(rows, key) for rows in subject.of_arm(arm, subject.metrics) if rows]
     first, last = (_mean([end[at] for end in ends]) for at in (0, 1))
     if first is None or last is None:
@@ -104,7 +104,7 @@ def _ends(rows: Rows, key: str) -> tuple[float | None, float | None]:
     return _mean(first), _mean([number(row.get(key)) for row in rows if row["rollout"] >= start])
 
 
-def _spent(subject: Subject, run: Run) -> dict[str, float]:
+def _spent(subject: ReportData, run: Run) -> dict[str, float]:
     """What a run has spent, by the name of the row; the parts that its records have. Raises RunError."""
     steps = spending(run)
     last = steps[-1]
@@ -145,7 +145,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 @dataclass(frozen=True)
-class Alerts:
+class AlertReport:
     """What was found in the runs.
 
     Attributes:
@@ -161,7 +161,7 @@ class Alerts:
     table: Table | None
 
 
-def find_alerts(subject: Subject, problems: list[str]) -> Alerts:
+def find_alerts(subject: ReportData, problems: list[str]) -> AlertReport:
     """Collapse is looked for again in the records, so that runs of all versions are judged by one rule; other alerts
     are as the runs were told of them.
 
@@ -198,10 +198,10 @@ def find_alerts(subject: Subject, problems: list[str]) -> Alerts:
     )
     whole = sum(map(bool, subject.metrics.values()))
     healthy = f"No sign of collapse in {'the other arms' if bad or over else count(whole, 'run')}."
-    return Alerts(tuple(verdicts), tuple(bad), tuple(over), (healthy,) if whole and sound else (), found_table)
+    return AlertReport(tuple(verdicts), tuple(bad), tuple(over), (healthy,) if whole and sound else (), found_table)
 
 
-def without_signal(subject: Subject, run: Run) -> str | None:
+def without_signal(subject: ReportData, run: Run) -> str | None:
     """What a run says of rollouts in which no completion had an advantage; None where nothing was told of any."""
     watch = SignalWatch()
     try:
@@ -211,7 +211,7 @@ def without_signal(subject: Subject, run: Run) -> str | None:
         return None  # said where the alerts are looked for
 
 
-def _of_run(subject: Subject, run: Run, problems: list[str]) -> tuple[list[Collapse], set[str], list[Span]]:
+def _of_run(subject: ReportData, run: Run, problems: list[str]) -> tuple[list[Collapse], set[str], list[AlertSpan]]:
     """The collapses that began, the patterns that hold after the newest rollout, and the other alerts."""
     lines = subject.metrics[run.path]
     watch = CollapseWatch(run.config.rollout.prompts)
@@ -239,7 +239,7 @@ def _collapse_row(arm: Arm, run: Run, one: Collapse, lasts: bool) -> tuple[str, 
     return run.dir.name, arm.name, one.name, str(one.first + 1), moves, beside or NONE, "lasts" if lasts else "passed"
 
 
-def _span_row(arm: Arm, run: Run, span: Span) -> tuple[str, ...]:
+def _span_row(arm: Arm, run: Run, span: AlertSpan) -> tuple[str, ...]:
     return (
         run.dir.name,
         arm.name,

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.compare.request import Request
+from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_text
 from rlvr_cli.core.text import visible
@@ -40,7 +40,7 @@ class Written:
         return asdict(self)
 
 
-def write_report(request: Request, output: Path | None = None) -> Written:
+def write_report(request: CompareRequest, output: Path | None = None) -> Written:
     """Write the page, at once or not at all; one that is there is replaced.
 
     Raises UserError for everything that is wrong with the request, the records and the place of the page.

@@ -12,7 +12,7 @@ from rlvr_cli.results.metrics import HELD_OUT, METRICS, accuracy_of, held_out_ac
 
 
 @dataclass(frozen=True)
-class Curve:
+class TrainingCurve:
     """What was measured over a run. Where it has several updates a rollout, a value is the mean over them.
 
     Attributes:
@@ -34,7 +34,7 @@ class Curve:
         return {"first": values[0], "last": values[-1], "least": min(values), "greatest": max(values)}
 
 
-def learning_curves(rows: Sequence[Mapping[str, Any]]) -> list[Curve]:
+def learning_curves(rows: Sequence[Mapping[str, Any]]) -> list[TrainingCurve]:
     """The curves that the run has a key for: one without a finite value has no points.
 
     Args:
@@ -55,7 +55,7 @@ def learning_curves(rows: Sequence[Mapping[str, Any]]) -> list[Curve]:
         else:
             values = [(row["rollout"], row[key]) for row in rows if key in row]
         if values:
-            curves.append(Curve(name, by_rollout(values)))
+            curves.append(TrainingCurve(name, by_rollout(values)))
     return curves
 
 

@@ -114,7 +114,7 @@ def mean_spent(spent: Sequence[Spent]) -> Spent:
 
 
 @dataclass(frozen=True)
-class Curve:
+class SpendingCurve:
     """The evaluations of one run, at least one, and the spending at each, both in the order of training."""
 
     run: Run
@@ -126,7 +126,7 @@ class Curve:
         return np.array([spent.of(name) for spent in self.spent])
 
 
-def read_curve(run: Run, problems: list[str]) -> Curve | None:
+def read_curve(run: Run, problems: list[str]) -> SpendingCurve | None:
     """The curve of a run; None, and lines in ``problems``, where there is none or its records are damaged."""
     folders = sorted(run.dir.held_out_dir.glob("rollout-*/metrics.json"))
     if not folders:
@@ -156,10 +156,10 @@ def read_curve(run: Run, problems: list[str]) -> Curve | None:
     if not points:
         problems.append(f"{run.path}: its first held-out evaluation is of a step that is not recorded yet.")
         return None
-    return Curve(run, tuple(one for one, _ in points), tuple(one for _, one in points))
+    return SpendingCurve(run, tuple(one for one, _ in points), tuple(one for _, one in points))
 
 
-def common_budget(curves: Sequence[Curve], budget: str, problems: list[str]) -> tuple[float, float] | None:
+def common_budget(curves: Sequence[SpendingCurve], budget: str, problems: list[str]) -> tuple[float, float] | None:
     """From where to where every curve has values; None, and a line in ``problems``, where that is nowhere."""
     start = max(float(curve.budget(budget)[0]) for curve in curves)
     end = min(float(curve.budget(budget)[-1]) for curve in curves)
@@ -174,7 +174,7 @@ def common_budget(curves: Sequence[Curve], budget: str, problems: list[str]) -> 
     return None
 
 
-def curve_values(curve: Curve, metric: str, samples: int, ids: Sequence[str]) -> np.ndarray:
+def curve_values(curve: SpendingCurve, metric: str, samples: int, ids: Sequence[str]) -> np.ndarray:
     """[points, problems] of a metric over the first ``samples`` samples, in the order of ``ids``."""
     tables: list[Mapping[str, float]] = [problem_values(one, metric, samples) for one in curve.evaluations]
     return np.array([[table[name] for name in ids] for table in tables])

@@ -153,7 +153,7 @@ MOST_TRIALS = 10_000
 
 
 @dataclass(frozen=True)
-class Point:
+class AxisPoint:
     """Values that are set together, by their keys (as :func:`full_key` writes them), and the place that says so.
 
     Attributes:
@@ -176,7 +176,7 @@ class Axis:
     """
 
     keys: tuple[str, ...]
-    points: tuple[Point, ...]
+    points: tuple[AxisPoint, ...]
     place: str
     interval: Interval | None = None
 
@@ -224,7 +224,7 @@ def read_axes(file: SweepFile, problems: list[Problem]) -> list[Axis]:
             continue
         values = _values(file, ("grid", key), key, written, problems)
         points = tuple(
-            Point({full_key(key): value}, file.place("grid", key, row)) for row, value in enumerate(values or ())
+            AxisPoint({full_key(key): value}, file.place("grid", key, row)) for row, value in enumerate(values or ())
         )
         if values is not None:
             axes.append(Axis((full_key(key),), points, file.place("grid", key)))
@@ -272,7 +272,7 @@ def _method(written: str, place: str, file: SweepFile, files: list[OwnFile], pro
         return "grpo"
 
 
-def combinations(axes: list[Axis], file: SweepFile, problems: list[Problem]) -> list[tuple[Point, ...]]:
+def combinations(axes: list[Axis], file: SweepFile, problems: list[Problem]) -> list[tuple[AxisPoint, ...]]:
     """The product of the axes without what is excluded."""
     if math.prod(len(axis.points) for axis in axes) > MOST_TRIALS:
         problems.append((str(file.path), f"has more than {MOST_TRIALS:,} combinations; a sweep of so many ends never"))
@@ -323,7 +323,7 @@ def _patterns(file: SweepFile) -> Iterator[tuple[int, str]]:
     return ((row, entry) for row, entry in enumerate(file.spec.exclude) if isinstance(entry, str))
 
 
-def _name(points: Sequence[Point]) -> str:
+def _name(points: Sequence[AxisPoint]) -> str:
     """The names of a combination's points, as its trial has them."""
     return "-".join(in_a_name(points)[0])
 
@@ -335,12 +335,12 @@ def override_text(key: str, value: Any) -> str:
     return f"{key}={dump([value], flow=True)[1:-1]}"
 
 
-def values_of(points: tuple[Point, ...]) -> dict[str, Any]:
+def values_of(points: tuple[AxisPoint, ...]) -> dict[str, Any]:
     """Everything that a combination sets."""
     return {key: value for point in points for key, value in point.values.items()}
 
 
-def in_a_name(points: Sequence[Point]) -> tuple[list[str], dict[str, Any]]:
+def in_a_name(points: Sequence[AxisPoint]) -> tuple[list[str], dict[str, Any]]:
     """What a trial's name is made of: the names of the points that have one, and the values of the others."""
     names = [point.name for point in points if point.name is not None]
     return names, values_of(tuple(point for point in points if point.name is None))
@@ -362,7 +362,7 @@ def _plain(key: str, value: Any) -> Any:
 
 
 def _simple(file: SweepFile, name: str, key: str, values: list[Any]) -> Axis:
-    points = tuple(Point({key: value}, file.place(name, row)) for row, value in enumerate(values))
+    points = tuple(AxisPoint({key: value}, file.place(name, row)) for row, value in enumerate(values))
     return Axis((key,), points, file.place(name))
 
 
@@ -381,7 +381,7 @@ def _lists(file: SweepFile, problems: list[Problem]) -> Iterator[Axis]:
                 problems.append((point.place, "list: an item sets no key"))
 
 
-def _listed(file: SweepFile, where: tuple[Any, ...], entry: Mapping[str, Any], problems: list[Problem]) -> Point:
+def _listed(file: SweepFile, where: tuple[Any, ...], entry: Mapping[str, Any], problems: list[Problem]) -> AxisPoint:
     """An item of `list`; its keys `name`, which names it, and `include` are no configuration's."""
     name, place = entry.get(NAME), file.place(*where)
     if NAME in entry and not (isinstance(name, str) and re.fullmatch(RUN_NAME, name)):
@@ -403,7 +403,7 @@ def _listed(file: SweepFile, where: tuple[Any, ...], entry: Mapping[str, Any], p
     found = dict(_flat(merged.data, ()))
     below = {".".join(path): value for path, value in found.items()}
     places = {key: str(merged.origin(path)) for key, path in zip(below, found, strict=True) if key not in own}
-    return Point({**below, **own}, place, name if isinstance(name, str) else None, places)
+    return AxisPoint({**below, **own}, place, name if isinstance(name, str) else None, places)
 
 
 def _included(file: SweepFile, where: tuple[Any, ...], entry: Mapping[str, Any], problems: list[Problem]) -> Merged:
@@ -445,7 +445,7 @@ def _zipped(file: SweepFile, where: tuple[Any, ...], entry: dict[str, Any], prob
     elif known:
         first = next(iter(known))
         points = tuple(
-            Point(dict(zip(map(full_key, known), values, strict=True)), file.place(*where, first, row))
+            AxisPoint(dict(zip(map(full_key, known), values, strict=True)), file.place(*where, first, row))
             for row, values in enumerate(zip(*known.values(), strict=True))
         )
         yield Axis(tuple(map(full_key, known)), points, file.place(*where))
@@ -459,7 +459,7 @@ def _interval(file: SweepFile, key: str, written: dict[Any, Any], problems: list
     except ValueError as error:
         problems.append((place, f"{key}: {error}"))
         return
-    points = tuple(Point({full_key(key): end}, place) for end in (interval.low, interval.high))
+    points = tuple(AxisPoint({full_key(key): end}, place) for end in (interval.low, interval.high))
     yield Axis((full_key(key),), points, place, interval)
 
 

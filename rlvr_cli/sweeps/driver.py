@@ -18,10 +18,10 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.text import some
 from rlvr_cli.launch.stopping import StopRequest, say
 from rlvr_cli.sweeps.expand import Sweep
-from rlvr_cli.sweeps.folder import OPEN, Entry, Plan, SweepDir
+from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan
 from rlvr_cli.sweeps.prepare import check_not_running, check_optuna, make_folder, prepare, write
 from rlvr_cli.sweeps.ranking import rank, write_confirmation
-from rlvr_cli.sweeps.screen import Screen, Standing, standings
+from rlvr_cli.sweeps.screen import Standing, SweepScreen, standings
 from rlvr_cli.sweeps.slots import Slot, slots, with_parent
 
 WORKER = "rlvr_cli.sweeps.worker"
@@ -39,7 +39,7 @@ class Orders:
 
 
 @dataclass(frozen=True)
-class Ended:
+class SweepEnd:
     """How a sweep ended: 0 all done, 1 some failed, 128 + the signal when it was stopped."""
 
     folder: SweepDir
@@ -47,7 +47,7 @@ class Ended:
     exit_code: int
 
 
-def start(sweep: Sweep, orders: Orders, *, console: Console) -> Ended:
+def start(sweep: Sweep, orders: Orders, *, console: Console) -> SweepEnd:
     """Run or continue ``sweep``. Raises UserError before anything is started, RunError when workers fail."""
     folder = SweepDir(sweep.folder)
     if sweep.space is not None:
@@ -64,7 +64,7 @@ def start(sweep: Sweep, orders: Orders, *, console: Console) -> Ended:
         return _Driver(folder, prepared.plan, own, orders.flags, console).drive()
 
 
-def again(folder: SweepDir, names: Sequence[str], orders: Orders, *, console: Console) -> Ended:
+def again(folder: SweepDir, names: Sequence[str], orders: Orders, *, console: Console) -> SweepEnd:
     """Try failed trials of a sweep again: those of ``names``, or all; of ``names``, finish those that were given up.
 
     Raises UserError for others, as :func:`start`.
@@ -78,7 +78,7 @@ def again(folder: SweepDir, names: Sequence[str], orders: Orders, *, console: Co
         return _Driver(folder, plan, own, orders.flags, console).drive()
 
 
-def begin_again(folder: SweepDir, plan: Plan, names: Sequence[str]) -> list[Entry]:
+def begin_again(folder: SweepDir, plan: SweepPlan, names: Sequence[str]) -> list[Entry]:
     """Open failed trials again, of a sweep that is held: those of ``names``, or all. Raises UserError for others."""
     looks = folder.looks(plan)
     failed = {look.entry.name: look.entry for look in looks if look.state == "failed"}
@@ -105,15 +105,15 @@ class _Driver:
     """One carrying out of a sweep, whose folder is held."""
 
     def __init__(
-        self, folder: SweepDir, plan: Plan, slots: Sequence[Slot], flags: Sequence[str], console: Console
+        self, folder: SweepDir, plan: SweepPlan, slots: Sequence[Slot], flags: Sequence[str], console: Console
     ) -> None:
         self.folder, self.plan, self.slots, self.flags, self.console = folder, plan, slots, flags, console
         self.workers: dict[int, subprocess.Popen[bytes]] = {}
 
-    def drive(self) -> Ended:
+    def drive(self) -> SweepEnd:
         """Until no trial is open, or the sweep is stopped."""
         told = False
-        with StopRequest() as stop, Screen(self.console) as screen:
+        with StopRequest() as stop, SweepScreen(self.console) as screen:
             screen.message(self._announcement())
             try:
                 while True:
@@ -144,7 +144,7 @@ class _Driver:
             write_confirmation(self.folder, self.plan, ranking)
         failed = [one for one in now if one.look.state == "failed"]
         code = stop.exit_code if stop.signal is not None else 1 if failed else 0
-        return Ended(self.folder, now, code)
+        return SweepEnd(self.folder, now, code)
 
     def _read_search(self) -> None:
         """Take over what the workers of a search have added to the plan."""
@@ -188,7 +188,7 @@ class _Driver:
                 preexec_fn=with_parent(),
             )
 
-    def _see_workers(self, screen: Screen, *, stopping: bool) -> None:
+    def _see_workers(self, screen: SweepScreen, *, stopping: bool) -> None:
         """Take leave of the workers that have ended. Raises RunError for one that failed by itself."""
         for number, process in list(self.workers.items()):
             code = process.poll()

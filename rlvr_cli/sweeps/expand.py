@@ -19,7 +19,7 @@ from rlvr_cli.core.text import some
 from rlvr_cli.sweeps.axes import (
     METHOD,
     Axis,
-    Point,
+    AxisPoint,
     combinations,
     full_key,
     in_a_name,
@@ -140,7 +140,7 @@ def expand(
     shorts = short_keys(varying)
     places = {label(override_text(key, value)): file.place("set", key) for key, value in file.spec.set.items()}
     trials: list[Trial] = []
-    combos: list[tuple[Point, ...]] = []
+    combos: list[tuple[AxisPoint, ...]] = []
     found: dict[Problem, list[str]] = {}
     for combination, row in zip(points, names_of_rows, strict=True):
         values = values_of(combination)
@@ -180,7 +180,7 @@ def expand(
 
 
 def load_trial(
-    base: Sequence[Path], combination: Sequence[Point], given: Sequence[str], places: Mapping[str, str]
+    base: Sequence[Path], combination: Sequence[AxisPoint], given: Sequence[str], places: Mapping[str, str]
 ) -> tuple[Config, str | None, list[str]]:
     """A trial's configuration, its method and its own overrides. Raises ConfigError that names lines of the file.
 
@@ -207,7 +207,7 @@ def load_trial(
     return loaded.config, method, own
 
 
-def _found(error: UserError, file: SweepFile, combination: tuple[Point, ...]) -> list[Problem]:
+def _found(error: UserError, file: SweepFile, combination: tuple[AxisPoint, ...]) -> list[Problem]:
     """An error's problems by their places; one that begins with a key is where the key is set."""
     if isinstance(error, ConfigError):
         return list(error.found)
@@ -240,7 +240,7 @@ def _check_overrides(overrides: Sequence[str], axes: Sequence[Axis], problems: l
             problems.append((label(text), "run.name: trials are named by what varies"))
 
 
-def _misplaced_files(file: SweepFile, overrides: Sequence[str], points: Sequence[Sequence[Point]]) -> list[Problem]:
+def _misplaced_files(file: SweepFile, overrides: Sequence[str], points: Sequence[Sequence[AxisPoint]]) -> list[Problem]:
     """A file of the user's own that is named where the sweep keeps no copy of it."""
     named: list[tuple[str, str, Any]] = [(label(text), *text.partition("=")[::2]) for text in overrides]
     named += [(file.place("set", key), key, value) for key, value in file.spec.set.items()]
@@ -261,7 +261,9 @@ def _set(file: SweepFile) -> list[str]:
     return [override_text(key, value) for key, value in file.spec.set.items()]
 
 
-def _points(axes: list[Axis], space: Space | None, file: SweepFile, problems: list[Problem]) -> list[tuple[Point, ...]]:
+def _points(
+    axes: list[Axis], space: Space | None, file: SweepFile, problems: list[Problem]
+) -> list[tuple[AxisPoint, ...]]:
     """Every trial of a grid; of a search, which has endless ones, trials at the ends of its space."""
     if space is None:
         return combinations(axes, file, problems)
@@ -322,7 +324,7 @@ def _evaluated(file: SweepFile, trials: Sequence[Trial], problems: list[Problem]
     return found
 
 
-def _duplicates(trials: Sequence[Trial], combos: Sequence[tuple[Point, ...]]) -> list[Problem]:
+def _duplicates(trials: Sequence[Trial], combos: Sequence[tuple[AxisPoint, ...]]) -> list[Problem]:
     """Trials with one configuration: the first pair of each two lines of the file stands for the others."""
     first: dict[str, int] = {}
     found: dict[str, list[tuple[str, str]]] = {}

@@ -79,7 +79,7 @@ class SearchState:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """What the workers of a sweep are to do: the content of `trials.json`.
 
     ``given`` is what followed the file on the command line and has to again when the sweep is continued; ``owner`` is
@@ -109,7 +109,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Look:
+class TrialStatus:
     """How a trial stands.
 
     Attributes:
@@ -167,20 +167,20 @@ class SweepDir:
         """Whether a sweep was begun here."""
         return is_sweep(self.path)
 
-    def read_plan(self) -> Plan:
+    def read_plan(self) -> SweepPlan:
         """The plan. Raises RunError when it is missing or damaged."""
         try:
             content = read_trials(self.path)
             parts = {"trials": [Entry(**one) for one in content["trials"]]}
             kinds = {"objective": Objective, "search": SearchState}
             parts |= {name: kind(**content[name]) for name, kind in kinds.items() if content.get(name)}
-            plan = Plan(**{**content, **parts})
+            plan = SweepPlan(**{**content, **parts})
             _check(plan)
             return plan
         except (ValueError, TypeError) as error:
             raise RunError(f"{self.plan_path}: cannot be read ({error}). The file was altered.") from error
 
-    def write_plan(self, plan: Plan) -> None:
+    def write_plan(self, plan: SweepPlan) -> None:
         """Replace the plan, and make the folder of each trial."""
         self.state_dir.mkdir(exist_ok=True)
         for entry in plan.trials:
@@ -239,7 +239,7 @@ class SweepDir:
         run = self.run_dir(entry)
         return run.manifest_path.exists() and run.read_manifest().get("status") == "finished"
 
-    def close_attempts(self, plan: Plan) -> None:
+    def close_attempts(self, plan: SweepPlan) -> None:
         """Say of every attempt that nobody makes any more how it ended."""
         for entry in plan.named:
             with self.leased(entry):
@@ -250,7 +250,7 @@ class SweepDir:
         row = {"event": event, "time": now(), **content}
         append_jsonl(self.attempts_path(entry), [row], durable=True)
 
-    def look(self, plan: Plan, entry: Entry) -> Look:
+    def look(self, plan: SweepPlan, entry: Entry) -> TrialStatus:
         """How ``entry`` stands."""
         everything = self._attempts(entry)
         begun_again = [number for number, row in enumerate(everything, start=1) if row["event"] == "retry"]
@@ -275,19 +275,19 @@ class SweepDir:
             state = "evaluating" if trained else "running"
         else:
             state = "interrupted" if rows else "waiting"
-        return Look(entry, state, trained, attempts, len(failed), reason)
+        return TrialStatus(entry, state, trained, attempts, len(failed), reason)
 
     def pruned_at(self, entry: Entry) -> int | None:
         """The rollout at which a search first gave the trial up; None where it did not, whatever came after."""
         found = (row.get("rollout") for row in self._attempts(entry) if row.get("outcome") == "pruned")
         return next((rollout for rollout in found if isinstance(rollout, int)), None)
 
-    def looks(self, plan: Plan) -> list[Look]:
+    def looks(self, plan: SweepPlan) -> list[TrialStatus]:
         """How each trial that the file names stands."""
         return [self.look(plan, entry) for entry in plan.named]
 
 
-def _check(plan: Plan) -> None:
+def _check(plan: SweepPlan) -> None:
     """Raise ValueError for a trial without numbers."""
     for entry in plan.trials:
         if not all(type(one) is int and one > 0 for one in (entry.rollouts, entry.steps)):

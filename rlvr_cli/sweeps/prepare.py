@@ -19,9 +19,9 @@ from rlvr_cli.core.include import source_files
 from rlvr_cli.core.text import some
 from rlvr_cli.methods.equivalence import SameGradient, same_gradients
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.sweeps.axes import SEED, Point, in_a_name, values_of
+from rlvr_cli.sweeps.axes import SEED, AxisPoint, in_a_name, values_of
 from rlvr_cli.sweeps.expand import Sweep, Trial, load_trial
-from rlvr_cli.sweeps.folder import Entry, Plan, SearchState, SweepDir
+from rlvr_cli.sweeps.folder import Entry, SearchState, SweepDir, SweepPlan
 from rlvr_cli.sweeps.naming import deciding, differences, identity, short_keys, trial_name, unique
 from rlvr_cli.sweeps.search_space import Space, axis_name, labels
 from rlvr_cli.sweeps.slurm_queue import in_queue
@@ -91,7 +91,7 @@ def check_optuna() -> None:
 
 
 def suggested_trials(
-    space: Space, points: Sequence[Point], base: Sequence[Path], given: Sequence[str], taken: Collection[str] = ()
+    space: Space, points: Sequence[AxisPoint], base: Sequence[Path], given: Sequence[str], taken: Collection[str] = ()
 ) -> list[Trial]:
     """The trials of one configuration, one a seed. Raises UserError where it is no valid configuration.
 
@@ -122,7 +122,7 @@ def study_name(sweep: Sweep) -> str:
     return text_digest(json.dumps(content))[:16]
 
 
-def with_suggested(sweep: Sweep, before: Plan | None) -> Sweep:
+def with_suggested(sweep: Sweep, before: SweepPlan | None) -> Sweep:
     """A search with the trials of ``before`` that are in its space and mean what they meant; a grid as it is."""
     space = sweep.space
     if space is None or before is None:
@@ -149,14 +149,14 @@ SHOWN = 6
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedSweep:
     """What is to be done, and what a person should know of how that differs from the last time."""
 
-    plan: Plan
+    plan: SweepPlan
     notes: tuple[str, ...]
 
 
-def prepare(sweep: Sweep, folder: SweepDir) -> Prepared:
+def prepare(sweep: Sweep, folder: SweepDir) -> PreparedSweep:
     """The plan for ``sweep`` in ``folder``, nothing of which is written.
 
     A trial that the folder knows by its identity keeps its name and what was done of it.
@@ -187,7 +187,7 @@ def prepare(sweep: Sweep, folder: SweepDir) -> Prepared:
     old = [] if before is None else [entry for entry in before.trials if entry.id not in names]
     dropped = [replace(entry, named=_stays(sweep, folder, before, entry)) for entry in old]
     spec = sweep.file.spec
-    plan = Plan(
+    plan = SweepPlan(
         name=sweep.file.name,
         file=str(sweep.file.path.resolve()),
         retries=spec.retries,
@@ -199,17 +199,17 @@ def prepare(sweep: Sweep, folder: SweepDir) -> Prepared:
         search=_search(sweep, base),
         owner=list(sweep.owner),
     )
-    return Prepared(plan, () if sweep.owner else tuple(_notes(before, plan)))
+    return PreparedSweep(plan, () if sweep.owner else tuple(_notes(before, plan)))
 
 
-def _stays(sweep: Sweep, folder: SweepDir, before: Plan | None, entry: Entry) -> bool:
+def _stays(sweep: Sweep, folder: SweepDir, before: SweepPlan | None, entry: Entry) -> bool:
     """Whether a trial that is not asked for belongs to the sweep still: a finished one that --only leaves out."""
     if before is None or not sweep.flags or not entry.named:
         return False
     return folder.look(before, entry).state == "finished"
 
 
-def write(sweep: Sweep, folder: SweepDir, plan: Plan) -> None:
+def write(sweep: Sweep, folder: SweepDir, plan: SweepPlan) -> None:
     """Put the plan, the sweep file and its base configurations into the folder; its driver alone does."""
     folder.base_dir.mkdir(exist_ok=True)
     for name, text in _copies(sweep).items():
@@ -335,7 +335,7 @@ def _occupied(folder: SweepDir, name: str, trial: Trial) -> str | None:
     )
 
 
-def _of_another_sweep(sweep: Sweep, folder: SweepDir, before: Plan) -> str:
+def _of_another_sweep(sweep: Sweep, folder: SweepDir, before: SweepPlan) -> str:
     lines = _changed_lines(folder, sweep)
     what = f" The sweep files differ: {'; '.join(f'line {line}' for line in lines)}." if lines else ""
     return (
@@ -344,7 +344,7 @@ def _of_another_sweep(sweep: Sweep, folder: SweepDir, before: Plan) -> str:
     )
 
 
-def _notes(before: Plan | None, plan: Plan) -> list[str]:
+def _notes(before: SweepPlan | None, plan: SweepPlan) -> list[str]:
     if before is None:
         return []
     old = {entry.id for entry in before.trials}
@@ -359,7 +359,7 @@ def _notes(before: Plan | None, plan: Plan) -> list[str]:
     return notes
 
 
-def _changed_trials(before: Plan, names: dict[str, str]) -> list[str]:
+def _changed_trials(before: SweepPlan, names: dict[str, str]) -> list[str]:
     old = {entry.id: entry.name for entry in before.named}
     added = [name for id_, name in names.items() if id_ not in old]
     dropped = [name for id_, name in old.items() if id_ not in names]

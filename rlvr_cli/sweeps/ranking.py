@@ -16,7 +16,7 @@ from rlvr_cli.core.text import some
 from rlvr_cli.core.yaml import dump, parse
 from rlvr_cli.stats.intervals import Estimate, mean_interval, share_interval
 from rlvr_cli.sweeps.axes import SEED
-from rlvr_cli.sweeps.folder import Look, Plan, SweepDir
+from rlvr_cli.sweeps.folder import SweepDir, SweepPlan, TrialStatus
 from rlvr_cli.sweeps.objective import Objective
 from rlvr_cli.sweeps.spec import read_sweep
 
@@ -28,7 +28,7 @@ SHOWN = 4
 
 
 @dataclass(frozen=True)
-class Arm:
+class RankedArm:
     """Trials that differ in nothing but the seed.
 
     Attributes:
@@ -38,7 +38,7 @@ class Arm:
 
     name: str
     varies: dict[str, Any]
-    looks: tuple[Look, ...]
+    looks: tuple[TrialStatus, ...]
     values: tuple[float, ...]
     wanted: int
     estimate: Estimate | None
@@ -75,15 +75,15 @@ class Ranking:
     """The arms, best first; complete ones before the others."""
 
     objective: Objective
-    arms: tuple[Arm, ...]
+    arms: tuple[RankedArm, ...]
 
     @property
-    def complete(self) -> list[Arm]:
+    def complete(self) -> list[RankedArm]:
         """The arms that are held against one another."""
         return [arm for arm in self.arms if arm.complete]
 
     @property
-    def best(self) -> Arm | None:
+    def best(self) -> RankedArm | None:
         """The first of those."""
         return next(iter(self.complete), None)
 
@@ -115,12 +115,12 @@ class Ranking:
         return {**objective, "best": best, "arms": [arm.as_json() for arm in self.arms], "notes": self.sentences()}
 
 
-def rank(folder: SweepDir, plan: Plan, looks: Sequence[Look]) -> Ranking | None:
+def rank(folder: SweepDir, plan: SweepPlan, looks: Sequence[TrialStatus]) -> Ranking | None:
     """The arms of ``plan`` by its objective; None for a sweep without one."""
     objective = plan.objective
     if objective is None:
         return None
-    groups: dict[str, list[Look]] = {}
+    groups: dict[str, list[TrialStatus]] = {}
     for look in looks:
         rest = {key: value for key, value in look.entry.varies.items() if key != SEED}
         groups.setdefault(json.dumps(rest, sort_keys=True), []).append(look)
@@ -128,13 +128,13 @@ def rank(folder: SweepDir, plan: Plan, looks: Sequence[Look]) -> Ranking | None:
     arms = [_arm(folder, objective, group, wanted) for group in groups.values()]
     sign = -1 if objective.maximize else 1
 
-    def place(arm: Arm) -> tuple[bool, bool, float]:
+    def place(arm: RankedArm) -> tuple[bool, bool, float]:
         return not arm.complete, arm.estimate is None, sign * arm.estimate.value if arm.estimate else 0.0
 
     return Ranking(objective, tuple(sorted(arms, key=place)))
 
 
-def _arm(folder: SweepDir, objective: Objective, group: Sequence[Look], wanted: int) -> Arm:
+def _arm(folder: SweepDir, objective: Objective, group: Sequence[TrialStatus], wanted: int) -> RankedArm:
     entry = group[0].entry
     done = [look for look in group if look.state == "finished"]
     found = [objective.value(folder.run_dir(look.entry)) for look in done]
@@ -143,10 +143,10 @@ def _arm(folder: SweepDir, objective: Objective, group: Sequence[Look], wanted: 
     name = entry.name.removesuffix(f"-s{entry.seed}")
     interval = share_interval if objective.share else mean_interval
     estimate = interval(values) if values else None
-    return Arm(name, varies, tuple(group), values, max(wanted, len(group)), estimate)
+    return RankedArm(name, varies, tuple(group), values, max(wanted, len(group)), estimate)
 
 
-def write_confirmation(folder: SweepDir, plan: Plan, ranking: Ranking) -> None:
+def write_confirmation(folder: SweepDir, plan: SweepPlan, ranking: Ranking) -> None:
     """Write a sweep file of the best two arms with fresh seeds next to the sweep, where there are two."""
     best = [arm for arm in ranking.complete if arm.varies][:2]
     if len(best) < 2:
@@ -176,7 +176,7 @@ def write_confirmation(folder: SweepDir, plan: Plan, ranking: Ranking) -> None:
     write_text(folder.path / CONFIRM, head + text)
 
 
-def confirmation(folder: SweepDir, plan: Plan) -> str | None:
+def confirmation(folder: SweepDir, plan: SweepPlan) -> str | None:
     """The commands that compare the best two arms with fresh seeds; None until the sweep has ended with two."""
     file = folder.path / CONFIRM
     if not file.exists():
@@ -184,7 +184,7 @@ def confirmation(folder: SweepDir, plan: Plan) -> str | None:
     return f"{shlex.join(['rlvr', 'sweep', str(file)])} && {shlex.join(['rlvr', 'compare', _confirmed(folder, plan)])}"
 
 
-def _confirmed(folder: SweepDir, plan: Plan) -> str:
+def _confirmed(folder: SweepDir, plan: SweepPlan) -> str:
     return str(folder.path.parent / f"{plan.name}-confirm")
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.keys import KEYS
-from rlvr_cli.config.load import Row
+from rlvr_cli.config.load import SweepRow
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.keys import describe_field
 from rlvr_cli.core.layers import Layer, choices_first, parse_override
 from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.core.yaml import YamlProblem, parse, read_text
-from rlvr_cli.sweeps.axes import SEED, Axis, Point, combinations, in_a_name, override_text, read_axes, values_of
+from rlvr_cli.sweeps.axes import SEED, Axis, AxisPoint, combinations, in_a_name, override_text, read_axes, values_of
 from rlvr_cli.sweeps.naming import short_keys, trial_name
 from rlvr_cli.sweeps.spec import Problem, SweepFile, SweepSpec, read_sweep
 
@@ -26,13 +26,13 @@ AXES = frozenset({"methods", "list", "zip", "grid", "seeds"})
 ONLY_ROW = "trial"
 
 
-def varying_keys(axes: Sequence[Axis], points: Sequence[tuple[Point, ...]]) -> list[str]:
+def varying_keys(axes: Sequence[Axis], points: Sequence[tuple[AxisPoint, ...]]) -> list[str]:
     """The keys of ``axes`` that have several values among ``points``."""
     keys = [key for axis in axes for key in axis.keys]
     return [key for key in keys if len({repr(values_of(one).get(key)) for one in points}) > 1]
 
 
-def row_names(axes: Sequence[Axis], points: Sequence[tuple[Point, ...]]) -> list[str]:
+def row_names(axes: Sequence[Axis], points: Sequence[tuple[AxisPoint, ...]]) -> list[str]:
     """What each combination is called, its seed left out."""
     varying = varying_keys(axes, points)
     shorts = short_keys(varying)
@@ -44,7 +44,7 @@ def row_names(axes: Sequence[Axis], points: Sequence[tuple[Point, ...]]) -> list
     return found
 
 
-def rows(file: SweepFile) -> dict[str, Row]:
+def rows(file: SweepFile) -> dict[str, SweepRow]:
     """Every row of ``file`` with its configuration; the seeds of the file are left out.
 
     Raises:
@@ -58,7 +58,7 @@ def rows(file: SweepFile) -> dict[str, Row]:
     if problems:
         raise ConfigError(problems)
     common = [(file.place("set", key), override_text(key, value)) for key, value in file.spec.set.items()]
-    found: dict[str, Row] = {}
+    found: dict[str, SweepRow] = {}
     for name, combination in zip(row_names(axes, points), points, strict=True):
         own = [
             (point.places.get(key, point.place), override_text(key, value))
@@ -67,11 +67,11 @@ def rows(file: SweepFile) -> dict[str, Row]:
             for key, value in point.values.items()
         ]
         layers = choices_first(KEYS, [Layer(place, parse_override(KEYS, text).data) for place, text in (*common, *own)])
-        found.setdefault(name, Row(tuple(file.base), tuple(layers)))
+        found.setdefault(name, SweepRow(tuple(file.base), tuple(layers)))
     return found
 
 
-def config_source(written: Path) -> Path | Row:
+def config_source(written: Path) -> Path | SweepRow:
     """What is given for a configuration file: the file, or the trial that `FILE:ROW` names. Raises UserError."""
     path, colon, name = str(written).rpartition(":")
     if not colon or written.exists():

@@ -16,7 +16,7 @@ from rich.text import Text
 from rlvr_cli.core.files import number, tail_jsonl
 from rlvr_cli.core.text import in_words
 from rlvr_cli.launch.stopping import say
-from rlvr_cli.sweeps.folder import Look, Plan, State, SweepDir
+from rlvr_cli.sweeps.folder import State, SweepDir, SweepPlan, TrialStatus
 
 TAIL_BYTES = 16_384
 
@@ -25,7 +25,7 @@ TAIL_BYTES = 16_384
 class Standing:
     """A trial with its last numbers; ``left`` are the seconds that it takes still, by its latest steps."""
 
-    look: Look
+    look: TrialStatus
     rollout: int
     reward: float | None
     accuracy: float | None
@@ -52,12 +52,12 @@ class Standing:
         }
 
 
-def standings(sweep: SweepDir, plan: Plan) -> list[Standing]:
+def standings(sweep: SweepDir, plan: SweepPlan) -> list[Standing]:
     """How far every trial is that the sweep file names."""
     return [_standing(sweep, look) for look in sweep.looks(plan)]
 
 
-def _standing(sweep: SweepDir, look: Look) -> Standing:
+def _standing(sweep: SweepDir, look: TrialStatus) -> Standing:
     entry, run = look.entry, sweep.run_dir(look.entry)
     row: dict[str, Any] = next(reversed(tail_jsonl(run.metrics_path, TAIL_BYTES)), {})
     step = int(number(row.get("step")) or 0)
@@ -89,7 +89,7 @@ EVERY = 60.0
 SPARE_LINES = 6
 
 
-class Screen:
+class SweepScreen:
     """Shows how far the trials are. Use as a context manager."""
 
     def __init__(self, console: Console) -> None:
@@ -99,7 +99,7 @@ class Screen:
         self._told = self._begun = time.monotonic()
         self._rollouts_at_start: int | None = None
 
-    def __enter__(self) -> Screen:
+    def __enter__(self) -> SweepScreen:
         if self.console.is_terminal:
             self._live = Live(console=self.console, refresh_per_second=4, transient=True)
             self._live.start()

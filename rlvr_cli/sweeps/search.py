@@ -16,9 +16,9 @@ from optuna.trial import FrozenTrial
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.sweeps.axes import Point, override_text, read_axes
+from rlvr_cli.sweeps.axes import AxisPoint, override_text, read_axes
 from rlvr_cli.sweeps.expand import Trial
-from rlvr_cli.sweeps.folder import OPEN, Entry, Look, Plan, SearchState, SweepDir
+from rlvr_cli.sweeps.folder import OPEN, Entry, SearchState, SweepDir, SweepPlan, TrialStatus
 from rlvr_cli.sweeps.objective import Objective
 from rlvr_cli.sweeps.prepare import entry_of, suggested_trials
 from rlvr_cli.sweeps.search_space import Space, split_seeds
@@ -27,14 +27,14 @@ from rlvr_cli.sweeps.spec import Problem, SearchSpec, read_sweep
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PruningVerdict:
     """Why a trial was given up, and at which rollout."""
 
     rollout: int
     evidence: str
 
 
-class Watch:
+class PruningWatch:
     """Reports each held-out value of ``run`` to its trial of the study, in order, until the pruner gives it up.
 
     What it says depends on the values alone, not on when it looks: a run that has gone on in the meantime is given up
@@ -49,7 +49,7 @@ class Watch:
         # Its process may have been killed between a value and the pruner's word on it.
         self.verdict = self._judged()
 
-    def __call__(self) -> Verdict | None:
+    def __call__(self) -> PruningVerdict | None:
         """The verdict, once there is one; at the end of the training there is nothing to save any more."""
         if self.verdict is None:
             for rollout, value in self.objective.held_out(self.run, max(self.values, default=0)):
@@ -62,7 +62,7 @@ class Watch:
                     break
         return self.verdict
 
-    def _judged(self) -> Verdict | None:
+    def _judged(self) -> PruningVerdict | None:
         if not self.values or not self.study.prunes(self.trial):
             return None
         rollout = max(self.values)
@@ -74,7 +74,7 @@ class Watch:
             f"{self.objective.metric} was {best:.3f} at best until rollout {rollout}, {where} the median "
             f"{median(others):.3f} of {len(others)} finished configurations there"
         )
-        return Verdict(rollout, evidence)
+        return PruningVerdict(rollout, evidence)
 
 
 JOURNAL, LOCK = "search.journal", "search.lock"
@@ -85,7 +85,7 @@ MOST_IDLE = 100
 class Search:
     """The search of the sweep in ``folder``, for one process."""
 
-    def __init__(self, folder: SweepDir, plan: Plan) -> None:
+    def __init__(self, folder: SweepDir, plan: SweepPlan) -> None:
         assert plan.objective is not None and plan.search is not None
         self.folder, self.objective = folder, plan.objective
         file = read_sweep(folder.file_copy)
@@ -100,7 +100,7 @@ class Search:
             journal, maximize = folder.path / JOURNAL, self.objective.maximize
             self.study = Suggestions(journal, plan.search.study, self.space.axes, self.spec, maximize=maximize)
 
-    def advance(self) -> Plan:
+    def advance(self) -> SweepPlan:
         """Tell the sampler what has ended, and add trials to the plan while nothing in it is left to be begun."""
         with self._alone():
             plan = self.folder.read_plan()
@@ -109,7 +109,7 @@ class Search:
                 self.folder.write_plan(after)
         return after
 
-    def watch(self, entry: Entry) -> Watch | None:
+    def watch(self, entry: Entry) -> PruningWatch | None:
         """What looks whether a trial is to be given up; None for one that is to be finished in any case.
 
         The first seed alone is judged, against the first seeds of other configurations; one that a person asked to
@@ -119,10 +119,10 @@ class Search:
             return None
         for trial in self.study.running():
             if _runs(trial)[:1] == [entry.id] and SAME not in trial.user_attrs:
-                return Watch(self.study, trial, self.objective, self.folder.run_dir(entry), entry.rollouts)
+                return PruningWatch(self.study, trial, self.objective, self.folder.run_dir(entry), entry.rollouts)
         return None
 
-    def _advanced(self, plan: Plan) -> Plan:
+    def _advanced(self, plan: SweepPlan) -> SweepPlan:
         self._adopt(plan)
         self._settle(plan)
         plan = self._with_all_seeds(plan)
@@ -133,7 +133,7 @@ class Search:
             plan = self._with_all_seeds(plan)
         return replace(plan, search=self._state(plan, reason))
 
-    def _suggest(self, plan: Plan) -> None:
+    def _suggest(self, plan: SweepPlan) -> None:
         """Take in what the sampler suggests next, with its runs, or as refused."""
         parameters = self.study.suggest()
         points = self.space.points(parameters)
@@ -147,7 +147,7 @@ class Search:
         else:
             self.study.add(parameters, runs)
 
-    def _adopt(self, plan: Plan) -> None:
+    def _adopt(self, plan: SweepPlan) -> None:
         """Give the study every configuration of the plan that it does not know: of another file, or of a grid."""
         known = {id_ for trial in self.study.configurations() for id_ in _runs(trial)}
         for entry in plan.named:
@@ -157,7 +157,7 @@ class Search:
                 known.update(runs)
                 self.study.add(parameters, runs)
 
-    def _settle(self, plan: Plan) -> None:
+    def _settle(self, plan: SweepPlan) -> None:
         """Tell the sampler of each configuration whose runs have ended. One that has failed may be tried again yet."""
         looks = self._looks(plan)
         for trial in self.study.running():
@@ -182,7 +182,7 @@ class Search:
             values = self.objective.held_out(self.folder.run_dir(entry))
             self.study.report(trial, [(at, value) for at, value in values if until is None or at <= until])
 
-    def _with_all_seeds(self, plan: Plan) -> Plan:
+    def _with_all_seeds(self, plan: SweepPlan) -> SweepPlan:
         """Add the trials that a configuration lacks: with pruning, the first seed alone until it has come through."""
         looks = self._looks(plan)
         added: dict[str, Entry] = {}
@@ -201,12 +201,12 @@ class Search:
         position = len(plan.named)
         return replace(plan, trials=[*kept[:position], *added.values(), *kept[position:]]) if added else plan
 
-    def _entry(self, plan: Plan, trial: Trial, base: Sequence[str]) -> Entry:
+    def _entry(self, plan: SweepPlan, trial: Trial, base: Sequence[str]) -> Entry:
         """A trial's place in the plan; one that an earlier file named has it already."""
         old = next((entry for entry in plan.trials if entry.id == trial.id), None)
         return entry_of(trial, old.name if old else trial.name, base)
 
-    def _why_no_more(self, plan: Plan) -> str | None:
+    def _why_no_more(self, plan: SweepPlan) -> str | None:
         """Why no further configuration is asked for; None where one may be."""
         assert plan.search is not None
         known = self.study.counts()[0]
@@ -221,7 +221,7 @@ class Search:
             return f"the last {MOST_IDLE} suggestions were all excluded, no configurations, or there already"
         return None
 
-    def _committed(self, plan: Plan) -> int:
+    def _committed(self, plan: SweepPlan) -> int:
         """Rollouts that the trials take or have taken: of those that were given up, as many as they had."""
         looks = self._looks(plan)
         spent = sum(
@@ -234,7 +234,7 @@ class Search:
                 spent += first.entry.rollouts * sum(id_ not in looks for id_ in _runs(trial))
         return spent
 
-    def _state(self, plan: Plan, reason: str | None) -> SearchState:
+    def _state(self, plan: SweepPlan, reason: str | None) -> SearchState:
         assert plan.search is not None
         looks = self._looks(plan)
         configurations, again, refused = self.study.counts()
@@ -253,14 +253,14 @@ class Search:
             ended=None if reason is None or waiting else reason,
         )
 
-    def _open(self, plan: Plan) -> bool:
+    def _open(self, plan: SweepPlan) -> bool:
         """Whether there is a trial that nobody works on."""
         return any(look.state in OPEN for look in self._looks(plan).values())
 
-    def _looks(self, plan: Plan) -> dict[str, Look]:
+    def _looks(self, plan: SweepPlan) -> dict[str, TrialStatus]:
         return {look.entry.id: look for look in self.folder.looks(plan)}
 
-    def _trials(self, points: Sequence[Point], plan: Plan) -> list[Trial]:
+    def _trials(self, points: Sequence[AxisPoint], plan: SweepPlan) -> list[Trial]:
         assert plan.search is not None
         base = [Path(name) for name in plan.search.base]
         return suggested_trials(self.space, points, base, self.given, {entry.name for entry in plan.trials})

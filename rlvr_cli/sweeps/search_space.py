@@ -10,7 +10,7 @@ from itertools import chain, islice, product
 from typing import Any
 
 from rlvr_cli.core.yaml import shown
-from rlvr_cli.sweeps.axes import SEED, Axis, Point, exclusions, matches, override_text, values_of
+from rlvr_cli.sweeps.axes import SEED, Axis, AxisPoint, exclusions, matches, override_text, values_of
 from rlvr_cli.sweeps.spec import Problem, SweepFile
 
 # Of all combinations of values and ends of ranges, so many are looked at for problems before a search.
@@ -24,7 +24,7 @@ class Space:
     """The axes of a search, the points of the seeds that each configuration is run with, and what is excluded."""
 
     axes: tuple[Axis, ...]
-    seeds: tuple[Point, ...]
+    seeds: tuple[AxisPoint, ...]
     excluding: tuple[Mapping[str, Any], ...] = ()
 
     @property
@@ -32,7 +32,7 @@ class Space:
         """What varies in the names of trials."""
         return [*(key for axis in self.axes for key in axis.keys), *([SEED] if len(self.seeds) > 1 else [])]
 
-    def points(self, parameters: Mapping[str, Any]) -> tuple[Point, ...]:
+    def points(self, parameters: Mapping[str, Any]) -> tuple[AxisPoint, ...]:
         """The configuration of a sampler's parameters, by the names of the axes."""
         found = []
         for axis in self.axes:
@@ -40,7 +40,7 @@ class Space:
             if axis.interval is None:
                 found.append(axis.points[labels(axis).index(suggested)])
             else:
-                found.append(Point({axis.keys[0]: axis.interval.value(suggested)}, axis.place))
+                found.append(AxisPoint({axis.keys[0]: axis.interval.value(suggested)}, axis.place))
         return tuple(found)
 
     def locate(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -61,16 +61,16 @@ class Space:
             found[axis_name(axis)] = labels(axis)[place]
         return None if rest else found
 
-    def excludes(self, points: Sequence[Point]) -> bool:
+    def excludes(self, points: Sequence[AxisPoint]) -> bool:
         """Whether a combination is to be left out."""
         values = values_of(tuple(points))
         return any(matches(rule, values) for rule in self.excluding)
 
-    def corners(self) -> list[tuple[Point, ...]]:
+    def corners(self) -> list[tuple[AxisPoint, ...]]:
         """Combinations with every value and both ends of every range, and some more; none that is excluded."""
         sides = [axis.points for axis in self.axes]
         candidates = chain(_around(sides, 0), _around(sides, -1), islice(product(*sides), MOST_COUNTED))
-        kept: dict[tuple[int, ...], tuple[Point, ...]] = {}
+        kept: dict[tuple[int, ...], tuple[AxisPoint, ...]] = {}
         most = max(MOST_CORNERS, 2 * sum(map(len, sides)))
         for points in candidates:
             if len(kept) == most:
@@ -100,7 +100,7 @@ def labels(axis: Axis) -> list[str]:
 def split_seeds(file: SweepFile, axes: Sequence[Axis], problems: list[Problem]) -> Space:
     """The space of a search; ``problems`` get what no search can have."""
     searched = [axis for axis in axes if axis.keys != (SEED,) or axis.place != file.place("seeds")]
-    seeds = next((axis.points for axis in axes if axis not in searched), (Point({}, file.place("seeds")),))
+    seeds = next((axis.points for axis in axes if axis not in searched), (AxisPoint({}, file.place("seeds")),))
     twice = [str(seed) for seed, number in Counter(point.values.get(SEED) for point in seeds).items() if number > 1]
     if twice:
         problems.append(
@@ -139,7 +139,7 @@ def _meets(rule: Mapping[str, Any], axes: Sequence[Axis]) -> bool:
     return True
 
 
-def _all_points(axis: Axis) -> Sequence[Point] | None:
+def _all_points(axis: Axis) -> Sequence[AxisPoint] | None:
     """Every value of an axis; None for a range of too many."""
     interval = axis.interval
     if interval is None:
@@ -148,10 +148,10 @@ def _all_points(axis: Axis) -> Sequence[Point] | None:
         return None
     number = round((interval.high - interval.low) / interval.step)
     values = [interval.value(interval.low + place * interval.step) for place in range(number + 1)]
-    return [Point({axis.keys[0]: value}, axis.place) for value in values]
+    return [AxisPoint({axis.keys[0]: value}, axis.place) for value in values]
 
 
-def _around(sides: Sequence[Sequence[Point]], end: int) -> Iterator[tuple[Point, ...]]:
+def _around(sides: Sequence[Sequence[AxisPoint]], end: int) -> Iterator[tuple[AxisPoint, ...]]:
     """The combination of all first (or last) points, and those that differ from it in one of them."""
     middle = [side[end] for side in sides]
     yield tuple(middle)

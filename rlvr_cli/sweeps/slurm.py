@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from rlvr_cli.config.launch import SlurmConfig
-from rlvr_cli.config.load import Loaded, load
+from rlvr_cli.config.load import LoadedConfig, load
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.files import read_jsonl, truncate_jsonl
@@ -25,11 +25,11 @@ from rlvr_cli.launch.slurm_script import Array, array_script
 from rlvr_cli.sweeps.axes import override_text
 from rlvr_cli.sweeps.driver import Orders, begin_again
 from rlvr_cli.sweeps.expand import SHOWN_TRIALS, Sweep, Trial, at_lines
-from rlvr_cli.sweeps.folder import OPEN, Entry, Plan, SweepDir
+from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan
 from rlvr_cli.sweeps.prepare import check_not_running, make_folder, prepare, write
 from rlvr_cli.sweeps.screen import Standing, standings
 from rlvr_cli.sweeps.slots import with_slots
-from rlvr_cli.sweeps.slurm_queue import Submission, Task, cancel, in_queue, record, with_queue
+from rlvr_cli.sweeps.slurm_queue import SlurmTask, Submission, cancel, in_queue, record, with_queue
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class _Wish:
 
     name: str
     config: Config
-    loaded: Callable[[], Loaded]
+    loaded: Callable[[], LoadedConfig]
     places: dict[str, str] = field(default_factory=dict)
 
 
@@ -139,7 +139,7 @@ class Submitted:
     submissions: list[Submission]
     notes: tuple[str, ...]
     standings: list[Standing]
-    tasks: dict[str, Task]
+    tasks: dict[str, SlurmTask]
 
 
 def start(sweep: Sweep, orders: Orders) -> Submitted:
@@ -193,7 +193,7 @@ def again(folder: SweepDir, names: Sequence[str], orders: Orders) -> Submitted:
     return _submitted(folder, plan, made, ())
 
 
-def scripts(sweep: Sweep, folder: SweepDir, plan: Plan, orders: Orders) -> list[str]:
+def scripts(sweep: Sweep, folder: SweepDir, plan: SweepPlan, orders: Orders) -> list[str]:
     """The arrays that :func:`start` would submit. Raises UserError where the resources do not fit."""
     asked = of_sweep(sweep, here=False)
     try:
@@ -207,17 +207,17 @@ def scripts(sweep: Sweep, folder: SweepDir, plan: Plan, orders: Orders) -> list[
     return [array_script(array, Path.cwd(), orders.flags) for array in chained]
 
 
-def _with_command(plan: Plan, orders: Orders) -> Plan:
+def _with_command(plan: SweepPlan, orders: Orders) -> SweepPlan:
     workers = ["--workers", str(orders.workers)] if orders.workers else []
     return replace(plan, given=[*plan.given, "--submit", "slurm", *workers])
 
 
-def _open(folder: SweepDir, plan: Plan, tasks: Mapping[str, Task]) -> list[Entry]:
+def _open(folder: SweepDir, plan: SweepPlan, tasks: Mapping[str, SlurmTask]) -> list[Entry]:
     """The trials that wait for somebody, and for whom no task waits."""
     return [look.entry for look in folder.looks(plan) if look.state in OPEN and look.entry.name not in tasks]
 
 
-def _submitted(folder: SweepDir, plan: Plan, made: list[Submission], notes: tuple[str, ...]) -> Submitted:
+def _submitted(folder: SweepDir, plan: SweepPlan, made: list[Submission], notes: tuple[str, ...]) -> Submitted:
     try:
         tasks = in_queue(folder)
     except UserError:
@@ -228,7 +228,7 @@ def _submitted(folder: SweepDir, plan: Plan, made: list[Submission], notes: tupl
 
 def _arrays(
     folder: SweepDir,
-    plan: Plan,
+    plan: SweepPlan,
     entries: Sequence[Entry],
     asked: Mapping[str, SlurmConfig],
     limit: int | None,
@@ -253,7 +253,7 @@ def _arrays(
 
 
 def _submit(
-    folder: SweepDir, plan: Plan, entries: Sequence[Entry], asked: Mapping[str, SlurmConfig], orders: Orders
+    folder: SweepDir, plan: SweepPlan, entries: Sequence[Entry], asked: Mapping[str, SlurmConfig], orders: Orders
 ) -> list[Submission]:
     """Queue a task for each of ``entries``: all of them, or none."""
     made: list[Submission] = []

@@ -33,7 +33,7 @@ class Submission:
 
 
 @dataclass(frozen=True)
-class Task:
+class SlurmTask:
     """A task that SLURM has: `41_3`, and whether it waits or runs."""
 
     id: str
@@ -64,7 +64,7 @@ def _path(sweep: SweepDir) -> Path:
     return sweep.state_dir / "slurm.jsonl"
 
 
-def in_queue(sweep: SweepDir) -> dict[str, Task]:
+def in_queue(sweep: SweepDir) -> dict[str, SlurmTask]:
     """The tasks that wait or run, by the names of their trials. Raises UserError where SLURM cannot be asked."""
     known = submissions(sweep)
     if not known:
@@ -83,11 +83,11 @@ def in_queue(sweep: SweepDir) -> dict[str, Task]:
     for line in answer.stdout.splitlines():
         task, state = line.split()
         if task in trials:
-            found[trials[task]] = Task(task, "queued" if state == "PD" else "running")
+            found[trials[task]] = SlurmTask(task, "queued" if state == "PD" else "running")
     return found
 
 
-def with_queue(standings: Sequence[Standing], tasks: Mapping[str, Task]) -> list[Standing]:
+def with_queue(standings: Sequence[Standing], tasks: Mapping[str, SlurmTask]) -> list[Standing]:
     """How trials stand, with what the queue knows of those that nobody seems to work on.
 
     Where locks do not reach from one machine to the other, a trial that runs elsewhere looks as if it did not.
@@ -95,14 +95,14 @@ def with_queue(standings: Sequence[Standing], tasks: Mapping[str, Task]) -> list
     return [_with_task(one, tasks.get(one.look.entry.name)) for one in standings]
 
 
-def _with_task(one: Standing, task: Task | None) -> Standing:
+def _with_task(one: Standing, task: SlurmTask | None) -> Standing:
     if task is None or one.look.state not in ("waiting", "interrupted"):
         return one
     running: State = "evaluating" if one.look.trained else "running"
     return replace(one, look=replace(one.look, state=running if task.state == "running" else "queued"))
 
 
-def stop(sweep: SweepDir, tasks: Mapping[str, Task], end: float) -> None:
+def stop(sweep: SweepDir, tasks: Mapping[str, SlurmTask], end: float) -> None:
     """Take ``tasks`` out of the queue, those that run once they have saved.
 
     Args:

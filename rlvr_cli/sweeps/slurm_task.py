@@ -17,7 +17,7 @@ from rlvr_cli.runs.folder import RunDir, create_run
 from rlvr_cli.sweeps.axes import override_text
 from rlvr_cli.sweeps.folder import Entry, SweepDir
 from rlvr_cli.sweeps.slots import with_slots
-from rlvr_cli.sweeps.worker import Worker
+from rlvr_cli.sweeps.worker import SweepWorker
 
 SAVED = 128 + signal.SIGTERM
 
@@ -26,7 +26,7 @@ def carry_out(sweep: SweepDir, name: str, flags: list[str]) -> int:
     """The task's exit code: 0 settled or not its to do, 1 failed, 143 saved and to be queued again."""
     job = os.environ["SLURM_ARRAY_JOB_ID"]
     machines = int(os.environ.get("SLURM_NNODES", "1"))
-    worker = (Worker if machines == 1 else _OnMachines)(sweep, f"{job}_{os.environ['SLURM_ARRAY_TASK_ID']}", flags)
+    worker = (SweepWorker if machines == 1 else _OnMachines)(sweep, f"{job}_{os.environ['SLURM_ARRAY_TASK_ID']}", flags)
     worker.listen()
     stopped = stop_file(sweep.state_dir, job)
     entry = next((one for one in worker.plan.named if one.name == name), None)
@@ -51,7 +51,7 @@ def carry_out(sweep: SweepDir, name: str, flags: list[str]) -> int:
     return _say(f"{name}: saved", SAVED)
 
 
-class _OnMachines(Worker):
+class _OnMachines(SweepWorker):
     """A worker whose trials train on several machines: by a step that begins or continues the same run on each."""
 
     def _train_command(self, entry: Entry, run: RunDir) -> list[str]:

@@ -16,7 +16,7 @@ from rlvr_cli.core.files import local_path
 from rlvr_cli.core.include import INCLUDE, is_yaml
 from rlvr_cli.core.messages import read
 from rlvr_cli.core.section import Count, CountOrZero, FromList, OneOrMore, Section, Text
-from rlvr_cli.core.yaml import Document, YamlProblem, parse, read_text
+from rlvr_cli.core.yaml import YamlDocument, YamlProblem, parse, read_text
 
 Problem = tuple[str, str]
 
@@ -188,7 +188,7 @@ class SweepFile:
 
     def place(self, *path: Any) -> str:
         """`sweep.yaml:7`, of the value at ``path``, or of what it stands in."""
-        return Document(None, self.lines).at(self.path, path)
+        return YamlDocument(None, self.lines).at(self.path, path)
 
 
 def read_sweep(path: Path) -> SweepFile:

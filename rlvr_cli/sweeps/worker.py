@@ -20,12 +20,12 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.slurm import await_release
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.axes import override_text
-from rlvr_cli.sweeps.folder import OPEN, Entry, Plan, SweepDir, newest_step
+from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan, newest_step
 from rlvr_cli.sweeps.naming import identity
 from rlvr_cli.sweeps.slots import with_parent
 
 if TYPE_CHECKING:
-    from rlvr_cli.sweeps.search import Search, Watch
+    from rlvr_cli.sweeps.search import PruningWatch, Search
 
 TICK = 0.5
 LAST_LINES = 12
@@ -36,12 +36,12 @@ RELEASE_SECONDS = 60.0
 STILLBORN = {"rollouts", "checkpoints", "eval", ".lock", "config.yaml", "log.txt"}
 
 
-class Worker:
+class SweepWorker:
     """One worker of ``sweep``; ``number`` names it, and ``flags`` are given to each command that it runs."""
 
     def __init__(self, sweep: SweepDir, number: int | str, flags: list[str]) -> None:
         self.sweep, self.number, self.flags = sweep, number, flags
-        self.plan: Plan = sweep.read_plan()
+        self.plan: SweepPlan = sweep.read_plan()
         self.parent = os.getppid()
         self.child: subprocess.Popen[bytes] | None = None
         self.stopping = False
@@ -141,7 +141,7 @@ class Worker:
         assert self.plan.eval is not None
         return ["eval", str(run.path), *self.flags, *self.plan.eval]
 
-    def _run(self, arguments: list[str], output: Path, watch: Watch | None = None) -> int:
+    def _run(self, arguments: list[str], output: Path, watch: PruningWatch | None = None) -> int:
         """Run one command to its end; its exit code. It dies with this process, and this one with its parent.
 
         A training that ``watch`` gives up gets the signal to save and end.
@@ -215,7 +215,7 @@ def main() -> None:
     own = json.loads(cores)
     if own is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, own)
-    Worker(SweepDir(Path(folder)), int(number), flags).work()
+    SweepWorker(SweepDir(Path(folder)), int(number), flags).work()
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ _PLACES_SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Place:
+class RowOrigin:
     """Where a row stands.
 
     Attributes:
@@ -97,7 +97,7 @@ class FromData:
             raise UserError(f"task.data={self.data!r}: {which} in it. Choose another split, or give other data.")
         return found
 
-    def row(self, record: dict[str, Any], place: Place) -> Problem:
+    def row(self, record: dict[str, Any], place: RowOrigin) -> Problem:
         """The problem of a row. Raises UserError naming ``place.where``, or LeftOut."""
         return self.problem_from({"id": place.id, **record}, place.where)
 
@@ -253,7 +253,7 @@ def _divided(task: FromData, problems: list[Problem], split: DataSplit) -> list[
     return [problem for problem in problems if task.part_of(problem) == split]
 
 
-Rows = Iterable[tuple[Any, Place]]
+Rows = Iterable[tuple[Any, RowOrigin]]
 
 
 def _read(task: FromData, paths: Iterable[Path]) -> list[Problem]:
@@ -267,7 +267,7 @@ def _hub(task: FromData, data: str, split: DataSplit) -> list[Problem]:
     hub_id, config, revision = parts_of(data)
     tables = [replace(table, config=config or table.config) for table in task.hub_tables(hub_id, split)]
     records = hub_rows(hub_id, tables, revision, repeated=_repeated(task, hub_id), elsewhere=_elsewhere(task, hub_id))
-    found = _problems(task, [((value, Place(*place)) for value, place in table) for table in records], [])
+    found = _problems(task, [((value, RowOrigin(*place)) for value, place in table) for table in records], [])
     return task.hub_share(agreed(found) if _repeated(task, hub_id) else found, split)
 
 
@@ -289,7 +289,7 @@ def _file_rows(task: FromData, path: Path, wrong: list[str]) -> Rows:
     for number, where, value in rows(path):
         if path.name.endswith(".csv") and isinstance(value, dict):
             value = {name: _cell(cell, name in task.json_columns) for name, cell in value.items()}
-        yield value, Place(where, f"{path.name}:{number}", number, stem(path), path, companion)
+        yield value, RowOrigin(where, f"{path.name}:{number}", number, stem(path), path, companion)
 
 
 def _cell(text: str, is_json: bool) -> Any:
@@ -337,7 +337,7 @@ def _problems(task: FromData, sources: Iterable[Rows], wrong: list[str]) -> list
 _UNEQUAL = (".jsonl", ".jsonl.gz", ".json")
 
 
-def _record(task: FromData, value: Any, place: Place) -> dict[str, Any]:
+def _record(task: FromData, value: Any, place: RowOrigin) -> dict[str, Any]:
     """A row as an object that can be written; an id of null, or of an empty cell, is none. Raises UserError."""
     if isinstance(value, BadRow):
         raise UserError(f"{place.where}: {value}")

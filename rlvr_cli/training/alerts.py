@@ -17,7 +17,7 @@ from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training.progress import Reporter
 
 
-class Alerts:
+class TrainingAlerts:
     """Looks for a collapse and for a missing signal in the lines of metrics.jsonl; every process has one.
 
     Args:

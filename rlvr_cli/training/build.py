@@ -22,7 +22,7 @@ from rlvr_cli.models.architecture import parameters_of
 from rlvr_cli.models.gpu import has_bfloat16
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.sets import is_generated
-from rlvr_cli.training.prepare import Prepared
+from rlvr_cli.training.prepare import PreparedRun
 from rlvr_cli.training.progress import Reporter
 from rlvr_cli.training.recorder import Evaluate
 from rlvr_cli.training.run_trainer import RunTrainer
@@ -33,7 +33,7 @@ def build_trainer(
     config: Config,
     batch: BatchArithmetic,
     run: RunDir,
-    prepared: Prepared,
+    prepared: PreparedRun,
     executed: Counter[str],
     reporter: Reporter,
     stop: StopRequest,
@@ -97,7 +97,7 @@ def _check_accelerate(trainer: RunTrainer, batch: BatchArithmetic) -> None:
         )
 
 
-def held_out_evaluation(config: Config, run: RunDir, prepared: Prepared) -> Evaluate | None:
+def held_out_evaluation(config: Config, run: RunDir, prepared: PreparedRun) -> Evaluate | None:
     """A function from the number of rollouts done to the means of the held-out metrics, None without `eval.every`.
 
     Generated problems are of the dev split: who watches these numbers chooses settings by them, and the test split is

@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 from trl.models.utils import disable_gradient_checkpointing
 
 from rlvr_cli.training.log_probs import chosen_log_probs, head_is_linear, inside, prompts_can_be_shared
-from rlvr_cli.training.packing import MicroBatches, Row, Rows, numbered_prompts, pack
+from rlvr_cli.training.packing import MicroBatches, Rows, TokenRow, numbered_prompts, pack
 from rlvr_cli.training.value_head import ValueHead
 
 # What a forward pass reads of rows.
@@ -183,7 +183,7 @@ class PolicyForward:
         ends = row_ends(self._computed(mask, chosen)).tolist()
         lengths = rows["prompt_mask"].sum(dim=1).tolist()
         same = numbered_prompts(rows["prompt_ids"], rows["prompt_mask"])
-        every = [Row(*numbers) for numbers in zip(range(len(same)), lengths, ends, same, strict=True)]
+        every = [TokenRow(*numbers) for numbers in zip(range(len(same)), lengths, ends, same, strict=True)]
         # One row even where nothing is trained: a step without a backward pass would have no gradient instead of 0.
         taken = [row for row in every if row.completion] or [min(every, key=lambda row: (row.prompt, row.index))]
         longest = max(row.prompt + int(length) for row, length in zip(every, mask.sum(dim=1).tolist(), strict=True))

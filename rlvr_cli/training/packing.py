@@ -131,7 +131,7 @@ class MicroBatches:
 
 
 @dataclass(frozen=True)
-class Row:
+class TokenRow:
     """One row: its index, the tokens of its prompt and of its completion, and the number of its prompt."""
 
     index: int
@@ -140,7 +140,7 @@ class Row:
     prompt_id: int
 
 
-def pack(rows: list[Row], *, most_tokens: int, most_rows: int | None = None, share_prompts: bool) -> MicroBatches:
+def pack(rows: list[TokenRow], *, most_tokens: int, most_rows: int | None = None, share_prompts: bool) -> MicroBatches:
     """Rows of like length together, in passes of at most ``most_tokens`` tokens; a row that is longer has its own.
 
     Prompts are shared where that saves a fifth of the tokens (:data:`LEAST_SAVED`).
@@ -172,7 +172,7 @@ class _Pass:
     prompt: int = 0
     completion: int = 0
 
-    def add(self, piece: list[Row]) -> None:
+    def add(self, piece: list[TokenRow]) -> None:
         """Take in rows, of a prompt that none of the others has."""
         self.rows += len(piece)
         self.prompts += 1 if self.shared else len(piece)
@@ -189,9 +189,9 @@ class _Pass:
         return self.tokens + copies <= most_tokens and (most_rows is None or self.rows <= most_rows)
 
 
-def _pieces(group: list[Row], most_tokens: int, most_rows: int | None) -> Iterator[list[Row]]:
+def _pieces(group: list[TokenRow], most_tokens: int, most_rows: int | None) -> Iterator[list[TokenRow]]:
     """The completions of one prompt, whole where one pass has room for them."""
-    piece: list[Row] = []
+    piece: list[TokenRow] = []
     for row in group:
         longer = _Pass(shared=True)
         longer.add([*piece, row])
@@ -202,7 +202,7 @@ def _pieces(group: list[Row], most_tokens: int, most_rows: int | None) -> Iterat
     yield piece
 
 
-def _packed(pieces: list[list[Row]], most_tokens: int, most_rows: int | None, *, shared: bool) -> MicroBatches:
+def _packed(pieces: list[list[TokenRow]], most_tokens: int, most_rows: int | None, *, shared: bool) -> MicroBatches:
     """Consecutive pieces together: of all cuts those with the fewest tokens, padding and passes counted."""
     # For the pieces before each place: the least cost, the place of the last cut, the tokens of what follows it.
     best: list[tuple[int, int, int]] = [(0, 0, 0)]

@@ -14,11 +14,11 @@ from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.models.adapter import merged
 from rlvr_cli.models.libraries import remote_code_allowed
 from rlvr_cli.models.sampling.engine import Completions, Engine
-from rlvr_cli.training.alerts import Alerts
+from rlvr_cli.training.alerts import TrainingAlerts
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.packing import Rows, row_order, token_rows
 from rlvr_cli.training.prepare import PreparedPolicy
-from rlvr_cli.training.rollouts import Batch, RolloutSource, problem_order
+from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource, problem_order
 from rlvr_cli.training.run_trainer import RunTrainer
 from rlvr_cli.training.sampler_check import Precision, SamplerCheck, differences, not_renewed, sampler_check
 from rlvr_cli.training.scoring import evaluating
@@ -45,7 +45,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         self.rollouts.engine = (
             self._with_these_weights(engine) if isinstance(engine, VllmEngine) else self._of_whole_parameters(engine)
         )
-        self.alerts = Alerts(self.config, self.batch, self.run, self.reporter, self.accelerator)
+        self.alerts = TrainingAlerts(self.config, self.batch, self.run, self.reporter, self.accelerator)
         self.recorder.watch = self.alerts
 
     def _of_whole_parameters(self, engine: Engine) -> Engine:
@@ -79,7 +79,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         if torch.cuda.is_available():
             torch.cuda.manual_seed_all(seed)
 
-    def rollout_collected(self, batch: Batch, rows: Rows) -> None:
+    def rollout_collected(self, batch: RolloutBatch, rows: Rows) -> None:
         """Check the sampler: at a run's first rollout, with vLLM at the first two of every start."""
         if self.sampler_checked:
             return

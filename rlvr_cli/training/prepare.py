@@ -20,7 +20,7 @@ from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.libraries import import_library, quiet_hub, set_threads
 from rlvr_cli.models.load import check_bitsandbytes, load_model
-from rlvr_cli.models.source import Base, holds_adapter, prompt_style, resolve_model
+from rlvr_cli.models.source import AdapterBase, holds_adapter, prompt_style, resolve_model
 from rlvr_cli.runs.environment import usable_cores
 from rlvr_cli.tasks.base import HARDLY_READABLE, PROMPTS_MEASURED, UNREADABLE, Task, prompt_ids, unread_share
 from rlvr_cli.tasks.problem import Problem
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Loaded:
+class LoadedParts:
     """What every training starts from, loaded.
 
     Attributes:
@@ -47,11 +47,11 @@ class Loaded:
     model: Any
     tokenizer: Any
     threads: int
-    base: Base | None
+    base: AdapterBase | None
 
 
 @dataclass
-class Prepared(Loaded, ABC):
+class PreparedRun(LoadedParts, ABC):
     """Everything loaded and checked; nothing on disk yet. The only place where the kinds of training differ.
 
     Attributes:
@@ -72,24 +72,24 @@ class Prepared(Loaded, ABC):
     def announcement(self, completions: int, steps: str) -> str:
         """What a rollout batch of ``completions`` is and where it comes from; ``steps`` says what is made of it."""
 
-    def with_server(self, world: World) -> Prepared:
+    def with_server(self, world: World) -> PreparedRun:
         """The same with a sampler that is not in this process. Called in every process, with the model whole."""
         return self
 
     @abstractmethod
-    def longest(self) -> tuple[Prepared, int, int]:
+    def longest(self) -> tuple[PreparedRun, int, int]:
         """The same with the longest rows in place of all, and the tokens of their prompts and completions."""
 
 
 @dataclass
-class PreparedPolicy(Prepared):
+class PreparedPolicy(PreparedRun):
     """A policy gradient on completions that are sampled for ``problems``."""
 
     method: Method
     problems: list[Problem] = field(default_factory=list)
 
     @classmethod
-    def load(cls, loaded: Loaded) -> PreparedPolicy:
+    def load(cls, loaded: LoadedParts) -> PreparedPolicy:
         config, model, task, tokenizer = loaded.config, loaded.model, loaded.task, loaded.tokenizer
         policy = config.method.policy
         assert policy is not None
@@ -127,13 +127,13 @@ class PreparedPolicy(Prepared):
 
 
 @dataclass
-class PreparedSFT(Prepared):
+class PreparedSFT(PreparedRun):
     """Supervised fine-tuning on demonstrations."""
 
     method: SFTMethod
 
     @classmethod
-    def load(cls, loaded: Loaded) -> PreparedSFT:
+    def load(cls, loaded: LoadedParts) -> PreparedSFT:
         config = loaded.config
         method = load_demonstrations(config, loaded.task, loaded.model, loaded.tokenizer)
         if config.eval.every:
@@ -211,7 +211,7 @@ def device_of(world: World, launch: LaunchConfig) -> str:
     return "cuda" if world.processes == 1 else f"cuda:{world.local_rank}"
 
 
-def prepare(config: Config, world: World = ALONE) -> Prepared:
+def prepare(config: Config, world: World = ALONE) -> PreparedRun:
     """Load and check everything ``config`` names. Raises UserError."""
     check_model(config)
     threads = join(config, world)
@@ -247,7 +247,7 @@ def _may_download(config: Config) -> bool:
     return source.kind == "hub" or not is_generated(config.task.data)
 
 
-def _loaded(config: Config, device: str, threads: int) -> Loaded:
+def _loaded(config: Config, device: str, threads: int) -> LoadedParts:
     # Optimizer steps are smaller than bfloat16 can add to a weight; on a GPU the forward pass is in bfloat16 anyway.
     dtype = "float32" if config.model.dtype == "auto" else config.model.dtype
     model, tokenizer = load_model(
@@ -260,10 +260,10 @@ def _loaded(config: Config, device: str, threads: int) -> Loaded:
     )
     base = _base(config, model, dtype)
     task = config.task.for_model(prompt_style(model.config))
-    return Loaded(config, task, model, tokenizer, threads, base)
+    return LoadedParts(config, task, model, tokenizer, threads, base)
 
 
-def _base(config: Config, model: Any, dtype: str) -> Base | None:
+def _base(config: Config, model: Any, dtype: str) -> AdapterBase | None:
     """What a checkpoint of adapters has to say of ``model``; None where every weight is trained."""
     from rlvr_cli.models.adapter import check_targets, fingerprint
 
@@ -276,7 +276,9 @@ def _base(config: Config, model: Any, dtype: str) -> Base | None:
     if source.kind == "hub":
         revision = getattr(model.config, "_commit_hash", None) or revision
     name = source.name if source.kind == "preset" else source.location
-    return Base(name, revision, adapter.kind, "bfloat16" if dtype == "bfloat16" else "float32", fingerprint(model))
+    return AdapterBase(
+        name, revision, adapter.kind, "bfloat16" if dtype == "bfloat16" else "float32", fingerprint(model)
+    )
 
 
 def _engine(config: Config, model: Any) -> tuple[Engine, str]:

@@ -44,7 +44,7 @@ TRUST = "--trust-remote-code"
 
 
 @dataclass(frozen=True)
-class Measured:
+class ProbeResult:
     """What the worst-case batch took in one process.
 
     Attributes:
@@ -86,7 +86,7 @@ class Measured:
         )
 
 
-def probe(config: Config) -> list[Measured]:
+def probe(config: Config) -> list[ProbeResult]:
     """Run the worst-case batch of ``config`` in child processes, as many as the training has on this machine.
 
     Raises UserError for what the training itself would refuse, RunError when memory does not suffice (with the stage
@@ -109,7 +109,7 @@ def as_rank(config: Config, world: World, folder: Path) -> None:
     _write(report, {"measured": asdict(measure(config, lambda stage: _write(report, {"stage": stage}), world=world))})
 
 
-def _in_processes(config: Config) -> list[Measured]:
+def _in_processes(config: Config) -> list[ProbeResult]:
     from rich.console import Console
 
     from rlvr_cli.launch import supervise
@@ -122,7 +122,7 @@ def _in_processes(config: Config) -> list[Measured]:
         except RunError as error:
             stages = "; ".join(_reached(report) for report in sorted(folder.glob("report-*.jsonl"))) or "none had begun"
             raise RunError(f"The probe did not get through: {error}\n{stages}.\n{advice(config)}") from error
-        return [Measured(**_told(report)[-1]["measured"]) for report in sorted(folder.glob("report-*.jsonl"))]
+        return [ProbeResult(**_told(report)[-1]["measured"]) for report in sorted(folder.glob("report-*.jsonl"))]
 
 
 def _reached(report: Path) -> str:
@@ -142,7 +142,7 @@ def _write(report: Path, line: dict[str, Any]) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def outcome(told: list[dict[str, Any]], code: int, output: str, config: Config) -> Measured:
+def outcome(told: list[dict[str, Any]], code: int, output: str, config: Config) -> ProbeResult:
     """What a child's report means; raises as :func:`probe`.
 
     Args:
@@ -151,7 +151,7 @@ def outcome(told: list[dict[str, Any]], code: int, output: str, config: Config) 
     """
     last = told[-1] if told else {}
     if "measured" in last:
-        return Measured(**last["measured"])
+        return ProbeResult(**last["measured"])
     if "problems" in last:
         raise UserError(last["problems"])
     stage = next((line["stage"] for line in reversed(told) if "stage" in line), "starting")
@@ -208,7 +208,7 @@ def worst_case(config: Config) -> Config:
 
 def measure(
     config: Config, tell: Tell, prepare_trainer: Callable[[Any], None] | None = None, world: World = ALONE
-) -> Measured:
+) -> ProbeResult:
     """Run the worst-case batch of ``config`` in this process, which is spoilt for anything else afterwards.
 
     Args:
@@ -246,7 +246,7 @@ def measure(
                 prepare_trainer(trainer)
             trainer.train()
     device, reserved, available = _device()
-    return Measured(
+    return ProbeResult(
         prompt_tokens=prompt,
         completion_tokens=completion,
         micro_batch=batch.micro_batch,

@@ -20,7 +20,7 @@ from rlvr_cli.launch.stopping import SIGNALS, StopRequest
 Evaluate = Callable[[int], dict[str, Any] | None]
 
 
-class Watch(Protocol):
+class AlertWatch(Protocol):
     """What looks for alerts in the lines of metrics.jsonl (alerts.py)."""
 
     def see(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class Recorder(TrainerCallback):
     def __init__(self, trainer: Any, evaluate: Evaluate | None) -> None:
         self.trainer, self.evaluate = trainer, evaluate
         self.grad_norm, self.learning_rate = math.nan, math.nan
-        self.watch: Watch | None = None
+        self.watch: AlertWatch | None = None
         self.last_row: dict[str, Any] = {}
         self._step_started = time.perf_counter()
 

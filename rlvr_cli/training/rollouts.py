@@ -46,7 +46,7 @@ def problem_order(problems: int, rows: int, seed: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Batch:
+class RolloutBatch:
     """Completions of one process.
 
     Attributes:
@@ -104,7 +104,7 @@ class RolloutSource:
         self.summary: dict[str, float | None] = {}
         self.unscored = 0
 
-    def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> Batch:
+    def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> RolloutBatch:
         """One judged completion for each entry of ``problems``, the rows of this process from ``first_row`` on.
 
         With ``rollout.dynamic_sampling``, groups whose rewards are all equal are replaced by groups of other problems,
@@ -127,7 +127,7 @@ class RolloutSource:
                 self.slots[row] = _Slot(fresh[(first_row + row) // size])
             self._fill(again, attempt)
         entropies = [slot.entropies for slot in self.slots if slot.entropies is not None]
-        return Batch(
+        return RolloutBatch(
             prompt_ids=[slot.prompt for slot in self.slots],
             completion_ids=[slot.ids for slot in self.slots],
             log_probs=[slot.log_probs for slot in self.slots],
@@ -137,13 +137,13 @@ class RolloutSource:
             correct=[slot.verdict.correct != slot.flipped for slot in self.slots],
         )
 
-    def before_training(self, problems: Sequence[int]) -> Batch:
+    def before_training(self, problems: Sequence[int]) -> RolloutBatch:
         """One completion for each of ``problems`` by the model as it is, not recorded; random streams of their own."""
         started = time.perf_counter()
         prompts = [prompt_ids(self.task, self.problems[index], self.tokenizer) for index in problems]
         completions = self._sampled(prompts, problems, ("initial-entropy",), None)
         self.seconds["rollout"] += time.perf_counter() - started
-        return Batch(prompts, completions.ids, entropies=completions.entropies)
+        return RolloutBatch(prompts, completions.ids, entropies=completions.entropies)
 
     def _sampled(
         self, prompts: Sequence[list[int]], keys: Sequence[int], stream: tuple[str | int, ...], on_done: OnDone | None

@@ -48,14 +48,14 @@ from rlvr_cli.runs.records import (
     write_seal,
 )
 from rlvr_cli.tasks.sets import problems_name
-from rlvr_cli.training.prepare import Prepared, join, prepare
+from rlvr_cli.training.prepare import PreparedRun, join, prepare
 from rlvr_cli.training.progress import Reporter, Silence
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunEnd:
     """How a run ended: ``finished`` (exit code 0) or ``interrupted`` (128 + the signal)."""
 
     run: RunDir
@@ -73,7 +73,7 @@ class _Resumption:
 
 
 @dataclass(frozen=True)
-class Place:
+class RunContext:
     """Where the training happens: this process among others, the request to stop, and who gets the run's folder."""
 
     world: World = ALONE
@@ -82,8 +82,8 @@ class Place:
 
 
 def start(
-    config: Config, *, overwrite: bool, console: Console, command: str | None = None, place: Place | None = None
-) -> Outcome:
+    config: Config, *, overwrite: bool, console: Console, command: str | None = None, place: RunContext | None = None
+) -> RunEnd:
     """Train a new run. Raises UserError before anything is started, RunError while running.
 
     Every one of several processes calls it; rank 0 alone writes.
@@ -91,7 +91,7 @@ def start(
     Args:
         command: how a person would start it; None = as this process was started.
     """
-    place = place or Place()
+    place = place or RunContext()
     root = Path(config.run.dir)
     if config.run.name and place.world.main:
         check_free(RunDir(root / config.run.name), overwrite=overwrite)
@@ -110,7 +110,7 @@ def start(
         return _train(config, run, prepared, None, console, place)
 
 
-def _first_manifest(config: Config, run: RunDir, name: str, prepared: Prepared, command: str) -> None:
+def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRun, command: str) -> None:
     text = dump_yaml(config)
     write_text(run.config_path, text)
     write_seal(run.path / SEAL, {})
@@ -159,13 +159,13 @@ def _held(run: RunDir, world: World) -> Iterator[None]:
         yield
 
 
-def resume(run: RunDir, *, console: Console, place: Place | None = None) -> Outcome:
+def resume(run: RunDir, *, console: Console, place: RunContext | None = None) -> RunEnd:
     """Continue ``run`` from its newest valid checkpoint, or from the start when it was killed before the first.
 
     Every one of several processes calls it; rank 0 alone writes.
     Raises UserError when it is finished, in use, its configuration was edited, or it has only damaged checkpoints.
     """
-    place = place or Place()
+    place = place or RunContext()
     config = load_config([run.config_path])
     check_processes(run, config, place.world)
     if place.world.processes > 1:
@@ -193,7 +193,7 @@ def _submitted(run: RunDir) -> str | None:
     return str(manifest["command"]) if manifest.get("status") == SUBMITTED else None
 
 
-def _same_method(run: RunDir, prepared: Prepared, resumption: _Resumption) -> _Resumption:
+def _same_method(run: RunDir, prepared: PreparedRun, resumption: _Resumption) -> _Resumption:
     """Refuse to go on with another method; note where only its code was edited since."""
     before, now_ = run.read_manifest().get("method_fingerprint") or {}, prepared.method.fingerprint()
     if before.get("choices") != now_["choices"]:
@@ -251,8 +251,13 @@ def _seal_at(run: RunDir, checkpoint: Checkpoint | None) -> tuple[Seal, list[str
 
 
 def _train(
-    config: Config, run: RunDir, prepared: Prepared, resumption: _Resumption | None, console: Console, place: Place
-) -> Outcome:
+    config: Config,
+    run: RunDir,
+    prepared: PreparedRun,
+    resumption: _Resumption | None,
+    console: Console,
+    place: RunContext,
+) -> RunEnd:
     batch = batch_arithmetic(config)
     executed: Counter[str] = Counter()
     world, stop = place.world, place.stop
@@ -295,10 +300,10 @@ def _train(
             ending = world.from_main(partial(_without_signal, config, run))
             _close(run, world, executed, "finished", no_signal=ending)
             reporter.message(f"finished: {run.path}" + (f"; {ending}" if ending else ""))
-            return Outcome(run, "finished", 0)
+            return RunEnd(run, "finished", 0)
         _close(run, world, executed, "interrupted")
         reporter.message(f"saved at step {reached}; {again}")
-        return Outcome(run, "interrupted", stop.exit_code)
+        return RunEnd(run, "interrupted", stop.exit_code)
 
 
 def _without_signal(config: Config, run: RunDir) -> str | None:
@@ -310,7 +315,7 @@ def _without_signal(config: Config, run: RunDir) -> str | None:
     return watch.ending()
 
 
-def _sampler_running(prepared: Prepared, run: RunDir, reporter: Reporter) -> AbstractContextManager[None]:
+def _sampler_running(prepared: PreparedRun, run: RunDir, reporter: Reporter) -> AbstractContextManager[None]:
     """What the sampler needs next to the model, from before the training until after it."""
     from rlvr_cli.training.vllm.engine import VllmEngine
 
@@ -320,7 +325,7 @@ def _sampler_running(prepared: Prepared, run: RunDir, reporter: Reporter) -> Abs
     return engine.running(run.path, prepared.model, reporter.message)
 
 
-def _announcement(config: Config, run: RunDir, prepared: Prepared, batch: BatchArithmetic) -> str:
+def _announcement(config: Config, run: RunDir, prepared: PreparedRun, batch: BatchArithmetic) -> str:
     steps = f"{batch.steps_per_rollout} optimizer step{'' if batch.steps_per_rollout == 1 else 's'} each"
     work = prepared.announcement(batch.completions, steps)
     together = f" in {batch.processes} processes" if batch.processes > 1 else ""

@@ -16,7 +16,7 @@ from rlvr_cli.config.batch import BatchArithmetic, learning_rate_factor
 from rlvr_cli.config.schema import Config
 from rlvr_cli.launch.stopping import StopRequest
 from rlvr_cli.models.adapter import AdapterFolder
-from rlvr_cli.models.source import Base
+from rlvr_cli.models.source import AdapterBase
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training.checkpointer import Checkpointer
 from rlvr_cli.training.packing import Rows
@@ -51,7 +51,7 @@ class RunTrainer(Trainer):
         stop: StopRequest,
         evaluate: Evaluate | None,
         executed: Counter[str],
-        base: Base | None = None,
+        base: AdapterBase | None = None,
         **arguments: Any,
     ) -> None:
         self.config, self.batch, self.run = config, batch, run

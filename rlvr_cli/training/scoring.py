@@ -16,16 +16,16 @@ from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.ppo import GAEAdvantage
 from rlvr_cli.training.forward import PolicyForward
 from rlvr_cli.training.packing import Rows, padded_rows, token_rows
-from rlvr_cli.training.rollouts import Batch
+from rlvr_cli.training.rollouts import RolloutBatch
 
 
 class Rollouts(Protocol):
     """Where completions and rewards come from."""
 
-    def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> Batch:
+    def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> RolloutBatch:
         """A judged completion for each of ``problems``, the rows of this process; ``first_row`` is its first of all."""
 
-    def before_training(self, problems: Sequence[int]) -> Batch:
+    def before_training(self, problems: Sequence[int]) -> RolloutBatch:
         """One completion for each of ``problems`` by the untrained model, not judged.
 
         Asked once, before the first rollout, of methods that measure the untrained model's entropy on problems.
@@ -69,7 +69,7 @@ class Scoring:
         self.correct_above, self.tis_cap, self.sampler_told = correct_above, tis_cap, sampler_told
         self.initial_entropy: float | None = None
 
-    def measured(self, own: Rows, batch: Batch | None, model: Any, reference: Callable[[Rows], Tensor]) -> Rows:
+    def measured(self, own: Rows, batch: RolloutBatch | None, model: Any, reference: Callable[[Rows], Tensor]) -> Rows:
         """The columns that the method needs next to tokens, before the first update; of this process's rows.
 
         Args:

@@ -39,7 +39,7 @@ from rlvr_cli.training.forward import INPUTS, Outputs, PolicyForward
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.objective import Step, loss, tokens_of
 from rlvr_cli.training.packing import Rows, gather_rows, padded_rows, split_into_steps
-from rlvr_cli.training.rollouts import Batch
+from rlvr_cli.training.rollouts import RolloutBatch
 from rlvr_cli.training.scoring import Rollouts, Scoring
 from rlvr_cli.training.trl_arguments import Part, method_of, with_method
 from rlvr_cli.training.value_head import HEAD_FILE, split_off, value_head_for
@@ -207,7 +207,7 @@ class PolicyTrainer(GRPOTrainer):
     def begin_updates(self, rollout: int) -> None:
         """``rollout`` is sampled and scored: seed what is drawn while updating on it (dropout)."""
 
-    def rollout_collected(self, batch: Batch, rows: Rows) -> None:
+    def rollout_collected(self, batch: RolloutBatch, rows: Rows) -> None:
         """The rows of this process were sampled and judged; nothing was trained on them yet."""
 
     def initial_entropy_measured(self, nats: float) -> None:
@@ -299,7 +299,7 @@ class PolicyTrainer(GRPOTrainer):
             self._store(rollout, rows["advantages"])
         return rows
 
-    def _padded(self, batch: Batch, pad_id: int) -> Rows:
+    def _padded(self, batch: RolloutBatch, pad_id: int) -> Rows:
         """The rows of a batch on the device; with drop_truncated, cut-off rows have no tokens."""
         rows = padded_rows(batch.prompt_ids, batch.completion_ids, pad_id)
         rows = {key: value.to(self.args.device) for key, value in rows.items()}

@@ -57,7 +57,7 @@ def _work(link: Link, world: World, stop: StopRequest) -> None:
     allow_remote_code(order.get("trust_remote_code", False))
     # Lines are for the parent to label; a terminal's width is not known here.
     console = Console(file=sys.stdout, force_terminal=False, width=1000)
-    place = run.Place(world, stop, link.begun)
+    place = run.RunContext(world, stop, link.begun)
     if order.get("probe"):
         from rlvr_cli.training.probe import as_rank
 

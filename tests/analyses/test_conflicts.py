@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlvr_cli.analyses.base import Subject
+from rlvr_cli.analyses.base import AnalysisInput
 from rlvr_cli.analyses.conflicts import ConflictsOptions, Tally, conflicts, pooled, shared_spans, summary, tally
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
@@ -191,7 +191,7 @@ def test_the_last_rollouts_up_to_the_one_that_is_asked_for(tmp_path: Path) -> No
     conflicting = [record([11, 23, 1], 1.0), record([11, 23, 31, 1], 0.0)]
     quiet = [record([11, 23, 1], 1.0), record([11, 23, 31, 1], 1.0)]
     run = make_run(tmp_path, {0: quiet, 4: conflicting, 5: quiet})
-    subject = Subject((run,), tmp_path)
+    subject = AnalysisInput((run,), tmp_path)
     found = conflicts(subject, ConflictsOptions(rollouts=2)).numbers
     assert list(found["rollouts"]) == ["4", "5"]
     assert found["summary"]["groups_share"] == 0.5
@@ -200,21 +200,21 @@ def test_the_last_rollouts_up_to_the_one_that_is_asked_for(tmp_path: Path) -> No
     assert [one["id"] for one in found["tokens"]] == [1, 11, 23]
     assert all(one["text"] for one in found["tokens"])
     json.dumps(found, allow_nan=False)
-    nothing = conflicts(Subject((run,), tmp_path, rollout=0), ConflictsOptions())
+    nothing = conflicts(AnalysisInput((run,), tmp_path, rollout=0), ConflictsOptions())
     assert nothing.numbers["summary"]["conflict_share"] == 0
     assert any("same reward" in note for note in nothing.notes)
     with style():
         nothing.draw()
     with pytest.raises(UserError, match="no rollout 3"):
-        conflicts(Subject((run,), tmp_path, rollout=3), ConflictsOptions())
+        conflicts(AnalysisInput((run,), tmp_path, rollout=3), ConflictsOptions())
 
 
 def test_a_run_without_rollouts_or_with_half_a_group_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no rollout was saved"):
-        conflicts(Subject((make_run(tmp_path / "a", {}),), tmp_path), ConflictsOptions())
+        conflicts(AnalysisInput((make_run(tmp_path / "a", {}),), tmp_path), ConflictsOptions())
     odd = make_run(tmp_path / "b", {0: [record([1], 1.0)] * 3})
     with pytest.raises(UserError, match="do not form groups of 2"):
-        conflicts(Subject((odd,), tmp_path), ConflictsOptions())
+        conflicts(AnalysisInput((odd,), tmp_path), ConflictsOptions())
 
 
 def test_where_pushes_balance_rounding_is_no_push_down() -> None:

@@ -20,7 +20,7 @@ from rlvr_cli.analyses.directions import (
     top_directions,
 )
 from rlvr_cli.analyses.gradients import gradient, norm
-from rlvr_cli.analyses.method_step import MethodStep, Scored
+from rlvr_cli.analyses.method_step import MethodStep, ScoredTokens
 from rlvr_cli.analyses.scoring import LoadedPolicy
 from rlvr_cli.config.load import load_config
 from rlvr_cli.methods.base import Rollout
@@ -117,7 +117,7 @@ def policy() -> LoadedPolicy:
 
 
 @pytest.fixture(scope="module")
-def scored(policy: LoadedPolicy) -> Scored:
+def scored(policy: LoadedPolicy) -> ScoredTokens:
     """The rows of the lab as two groups of three, with an old policy that makes ratios from 0.4 to 2.7."""
     rows, width = lab_rows(policy), max(LENGTHS)
     log_probs, entropies = policy.score(rows)
@@ -132,10 +132,10 @@ def scored(policy: LoadedPolicy) -> Scored:
         old_log_probs=old,
         entropies=entropies,
     )
-    return Scored(rollout, old, log_probs, entropies)
+    return ScoredTokens(rollout, old, log_probs, entropies)
 
 
-def test_parts_of_an_update_add_up_to_it(policy: LoadedPolicy, scored: Scored) -> None:
+def test_parts_of_an_update_add_up_to_it(policy: LoadedPolicy, scored: ScoredTokens) -> None:
     rows, step = lab_rows(policy), MethodStep.of(method("grpo"), scored)
     groups = {group.name: group for group in token_groups(step, scored, low=0.3, high=0.3, entropy=0.2)}
     full = gradient(policy, rows, step.full_coefficients())
@@ -149,7 +149,9 @@ def test_parts_of_an_update_add_up_to_it(policy: LoadedPolicy, scored: Scored) -
     assert by_norm.norm == pytest.approx(norm(parts[0]) / norm(full))
 
 
-def test_angles_of_a_models_gradients_by_an_independent_decomposition(policy: LoadedPolicy, scored: Scored) -> None:
+def test_angles_of_a_models_gradients_by_an_independent_decomposition(
+    policy: LoadedPolicy, scored: ScoredTokens
+) -> None:
     """Every matrix of the lab's model, tokens of A < 0 against all, by numpy and scipy."""
     rows, step, k = lab_rows(policy), MethodStep.of(method("grpo"), scored), 3
     groups = {group.name: group for group in token_groups(step, scored, low=0.3, high=0.3, entropy=0.2)}
@@ -169,7 +171,7 @@ def test_angles_of_a_models_gradients_by_an_independent_decomposition(policy: Lo
     assert np.ptp(means) > 1
 
 
-def test_groups_are_the_tokens_that_they_name(scored: Scored) -> None:
+def test_groups_are_the_tokens_that_they_name(scored: ScoredTokens) -> None:
     step = MethodStep.of(method("grpo"), scored)
     groups = {group.name: group for group in token_groups(step, scored, low=0.2, high=0.8, entropy=0.25)}
     old, entropies = scored.old_log_probs.exp(), scored.rollout.entropies
@@ -189,7 +191,7 @@ def test_groups_are_the_tokens_that_they_name(scored: Scored) -> None:
                 assert float(groups[name].coefficients[at]) == (coefficient if inside else 0)
 
 
-def test_ways_of_clipping_by_hand(scored: Scored) -> None:
+def test_ways_of_clipping_by_hand(scored: ScoredTokens) -> None:
     step = MethodStep.of(method("grpo"), scored)
     weights = {name: method(name).policy_loss for name in ("cispo", "dapo", "acpo")}
     groups = {group.name: group.coefficients for group in clipping_variants(step, weights, scored)}
@@ -211,7 +213,7 @@ def test_ways_of_clipping_by_hand(scored: Scored) -> None:
                 assert float(groups[name][at]) == pytest.approx(weight * advantage / tokens)
 
 
-def test_on_policy_all_ways_of_clipping_are_one(scored: Scored) -> None:
+def test_on_policy_all_ways_of_clipping_are_one(scored: ScoredTokens) -> None:
     still = dataclasses.replace(scored, log_probs=scored.old_log_probs)
     step = MethodStep.of(method("grpo"), still)
     weights = {name: method(name).policy_loss for name in ("cispo", "dapo", "acpo")}

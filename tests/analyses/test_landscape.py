@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.analyses.base import Subject
+from rlvr_cli.analyses.base import AnalysisInput
 from rlvr_cli.analyses.landscape import LandscapeOptions, course, landscape, stays_beyond, warning
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
@@ -168,7 +168,7 @@ def test_runs_of_one_arm_are_averaged_and_one_run_is_flat(tmp_path: Path) -> Non
         make_run(tmp_path, "b", lines(10, accuracy=[0.6] * 10), seed=1),
         make_run(tmp_path, "c", lines(10, accuracy=[0.1] * 10), method="pl"),
     ]
-    found = landscape(Subject(tuple(runs), tmp_path), LandscapeOptions())
+    found = landscape(AnalysisInput(tuple(runs), tmp_path), LandscapeOptions())
     assert set(found.numbers["runs"]) == {"a", "b", "c"}
     assert found.numbers["summary"] == {}
     assert found.numbers["arms"]["grpo"]["summary"]["accuracy_end"]["mean"] == pytest.approx(0.5)
@@ -176,16 +176,16 @@ def test_runs_of_one_arm_are_averaged_and_one_run_is_flat(tmp_path: Path) -> Non
     json.dumps(found.numbers, allow_nan=False)
     with style():
         found.draw()
-    alone = landscape(Subject((runs[0],), tmp_path), LandscapeOptions())
+    alone = landscape(AnalysisInput((runs[0],), tmp_path), LandscapeOptions())
     assert alone.numbers["summary"] == found.numbers["runs"]["a"]["summary"]
     assert all(value is None or math.isfinite(value) for value in alone.numbers["summary"].values())
-    cut = landscape(Subject((runs[0],), tmp_path, rollout=6), LandscapeOptions())
+    cut = landscape(AnalysisInput((runs[0],), tmp_path, rollout=6), LandscapeOptions())
     assert cut.numbers["summary"]["rollouts"] == 7
 
 
 def test_what_cannot_be_looked_at_is_said_for_every_run(tmp_path: Path) -> None:
     runs = (make_run(tmp_path, "empty", []), make_run(tmp_path, "short", lines(3), seed=1))
     with pytest.raises(UserError) as error:
-        landscape(Subject(runs, tmp_path, rollout=5), LandscapeOptions())
+        landscape(AnalysisInput(runs, tmp_path, rollout=5), LandscapeOptions())
     assert len(error.value.problems) == 2
     assert "no optimizer step" in error.value.problems[0] and "no rollout 5" in error.value.problems[1]

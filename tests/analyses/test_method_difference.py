@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rlvr_cli.analyses.difference import apply_method, differs, method_difference
-from rlvr_cli.analyses.method_step import Scored
+from rlvr_cli.analyses.method_step import ScoredTokens
 from rlvr_cli.config.load import load_config
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
@@ -25,7 +25,7 @@ def method(name: str, *overrides: str) -> Method:
 
 
 @pytest.fixture(scope="module")
-def scored() -> Scored:
+def scored() -> ScoredTokens:
     """Three groups of four rows, ratios from 0.3 to 3, everything that any method needs."""
     generator = torch.Generator().manual_seed(7)
 
@@ -46,11 +46,11 @@ def scored() -> Scored:
         correct=torch.tensor([True, False, False, True] * 3),
         initial_entropy=0.3,
     )
-    return Scored(rollout, old, new, uniform(ROWS, LENGTH) * mask)
+    return ScoredTokens(rollout, old, new, uniform(ROWS, LENGTH) * mask)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_method_does_not_differ_from_itself(name: str, scored: Scored) -> None:
+def test_a_method_does_not_differ_from_itself(name: str, scored: ScoredTokens) -> None:
     found = method_difference(method(name), method(name), scored)
     assert found.total.differing == found.total.sum_difference == 0
     assert found.total.norm_ratio == 1
@@ -58,7 +58,7 @@ def test_a_method_does_not_differ_from_itself(name: str, scored: Scored) -> None
     assert found.largest == ()
 
 
-def test_dgpo_and_grpo_differ_in_ln_and_hp_alone(scored: Scored) -> None:
+def test_dgpo_and_grpo_differ_in_ln_and_hp_alone(scored: ScoredTokens) -> None:
     found = method_difference(method("dgpo"), method("grpo"), scored)
     by_region = {group.name: group for group in found.by_region}
     assert by_region["LN"].differing == by_region["HP"].differing == 1
@@ -68,7 +68,7 @@ def test_dgpo_and_grpo_differ_in_ln_and_hp_alone(scored: Scored) -> None:
     assert {token.region for token in found.largest} <= {"LN", "HP"}
 
 
-def test_the_numbers_of_a_token(scored: Scored) -> None:
+def test_the_numbers_of_a_token(scored: ScoredTokens) -> None:
     """F A / number of tokens, with DGPO's F by hand."""
     found = method_difference(method("dgpo"), method("grpo"), scored, top=1000)
     tokens = int(scored.rollout.mask.sum())
@@ -85,14 +85,14 @@ def test_the_numbers_of_a_token(scored: Scored) -> None:
         assert (token.advantage_a < 0) == (token.region == "LN")
 
 
-def test_tokens_are_listed_from_the_largest_difference_on(scored: Scored) -> None:
+def test_tokens_are_listed_from_the_largest_difference_on(scored: ScoredTokens) -> None:
     found = method_difference(method("gppo"), method("aspo"), scored, top=7)
     distances = [abs(token.coefficient_a - token.coefficient_b) for token in found.largest]
     assert len(distances) == 7
     assert distances == sorted(distances, reverse=True)
 
 
-def test_groups_add_up(scored: Scored) -> None:
+def test_groups_add_up(scored: ScoredTokens) -> None:
     found = method_difference(method("cispo"), method("dapo"), scored)
     for groups in (found.by_region, found.by_old_prob):
         assert sum(group.tokens for group in groups) == found.total.tokens == int(scored.rollout.mask.sum())
@@ -105,7 +105,7 @@ def test_groups_add_up(scored: Scored) -> None:
     ]
 
 
-def test_norms_and_cosine(scored: Scored) -> None:
+def test_norms_and_cosine(scored: ScoredTokens) -> None:
     halved = method_difference(method("grpo"), method("grpo", "method.aggregation=constant_length"), scored)
     a = apply_method(method("grpo"), scored).coefficients
     b = apply_method(method("grpo", "method.aggregation=constant_length"), scored).coefficients
@@ -115,7 +115,7 @@ def test_norms_and_cosine(scored: Scored) -> None:
     assert opposite.total.cosine == pytest.approx(0)
 
 
-def test_at_ratio_1_the_clip_makes_no_difference(scored: Scored) -> None:
+def test_at_ratio_1_the_clip_makes_no_difference(scored: ScoredTokens) -> None:
     still = dataclasses.replace(scored, log_probs=scored.old_log_probs)
     for name in ("dapo", "cispo", "gppo", "ce-gppo", "dgpo"):
         found = method_difference(method(name), method("grpo"), still)
@@ -124,14 +124,14 @@ def test_at_ratio_1_the_clip_makes_no_difference(scored: Scored) -> None:
     assert method_difference(method("grpo+reweight"), method("grpo"), still).total.differing > 0
 
 
-def test_the_passes_of_lopti_add_up_to_its_base(scored: Scored) -> None:
+def test_the_passes_of_lopti_add_up_to_its_base(scored: ScoredTokens) -> None:
     assert method_difference(method("grpo+lopti"), method("grpo"), scored).total.differing == 0
     low = method_difference(method("grpo+low-only"), method("grpo"), scored)
     by_prob = {group.name: group.sum_difference for group in low.by_old_prob}
     assert by_prob["p 0.00 to 0.25"] == by_prob["p 0.25 to 0.50"] == 0 < by_prob["p 0.75 to 1.00"]
 
 
-def test_the_kl_term_is_part_of_the_coefficient(scored: Scored) -> None:
+def test_the_kl_term_is_part_of_the_coefficient(scored: ScoredTokens) -> None:
     with_kl = apply_method(method("grpo", "method.kl.beta=0.5"), scored)
     without = apply_method(method("grpo"), scored)
     assert scored.rollout.ref_log_probs is not None
@@ -141,7 +141,7 @@ def test_the_kl_term_is_part_of_the_coefficient(scored: Scored) -> None:
     torch.testing.assert_close(with_kl.weights, without.weights)
 
 
-def test_a_row_without_a_reward_and_a_masked_row_have_no_part(scored: Scored) -> None:
+def test_a_row_without_a_reward_and_a_masked_row_have_no_part(scored: ScoredTokens) -> None:
     rewards = scored.rollout.rewards.clone()
     rewards[1] = math.nan
     mask = scored.rollout.mask.clone()
@@ -152,7 +152,7 @@ def test_a_row_without_a_reward_and_a_masked_row_have_no_part(scored: Scored) ->
     assert (coefficients[1] == 0).all() and (coefficients[5] == 0).all()
 
 
-def test_entropy_as_the_reward_takes_the_place_of_the_verifier(scored: Scored) -> None:
+def test_entropy_as_the_reward_takes_the_place_of_the_verifier(scored: ScoredTokens) -> None:
     turned = dataclasses.replace(scored, rollout=dataclasses.replace(scored.rollout, rewards=-scored.rollout.rewards))
     name = "grpo+entropy-min"
     torch.testing.assert_close(
@@ -166,7 +166,7 @@ def test_rounding_is_no_difference() -> None:
     assert differs(a, b).tolist() == [False, True, False, True]
 
 
-def test_an_empty_rollout_has_no_difference(scored: Scored) -> None:
+def test_an_empty_rollout_has_no_difference(scored: ScoredTokens) -> None:
     empty = dataclasses.replace(scored.rollout, mask=torch.zeros_like(scored.rollout.mask))
     found = method_difference(method("dgpo"), method("grpo"), dataclasses.replace(scored, rollout=empty))
     assert found.total.tokens == 0

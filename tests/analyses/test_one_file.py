@@ -11,7 +11,7 @@ import pytest
 import rlvr_cli.analyses
 from rlvr_cli.analyses.base import _DEFINED, analyses
 from rlvr_cli.cli.app import run
-from rlvr_cli.ledger.measures import Reading
+from rlvr_cli.ledger.measures import RunAnalysis
 from rlvr_cli.ledger.schema import At, Call
 from rlvr_cli.runs.folder import RunDir
 from tests.analyses.lab_runs import trained
@@ -91,7 +91,7 @@ def test_one_file_is_listed_explained_run_and_measured(
     assert json.loads((root / "lab/analysis/lengths.json").read_text())["options"] == {"rollouts": 1}
 
     call = Call(arm="arm", analysis="lengths", options={}, at=At(), number="longest")
-    assert Reading.of(call, RunDir(root / "lab"), "abc").key()["version"] == 3
+    assert RunAnalysis.of(call, RunDir(root / "lab"), "abc").key()["version"] == 3
 
 
 def test_every_analysis_has_its_page_and_its_line() -> None:

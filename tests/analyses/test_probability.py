@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from rlvr_cli.analyses.gradients import norm
-from rlvr_cli.analyses.method_step import MethodStep, Scored
-from rlvr_cli.analyses.probability import ByProbability, after_steps, by_probability
+from rlvr_cli.analyses.method_step import MethodStep, ScoredTokens
+from rlvr_cli.analyses.probability import ProbabilityFindings, after_steps, by_probability
 from rlvr_cli.analyses.scoring import LoadedPolicy, padded
 from rlvr_cli.describe.named import variant_config
 from rlvr_cli.methods.base import Rollout
@@ -36,17 +36,17 @@ def rows(policy: LoadedPolicy) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def scored(policy: LoadedPolicy, rows: list[dict[str, Any]]) -> Scored:
+def scored(policy: LoadedPolicy, rows: list[dict[str, Any]]) -> ScoredTokens:
     """Two groups of three, rewards that differ in both."""
     old, entropies = policy.score(rows)
     ids, mask = padded([row["token_ids"] for row in rows])
     rewards = torch.tensor([1.0, 0.0, 0.0, 1.0, 1.0, 0.0], dtype=torch.float64)
     rollout = Rollout(rewards=rewards, group_size=3, token_ids=ids, mask=mask, old_log_probs=old, entropies=entropies)
-    return Scored(rollout, old, old, entropies)
+    return ScoredTokens(rollout, old, old, entropies)
 
 
 @pytest.fixture(scope="module")
-def found(policy: LoadedPolicy, rows: list[dict[str, Any]], scored: Scored) -> ByProbability:
+def found(policy: LoadedPolicy, rows: list[dict[str, Any]], scored: ScoredTokens) -> ProbabilityFindings:
     steps = [MethodStep.of(method(name), scored) for name in NAMES]
     # Every token is measured.
     return by_probability(policy, rows, steps, bounds=BOUNDS, quantiles=False, lr=LR, sample=99, seed=0)
@@ -62,7 +62,7 @@ def in_group(probability: float, index: int) -> bool:
 
 
 def test_shares_advantages_and_norms_of_the_groups(
-    policy: LoadedPolicy, rows: list[dict[str, Any]], scored: Scored, found: ByProbability
+    policy: LoadedPolicy, rows: list[dict[str, Any]], scored: ScoredTokens, found: ProbabilityFindings
 ) -> None:
     """With GRPO's coefficients A / (all tokens), by a loop over single tokens."""
     probabilities = {place: log_prob(policy, rows[place[0]], place[1]).exp().item() for place in places()}
@@ -91,14 +91,14 @@ def test_shares_advantages_and_norms_of_the_groups(
         assert group.norm_per_token == (pytest.approx(sum(single) / len(single), rel=1e-3) if single else None)
 
 
-def test_every_token_is_within_the_bounds_of_proposition_4_2(found: ByProbability) -> None:
+def test_every_token_is_within_the_bounds_of_proposition_4_2(found: ProbabilityFindings) -> None:
     assert found.violated == 0
     assert len(found.at_logits.norms) == sum(LENGTHS) == len(found.sampled.norms)
     assert found.sampled_at_logits.pearson == pytest.approx(found.at_logits.pearson)
 
 
 def test_changes_are_those_of_weights_moved_by_hand(
-    policy: LoadedPolicy, rows: list[dict[str, Any]], scored: Scored, found: ByProbability
+    policy: LoadedPolicy, rows: list[dict[str, Any]], scored: ScoredTokens, found: ProbabilityFindings
 ) -> None:
     coefficients = MethodStep.of(method("grpo"), scored).coefficients("all")
     low = scored.old_log_probs.exp() < BOUNDS[0]
@@ -119,7 +119,7 @@ def test_changes_are_those_of_weights_moved_by_hand(
 
 
 def test_lopti_makes_two_steps_in_its_order(
-    policy: LoadedPolicy, rows: list[dict[str, Any]], scored: Scored, found: ByProbability
+    policy: LoadedPolicy, rows: list[dict[str, Any]], scored: ScoredTokens, found: ProbabilityFindings
 ) -> None:
     """Its second pass is weighed by the ratios that the first has made; one pass after the other, by hand."""
     rate = 1.0
@@ -144,7 +144,7 @@ def test_lopti_makes_two_steps_in_its_order(
     assert [direction.method for direction in found.directions] == list(NAMES)
 
 
-def test_after_a_small_step_lopti_moves_what_grpo_moves(found: ByProbability) -> None:
+def test_after_a_small_step_lopti_moves_what_grpo_moves(found: ProbabilityFindings) -> None:
     """To first order Lopti is GRPO."""
     directions = {direction.method: direction for direction in found.directions}
     assert directions["grpo+lopti"].positive == directions["grpo"].positive
@@ -154,7 +154,7 @@ def test_after_a_small_step_lopti_moves_what_grpo_moves(found: ByProbability) ->
 
 
 def test_quantile_groups_have_as_many_tokens_each(
-    policy: LoadedPolicy, rows: list[dict[str, Any]], scored: Scored
+    policy: LoadedPolicy, rows: list[dict[str, Any]], scored: ScoredTokens
 ) -> None:
     grpo = [MethodStep.of(method("grpo"), scored)]
     found = by_probability(policy, rows, grpo, bounds=(0.5,), quantiles=True, lr=LR, sample=0, seed=0)

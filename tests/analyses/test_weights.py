@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.analyses.gradients import gradient, norm
-from rlvr_cli.analyses.method_step import Scored
+from rlvr_cli.analyses.method_step import ScoredTokens
 from rlvr_cli.analyses.weights import (
     MethodWeights,
     Norms,
@@ -44,12 +44,12 @@ def method(name: str, *overrides: str) -> Method:
     return load_config(method=name, overrides=overrides).method.bound(9)  # type: ignore[arg-type]
 
 
-def weights(name: str, scored: Scored) -> MethodWeights:
+def weights(name: str, scored: ScoredTokens) -> MethodWeights:
     return method_weights(method(name, "method.kl.beta=0"), scored, eps_low=0.2, eps_high=0.2)
 
 
 @pytest.fixture(scope="module")
-def scored() -> Scored:
+def scored() -> ScoredTokens:
     """Rows for the lab in two groups of three, with an old policy that makes ratios from 0.3 to 3 in every region."""
     policy = lab_policy()
     rows, width = lab_rows(policy), max(LENGTHS)
@@ -63,7 +63,7 @@ def scored() -> Scored:
         mask=mask,
         entropies=entropies,
     )
-    return Scored(rollout, (log_probs + shift) * mask, log_probs, entropies)
+    return ScoredTokens(rollout, (log_probs + shift) * mask, log_probs, entropies)
 
 
 def region_of(ratio: float, advantage: float) -> str:
@@ -75,7 +75,7 @@ def region_of(ratio: float, advantage: float) -> str:
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_every_token_has_the_weight_and_the_region_of_the_paper(name: str, scored: Scored) -> None:
+def test_every_token_has_the_weight_and_the_region_of_the_paper(name: str, scored: ScoredTokens) -> None:
     found = weights(name, scored)
     counts = dict.fromkeys(REGIONS, 0)
     for row, length in enumerate(LENGTHS):
@@ -94,7 +94,7 @@ def test_every_token_has_the_weight_and_the_region_of_the_paper(name: str, score
     assert groups["all"].tokens == sum(LENGTHS) == sum(group.tokens for group in by_old_prob(found))
 
 
-def test_coefficient_bias_and_means_by_hand(scored: Scored) -> None:
+def test_coefficient_bias_and_means_by_hand(scored: ScoredTokens) -> None:
     found = weights("dgpo", scored)
     group = next(group for group in by_region(found) if group.name == "HP")
     chosen = found.region("HP")
@@ -110,7 +110,7 @@ def test_coefficient_bias_and_means_by_hand(scored: Scored) -> None:
     assert group.on_prob == pytest.approx((np.sqrt(1.2 * ratio) / (ratio * old)).mean())
 
 
-def test_gradient_bias_is_that_of_a_loop_over_tokens(scored: Scored) -> None:
+def test_gradient_bias_is_that_of_a_loop_over_tokens(scored: ScoredTokens) -> None:
     """||sum (F - r) A grad log pi|| / ||sum r A grad log pi|| over each region, one token's gradient at a time."""
     policy = lab_policy()
     rows = lab_rows(policy)
@@ -138,7 +138,7 @@ def test_gradient_bias_is_that_of_a_loop_over_tokens(scored: Scored) -> None:
             assert measured[region] == pytest.approx(expected, rel=2e-3, abs=1e-9), (name, region)
 
 
-def test_what_is_unbiased_is_so_exactly_and_asks_for_no_gradient(scored: Scored) -> None:
+def test_what_is_unbiased_is_so_exactly_and_asks_for_no_gradient(scored: ScoredTokens) -> None:
     asked: list[Tensor] = []
 
     def norm_of(coefficients: Tensor) -> float:
@@ -153,7 +153,7 @@ def test_what_is_unbiased_is_so_exactly_and_asks_for_no_gradient(scored: Scored)
     assert len(asked) == 6 + 1 + 3
 
 
-def test_on_policy_nothing_is_outside_and_nothing_is_biased(scored: Scored) -> None:
+def test_on_policy_nothing_is_outside_and_nothing_is_biased(scored: ScoredTokens) -> None:
     still = dataclasses.replace(scored, log_probs=scored.old_log_probs)
     for name in PAPER:
         found = weights(name, still)
@@ -163,7 +163,7 @@ def test_on_policy_nothing_is_outside_and_nothing_is_biased(scored: Scored) -> N
         assert groups["LN"].bias is groups["LN"].relative is groups["LN"].slope is None
 
 
-def test_a_token_without_advantage_has_no_part(scored: Scored) -> None:
+def test_a_token_without_advantage_has_no_part(scored: ScoredTokens) -> None:
     rewards = torch.tensor([1.0, 1.0, 1.0, 1.0, 0.0, 0.0], dtype=torch.float64)
     flat = dataclasses.replace(scored, rollout=dataclasses.replace(scored.rollout, rewards=rewards))
     found = weights("grpo", flat)

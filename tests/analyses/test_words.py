@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlvr_cli.analyses.base import Subject
-from rlvr_cli.analyses.word_lists import Kind, compiled, past, plural, read_lists
+from rlvr_cli.analyses.base import AnalysisInput
+from rlvr_cli.analyses.word_lists import WordKind, compiled, past, plural, read_lists
 from rlvr_cli.analyses.words import WordsOptions, binned, count, words
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
@@ -43,19 +43,19 @@ def test_the_words_of_table_5_counted_by_hand() -> None:
 def test_regular_forms() -> None:
     assert [past(verb) for verb in ("analyze", "check", "try", "play")] == ["analyzed", "checked", "tried", "played"]
     assert [plural(noun) for noun in ("lie", "guess", "case", "try")] == ["lies", "guesses", "cases", "tries"]
-    kind = Kind(verbs=("look at",), nouns=("first guess",), words=("Hence",))
+    kind = WordKind(verbs=("look at",), nouns=("first guess",), words=("Hence",))
     assert kind.forms() == ("hence", "look at", "looked at", "first guess", "first guesses")
 
 
 def test_the_longest_form_is_counted_once_and_patterns_are_only_text() -> None:
-    pattern = compiled(Kind(words=("so", "so that", "a.b", "c++")))
+    pattern = compiled(WordKind(words=("so", "so that", "a.b", "c++")))
     assert pattern.findall("so that so a.b axb c++") == ["so that", "so", "a.b", "c++"]
 
 
 def test_a_text_of_nothing_but_openings_takes_no_more_than_linear_time() -> None:
     """The gap of `if ... then` is bounded: its end is looked for in 200 characters, not in the whole text."""
     near, far = "if " + "x" * 190 + " then", "if " + "x" * 210 + " then"
-    pattern = compiled(Kind(words=("if...then",)))
+    pattern = compiled(WordKind(words=("if...then",)))
     assert len(pattern.findall(near)) == 1 and not pattern.findall(far)
     assert not pattern.findall("if " * 20_000)
 
@@ -68,7 +68,7 @@ def records(texts: Sequence[str], rewards: Sequence[float | None]) -> list[dict[
 
 
 def test_counts_by_completion_and_by_hundred_words() -> None:
-    patterns = [compiled(Kind(words=("so",)))]
+    patterns = [compiled(WordKind(words=("so",)))]
     counted = count(records(["so so it is", "it", "so"], [1.0, 0.0, None]), patterns)
     assert counted.counts.tolist() == [[2], [0]]
     assert counted.words.tolist() == [4, 1]
@@ -104,7 +104,7 @@ def test_words_that_are_paid_and_the_start(tmp_path: Path) -> None:
         "a",
         {0: records(["since"] * 4, [0.0] * 4), 7: records(texts, [1.0, -1.0] * 24), 8: records(["so"], [1.0])},
     )
-    found = words(Subject((run,), tmp_path, rollout=7), WordsOptions(rollouts=1))
+    found = words(AnalysisInput((run,), tmp_path, rollout=7), WordsOptions(rollouts=1))
     summary = found.numbers["summary"]
     assert summary["conclusion_indicator_pearson"] == summary["conclusion_indicator_spearman"] == pytest.approx(1)
     assert summary["assumption_pearson"] == pytest.approx(-1)
@@ -113,7 +113,9 @@ def test_words_that_are_paid_and_the_start(tmp_path: Path) -> None:
     assert (summary["completions"], summary["words_mean"], summary["reward_mean"]) == (48, 3, 0)
     assert summary["conclusion_indicator_frequency"] == summary["conclusion_indicator_share"] == 0.5
     assert "conclusion_indicator with higher rewards" in found.headline
-    both = words(Subject((run, make_run(tmp_path, "b", {3: records(texts, [0.0] * 48)})), tmp_path), WordsOptions())
+    both = words(
+        AnalysisInput((run, make_run(tmp_path, "b", {3: records(texts, [0.0] * 48)})), tmp_path), WordsOptions()
+    )
     assert both.numbers["summary"] == {} and set(both.numbers["runs"]) == {"a", "b"}
     assert any("all rewards are the same" in note for note in both.notes)
     for one in (found, both):
@@ -133,7 +135,7 @@ def test_the_samples_of_an_evaluation_but_not_the_greedy_ones(tmp_path: Path) ->
         samples = [sample("greedy", "so"), sample(0, "so so"), sample(1, "it"), sample(2, "so", scorable=False)]
         # The record of a sample that was judged again comes later.
         append_jsonl(run.eval_dir / name / "samples.jsonl", [*samples, sample(1, "so so so so")])
-    subject = Subject((run,), tmp_path)
+    subject = AnalysisInput((run,), tmp_path)
     found = words(subject, WordsOptions(evaluation="kk-test-*")).numbers
     assert found["summary"]["completions"] == 2 and found["summary"]["conclusion_indicator_frequency"] == 3
     assert found["runs"]["a"]["of"] == "kk-test-1" and found["summary"]["conclusion_indicator_start"] == 1
@@ -145,12 +147,12 @@ def test_the_samples_of_an_evaluation_but_not_the_greedy_ones(tmp_path: Path) ->
 
 def test_a_text_without_any_of_the_words_is_said_plainly(tmp_path: Path) -> None:
     run = make_run(tmp_path, "lab", {0: records(["KNK A: BK t no"] * 4, [1.0, 0.0, 1.0, 0.0])})
-    found = words(Subject((run,), tmp_path), WordsOptions())
+    found = words(AnalysisInput((run,), tmp_path), WordsOptions())
     assert found.headline.startswith("No such word")
     assert found.numbers["summary"]["assertion_pearson"] is None
     lists = tmp_path / "lists.yaml"
     lists.write_text("checks:\n  words: [t, f]\n", encoding="utf-8")
-    own = words(Subject((run,), tmp_path), WordsOptions(lists=str(lists), per="100 words"))
+    own = words(AnalysisInput((run,), tmp_path), WordsOptions(lists=str(lists), per="100 words"))
     assert own.numbers["summary"]["checks_frequency"] == 20
 
 
@@ -173,7 +175,7 @@ def test_every_fault_of_a_list_is_said_with_its_line(tmp_path: Path) -> None:
 def test_runs_without_rollouts_are_all_named(tmp_path: Path) -> None:
     runs = (make_run(tmp_path, "a", {}), make_run(tmp_path, "b", {0: records(["so"], [None])}))
     with pytest.raises(UserError) as error:
-        words(Subject(runs, tmp_path), WordsOptions())
+        words(AnalysisInput(runs, tmp_path), WordsOptions())
     assert ["no rollout was saved" in error.value.problems[0], "has a reward" in error.value.problems[1]] == [
         True,
         True,

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.cli.runs_watch import Look, fitted
+from rlvr_cli.cli.runs_watch import RunWatcher, fitted
 from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.runs.folder import RunDir
 from tests.launch.launches import LONG, ROOT, finish, start, wait_for_steps
@@ -246,7 +246,7 @@ def test_a_folder_that_comes_and_goes(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130
-    look = Look(tmp_path / "runs", show_all=True)
+    look = RunWatcher(tmp_path / "runs", show_all=True)
     assert [row["name"] for row in look()] == ["a"]
     (tmp_path / "runs").rename(tmp_path / "elsewhere")
     assert look() == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlvr_cli.collapse.alerts import Span, alert_spans
+from rlvr_cli.collapse.alerts import AlertSpan, alert_spans
 
 
 def lines(states: str, updates: int = 2, name: str = "alert/a_b") -> list[dict[str, Any]]:
@@ -12,13 +12,13 @@ def lines(states: str, updates: int = 2, name: str = "alert/a_b") -> list[dict[s
 
 
 def test_spans_have_their_first_and_last_rollout() -> None:
-    assert alert_spans(lines("0011010")) == [Span("a_b", 2, 3, now=False), Span("a_b", 5, 5, now=False)]
-    assert alert_spans(lines("0111")) == [Span("a_b", 1, 3, now=True)]
+    assert alert_spans(lines("0011010")) == [AlertSpan("a_b", 2, 3, now=False), AlertSpan("a_b", 5, 5, now=False)]
+    assert alert_spans(lines("0111")) == [AlertSpan("a_b", 1, 3, now=True)]
     assert alert_spans(lines("000")) == alert_spans([]) == alert_spans([{"rollout": 0}]) == []
 
 
 def test_a_rollout_that_is_half_trained_counts() -> None:
-    assert alert_spans(lines("001")[:-1]) == [Span("a_b", 2, 2, now=True)]
+    assert alert_spans(lines("001")[:-1]) == [AlertSpan("a_b", 2, 2, now=True)]
 
 
 def test_spans_of_several_alerts_are_in_the_order_of_time() -> None:
@@ -40,7 +40,7 @@ def test_a_span_has_the_numbers_with_which_it_began() -> None:
 
 
 def test_people_count_rollouts_from_one() -> None:
-    assert str(Span("format_without_accuracy", 30, 44, now=True)) == (
+    assert str(AlertSpan("format_without_accuracy", 30, 44, now=True)) == (
         "format without accuracy, rollouts 31-45 (the newest)"
     )
-    assert str(Span("a_b", 5, 5, now=False)) == "a b, rollout 6"
+    assert str(AlertSpan("a_b", 5, 5, now=False)) == "a b, rollout 6"

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from rlvr_cli.collapse.rules import Change, Mean, RewardHacking, Thresholds, change, point_of, reward_hacking
+from rlvr_cli.collapse.rules import Mean, RewardHacking, Shift, Thresholds, change, point_of, reward_hacking
 from rlvr_cli.collapse.watch import CollapseWatch, detect
 
 Points = list[tuple[Mean, Mean]]
@@ -116,7 +116,7 @@ def test_too_few_rollouts_or_problems_say_nothing() -> None:
 def test_the_standard_error_is_of_the_difference_of_the_means() -> None:
     means = exact(9.0, 1.0, 3.0, error=0.3) + exact(6.0, 6.0, 9.0, error=0.6)
     expected = (0.3**2 / 2 + 0.6**2 / 3) ** 0.5
-    assert change(means, 2, 3) == Change(2.0, 7.0, pytest.approx(expected))
+    assert change(means, 2, 3) == Shift(2.0, 7.0, pytest.approx(expected))
 
 
 def lines(points: Points, updates: int = 2) -> list[dict[str, float]]:

@@ -72,16 +72,16 @@ def test_one_record_a_sample_one_file_of_numbers(
 def test_problems_with_one_prompt_share_their_greedy_completion_and_no_other(
     loaded: list[Any], task: Task, problems: list[Problem], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rlvr_cli.models.sampling.local import Batch
+    from rlvr_cli.models.sampling.local import DecodingBatch
 
     rows: list[int] = []
-    begin = Batch.__init__
+    begin = DecodingBatch.__init__
 
-    def counted(self: Batch, decoder: Any, prompts: Any, max_new_tokens: int) -> None:
+    def counted(self: DecodingBatch, decoder: Any, prompts: Any, max_new_tokens: int) -> None:
         rows.append(len(prompts))
         begin(self, decoder, prompts, max_new_tokens)
 
-    monkeypatch.setattr(Batch, "__init__", counted)
+    monkeypatch.setattr(DecodingBatch, "__init__", counted)
     run(loaded[0], task, problems, replace(SETTINGS, batch=None), tmp_path / "five")
     assert sum(rows) == PLANNED
     rows.clear()
@@ -138,13 +138,13 @@ def test_as_many_at_once_as_fit_unless_a_person_says_how_many(
 
     run(loaded[0], task, problems, SETTINGS, tmp_path / "six")
     sizes: list[int] = []
-    begin = sampler.Batch.__init__
+    begin = sampler.DecodingBatch.__init__
 
     def counted(self: Any, decoder: Any, prompts: Any, max_new_tokens: int) -> None:
         sizes.append(len(prompts))
         begin(self, decoder, prompts, max_new_tokens)
 
-    monkeypatch.setattr(sampler.Batch, "__init__", counted)
+    monkeypatch.setattr(sampler.DecodingBatch, "__init__", counted)
     monkeypatch.setattr(sampling, "rows_that_fit", lambda *arguments, **named: fitting)
     run(loaded[0], task, problems, replace(SETTINGS, batch=batch), tmp_path / "other")
     assert max(sizes) == at_once

@@ -11,7 +11,7 @@ import pytest
 
 from rlvr_cli.config.load import dump_yaml
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.evaluation.request import Options, Plan, Request, make_plan, make_request
+from rlvr_cli.evaluation.request import EvalPlan, EvalRequest, Options, make_plan, make_request
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.countdown.task import Countdown
 from rlvr_cli.tasks.math.answers import AnswerTask
@@ -20,11 +20,11 @@ from tests.recipes import loaded
 MakeRun = Callable[..., RunDir]
 
 
-def request(tmp_path: Path, *arguments: str, **options: Any) -> Request:
+def request(tmp_path: Path, *arguments: str, **options: Any) -> EvalRequest:
     return make_request(Options(arguments=(*arguments, f"run.dir={tmp_path / 'runs'}"), **options))
 
 
-def plan(tmp_path: Path, names: str, *arguments: str, **options: Any) -> Plan:
+def plan(tmp_path: Path, names: str, *arguments: str, **options: Any) -> EvalPlan:
     return make_plan((names,), Options(arguments=(*arguments, f"run.dir={tmp_path / 'runs'}"), **options))
 
 

@@ -11,7 +11,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.benchmarks import (
     HEADER,
-    Choice,
+    SelectedBenchmark,
     chosen,
     listing,
     rows_alone,
@@ -19,7 +19,7 @@ from rlvr_cli.evaluation.benchmarks import (
     setting_overrides,
     sources_of,
 )
-from rlvr_cli.evaluation.request import Options, Plan, Request, make_plan
+from rlvr_cli.evaluation.request import EvalPlan, EvalRequest, Options, make_plan
 from rlvr_cli.tasks.sets import benchmarks, data_sets, generated_names
 from rlvr_cli.tasks.suites import SUITES, Suite, alone, evaluation_names
 
@@ -32,11 +32,11 @@ def _no_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
 
 
-def plan(names: str, *arguments: str, **options: Any) -> Plan:
+def plan(names: str, *arguments: str, **options: Any) -> EvalPlan:
     return make_plan((names,), Options(arguments=("lab", *arguments), **options))
 
 
-def one(names: str, *arguments: str, **options: Any) -> Request:
+def one(names: str, *arguments: str, **options: Any) -> EvalRequest:
     (request,) = plan(names, *arguments, **options).requests
     return request
 
@@ -51,7 +51,9 @@ def test_the_issue_names_every_benchmark_and_suite() -> None:
 
 def test_every_setting_is_a_valid_configuration_with_its_sources() -> None:
     for suite, setting in EVERY_SETTING:
-        config = load_config(overrides=setting_overrides(Choice(setting.benchmark, setting, suite), None, []))
+        config = load_config(
+            overrides=setting_overrides(SelectedBenchmark(setting.benchmark, setting, suite), None, [])
+        )
         assert (config.task.name, config.task.data) == (data_sets()[setting.benchmark].task, setting.benchmark)
         assert (config.eval.samples, config.eval.greedy) == (setting.samples, setting.greedy), (suite, setting)
         assert config.eval.max_new_tokens == setting.max_new_tokens, (suite, setting)

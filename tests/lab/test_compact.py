@@ -5,9 +5,9 @@ import random
 import pytest
 
 from rlvr_cli.tasks.kk import compact
-from rlvr_cli.tasks.kk.puzzles import Puzzle, generate
+from rlvr_cli.tasks.kk.puzzles import KKPuzzle, generate
 
-EXAMPLE = Puzzle(
+EXAMPLE = KKPuzzle(
     ("Zoey", "Oliver", "Mia"),
     (
         ("->", ("telling-truth", 1), ("lying", 2)),
@@ -29,7 +29,7 @@ def test_a_prompt_reads_as_documented():
 
 def test_nested_statements_have_brackets():
     claim = ("or", ("and", ("lying", 0), ("telling-truth", 1)), ("not", ("<=>", ("lying", 0), ("lying", 1))))
-    text = compact.prompt(Puzzle(("Zoey", "Mia"), (claim, ("lying", 0)), (True, False)))
+    text = compact.prompt(KKPuzzle(("Zoey", "Mia"), (claim, ("lying", 0)), (True, False)))
     assert text == "A: ( AN and BK ) or not ( AN iff BN ) B: AN ? <think>"
 
 

@@ -12,7 +12,7 @@ import pytest
 from rlvr_cli.analyses.base import analyses
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.ledger import measures
-from rlvr_cli.ledger.measures import Reading, number_of
+from rlvr_cli.ledger.measures import RunAnalysis, number_of
 from rlvr_cli.ledger.outcomes import outcome
 from rlvr_cli.ledger.schema import At, Call
 from rlvr_cli.runs.folder import RunDir
@@ -87,16 +87,16 @@ def test_two_arms_that_are_the_same_decide_nothing(tmp_path: Path) -> None:
     assert found.verdict == "undecided" and "the same to the last digit in every seed" in str(found.reason)
 
 
-def reading(folder: Path, **changed: Any) -> Reading:
+def reading(folder: Path, **changed: Any) -> RunAnalysis:
     run = RunDir(folder / "arm-s0")
     run.path.mkdir(exist_ok=True)
     if not run.metrics_path.exists():
         run.metrics_path.write_text('{"step": 1}\n')
     about = {"training": "abc", "analysis": "landscape", "options": {"samples": 4}, "at": At(), **changed}
-    return Reading(run, **about)
+    return RunAnalysis(run, **about)
 
 
-def keep(one: Reading, folder: Path) -> Path:
+def keep(one: RunAnalysis, folder: Path) -> Path:
     """A file as `compute` writes it."""
     path = one.path(folder)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ import pytest
 
 from rlvr_cli.ledger.book import Book, read_book
 from rlvr_cli.ledger.figure import distance
-from rlvr_cli.ledger.outcomes import Outcome, Results, asked, read_results
+from rlvr_cli.ledger.outcomes import ClaimResult, Results, asked, read_results
 from rlvr_cli.ledger.page import write_page
 from rlvr_cli.ledger.schema import Rule
 
@@ -72,17 +72,17 @@ def test_the_committed_ledger_is_what_its_results_say(tmp_path: Path) -> None:
     ],
 )
 def test_the_distance_from_the_threshold(mean: float, half: float, rule: Rule, expected: float) -> None:
-    found = Outcome("x/y", "", "holds", [0, 1], [mean, mean], [], mean, mean - half, mean + half)
+    found = ClaimResult("x/y", "", "holds", [0, 1], [mean, mean], [], mean, mean - half, mean + half)
     assert distance(found, rule) == (expected, False)
 
 
-def _outcome(book: Book, name: str, seeds: list[int], values: list[float]) -> Outcome:
+def _outcome(book: Book, name: str, seeds: list[int], values: list[float]) -> ClaimResult:
     from rlvr_cli.ledger.verdicts import judge
 
     claim = book.claims[name]
     found = judge(values, claim.rule, exact=not seeds)
     about = (found.mean, found.low, found.high, found.needed)
-    return Outcome(name, asked(claim, book), found.verdict, seeds, values, [], *about)
+    return ClaimResult(name, asked(claim, book), found.verdict, seeds, values, [], *about)
 
 
 def _results(book: Book, first: int, values: dict[str, list[float]]) -> Results:
@@ -90,7 +90,9 @@ def _results(book: Book, first: int, values: dict[str, list[float]]) -> Results:
         name: _outcome(book, name, [first + number for number in range(len(own))] if len(own) > 1 else [], own)
         for name, own in values.items()
     }
-    failed = Outcome("gtpo/fails", asked(book.claims["gtpo/fails"], book), "failed", reason="words of a-s0: no words.")
+    failed = ClaimResult(
+        "gtpo/fails", asked(book.claims["gtpo/fails"], book), "failed", reason="words of a-s0: no words."
+    )
     machine = {"processor": "A processor", "cores": 2, "rlvr": "0.1.0", "torch": "2.13.0", "trl": "1.16.0"}
     both = {**outcomes, failed.claim: failed}
     return Results("lab", first, both, seconds=4000.0, sessions=2, workers=2, machine=machine)

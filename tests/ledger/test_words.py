@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rlvr_cli.ledger.outcomes import Outcome
+from rlvr_cli.ledger.outcomes import ClaimResult
 from rlvr_cli.ledger.schema import Claim
 from rlvr_cli.ledger.words import FOLLOWS, agreements, headline, that_can_fail, verdict
 from tests.ledger.files import LENGTH
@@ -15,8 +15,8 @@ def claim(name: str) -> Claim:
 
 
 def test_a_second_set_agrees_contradicts_or_leans() -> None:
-    def outcome(name: str, verdict: str, mean: float | None, values: tuple[float, ...] = (1.0, 2.0)) -> Outcome:
-        return Outcome(f"landscape/{name}", "", verdict, [0, 1], list(values), mean=mean)  # type: ignore[arg-type]
+    def outcome(name: str, verdict: str, mean: float | None, values: tuple[float, ...] = (1.0, 2.0)) -> ClaimResult:
+        return ClaimResult(f"landscape/{name}", "", verdict, [0, 1], list(values), mean=mean)  # type: ignore[arg-type]
 
     second = [
         outcome("same", "holds", 1.0),
@@ -45,9 +45,9 @@ def test_a_second_set_agrees_contradicts_or_leans() -> None:
 def test_what_cannot_fail_is_no_evidence_unless_it_fails() -> None:
     can, given = claim("can"), claim("given").model_copy(update={"cannot_fail": "a theorem."})
 
-    def outcomes(verdict: str) -> dict[str, Outcome]:
+    def outcomes(verdict: str) -> dict[str, ClaimResult]:
         return {
-            one.id: Outcome(one.id, "", said, [0, 1], [1.0, 2.0])  # type: ignore[arg-type]
+            one.id: ClaimResult(one.id, "", said, [0, 1], [1.0, 2.0])  # type: ignore[arg-type]
             for one, said in ((can, "undecided"), (given, verdict))
         }
 

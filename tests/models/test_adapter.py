@@ -23,7 +23,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.sampling import weights_hash
 from rlvr_cli.models.adapter import AdapterFolder, check_targets, fingerprint, merged, peft_config, trained_tensors
 from rlvr_cli.models.load import load_adapted, load_model
-from rlvr_cli.models.source import Base, base_of, resolve_model
+from rlvr_cli.models.source import AdapterBase, base_of, resolve_model
 from tests.models.tiny import VOCABULARY, make
 
 IDS = torch.randint(0, VOCABULARY, (2, 9), generator=torch.Generator().manual_seed(0))
@@ -53,7 +53,7 @@ def saved(tmp_path: Path) -> tuple[Path, Any]:
     """A folder with an adapter as a checkpoint has it, and the model in memory."""
     base = save_base(tmp_path / "base")
     model, _ = load_model(str(base))
-    described = Base(str(base), dtype="float32", fingerprint=fingerprint(model))
+    described = AdapterBase(str(base), dtype="float32", fingerprint=fingerprint(model))
     adapted = train_a_little(model)
     folder = tmp_path / "adapter"
     folder.mkdir()
@@ -241,7 +241,7 @@ def test_4_bits_without_the_library_say_what_to_install() -> None:
 def test_4_bits_become_a_plain_model(tmp_path: Path) -> None:
     base = save_base(tmp_path / "base")
     model, _ = load_model(str(base), in_4_bits=True)
-    described = Base(str(base), kind="qlora", dtype="float32", fingerprint=fingerprint(model))
+    described = AdapterBase(str(base), kind="qlora", dtype="float32", fingerprint=fingerprint(model))
     adapted = train_a_little(model)
     folder = tmp_path / "adapter"
     folder.mkdir()

@@ -123,7 +123,7 @@ def test_a_training_on_a_gpu_begins_with_the_test(monkeypatch: pytest.MonkeyPatc
 
 def test_an_evaluation_on_a_gpu_begins_with_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     from rlvr_cli.evaluation import loading
-    from rlvr_cli.evaluation.targets import Subject
+    from rlvr_cli.evaluation.targets import EvaluatedModel
 
     class Loading(Exception):
         pass
@@ -132,7 +132,7 @@ def test_an_evaluation_on_a_gpu_begins_with_the_test(monkeypatch: pytest.MonkeyP
         raise Loading
 
     asked: list[torch.device] = []
-    subject = Subject("lab", "lab", "lab", Path("lab"), None)
+    subject = EvaluatedModel("lab", "lab", "lab", Path("lab"), None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(gpu_module, "has_bfloat16", lambda: True)
     monkeypatch.setattr(gpu_module, "attention_problem", lambda device, dtype, **options: asked.append(device))

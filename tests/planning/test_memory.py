@@ -16,7 +16,7 @@ from rlvr_cli.planning import advice
 from rlvr_cli.planning.memory import (
     GIB,
     Adapter,
-    Estimate,
+    MemoryEstimate,
     Sampling,
     Training,
     block_activations,
@@ -49,11 +49,11 @@ SEVEN = preset("qwen2.5-7b")
 ONE_GPU = Training(micro_batch=4, prompt_tokens=1024, completion_tokens=3072)
 
 
-def of(training: Training, sampling: Sampling = SERVER, gpu_bytes: int = 80 * GIB) -> Estimate:
+def of(training: Training, sampling: Sampling = SERVER, gpu_bytes: int = 80 * GIB) -> MemoryEstimate:
     return estimate(SEVEN, training, sampling, gpu_bytes)
 
 
-def term(found: Estimate, name: str) -> int:
+def term(found: MemoryEstimate, name: str) -> int:
     phases = [entry for entries in found.phases.values() for entry in entries]
     return max((entry.bytes for entry in (*found.states, *phases) if entry.name == name), default=0)
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from rlvr_cli.compare.contrasts import compare_task
 from rlvr_cli.compare.inputs import gather
-from rlvr_cli.compare.request import Request
+from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.report.charts.effects import effects_figure
 from rlvr_cli.report.charts.over_k import over_k_figures
@@ -78,7 +78,7 @@ def test_effects_are_the_comparisons_differences_around_a_zero(tmp_path: Path) -
     evaluations(tmp_path, "grpo")
     evaluations(tmp_path, "lopti", [[right + (right < 6) for right in row] for row in RIGHT])
     evaluations(tmp_path, "dapo", RIGHT[::-1])
-    comparison = compare_task(gather(Request(names=(str(tmp_path),), root=tmp_path, baseline="grpo")).first)
+    comparison = compare_task(gather(CompareRequest(names=(str(tmp_path),), root=tmp_path, baseline="grpo")).first)
     figure = effects_figure(comparison)
     assert column(figure, "arm") == [row.arm for row in comparison.rows if row.contrast]
     for row in comparison.rows:
@@ -96,7 +96,9 @@ def test_effects_are_the_comparisons_differences_around_a_zero(tmp_path: Path) -
 def test_a_difference_without_an_interval_is_a_point_that_says_so(tmp_path: Path) -> None:
     evaluations(tmp_path, "grpo", [[1, 2, 3]])
     evaluations(tmp_path, "lopti", [[2, 3, 4]])
-    figure = effects_figure(compare_task(gather(Request(names=(str(tmp_path),), root=tmp_path, baseline="grpo")).first))
+    figure = effects_figure(
+        compare_task(gather(CompareRequest(names=(str(tmp_path),), root=tmp_path, baseline="grpo")).first)
+    )
     assert column(figure, "low") == ["-"]
     assert "+16.7, no interval" in texts(figure.svg)
     assert "Without an interval: lopti." in figure.caption

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.files import write_json
-from rlvr_cli.sweeps.folder import OPEN, Entry, Plan, SweepDir
+from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan
 from rlvr_cli.sweeps.prepare import prepare, write
 from rlvr_cli.sweeps.search import Search
 from tests.sweeps.files import sweep
@@ -48,7 +48,7 @@ def end(place: SweepDir, search: Search, entry: Entry, values: list[float]) -> N
         place.record(entry, "end", outcome="finished", reason=None)
 
 
-def go_on(place: SweepDir, curve: Curve, most: int = 1000, search: Search | None = None) -> Plan:
+def go_on(place: SweepDir, curve: Curve, most: int = 1000, search: Search | None = None) -> SweepPlan:
     """Work as one worker does, until the search or ``most`` trials have ended; each step as another process."""
     for _ in range(most):
         one = search or Search(place, place.read_plan())

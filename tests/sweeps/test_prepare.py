@@ -13,14 +13,14 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import read_jsonl, sole_writer
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.expand import Sweep, expand
-from rlvr_cli.sweeps.folder import MOST_LOST, Plan, SweepDir
+from rlvr_cli.sweeps.folder import MOST_LOST, SweepDir, SweepPlan
 from rlvr_cli.sweeps.prepare import check_not_running, prepare, write
 from tests.sweeps.files import sweep
 
 TEXT = "name: pair\nmethods: [grpo, lopti]\nseeds: 2\n"
 
 
-def begun(folder: Path, text: str = TEXT) -> tuple[Sweep, SweepDir, Plan]:
+def begun(folder: Path, text: str = TEXT) -> tuple[Sweep, SweepDir, SweepPlan]:
     """A sweep whose folder is made, with a run directory for each trial, none of them trained."""
     made = sweep(folder, text)
     place = SweepDir(made.folder)

@@ -14,7 +14,7 @@ import pytest
 
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.results.find import tell_trials
-from rlvr_cli.sweeps.folder import OPEN, Plan, SweepDir
+from rlvr_cli.sweeps.folder import OPEN, SweepDir, SweepPlan
 from rlvr_cli.sweeps.ranking import rank
 from rlvr_cli.sweeps.search import Search
 from rlvr_cli.sweeps.search_study import RUNS, Suggestions
@@ -31,7 +31,7 @@ def bell(varies: Mapping[str, Any]) -> list[float]:
     return [top * share for share in (0.25, 0.5, 0.75, 1.0)]
 
 
-def suggested(plan: Plan) -> list[dict[str, Any]]:
+def suggested(plan: SweepPlan) -> list[dict[str, Any]]:
     return [entry.varies for entry in plan.trials]
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks import Problem
 from rlvr_cli.tasks.countdown import puzzles
-from rlvr_cli.tasks.countdown.puzzles import Puzzle
+from rlvr_cli.tasks.countdown.puzzles import CountdownPuzzle
 from rlvr_cli.tasks.countdown.task import Countdown, problem_from
 
 
@@ -41,7 +41,7 @@ def test_the_solver_agrees_with_brute_force_on_every_target(numbers: int, sets: 
         nums = tuple(rng.choice((rng.randint(0, 9), rng.randint(1, 99))) for _ in range(numbers))
         reached = reachable(tuple(Fraction(number) for number in nums))
         for target in range(-20, 121):
-            found = list(puzzles.solutions(Puzzle(nums, target)))
+            found = list(puzzles.solutions(CountdownPuzzle(nums, target)))
             assert bool(found) == (target in reached), (nums, target)
             assert all(puzzles.value_of(expression) == target for expression in found)
             solvable += bool(found)
@@ -55,7 +55,10 @@ def test_the_solver_agrees_with_brute_force_on_a_hundred_sets_of_four() -> None:
         nums = tuple(rng.randint(1, 99) for _ in range(4))
         reached = reachable(tuple(Fraction(number) for number in nums))
         for target in range(1, 121):
-            assert any(True for _ in puzzles.solutions(Puzzle(nums, target))) == (target in reached), (nums, target)
+            assert any(True for _ in puzzles.solutions(CountdownPuzzle(nums, target))) == (target in reached), (
+                nums,
+                target,
+            )
 
 
 def test_expressions_are_written_with_the_parentheses_they_need() -> None:
@@ -108,14 +111,18 @@ def test_splits_share_no_puzzle_whatever_the_order_of_the_numbers() -> None:
     for one, other in itertools.combinations(keys.values(), 2):
         assert not one & other
     for nums, target in keys["train"]:
-        assert {puzzles.split_for(Puzzle(order, target)) for order in itertools.permutations(nums)} == {"train"}
+        assert {puzzles.split_for(CountdownPuzzle(order, target)) for order in itertools.permutations(nums)} == {
+            "train"
+        }
 
 
 def test_every_generated_puzzle_is_solvable_and_within_the_public_sets_ranges() -> None:
     for problem in task(numbers={3: 0.5, 4: 0.5}).problems("test", 60, 3):
         nums, target = problem.data["nums"], problem.data["target"]
         assert (
-            target in reachable_three(nums) if len(nums) == 3 else next(puzzles.solutions(Puzzle(tuple(nums), target)))
+            target in reachable_three(nums)
+            if len(nums) == 3
+            else next(puzzles.solutions(CountdownPuzzle(tuple(nums), target)))
         )
         assert all(1 <= number <= 99 for number in nums)
         assert 10 <= target <= 100

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.tasks.kk import puzzles
-from rlvr_cli.tasks.kk.puzzles import Puzzle
+from rlvr_cli.tasks.kk.puzzles import KKPuzzle
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from tests.tasks import kk_reader
 
@@ -58,7 +58,7 @@ def compared_at_random(count, seed):
             )
             for speaker in range(people)
         )
-        puzzle = Puzzle(tuple(rng.sample(puzzles.NAMES, people)), statements, (True,) * people)
+        puzzle = KKPuzzle(tuple(rng.sample(puzzles.NAMES, people)), statements, (True,) * people)
         found = kk_reader.solutions(*kk_reader.read_puzzle(puzzles.english(puzzle, rng)))
         assert found == sorted(puzzles.solve(statements)), puzzle
         seen[min(len(found), 2)] += 1

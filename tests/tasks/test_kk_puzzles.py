@@ -125,7 +125,7 @@ def test_same_seed_same_puzzles():
 
 
 def test_english_is_worded_like_the_public_data():
-    puzzle = puzzles.Puzzle(
+    puzzle = puzzles.KKPuzzle(
         ("Zoey", "Oliver"),
         (("->", ("lying", 1), ("telling-truth", 0)), ("not", ("telling-truth", 0))),
         (True, False),

@@ -10,10 +10,10 @@ import pytest
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.kk import compact, reasoning
-from rlvr_cli.tasks.kk.puzzles import Puzzle, generate
+from rlvr_cli.tasks.kk.puzzles import KKPuzzle, generate
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 
-ZOEY_OLIVER_MIA = Puzzle(
+ZOEY_OLIVER_MIA = KKPuzzle(
     ("Zoey", "Oliver", "Mia"),
     (
         ("->", ("telling-truth", 1), ("lying", 2)),

@@ -53,7 +53,7 @@ def test_every_golden_case_scores_as_the_public_code_does(golden_cases: list[dic
         answer = last_answer(response) if has_header else None
         format_ok = reward._format_ok(response)
         read = reward._roles_in(answer, list(roles)) if format_ok and answer else None
-        score = sum(reward.reward_parts(reward.Reading(format_ok, read), tuple(roles.values())).values())
+        score = sum(reward.reward_parts(reward.ParsedRoles(format_ok, read), tuple(roles.values())).values())
         expected = case["expected"]
         assert score == expected["score"], case["name"]
         if "format_ok" in expected:

@@ -21,7 +21,7 @@ from rlvr_cli.methods.kl import k3
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import METHODS
-from rlvr_cli.training.rollouts import Batch
+from rlvr_cli.training.rollouts import RolloutBatch
 from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config
 from tests.methods.surrogates import aggregated, surrogate
@@ -111,11 +111,11 @@ class ScriptedRollouts:
         rewards = torch.randint(0, 4, (self.rows,), generator=generator).tolist()
         return prompts, completions, [1 if row // SHARING % 3 == 2 else reward for row, reward in enumerate(rewards)]
 
-    def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> Batch:
+    def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> RolloutBatch:
         rows = slice(first_row, first_row + len(problems))
         prompts, completions, rewards = self.script(rollout)
         own = [float(reward) for reward in rewards[rows]]
-        return Batch(prompts[rows], completions[rows], rewards=own, correct=[reward > 0 for reward in own])
+        return RolloutBatch(prompts[rows], completions[rows], rewards=own, correct=[reward > 0 for reward in own])
 
     def store(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
         self.advantages = list(advantages)
@@ -129,7 +129,7 @@ class TellingRollouts(ScriptedRollouts):
         self.model = model
 
     @torch.no_grad()
-    def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> Batch:
+    def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> RolloutBatch:
         batch = super().collect(rollout, problems, first_row)
         log_probs, entropies = [], []
         for prompt, completion in zip(batch.prompt_ids, batch.completion_ids, strict=True):

@@ -41,12 +41,12 @@ def configure(folder: Path, name: str, method: str = "sft", **changes: Any) -> A
     return load_config(method=method, overrides=[f"run.dir={folder}", f"run.name={name}", *overrides])
 
 
-def start(folder: Path, name: str, method: str = "sft", *, overwrite: bool = False, **changes: Any) -> running.Outcome:
+def start(folder: Path, name: str, method: str = "sft", *, overwrite: bool = False, **changes: Any) -> running.RunEnd:
     config = configure(folder, name, method, **changes)
     return running.start(config, overwrite=overwrite, console=Console(quiet=True))
 
 
-def resume(run: RunDir) -> running.Outcome:
+def resume(run: RunDir) -> running.RunEnd:
     return running.resume(run, console=Console(quiet=True))
 
 

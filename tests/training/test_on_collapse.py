@@ -16,7 +16,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training import run as running
-from rlvr_cli.training.alerts import Alerts
+from rlvr_cli.training.alerts import TrainingAlerts
 from tests.training.processes import interrupted_after
 
 # A rate that ruins the policy within a few rollouts: the shares of an unharmed run are noise on so few completions.
@@ -52,7 +52,7 @@ LAX = Thresholds(
 
 @pytest.fixture(autouse=True)
 def _lax(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Alerts, "thresholds", LAX)
+    monkeypatch.setattr(TrainingAlerts, "thresholds", LAX)
 
 
 def trained(folder: Path, name: str, *overrides: str) -> RunDir:
@@ -67,7 +67,7 @@ def metrics(run: RunDir) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Alerts, "thresholds", LAX)
+        patched.setattr(TrainingAlerts, "thresholds", LAX)
         return trained(tmp_path_factory.mktemp("runs"), "whole")
 
 

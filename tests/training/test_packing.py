@@ -8,15 +8,15 @@ from itertools import combinations
 import pytest
 import torch
 
-from rlvr_cli.training.packing import LEAST_SAVED, PASS_TOKENS, MicroBatches, Row, numbered_prompts, pack
+from rlvr_cli.training.packing import LEAST_SAVED, PASS_TOKENS, MicroBatches, TokenRow, numbered_prompts, pack
 
 
-def some_rows(count: int, *, prompt: int, group: int, longest: int, seed: int = 0) -> list[Row]:
+def some_rows(count: int, *, prompt: int, group: int, longest: int, seed: int = 0) -> list[TokenRow]:
     draw = random.Random(seed)
-    return [Row(index, prompt, draw.randint(1, longest), index // group) for index in range(count)]
+    return [TokenRow(index, prompt, draw.randint(1, longest), index // group) for index in range(count)]
 
 
-def padded(parts: MicroBatches, rows: list[Row]) -> list[int]:
+def padded(parts: MicroBatches, rows: list[TokenRow]) -> list[int]:
     """Columns x rows of each pass, by its definition."""
     found = []
     for chosen in parts.rows:
@@ -40,7 +40,7 @@ def test_every_row_is_in_one_pass_and_no_pass_is_too_large(share: bool, most: in
 def test_the_cuts_are_the_cheapest_of_all() -> None:
     """By trying every way to cut ten sorted rows."""
     rows = sorted(some_rows(10, prompt=50, group=10, longest=400), key=lambda row: row.completion)
-    rows = [Row(index, row.prompt, row.completion, index) for index, row in enumerate(rows)]
+    rows = [TokenRow(index, row.prompt, row.completion, index) for index, row in enumerate(rows)]
     cheapest = min(
         sum(padded(MicroBatches(parts, 0, share_prompts=False), rows)) + PASS_TOKENS * len(parts)
         for number in range(10)

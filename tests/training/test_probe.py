@@ -17,10 +17,10 @@ from rlvr_cli.cli.app import run
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.training.probe import Measured, outcome, probe, worst_case
+from rlvr_cli.training.probe import ProbeResult, outcome, probe, worst_case
 
 SMALL = ["rollout.max_new_tokens=24", "task.train_size=32", "run.threads=1"]
-MEASURED = Measured(18, 24, 4, "cpu", 100, 200, None, None, 1.0)
+MEASURED = ProbeResult(18, 24, 4, "cpu", 100, 200, None, None, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from rlvr_cli.tasks.countdown.task import Countdown
 from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.training import run as running
-from rlvr_cli.training.rollouts import Batch, RolloutSource
+from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource
 
 SETTINGS = ("train.rollouts=2", "rollout.prompts=8", "rollout.max_new_tokens=60", "task.train_size=64", "run.threads=1")
 
@@ -79,14 +79,14 @@ def test_rollout_batch_is_how_many_are_sampled_at_once_and_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: str
 ) -> None:
     sizes: list[int] = []
-    begin = sampler.Batch.__init__
+    begin = sampler.DecodingBatch.__init__
 
-    def counted(self: sampler.Batch, decoder: Any, prompts: Any, max_new_tokens: int) -> None:
+    def counted(self: sampler.DecodingBatch, decoder: Any, prompts: Any, max_new_tokens: int) -> None:
         sizes.append(len(prompts))
         begin(self, decoder, prompts, max_new_tokens)
 
     _, before = trained(tmp_path, "plain")
-    monkeypatch.setattr(sampler.Batch, "__init__", counted)
+    monkeypatch.setattr(sampler.DecodingBatch, "__init__", counted)
     _, after = trained(tmp_path, "batched", "grpo", f"rollout.batch={batch}")
     # Log-probability and entropy are sums, which are rounded by the make-up of a batch.
     for row, other in zip(before, after, strict=True):
@@ -119,7 +119,7 @@ def test_the_entropy_is_that_of_the_policy_that_sampled(tmp_path: Path) -> None:
     def without(*arguments: Any, **named: Any) -> Completions:
         return dataclasses.replace(sampler.sample(*arguments, **named), entropies=None)
 
-    def rolled(name: str, engine: Any) -> tuple[RolloutSource, Batch]:
+    def rolled(name: str, engine: Any) -> tuple[RolloutSource, RolloutBatch]:
         (tmp_path / name).mkdir()
         source = RolloutSource(
             config, task, problems, tokenizer, engine, tmp_path / name, gather=list, main=True, on_tokens=lambda _: None

@@ -39,14 +39,14 @@ SETTINGS = {
 }
 
 
-def start(folder: Path, name: str, *, overwrite: bool = False, **changes: Any) -> running.Outcome:
+def start(folder: Path, name: str, *, overwrite: bool = False, **changes: Any) -> running.RunEnd:
     settings = {**SETTINGS, **{key.replace("__", "."): value for key, value in changes.items()}}
     overrides = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
     config = load_config([], overrides=[f"run.dir={folder}", f"run.name={name}", *overrides])
     return running.start(config, overwrite=overwrite, console=Console(quiet=True))
 
 
-def resume(run: RunDir) -> running.Outcome:
+def resume(run: RunDir) -> running.RunEnd:
     return running.resume(run, console=Console(quiet=True))
 
 

@@ -18,7 +18,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.models.sampling.engine import Completions, SamplingParams
 from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.training import run as running
-from rlvr_cli.training.prepare import Prepared
+from rlvr_cli.training.prepare import PreparedRun
 from rlvr_cli.training.sampler_check import SamplerCheck, differences, not_renewed, sampler_check
 
 SETTINGS = ("train.rollouts=2", "rollout.prompts=4", "rollout.max_new_tokens=40", "task.train_size=32", "run.threads=1")
@@ -35,7 +35,7 @@ def checked(folder: Path, *overrides: str) -> tuple[dict[str, Any], str]:
 def sampled_by(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> None:
     prepare = running.prepare
 
-    def with_engine(*arguments: Any) -> Prepared:
+    def with_engine(*arguments: Any) -> PreparedRun:
         return dataclasses.replace(prepare(*arguments), engine=engine)
 
     monkeypatch.setattr(running, "prepare", with_engine)

@@ -30,8 +30,8 @@ from rlvr_cli.training import run as running
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.objective import importance_ratios
 from rlvr_cli.training.packing import token_rows
-from rlvr_cli.training.prepare import Prepared
-from rlvr_cli.training.rollouts import Batch
+from rlvr_cli.training.prepare import PreparedRun
+from rlvr_cli.training.rollouts import RolloutBatch
 from tests.methods.surrogates import aggregated, surrogate
 from tests.training.harness import (
     LEARNING_RATE,
@@ -60,7 +60,7 @@ class OtherSampler(ScriptedRollouts):
         _, completions, _ = self.script(rollout)
         return [(-1.0 - 5.0 * torch.rand(len(ids), generator=generator)).tolist() for ids in completions]
 
-    def collect(self, rollout: int, problems: Any, first_row: int) -> Batch:
+    def collect(self, rollout: int, problems: Any, first_row: int) -> RolloutBatch:
         said = self.all_log_probs(rollout)[first_row : first_row + len(problems)]
         return replace(super().collect(rollout, problems, first_row), log_probs=said)
 
@@ -171,7 +171,7 @@ def test_resume_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     """Stopped between the four updates on a rollout, whose sampler's log-probs are in the checkpoint then."""
     prepare = running.prepare
 
-    def with_warmer(*given: Any) -> Prepared:
+    def with_warmer(*given: Any) -> PreparedRun:
         return dataclasses.replace(prepare(*given), engine=warmer)
 
     monkeypatch.setattr(running, "prepare", with_warmer)

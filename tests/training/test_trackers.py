@@ -70,7 +70,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GIT_PYTHON_REFRESH", "quiet")
 
 
-def start(folder: Path, *overrides: str) -> running.Outcome:
+def start(folder: Path, *overrides: str) -> running.RunEnd:
     config = load_config([], overrides=[*OVERRIDES, f"run.dir={folder}", "run.name=tracked", *overrides])
     return running.start(config, overwrite=False, console=Console(quiet=True))
 

@@ -71,7 +71,9 @@ def sample(
                     on_done([part.start + row for row in rows], completions)
 
         with torch.inference_mode(), told_with_rows(part.stop - part.start, longest):
-            return Batch(decoder, prompts[part], params.max_new_tokens).run(params, keys[part], report, hand_over)
+            return DecodingBatch(decoder, prompts[part], params.max_new_tokens).run(
+                params, keys[part], report, hand_over
+            )
 
     longest = max(map(len, prompts)) + params.max_new_tokens
     if params.max_rows is not None:
@@ -183,7 +185,7 @@ def _together(lengths: Sequence[int], most: int) -> Iterator[range]:
     yield range(first, len(lengths))
 
 
-class Batch:
+class DecodingBatch:
     """Rows decoded together. Prompts end in the same column of the cache, so that every row writes its next
     token's keys and values to the same column; shorter prompts have empty columns on the left."""
 

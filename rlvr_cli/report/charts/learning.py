@@ -10,7 +10,7 @@ import numpy as np
 
 from rlvr_cli.core.text import listed, one_line, told_apart
 from rlvr_cli.report.charts.lines import MOST_ARMS, MOST_TITLE, STRETCHES, draw
-from rlvr_cli.report.charts.metrics import Metric, Recorded, crossed_band, metrics, recorded
+from rlvr_cli.report.charts.metrics import MetricFigure, Recorded, crossed_band, metrics, recorded
 from rlvr_cli.report.charts.svg import Chart, figure, page_style, page_svg
 from rlvr_cli.results.lines import MOST_RAW, ArmLine, Extent, Interval, Panel, Points, XAxis, arm_line, extents
 from rlvr_cli.results.spending import BUDGETS
@@ -38,7 +38,7 @@ def learning_figures(arms: Mapping[str, Sequence[RunDir]], budget: str = "rollou
         return [figure for metric in metrics(every) for figure in _figures(metric, read, budget)]
 
 
-def _figures(metric: Metric, arms: Arms, budget: str) -> list[Chart]:
+def _figures(metric: MetricFigure, arms: Arms, budget: str) -> list[Chart]:
     panels = {title: _lines(metric, title, arms, budget) for title in metric.panels}
     if not any(lines for lines, _ in panels.values()):
         return []
@@ -50,7 +50,7 @@ def _figures(metric: Metric, arms: Arms, budget: str) -> list[Chart]:
 
 
 def _figure(
-    metric: Metric, panels: Mapping[str, tuple[list[ArmLine], int]], arms: Arms, budget: str, part: str = ""
+    metric: MetricFigure, panels: Mapping[str, tuple[list[ArmLine], int]], arms: Arms, budget: str, part: str = ""
 ) -> Chart:
     names = [one_line(name) for name in arms]
     x = _x_axis(budget, [one for lines, _ in panels.values() for one in lines])
@@ -79,7 +79,7 @@ def _figure(
     )
 
 
-def _lines(metric: Metric, title: str, arms: Arms, budget: str) -> tuple[list[ArmLine], int]:
+def _lines(metric: MetricFigure, title: str, arms: Arms, budget: str) -> tuple[list[ArmLine], int]:
     """The lines of a panel, and how many values were no finite number."""
     found, missing = [], 0
     for arm, (name, runs) in enumerate(arms.items()):
@@ -107,7 +107,7 @@ def _lines(metric: Metric, title: str, arms: Arms, budget: str) -> tuple[list[Ar
     return found, missing
 
 
-def _interval(metric: Metric, title: str, run: Recorded, points: Points) -> Interval | None:
+def _interval(metric: MetricFigure, title: str, run: Recorded, points: Points) -> Interval | None:
     """The ends of a run's own interval at each of its points; None where it has none."""
     ends = {} if metric.interval is None else metric.interval(run, title)
     if not ends:
@@ -147,7 +147,7 @@ def _x_axis(budget: str, lines: Sequence[ArmLine]) -> XAxis:
 
 
 def learning_caption(
-    metric: Metric,
+    metric: MetricFigure,
     lines: Sequence[ArmLine],
     names: Sequence[str],
     x: XAxis,

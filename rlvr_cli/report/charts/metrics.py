@@ -20,7 +20,7 @@ from rlvr_cli.results.evaluations import read_result
 from rlvr_cli.results.find import Run
 from rlvr_cli.results.lines import Interval, Points, YAxis
 from rlvr_cli.results.metrics import accuracy_of, held_out_accuracy
-from rlvr_cli.results.spending import Curve, curve_values, read_curve, spending_by_rollout
+from rlvr_cli.results.spending import SpendingCurve, curve_values, read_curve, spending_by_rollout
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.intervals import student_quantile
@@ -40,7 +40,7 @@ _MOST = 1e100
 
 
 @dataclass(frozen=True)
-class Metric:
+class MetricFigure:
     """One figure.
 
     Attributes:
@@ -62,7 +62,7 @@ class Metric:
     applies: Callable[[Recorded], bool] = field(default=lambda run: True)
 
 
-def metrics(runs: Sequence[Recorded]) -> list[Metric]:
+def metrics(runs: Sequence[Recorded]) -> list[MetricFigure]:
     """Every figure that these runs may have, in the order of a report."""
     return [
         _plain("reward", "Reward", YAxis("mean reward of a completion", floor=False), "reward"),
@@ -112,7 +112,7 @@ def metrics(runs: Sequence[Recorded]) -> list[Metric]:
             "diversity",
             "Completions that differ, as text, from those before them of the same problem.",
         ),
-        Metric(
+        MetricFigure(
             "clip-share",
             "Tokens beyond the trust region",
             YAxis("share of tokens", share=True),
@@ -140,11 +140,11 @@ def metrics(runs: Sequence[Recorded]) -> list[Metric]:
     ]
 
 
-def _plain(name: str, title: str, axis: YAxis, read: str, note: str = "", **more: Any) -> Metric:
-    return Metric(name, title, axis, {"": key(read)}, note, **more)
+def _plain(name: str, title: str, axis: YAxis, read: str, note: str = "", **more: Any) -> MetricFigure:
+    return MetricFigure(name, title, axis, {"": key(read)}, note, **more)
 
 
-def _held_out(runs: Sequence[Recorded]) -> list[Metric]:
+def _held_out(runs: Sequence[Recorded]) -> list[MetricFigure]:
     """Accuracy, as `rlvr compare` takes it: avg@n where every evaluation has it, else greedy; then pass@k and maj@k."""
     names = [found for run in runs if (found := evaluated_names(run))]
     common = [name for name in names[0] if all(name in found for found in names)] if names else []
@@ -155,7 +155,7 @@ def _held_out(runs: Sequence[Recorded]) -> list[Metric]:
         of = "of the greedy completion" if accuracy == "greedy" else f"{accuracy}: the share of right samples"
         axis = YAxis("right answers", share=True)
         metrics.append(
-            Metric(
+            MetricFigure(
                 "held-out-accuracy",
                 capital(held_out_accuracy(accuracy)),
                 axis,
@@ -170,7 +170,7 @@ def _held_out(runs: Sequence[Recorded]) -> list[Metric]:
         ranked = sorted((k, name) for name in common if (k := _k(name, kind)) > 1)
         if ranked:
             metrics.append(
-                Metric(
+                MetricFigure(
                     f"held-out-{kind}-at-k",
                     f"{kind}@k in training",
                     YAxis(f"{kind}@k", share=True),
@@ -214,7 +214,7 @@ class Recorded:
     spent: Mapping[int, float]
 
     @cached_property
-    def held_out(self) -> Curve | None:
+    def held_out(self) -> SpendingCurve | None:
         """Its held-out evaluations, problem by problem; None where they are not all on disk and whole."""
         problems: list[str] = []
         return read_curve(Run(self.run, self.config, {}, {}, 0), problems)
@@ -312,7 +312,7 @@ def crossed_band(runs: Sequence[Recorded], budget: str, metric: str, at: np.ndar
     return ends[:, 0], ends[:, 1]
 
 
-def _at(curve: Curve, budget: str, metric: str, ids: Sequence[str], at: np.ndarray) -> np.ndarray:
+def _at(curve: SpendingCurve, budget: str, metric: str, ids: Sequence[str], at: np.ndarray) -> np.ndarray:
     """[budgets, problems]"""
     values = curve_values(curve, metric, int(curve.evaluations[0].result["samples"]), ids)
     places = np.interp(at, curve.budget(budget), np.arange(len(values)))

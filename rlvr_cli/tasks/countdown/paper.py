@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlvr_cli.tasks.base import last_answer
-from rlvr_cli.tasks.countdown.reward import MAX_ANSWER, Operator, Reading, Sign, evaluate, postfix
+from rlvr_cli.tasks.countdown.reward import MAX_ANSWER, Operator, ParsedExpression, Sign, evaluate, postfix
 
 _TOLERANCE = 1e-5
 _MAX_POWER_BITS = 4096
@@ -46,7 +46,7 @@ _BINARY = {
 _SIGNS: dict[str, Sign[Any]] = {"+": Sign(3, operator.pos), "-": Sign(3, operator.neg)}
 
 
-def read(response: str, nums: Sequence[int], target: int) -> Reading:
+def read(response: str, nums: Sequence[int], target: int) -> ParsedExpression:
     """Judge what a model wrote after TinyZero's prompt (which ends with ``<think>``); time is linear in its length.
 
     The answer is the last ``<answer>`` block of the last line, whether the reasoning was closed or not. Where
@@ -54,26 +54,26 @@ def read(response: str, nums: Sequence[int], target: int) -> Reading:
     """
     _, found, rest = response.partition("Assistant:")
     answer = last_answer((rest if found else response).rpartition("\n")[2])
-    return Reading("bad_format") if answer is None else judge_expression(answer, nums, target)
+    return ParsedExpression("bad_format") if answer is None else judge_expression(answer, nums, target)
 
 
-def judge_expression(text: str, nums: Sequence[int], target: int) -> Reading:
+def judge_expression(text: str, nums: Sequence[int], target: int) -> ParsedExpression:
     """Judge the text of an answer block."""
     tokens = _tokens(text) if len(text) <= MAX_ANSWER else None
     steps = postfix(tokens, _BINARY, _SIGNS) if tokens else None
     if not tokens or steps is None:
-        return Reading("no_answer")
+        return ParsedExpression("no_answer")
     expression = "".join(tokens)
     # The public code looks for runs of digits, so that `1.5` uses a 1 and a 5.
     runs = [run.lstrip("0") or "0" for token in tokens for run in token.split(".") if run.isdecimal()]
     if sorted(runs) != sorted(map(str, nums)):
-        return Reading("wrong_numbers", expression)
+        return ParsedExpression("wrong_numbers", expression)
     try:
         right = abs(evaluate(steps, _literal) - target) < _TOLERANCE
     # Division by zero, a value outside floating point, `//` of a complex power: the public code catches everything.
     except (ArithmeticError, TypeError, ValueError):
         right = False
-    return Reading("correct" if right else "wrong", expression)
+    return ParsedExpression("correct" if right else "wrong", expression)
 
 
 def _tokens(text: str) -> list[str] | None:

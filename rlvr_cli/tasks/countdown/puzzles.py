@@ -29,33 +29,33 @@ _RANK = {"+": 1, "-": 1, "*": 2, "/": 2}
 
 
 @dataclass(frozen=True)
-class Puzzle:
+class CountdownPuzzle:
     """Numbers, each to be used exactly once, and the target to reach."""
 
     nums: tuple[int, ...]
     target: int
 
 
-def key(puzzle: Puzzle) -> str:
+def key(puzzle: CountdownPuzzle) -> str:
     """The puzzle up to the order of its numbers; decides the split."""
     return f"{' '.join(map(str, sorted(puzzle.nums)))} = {puzzle.target}"
 
 
-def split_for(puzzle: Puzzle) -> Split:
+def split_for(puzzle: CountdownPuzzle) -> Split:
     """The split that a puzzle belongs to: test 1/8, dev 1/8, train 6/8."""
     return split_of(key(puzzle))
 
 
-def generate(rng: random.Random, *, numbers: int, split: Split) -> Puzzle:
+def generate(rng: random.Random, *, numbers: int, split: Split) -> CountdownPuzzle:
     """A solvable puzzle of ``split``: numbers of 1 to 99 and a target of 10 to 100, as in the public set."""
     while True:
         nums = tuple(rng.randint(LOWEST, HIGHEST) for _ in range(numbers))
-        puzzle = Puzzle(nums, rng.randint(LOWEST_TARGET, HIGHEST_TARGET))
+        puzzle = CountdownPuzzle(nums, rng.randint(LOWEST_TARGET, HIGHEST_TARGET))
         if split_for(puzzle) == split and next(solutions(puzzle), None) is not None:
             return puzzle
 
 
-def solutions(puzzle: Puzzle) -> Iterator[Expression]:
+def solutions(puzzle: CountdownPuzzle) -> Iterator[Expression]:
     """Expressions that reach the target with every number once, found by trying all ways to combine the numbers.
 
     There is at least one if and only if the puzzle has a solution. Not every expression is listed: parts of the
@@ -159,7 +159,7 @@ _VARIANTS = 4
 _MOST_TRIES = 4
 
 
-def worked_responses(puzzle: Puzzle, rng: random.Random) -> Iterator[str]:
+def worked_responses(puzzle: CountdownPuzzle, rng: random.Random) -> Iterator[str]:
     """Right responses to a prompt that ends in ``<think>``; the last has no try that misses. None if unsolvable."""
     ways = list(itertools.islice(solutions(puzzle), _VARIANTS))
     for way in ways:
@@ -170,7 +170,7 @@ def worked_responses(puzzle: Puzzle, rng: random.Random) -> Iterator[str]:
         yield _response(puzzle, _steps(shortest), shortest)
 
 
-def _response(puzzle: Puzzle, sentences: list[str], way: Expression) -> str:
+def _response(puzzle: CountdownPuzzle, sentences: list[str], way: Expression) -> str:
     return f" {' '.join(sentences)} That is {puzzle.target}. </think>\n<answer> {text_of(way)} </answer>"
 
 
@@ -187,7 +187,7 @@ def _shown(expression: Expression) -> str:
     return f"({text})" if "/" in text or text.startswith("-") else text
 
 
-def _miss(puzzle: Puzzle, rng: random.Random) -> str:
+def _miss(puzzle: CountdownPuzzle, rng: random.Random) -> str:
     """A true sentence on an expression that does not reach the target."""
     while True:
         nums = rng.sample(puzzle.nums, len(puzzle.nums))

@@ -21,7 +21,7 @@ MAX_ANSWER = 10_000
 
 
 @dataclass(frozen=True)
-class Reading:
+class ParsedExpression:
     """What was read in a response.
 
     ``outcome`` is `correct`, `wrong` (another value, or none, as of a division by zero), `wrong_numbers` (not the given
@@ -33,7 +33,7 @@ class Reading:
     expression: str | None = None
 
 
-def verdict(kind: RewardKind, reading: Reading, *, truncated: bool) -> Verdict:
+def verdict(kind: RewardKind, reading: ParsedExpression, *, truncated: bool) -> Verdict:
     """``tiny_zero``: 1.0 for a correct answer, 0.1 for any other answer block, 0 without one; ``zero_one``: 1 or 0.
 
     ``too_long``: the token limit cut the response off before an answer could be read.

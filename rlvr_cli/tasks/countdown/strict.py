@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import islice
 
-from rlvr_cli.tasks.countdown.reward import MAX_ANSWER, Operator, Reading, evaluate, postfix
+from rlvr_cli.tasks.countdown.reward import MAX_ANSWER, Operator, ParsedExpression, evaluate, postfix
 
 _TAG = re.compile(r"<\s*+(/?)\s*+(think|answer)\s*+>", re.IGNORECASE)
 _END = re.compile(r"<\s*+/\s*+think\s*+>", re.IGNORECASE)
@@ -41,7 +41,7 @@ _BINARY = {
 }
 
 
-def read(response: str, nums: Sequence[int], target: int) -> Reading:
+def read(response: str, nums: Sequence[int], target: int) -> ParsedExpression:
     """Judge what a model wrote after a prompt that ends with ``<think>``; time is linear in its length.
 
     The reasoning ends at the one ``</think>``, and after it stand one ``<answer>`` and one ``</answer>``, in this
@@ -51,27 +51,27 @@ def read(response: str, nums: Sequence[int], target: int) -> Reading:
     # One tag too many is enough to refuse it, however many a model wrote.
     ends = list(islice(_END.finditer(response), 2))
     if len(ends) != 1:
-        return Reading("bad_format")
+        return ParsedExpression("bad_format")
     tags = list(islice(_TAG.finditer(response, ends[0].end()), len(_BLOCK) + 1))
     if [(tag[1], tag[2].lower()) for tag in tags] != _BLOCK:
-        return Reading("bad_format")
+        return ParsedExpression("bad_format")
     return judge_expression(response[tags[0].end() : tags[1].start()], nums, target)
 
 
-def judge_expression(text: str, nums: Sequence[int], target: int) -> Reading:
+def judge_expression(text: str, nums: Sequence[int], target: int) -> ParsedExpression:
     """Judge the text of an answer block."""
     tokens = _tokens(text) if len(text) <= MAX_ANSWER else None
     steps = postfix(tokens, _BINARY) if tokens else None
     if not tokens or steps is None:
-        return Reading("no_answer")
+        return ParsedExpression("no_answer")
     expression = "".join(tokens)
     if sorted(token for token in tokens if token.isdecimal()) != sorted(map(str, nums)):
-        return Reading("wrong_numbers", expression)
+        return ParsedExpression("wrong_numbers", expression)
     try:
         value = evaluate(steps, lambda digits: Fraction(int(digits)))
     except ZeroDivisionError:
-        return Reading("wrong", expression)
-    return Reading("correct" if value == target else "wrong", expression)
+        return ParsedExpression("wrong", expression)
+    return ParsedExpression("correct" if value == target else "wrong", expression)
 
 
 def _tokens(text: str) -> list[str] | None:

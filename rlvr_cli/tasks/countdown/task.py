@@ -16,7 +16,7 @@ from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.base import Data, RuleKey
 from rlvr_cli.tasks.countdown import paper, strict
-from rlvr_cli.tasks.countdown.puzzles import MAX_NUMBERS, MIN_NUMBERS, Puzzle, generate, key, worked_responses
+from rlvr_cli.tasks.countdown.puzzles import MAX_NUMBERS, MIN_NUMBERS, CountdownPuzzle, generate, key, worked_responses
 from rlvr_cli.tasks.countdown.reward import ANSWER, FORMAT, REASONS, verdict
 from rlvr_cli.tasks.data import split_of
 from rlvr_cli.tasks.hub import HubTable
@@ -174,10 +174,10 @@ def problem_from(fields: Mapping[str, Any], where: str) -> Problem:
         raise UserError(f"{where}: nums has {len(nums)} numbers; allowed are {MIN_NUMBERS} to {MAX_NUMBERS}")
     if type(target) is not int or abs(target) > _LARGEST:
         raise UserError(f"{where}: target must be a whole number from -{_LARGEST} to {_LARGEST}")
-    return make_problem(Puzzle(tuple(nums), target), str(fields.get("id", where)))
+    return make_problem(CountdownPuzzle(tuple(nums), target), str(fields.get("id", where)))
 
 
-def make_problem(puzzle: Puzzle, identifier: str) -> Problem:
+def make_problem(puzzle: CountdownPuzzle, identifier: str) -> Problem:
     """The problem that asks for a puzzle's solution."""
     return Problem(
         id=identifier,
@@ -188,8 +188,8 @@ def make_problem(puzzle: Puzzle, identifier: str) -> Problem:
     )
 
 
-def _puzzle(problem: Problem) -> Puzzle:
-    return Puzzle(tuple(problem.data["nums"]), problem.data["target"])
+def _puzzle(problem: Problem) -> CountdownPuzzle:
+    return CountdownPuzzle(tuple(problem.data["nums"]), problem.data["target"])
 
 
 def _generated(split: Split, numbers: int, count: int, seed: int) -> list[Problem]:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.base import Data, RuleKey, Task
-from rlvr_cli.tasks.data import Place
+from rlvr_cli.tasks.data import RowOrigin
 from rlvr_cli.tasks.files import BadRow, rows, text_problem
 from rlvr_cli.tasks.hitab.problems import problem_from, rendered
 from rlvr_cli.tasks.hitab.reward import REASONS, judge
@@ -80,7 +80,7 @@ class HiTab(Task):
     def read_companion(self, path: Path, wrong: list[str]) -> dict[str, str]:
         return _tables(path.parent, wrong)
 
-    def row(self, record: dict[str, Any], place: Place) -> Problem:
+    def row(self, record: dict[str, Any], place: RowOrigin) -> Problem:
         """The problem of a row, whose table stands in it or in a file next to it."""
         fields = dict(record)
         if self.corrected:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rlvr_cli.tasks.kk.puzzles import LITERALS, Puzzle, Statement, holds, people_in
+from rlvr_cli.tasks.kk.puzzles import LITERALS, KKPuzzle, Statement, holds, people_in
 
 LETTERS = "ABCDE"
 MAX_PEOPLE = len(LETTERS)
@@ -62,7 +62,7 @@ def _claim(statement: Statement, nested: bool = False) -> list[str]:
     return ["(", *words, ")"] if nested else words
 
 
-def prompt(puzzle: Puzzle) -> str:
+def prompt(puzzle: KKPuzzle) -> str:
     """The puzzle in compact form, ending in `<think>`.
 
     Raises:
@@ -119,7 +119,7 @@ def next_guess(guess: tuple[bool, ...], last: int) -> tuple[bool, ...]:
     return tuple(roles)
 
 
-def solutions(puzzle: Puzzle, rng: random.Random) -> Iterator[str]:
+def solutions(puzzle: KKPuzzle, rng: random.Random) -> Iterator[str]:
     """Clean traces from every first guess, in random order."""
     guesses = list(itertools.product((True, False), repeat=len(puzzle.statements)))
     rng.shuffle(guesses)
@@ -131,7 +131,7 @@ def _answer(roles: Sequence[bool]) -> list[str]:
     return ["</think>", "<answer>", roles_text(roles), "</answer>"]
 
 
-def trace(puzzle: Puzzle, rng: random.Random, noise: Noise = CLEAN, first: tuple[bool, ...] | None = None) -> str:
+def trace(puzzle: KKPuzzle, rng: random.Random, noise: Noise = CLEAN, first: tuple[bool, ...] | None = None) -> str:
     """A worked response: guesses, checks, answer. Clean traces end in the right answer.
 
     The first guess is `first`, or random; after a contradiction comes the guess that `next_guess` gives.
@@ -158,7 +158,7 @@ def trace(puzzle: Puzzle, rng: random.Random, noise: Noise = CLEAN, first: tuple
             return " ".join([*words, *_answer(guess)])
 
 
-def answer_at_once(puzzle: Puzzle, rng: random.Random) -> str:
+def answer_at_once(puzzle: KKPuzzle, rng: random.Random) -> str:
     """A response without reasoning: the answer is a guess."""
     return " ".join(_answer([rng.random() < 0.5 for _ in puzzle.statements]))
 

@@ -13,7 +13,7 @@ from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.kk.puzzles import (
     MAX_PEOPLE,
     MIN_PEOPLE,
-    Puzzle,
+    KKPuzzle,
     Statement,
     english,
     generate_with_key,
@@ -88,11 +88,11 @@ def _data(names: Sequence[str], solution: Sequence[bool], statements: Sequence[S
     }
 
 
-def puzzle_of(problem: Problem) -> Puzzle:
+def puzzle_of(problem: Problem) -> KKPuzzle:
     """The puzzle of a problem that has statements."""
     data = problem.data
     statements = tuple(_as_statement(statement) for statement in data["statements"])
-    return Puzzle(tuple(data["names"]), statements, tuple(data["solution"]))
+    return KKPuzzle(tuple(data["names"]), statements, tuple(data["solution"]))
 
 
 def _as_list(statement: Statement) -> list[Any]:

@@ -31,7 +31,7 @@ NAMES = tuple(_ALL_NAMES.split())
 
 
 @dataclass(frozen=True)
-class Puzzle:
+class KKPuzzle:
     """A puzzle with exactly one solution; `solution[i]` is True when person `i` is a knight."""
 
     names: tuple[str, ...]
@@ -133,7 +133,7 @@ def random_statement(rng: random.Random, *, people: int, speaker: int, compound:
 
 def generate(
     rng: random.Random, *, people: int, compound: float = 0.6, depth: int = 1, split: Split = "train"
-) -> Puzzle:
+) -> KKPuzzle:
     """A puzzle of `split` with exactly one solution.
 
     Args:
@@ -146,7 +146,7 @@ def generate(
 
 def generate_with_key(
     rng: random.Random, *, people: int, compound: float, depth: int, split: Split
-) -> tuple[Puzzle, str]:
+) -> tuple[KKPuzzle, str]:
     """The puzzle of :func:`generate` and its :func:`structure_key`, which decides its split."""
     if not MIN_PEOPLE <= people <= MAX_PEOPLE:
         raise ValueError(f"people={people}: allowed are {MIN_PEOPLE} to {MAX_PEOPLE}")
@@ -163,7 +163,7 @@ def generate_with_key(
         )
         solutions = solve(statements)
         if len(solutions) == 1 and split_of(key := structure_key(statements)) == split:
-            return Puzzle(tuple(rng.sample(NAMES, people)), statements, solutions[0]), key
+            return KKPuzzle(tuple(rng.sample(NAMES, people)), statements, solutions[0]), key
 
 
 def _encode(statement: Statement, labels: Sequence[str], positive: bool = True) -> str:
@@ -305,7 +305,7 @@ def claim_text(statement: Statement, names: Sequence[str], nested: bool = False)
     return f"({text})" if nested else text
 
 
-def english(puzzle: Puzzle, rng: random.Random) -> str:
+def english(puzzle: KKPuzzle, rng: random.Random) -> str:
     """The puzzle as a question in the wording of the public data set; `rng` chooses how each statement is reported."""
     names = puzzle.names
     reports = " ".join(

@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import Iterable, Iterator
 
-from rlvr_cli.tasks.kk.puzzles import Puzzle, claim_text, holds, people_in
+from rlvr_cli.tasks.kk.puzzles import KKPuzzle, claim_text, holds, people_in
 
 Roles = dict[int, bool]
 
@@ -14,7 +14,7 @@ Roles = dict[int, bool]
 _ATTEMPTS = 4
 
 
-def solutions(puzzle: Puzzle, rng: random.Random) -> Iterator[str]:
+def solutions(puzzle: KKPuzzle, rng: random.Random) -> Iterator[str]:
     """Right responses in the format of Logic-RL, to follow a prompt that ends in ``<think>``; the last is short.
 
     Everything said in the reasoning is true, or true under what was supposed.
@@ -32,7 +32,7 @@ def _role(knight: bool) -> str:
     return "knight" if knight else "knave"
 
 
-def _fact(puzzle: Puzzle, person: int, knight: bool) -> str:
+def _fact(puzzle: KKPuzzle, person: int, knight: bool) -> str:
     return f"{puzzle.names[person]} is a {_role(knight)}"
 
 
@@ -48,7 +48,7 @@ class _Derivation:
         may_err: suppose roles at random; False = the true ones.
     """
 
-    def __init__(self, puzzle: Puzzle, rng: random.Random, *, may_err: bool) -> None:
+    def __init__(self, puzzle: KKPuzzle, rng: random.Random, *, may_err: bool) -> None:
         self.puzzle, self.rng, self.may_err = puzzle, rng, may_err
         self.sentences: list[str] = []
         self.involved = [

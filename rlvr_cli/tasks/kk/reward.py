@@ -29,22 +29,22 @@ _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
 
 @dataclass(frozen=True)
-class Reading:
+class ParsedRoles:
     """What was read in a response: whether its format holds, and each person's role (True = knight) or None."""
 
     format_ok: bool
     roles: tuple[bool, ...] | None
 
 
-def read_logic_rl(response: str, names: Sequence[str]) -> Reading:
+def read_logic_rl(response: str, names: Sequence[str]) -> ParsedRoles:
     """Read what a model wrote after the Logic-RL prompt (which ends with ``<think>``)."""
     text, _ = _response_part(RESPONSE_HEADER + response)
     format_ok = _format_ok(text)
     answer = last_answer(text) if format_ok else None
-    return Reading(format_ok, _roles_in(answer, names) if answer else None)
+    return ParsedRoles(format_ok, _roles_in(answer, names) if answer else None)
 
 
-def reward_parts(reading: Reading, solution: Sequence[bool]) -> dict[str, float]:
+def reward_parts(reading: ParsedRoles, solution: Sequence[bool]) -> dict[str, float]:
     """The reward's two parts: format +1 / -1; answer +2 right, -1.5 wrong, -2 unreadable (or the format is wrong)."""
     if not reading.format_ok or reading.roles is None:
         answer = ANSWER_UNREADABLE
@@ -53,7 +53,7 @@ def reward_parts(reading: Reading, solution: Sequence[bool]) -> dict[str, float]
     return {"format": FORMAT_RIGHT if reading.format_ok else FORMAT_WRONG, "answer": answer}
 
 
-def verdict(reading: Reading, solution: Sequence[bool], *, truncated: bool) -> Verdict:
+def verdict(reading: ParsedRoles, solution: Sequence[bool], *, truncated: bool) -> Verdict:
     """The verdict on a reading. ``too_long``: the token limit cut the response off before an answer could be read."""
     parts = reward_parts(reading, solution)
     readable = reading.format_ok and reading.roles is not None

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
-from rlvr_cli.tasks.kk.reward import Reading
+from rlvr_cli.tasks.kk.reward import ParsedRoles
 
 _TAG = re.compile(r"<\s*+(/?)\s*+(think|answer)\s*+>", re.IGNORECASE)
 _BLOCK = [("/", "think"), ("", "answer"), ("/", "answer")]
@@ -50,7 +50,7 @@ _FILLER = re.compile(
 )
 
 
-def read(response: str, names: Sequence[str], *, letters: bool = False) -> Reading:
+def read(response: str, names: Sequence[str], *, letters: bool = False) -> ParsedRoles:
     """Read what a model wrote after a prompt that ends with ``<think>``.
 
     Args:
@@ -64,12 +64,12 @@ def read(response: str, names: Sequence[str], *, letters: bool = False) -> Readi
     if tags and (tags[0][1], tags[0][2].lower()) == ("", "think") and not response[: tags[0].start()].strip():
         tags = tags[1:]
     if [(tag[1], tag[2].lower()) for tag in tags] != _BLOCK:
-        return Reading(False, None)
+        return ParsedRoles(False, None)
     answer = response[tags[1].end() : tags[2].start()]
     if letters and re.fullmatch(r"\s*+(?:[KN]\s*+)++", answer):
         roles = tuple(letter == "K" for letter in answer if letter in "KN")
-        return Reading(True, roles if len(roles) == len(names) else None)
-    return Reading(True, _roles(answer, names) if len(answer) <= _MAX_ANSWER else None)
+        return ParsedRoles(True, roles if len(roles) == len(names) else None)
+    return ParsedRoles(True, _roles(answer, names) if len(answer) <= _MAX_ANSWER else None)
 
 
 def _roles(answer: str, names: Sequence[str]) -> tuple[bool, ...] | None:

@@ -26,7 +26,7 @@ from rlvr_cli.tasks.kk.reward import (
     FORMAT_RIGHT,
     FORMAT_WRONG,
     REASONS,
-    Reading,
+    ParsedRoles,
     coin_parts,
     read_logic_rl,
     verdict,
@@ -226,11 +226,11 @@ class KnightsAndKnaves(SharedOut):
         return self.shuffled(drawn, split, seed)
 
 
-def _read_compact(response: str, people: int) -> Reading:
+def _read_compact(response: str, people: int) -> ParsedRoles:
     if not compact.format_ok(response):
-        return Reading(False, None)
+        return ParsedRoles(False, None)
     roles = compact.parse_answer(response)
-    return Reading(True, roles if roles is not None and len(roles) == people else None)
+    return ParsedRoles(True, roles if roles is not None and len(roles) == people else None)
 
 
 def logic_rl_prompt(question: str, tokenizer: Any) -> str:

@@ -14,7 +14,7 @@ from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.section import Contradiction
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.base import RuleKey, Task
-from rlvr_cli.tasks.data import LeftOut, Place, split_of
+from rlvr_cli.tasks.data import LeftOut, RowOrigin, split_of
 from rlvr_cli.tasks.math.reward import GTPO_FORMAT_RANGE, RANGES, REASONS, Style
 from rlvr_cli.tasks.math.rows import from_turns
 from rlvr_cli.tasks.problem import Problem, Split
@@ -87,7 +87,7 @@ class AnswerTask(Task):
     def record(self, value: Any) -> Any:
         return from_turns(value)
 
-    def row(self, record: dict[str, Any], place: Place) -> Problem:
+    def row(self, record: dict[str, Any], place: RowOrigin) -> Problem:
         """The problem of a row to train or evaluate on."""
         if isinstance(record.get("answer"), str) and not record["answer"].strip():
             raise LeftOut(place.where, "with an empty answer")

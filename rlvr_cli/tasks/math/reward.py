@@ -17,7 +17,7 @@ _THINK, _THOUGHT = "<think>", "</think>"
 
 
 @dataclass(frozen=True)
-class Reading:
+class ParsedAnswer:
     """What was read in a response.
 
     ``format``: ``full`` = a box, or all four tags; ``partial`` = some of the tags. ``answer`` is None when there is
@@ -29,7 +29,7 @@ class Reading:
     refused: bool = False
 
 
-def read(response: str, style: Style, rule: Rule) -> Reading:
+def read(response: str, style: Style, rule: Rule) -> ParsedAnswer:
     """Find the answer in what a model wrote. Pure, raises for no string, linear in its length.
 
     The paper rule takes the last answer wherever it is; with the tags, only where all four occur (GTPO's code pays for
@@ -40,12 +40,12 @@ def read(response: str, style: Style, rule: Rule) -> Reading:
     return _read_strict_tags(response) if rule == "strict" else _read_tags(response)
 
 
-def _read_boxed(response: str, rule: Rule) -> Reading:
+def _read_boxed(response: str, rule: Rule) -> ParsedAnswer:
     if rule == "strict":
         began = response.lstrip().startswith(_THINK)
         text = response.lstrip().removeprefix(_THINK) if began else response
         if _THINK in text or text.count(_THOUGHT) > 1 or (began and _THOUGHT not in text):
-            return Reading("none", None, refused=True)
+            return ParsedAnswer("none", None, refused=True)
     else:
         # As AR-Lopti's grader: what stands between the first and the second end of thinking.
         pieces = response.split(_THOUGHT, 2)
@@ -53,28 +53,28 @@ def _read_boxed(response: str, rule: Rule) -> Reading:
     return _from(boxed(text, rule), "full", otherwise="none")
 
 
-def _read_tags(response: str) -> Reading:
+def _read_tags(response: str) -> ParsedAnswer:
     present = [tag in response for tag in TAGS]
     if not all(present):
-        return Reading("partial" if any(present) else "none", None)
+        return ParsedAnswer("partial" if any(present) else "none", None)
     found = tagged(response)
-    return Reading("full", _unboxed(found.answer)) if found.answer is not None else Reading("full", None)
+    return ParsedAnswer("full", _unboxed(found.answer)) if found.answer is not None else ParsedAnswer("full", None)
 
 
-def _read_strict_tags(response: str) -> Reading:
+def _read_strict_tags(response: str) -> ParsedAnswer:
     positions = [response.find(tag) for tag in TAGS]
     once = all(response.count(tag) == 1 for tag in TAGS) and positions == sorted(positions)
     if not once or response[positions[-1] + len(TAGS[-1]) :].strip():
-        return Reading("partial" if any(position >= 0 for position in positions) else "none", None)
+        return ParsedAnswer("partial" if any(position >= 0 for position in positions) else "none", None)
     found = tagged(response, rule="strict")
     if found.answer is None:
-        return Reading("full", None)
+        return ParsedAnswer("full", None)
     inner = boxed(found.answer, "strict")
     if inner.reason == "none":
-        return Reading("full", found.answer)
+        return ParsedAnswer("full", found.answer)
     if not box_alone(found.answer):
         # Something else stands in the block, next to the box.
-        return Reading("full", None, refused=True)
+        return ParsedAnswer("full", None, refused=True)
     return _from(inner, "full", otherwise="full")
 
 
@@ -82,10 +82,10 @@ def _unboxed(answer: str) -> str:
     return boxed(answer).answer or answer
 
 
-def _from(found: Extracted, format: Format, *, otherwise: Format) -> Reading:
+def _from(found: Extracted, format: Format, *, otherwise: Format) -> ParsedAnswer:
     if found.reason == "several":
-        return Reading(format, None, refused=True)
-    return Reading(format if found.answer is not None else otherwise, found.answer)
+        return ParsedAnswer(format, None, refused=True)
+    return ParsedAnswer(format if found.answer is not None else otherwise, found.answer)
 
 
 RewardKind = Literal["zero_one", "plus_minus", "gtpo"]
@@ -106,7 +106,7 @@ def reward_parts(kind: RewardKind, format: Format, correct: bool) -> dict[str, f
 
 
 def verdict(
-    kind: RewardKind, reading: Reading, outcome: Outcome | None, *, answer: str | None, truncated: bool
+    kind: RewardKind, reading: ParsedAnswer, outcome: Outcome | None, *, answer: str | None, truncated: bool
 ) -> Verdict:
     """The verdict on a reading.
 
@@ -133,6 +133,6 @@ def verdict(
     return Verdict(sum(parts.values()), parts, correct, answer, reason)
 
 
-def _format_wrong(kind: RewardKind, reading: Reading) -> bool:
+def _format_wrong(kind: RewardKind, reading: ParsedAnswer) -> bool:
     """Whether a response without an answer has a wrong format; AR-Lopti's reward knows no format."""
     return reading.refused or reading.format == "partial" or (kind != "zero_one" and reading.format == "none")

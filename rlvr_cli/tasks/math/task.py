@@ -16,7 +16,7 @@ from rlvr_cli.tasks.hub import Hub
 from rlvr_cli.tasks.math import rows
 from rlvr_cli.tasks.math.answers import AnswerTask
 from rlvr_cli.tasks.math.problems import draw
-from rlvr_cli.tasks.math.reward import Reading, read, verdict
+from rlvr_cli.tasks.math.reward import ParsedAnswer, read, verdict
 from rlvr_cli.tasks.problem import DataSet, Judging, Problem, Verdict, made_here
 from rlvr_cli.verify.math_answer import MAX_LENGTH, UNPARSED_GOLD, Outcome, clean, is_name, plain_number
 
@@ -163,10 +163,10 @@ class MathTask(AnswerTask):
         except LeftOut:
             return rows.make_problem(fields, rows.question_of(fields, where), "")
 
-    def _read(self, problem: Problem, response: str) -> Reading:
+    def _read(self, problem: Problem, response: str) -> ParsedAnswer:
         reading = read(response, self.form, self.rule)
         if self.rule == "strict" and reading.answer is not None and is_chain(reading.answer, _gold(problem)):
-            return Reading(reading.format, None, refused=True)
+            return ParsedAnswer(reading.format, None, refused=True)
         return reading
 
     def _draw(self, rng: random.Random) -> Problem:
@@ -181,7 +181,7 @@ class _Judging:
         from rlvr_cli.verify.pool import shared_pool
 
         self._task, self._pending = task, shared_pool().pending()
-        self._rows: list[tuple[str, Reading, bool]] = []
+        self._rows: list[tuple[str, ParsedAnswer, bool]] = []
 
     def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:
         gold, reading = _gold(problem), self._task._read(problem, response)

@@ -104,6 +104,6 @@ def test_the_sampler_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(sampler.Batch, "run", full)
+    monkeypatch.setattr(sampler.DecodingBatch, "run", full)
     with pytest.raises(SamplingMemoryError, match="sampling 3 completions of up to 12 tokens"):
         sampler.sample(make("qwen2"), [[1, 2]] * 9, SamplingParams(max_new_tokens=10, max_rows=3), keys=range(9))
