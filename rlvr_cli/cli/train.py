@@ -32,10 +32,9 @@ if TYPE_CHECKING:
 
     from rlvr_cli.config.load import LoadedConfig, SweepRow
     from rlvr_cli.config.schema import Config
-    from rlvr_cli.launch.supervise import Ended
+    from rlvr_cli.launch.stopping import RunEnd
     from rlvr_cli.launch.world import World
     from rlvr_cli.runs.folder import RunDir
-    from rlvr_cli.training.run import RunEnd
 
 
 # Shown with its interval by the command that a finished training ends with.
@@ -147,7 +146,7 @@ def train(
         measured = run_probe(config)
         sentence = max(measured, key=lambda one: one.peak).sentence(len(measured))
         console.print(for_terminal(sentence), highlight=False, markup=False, soft_wrap=True)
-    outcome: RunEnd | Ended
+    outcome: RunEnd
     if launched:
         from rlvr_cli.launch import supervise
 

@@ -8,6 +8,7 @@ import os
 import signal
 import stat
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from rlvr_cli.core.text import for_terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from rlvr_cli.runs.folder import RunDir
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -115,3 +118,12 @@ def announce(text: str) -> None:
     """
     with contextlib.suppress(OSError):
         os.write(2, f"\n{text}\n".encode())
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """How a run ended: ``finished`` (exit code 0) or ``interrupted`` (128 + the signal)."""
+
+    run: RunDir
+    status: str
+    exit_code: int

@@ -35,7 +35,7 @@ from rlvr_cli.launch import link
 from rlvr_cli.launch.command import Node, command, environment, launcher_of, plan_node
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.link import Failure
-from rlvr_cli.launch.stopping import announce, leave_terminal, listen, say
+from rlvr_cli.launch.stopping import RunEnd, announce, leave_terminal, listen, say
 from rlvr_cli.models.libraries import remote_code_allowed
 from rlvr_cli.models.source import resolve_model
 from rlvr_cli.runs.folder import RunDir, check_free, now
@@ -57,15 +57,6 @@ _REPORTED_RANK = re.compile(r"^\s+rank +: \d+ \(local_rank: (\d+)\)")
 _REPORTED_CODE = re.compile(r"^\s+exitcode +: (-?\d+) ")
 # Of gloo's own, one a connection; of torchrun's, one a process.
 _NOISE = re.compile(r"^\[Gloo\] Rank \d+ is connected|\[W\d+ .*(Hostname|hostname)")
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a supervised training ended: ``finished`` (0) or ``interrupted`` (128 + the signal)."""
-
-    run: RunDir
-    status: str
-    exit_code: int
 
 
 @dataclass
@@ -98,7 +89,7 @@ class _Rank:
                 self.process.kill()
 
 
-def start(config: Config, *, overwrite: bool, console: Console) -> Ended:
+def start(config: Config, *, overwrite: bool, console: Console) -> RunEnd:
     """Train a new run in ``config.launch.processes`` processes, this machine's part of them.
 
     Raises UserError before anything is started, RunError when a process failed, KeyboardInterrupt for a second Ctrl-C.
@@ -115,7 +106,7 @@ def probe(config: Config, folder: Path, *, console: Console) -> None:
     _supervise(config, {"resume": None, "overwrite": False, "probe": str(folder)}, console)
 
 
-def resume(run: RunDir, config: Config, *, console: Console) -> Ended:
+def resume(run: RunDir, config: Config, *, console: Console) -> RunEnd:
     """Continue ``run``, whose configuration is ``config``, in as many processes as before. Raises as :func:`start`."""
     from rlvr_cli.launch.checks import check_resumable
 
@@ -123,7 +114,7 @@ def resume(run: RunDir, config: Config, *, console: Console) -> Ended:
     return _supervise(config, {"resume": str(run.path), "overwrite": False}, console)
 
 
-def _supervise(config: Config, order: dict[str, Any], console: Console) -> Ended:
+def _supervise(config: Config, order: dict[str, Any], console: Console) -> RunEnd:
     check_deepspeed(config)
     node, warnings = plan_node(config.launch)
     where = f"{node.gpus} visible GPU{'' if node.gpus == 1 else 's'}" if node.gpus else "the CPU"
@@ -209,7 +200,7 @@ class _Supervisor:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def watch(self) -> Ended:
+    def watch(self) -> RunEnd:
         """Until all ranks of this machine have ended. Raises what went wrong."""
         while not all(rank.ended for rank in self.ranks):
             self._listen(TICK)
@@ -221,7 +212,7 @@ class _Supervisor:
         self._listen(0)
         how = link.read(self.folder / "done-0.json")
         assert how is not None
-        return Ended(RunDir(Path(how["run"])), how["status"], how["exit_code"])
+        return RunEnd(RunDir(Path(how["run"])), how["status"], how["exit_code"])
 
     # --- what the ranks say ------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from rlvr_cli.core.own_code import in_manifest
 from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch.checks import check_processes, check_resumable, default_name
 from rlvr_cli.launch.link import FAILURES
-from rlvr_cli.launch.stopping import StopRequest
+from rlvr_cli.launch.stopping import RunEnd, StopRequest
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.architecture import parameters_of
 from rlvr_cli.models.sampling.memory import SamplingMemoryError, out_of_memory
@@ -52,15 +52,6 @@ from rlvr_cli.training.prepare import PreparedRun, join, prepare
 from rlvr_cli.training.progress import Reporter, Silence
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-
-
-@dataclass(frozen=True)
-class RunEnd:
-    """How a run ended: ``finished`` (exit code 0) or ``interrupted`` (128 + the signal)."""
-
-    run: RunDir
-    status: str
-    exit_code: int
 
 
 @dataclass(frozen=True)
