@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks.hostile_texts import Completion, block, completions, problems_of, response, right_answer
 from rlvr_cli.config.load import choose_task
-from rlvr_cli.evaluation.score import as_json
+from rlvr_cli.evaluation.score import verdict_as_json
 from rlvr_cli.tasks import Problem, Task, Verdict
 from rlvr_cli.verify.pool import shared_pool
 
@@ -111,7 +111,7 @@ def _judged(task: Task, completion: Completion) -> Verdict | Exception | None:
         verdicts = task.judge_many([completion.problem], [completion.text], [False])
         if len(verdicts) != 1 or not isinstance(verdicts[0], Verdict) or verdicts[0].reason not in task.reasons:
             return None
-        line = json.loads(json.dumps(as_json(verdicts[0]), allow_nan=False).encode("utf-8"))
+        line = json.loads(json.dumps(verdict_as_json(verdicts[0]), allow_nan=False).encode("utf-8"))
         if verdicts[0].scorable and (line["reward"] is None or line["correct"] is None):
             return None
         return verdicts[0]

@@ -133,7 +133,7 @@ def child(case: Case, folder: Path) -> dict[str, Any]:
 
     from benchmarks.tensors import most_bytes, profiled
     from rlvr_cli.config.load import load_config
-    from rlvr_cli.training.probe import measure
+    from rlvr_cli.training.probe import measure_worst_case
 
     config = load_config(
         model=str(folder),
@@ -162,7 +162,7 @@ def child(case: Case, folder: Path) -> dict[str, Any]:
 
         trainer.train = watched
 
-    measured = measure(config, lambda stage: None, under_a_profiler)
+    measured = measure_worst_case(config, lambda stage: None, under_a_profiler)
     # Weights are mapped from their file when the model is loaded, and come into memory when they are first read.
     resident = measured.peak - measured.before
     return {"tensors": found["tensors"], "resident": resident, "prompt": measured.prompt_tokens}
@@ -214,7 +214,7 @@ def papers() -> str:
     from rlvr_cli.config.batch import batch_arithmetic
     from rlvr_cli.config.load import load_config
     from rlvr_cli.models.architecture import find_architecture
-    from rlvr_cli.planning.advice import verdict
+    from rlvr_cli.planning.advice import memory_verdict
     from rlvr_cli.planning.plan import Device, sampling_of, training_of
     from rlvr_cli.sweeps.rows import rows
     from rlvr_cli.sweeps.spec import read_sweep
@@ -252,7 +252,8 @@ def papers() -> str:
             numbers = (
                 f"{config.model.name} | {gpus} | {training.strategy} | {training.micro_batch} "
                 f"| {found.total(update) / GIB:.1f} | {found.total('sampling') / GIB:.1f} | {said} "
-                f"| {verdict(found.total(update), gpu.bytes)} / {verdict(found.total('sampling'), gpu.bytes)}"
+                f"| {memory_verdict(found.total(update), gpu.bytes)} / "
+                f"{memory_verdict(found.total('sampling'), gpu.bytes)}"
             )
             recipes.setdefault(numbers, []).append(f"{file.parent.name}/{file.name}:{name}")
     for numbers, names in recipes.items():

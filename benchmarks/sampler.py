@@ -31,7 +31,7 @@ from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.tasks.kk import compact
-from rlvr_cli.tasks.kk.puzzles import generate
+from rlvr_cli.tasks.kk.puzzles import generate_puzzle
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def lab_case() -> Case:
         return Case(name, random_model(100), random_prompts(100, 16, 8), 110, (3, 4))
     model, tokenizer = load_model("lab")
     rng = random.Random(0)
-    puzzles = [generate(rng, people=2 + i % 3, compound=0.6, depth=1, split="train") for i in range(16)]
+    puzzles = [generate_puzzle(rng, people=2 + i % 3, compound=0.6, depth=1, split="train") for i in range(16)]
     prompts = [tokenizer(compact.prompt(puzzle))["input_ids"] for puzzle in puzzles]
     rows = [prompt for prompt in prompts for _ in range(8)]
     return Case("128 rollouts of the lab base", model, rows, 110, eos_token_ids(model, tokenizer))

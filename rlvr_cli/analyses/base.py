@@ -160,7 +160,7 @@ def minus(first: float | None, second: float | None) -> float | None:
     return None if first is None or second is None else first - second
 
 
-def shown(value: float | None, form: str) -> str:
+def number_text(value: float | None, form: str) -> str:
     """The number in the format ``form``; `-` where there is none."""
     return "-" if value is None else format(value, form)
 

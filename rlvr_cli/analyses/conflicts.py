@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field
 
-from rlvr_cli.analyses.base import AnalysisInput, Findings, analysis, shown
+from rlvr_cli.analyses.base import AnalysisInput, Findings, analysis, number_text
 from rlvr_cli.analyses.saved_rollout import last_rollouts, read_groups
 from rlvr_cli.analyses.scoring import learned_from, padded
 from rlvr_cli.config.load import load_config
@@ -88,13 +88,13 @@ def conflicts(subject: AnalysisInput, options: ConflictsOptions) -> Findings:
     numbers = last_rollouts(run, subject.rollout, options.rollouts)
     tallies = {number: tally(_rollout(run, number, config)) for number in numbers}
     total = pooled(tallies.values())
-    found = summary(total)
+    found = conflict_summary(total)
     tokens = _tokens(total, config, options.top)
     return Findings(
         headline=_headline(found, total, numbers),
         numbers={
             "summary": found,
-            "rollouts": {str(number): summary(one) for number, one in tallies.items()},
+            "rollouts": {str(number): conflict_summary(one) for number, one in tallies.items()},
             "counts": {name: value for name, value in dataclasses.asdict(total).items() if not isinstance(value, dict)},
             "spans": {"prefix": _sorted(total.prefix_spans), "suffix": _sorted(total.suffix_spans)},
             "tokens": tokens,
@@ -163,7 +163,11 @@ def _trend(tallies: Mapping[int, Tally]) -> Table:
         "negative_net_share": "shared prefixes net down",
     }
     rows = [
-        (str(number), *(_percent(summary(one)[name]) for name in names), shown(summary(one)["span_mean"], ".1f"))
+        (
+            str(number),
+            *(_percent(conflict_summary(one)[name]) for name in names),
+            number_text(conflict_summary(one)["span_mean"], ".1f"),
+        )
         for number, one in tallies.items()
     ]
     return Table("by rollout", ("from 0", *names.values(), "mean span"), rows)
@@ -359,7 +363,7 @@ def pooled(tallies: Iterable[Tally]) -> Tally:
     return sum(tallies, Tally())
 
 
-def summary(of: Tally) -> dict[str, float | None]:
+def conflict_summary(of: Tally) -> dict[str, float | None]:
     """Shares and means, None where there is nothing that they would be of."""
     spans = of.prefix_spans + of.suffix_spans
     return {
@@ -447,7 +451,9 @@ def _draw_lines(axes: Any, tallies: Mapping[int, Tally], names: Mapping[str, str
     axes.set_title(title)
     axes.set_xlabel("rollout, from 0")
     for place, (name, label) in enumerate(names.items(), start=first):
-        points = [(number, value) for number, one in tallies.items() if (value := summary(one)[name]) is not None]
+        points = [
+            (number, value) for number, one in tallies.items() if (value := conflict_summary(one)[name]) is not None
+        ]
         x, y = np.array([at for at, _ in points]), np.array([value for _, value in points])
         look: dict[str, Any] = {"color": COLOURS[place]}
         axes.plot(x, y, "o", markersize=3, alpha=0.4, markeredgewidth=0, **look)

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from rlvr_cli.analyses.base import AnalysisInput, Findings, analysis
 from rlvr_cli.analyses.method_step import REGIONS, Applied, ScoredTokens, apply_method, differs, quarters
-from rlvr_cli.analyses.scoring import ScoredRun, score
+from rlvr_cli.analyses.scoring import ScoredRun, score_rollout
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import CountOrZero, FromList, Section, Text
 from rlvr_cli.core.table import Table
@@ -75,19 +75,19 @@ def difference(subject: AnalysisInput, options: DifferenceOptions) -> Findings:
     configs = replayed_configs(options.methods)
     saved = subject.saved()
     first, second = (config.bound(saved.config.rollout.max_new_tokens) for config in configs)
-    run = score(saved, [first, second])
+    run = score_rollout(saved, [first, second])
     outcome = MethodDifference(first, second, run, method_difference(first, second, run.scored, top=options.top))
-    tokens = list(token_rows(outcome))
+    tokens = list(_token_rows(outcome))
     return Findings(
-        headline=headline(outcome),
-        numbers=numbers_of(outcome),
+        headline=_headline(outcome),
+        numbers=_numbers(outcome),
         tables=(
             Table("by region and by old probability", GROUP_HEADER, list(group_rows(outcome))),
             *([Table("the tokens that differ most", TOKEN_HEADER, tokens)] if tokens else []),
         ),
         reading=READING,
         draw=lambda: difference_figure(first, second, run.scored),
-        notes=tuple(notes(outcome)),
+        notes=tuple(_notes(outcome)),
     )
 
 
@@ -199,7 +199,7 @@ def _largest(a: Applied, b: Applied, scored: ScoredTokens, top: int) -> Iterator
         )
 
 
-def numbers_of(outcome: MethodDifference) -> dict[str, Any]:
+def _numbers(outcome: MethodDifference) -> dict[str, Any]:
     """All that was computed."""
     first, second, saved, found = outcome.first, outcome.second, outcome.run.saved, outcome.found
     total = found.total
@@ -230,7 +230,7 @@ def numbers_of(outcome: MethodDifference) -> dict[str, Any]:
     }
 
 
-def headline(outcome: MethodDifference) -> str:
+def _headline(outcome: MethodDifference) -> str:
     """One sentence."""
     first, second, found = outcome.first, outcome.second, outcome.found
     total = found.total
@@ -248,7 +248,7 @@ def headline(outcome: MethodDifference) -> str:
     return f"{pair} differ on {share} of {total.tokens:,} tokens{angle}{size}. Of the difference: {', '.join(where)}."
 
 
-def notes(outcome: MethodDifference) -> list[str]:
+def _notes(outcome: MethodDifference) -> list[str]:
     """What a reader must know to trust the numbers."""
     first, second, run = outcome.first, outcome.second, outcome.run
     lines = []
@@ -278,7 +278,7 @@ def group_rows(outcome: MethodDifference) -> Iterator[tuple[str, ...]]:
             yield _group_row(group)
 
 
-def token_rows(outcome: MethodDifference) -> Iterator[tuple[str, ...]]:
+def _token_rows(outcome: MethodDifference) -> Iterator[tuple[str, ...]]:
     """Rows of the table of tokens."""
     for token in outcome.found.largest:
         context = _context(token, outcome)

@@ -26,7 +26,7 @@ from rlvr_cli.analyses.base import AnalysisInput, Findings, Share, analysis
 from rlvr_cli.analyses.gradients import gradient, norm
 from rlvr_cli.analyses.method_step import MethodStep, ScoredTokens
 from rlvr_cli.analyses.saved_rollout import SavedRollout, drawn_rows
-from rlvr_cli.analyses.scoring import ScoredRun, load_policy, score
+from rlvr_cli.analyses.scoring import ScoredRun, load_policy, score_rollout
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, Section, Text
 from rlvr_cli.core.streams import stream_seed
@@ -90,7 +90,7 @@ def directions(subject: AnalysisInput, options: DirectionsOptions) -> Findings:
 
     length = saved.config.rollout.max_new_tokens
     method = config.bound(length)
-    run = score(saved, [method])
+    run = score_rollout(saved, [method])
     step = MethodStep.of(method, run.scored)
     losses = {name: policy_config(name).bound(length).policy_loss for name in VARIANTS}
     kept = torch.zeros(len(saved.rows), 1, dtype=torch.bool)
@@ -101,14 +101,14 @@ def directions(subject: AnalysisInput, options: DirectionsOptions) -> Findings:
     ]
     full = torch.where(kept, step.full_coefficients(), 0.0)
     found = _compare(saved, full, [group.of_rows(kept) for group in every], options)
-    numbers = numbers_of(run, step, found)
+    numbers = _numbers(run, step, found)
     return Findings(
-        headline=headline(numbers["summary"], run.place, method.name),
+        headline=_headline(numbers["summary"], run.place, method.name),
         numbers=numbers,
         tables=(group_table(found),),
         reading=READING,
         draw=lambda: directions_figure(found),
-        notes=tuple(notes(run, step, found, options)),
+        notes=tuple(_notes(run, step, found, options)),
     )
 
 
@@ -148,7 +148,7 @@ def own_norm(group: GradientGroup, compared: Compared, learned: int) -> float | 
     return None if group.kind == CLIPPING else compared.norm * learned / group.tokens
 
 
-def numbers_of(run: ScoredRun, step: MethodStep, found: GradientDirections) -> dict[str, Any]:
+def _numbers(run: ScoredRun, step: MethodStep, found: GradientDirections) -> dict[str, Any]:
     """All that was computed."""
     return {
         **run.numbers,
@@ -185,7 +185,7 @@ def _summary(run: ScoredRun, step: MethodStep, found: GradientDirections) -> Ite
             yield f"own_norm_{group.name}", own_norm(group, compared, found.learned) if compared else None
 
 
-def headline(summary: Mapping[str, Any], where: str, method: str) -> str:
+def _headline(summary: Mapping[str, Any], where: str, method: str) -> str:
     """One sentence; ``where`` the tokens are from."""
     if summary["norm_noclip"] is None:
         return f"The update of {method} on {where} is 0: no token has an advantage, so nothing has a direction."
@@ -215,7 +215,7 @@ def group_table(found: GradientDirections) -> Table:
     return Table("Against the full update", header, rows)
 
 
-def notes(run: ScoredRun, step: MethodStep, found: GradientDirections, options: DirectionsOptions) -> Iterator[str]:
+def _notes(run: ScoredRun, step: MethodStep, found: GradientDirections, options: DirectionsOptions) -> Iterator[str]:
     """What weakens the numbers."""
     yield from run.notes
     tokens = step.tokens

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import AnalysisInput, Bounds, Findings, Methods, analysis, mean_of, over, shown
+from rlvr_cli.analyses.base import AnalysisInput, Bounds, Findings, Methods, analysis, mean_of, number_text, over
 from rlvr_cli.analyses.gradients import Gradient, gradient, logit_gradients, norm, stepped, token_norms
 from rlvr_cli.analyses.method_step import MethodStep
 from rlvr_cli.analyses.saved_rollout import drawn_rows
-from rlvr_cli.analyses.scoring import LoadedPolicy, Rows, load_policy, score
+from rlvr_cli.analyses.scoring import LoadedPolicy, Rows, load_policy, score_rollout
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, CountOrZero, Section
@@ -90,7 +90,7 @@ def probability(subject: AnalysisInput, options: ProbabilityOptions) -> Findings
     policy = load_policy(
         saved, saved.old, dtype=dtype or (torch.float32 if torch.cuda.is_available() else torch.float64)
     )
-    run = score(dataclasses.replace(saved, current=saved.old), methods, policy)
+    run = score_rollout(dataclasses.replace(saved, current=saved.old), methods, policy)
     chosen = drawn_rows(saved, options.rows)
     steps = [MethodStep.of(method, run.scored).part(torch.tensor(chosen)) for method in methods]
     if not bool(steps[0].full_coefficients().any()):
@@ -109,7 +109,7 @@ def probability(subject: AnalysisInput, options: ProbabilityOptions) -> Findings
         seed=options.seed,
     )
     numbers = {
-        "summary": summary(found),
+        "summary": _summary(found),
         "rollout": saved.number,
         "policy": saved.old.step,
         "sampling_gap": run.sampling_gap,
@@ -120,16 +120,16 @@ def probability(subject: AnalysisInput, options: ProbabilityOptions) -> Findings
     # Thousands of values, one a token, which the figure alone shows.
     numbers["at_logits"] = {key: getattr(found.at_logits, key) for key in ("pearson", "spearman")}
     return Findings(
-        headline=headline(found),
+        headline=_headline(found),
         numbers=numbers,
-        tables=tables(found),
+        tables=_tables(found),
         reading=READING,
         draw=functools.partial(probability_figure, found),
         notes=tuple(run.notes),
     )
 
 
-def summary(found: ProbabilityFindings) -> dict[str, float | None]:
+def _summary(found: ProbabilityFindings) -> dict[str, float | None]:
     """The scalars by which runs are compared."""
     low, high = found.groups[0], found.groups[-1]
     by = {change.by: change for change in found.changes}
@@ -166,9 +166,9 @@ def summary(found: ProbabilityFindings) -> dict[str, float | None]:
     }
 
 
-def headline(found: ProbabilityFindings) -> str:
+def _headline(found: ProbabilityFindings) -> str:
     """One sentence."""
-    numbers = summary(found)
+    numbers = _summary(found)
     low, high = found.groups[0], found.groups[-1]
     per_token, moved = numbers["norm_low_over_high"], numbers["change_high_by_low_over_by_high"]
     first = (
@@ -178,7 +178,7 @@ def headline(found: ProbabilityFindings) -> str:
     return f"{first}; a step on them alone moves the latter {_times(moved)} as far as their own step does."
 
 
-def tables(found: ProbabilityFindings) -> tuple[Table, ...]:
+def _tables(found: ProbabilityFindings) -> tuple[Table, ...]:
     """Groups, changes, directions."""
     names = [_name(group.low, group.high) for group in found.groups]
     groups = [
@@ -187,22 +187,22 @@ def tables(found: ProbabilityFindings) -> tuple[Table, ...]:
             f"{group.tokens:,}",
             f"{group.share:.1%}",
             f"{group.positive:.0%}",
-            shown(group.positive_advantage, "+.2f"),
+            number_text(group.positive_advantage, "+.2f"),
             f"{group.negative:.0%}",
-            shown(group.negative_advantage, "+.2f"),
+            number_text(group.negative_advantage, "+.2f"),
             f"{group.norm:.3g}",
-            shown(group.norm_per_token, ".3g"),
-            shown(group.norm_at_logits, ".3g"),
+            number_text(group.norm_per_token, ".3g"),
+            number_text(group.norm_at_logits, ".3g"),
         )
         for name, group in zip(names, found.groups, strict=True)
     ]
     header = ("", "tokens", "share", "A > 0", "mean", "A < 0", "mean", "norm", "norm a token", "at the logits")
     changes = [
-        (change.by, *(shown(value, ".2e") for value in change.size), shown(change.match, ".3f"))
+        (change.by, *(number_text(value, ".2e") for value in change.size), number_text(change.match, ".3f"))
         for change in found.changes
     ]
     directions = [
-        (of.method, *(shown(value, ".1%") for value in of.positive), shown(of.positive_all, ".1%"))
+        (of.method, *(number_text(value, ".1%") for value in of.positive), number_text(of.positive_all, ".1%"))
         for of in found.directions
     ]
     return (

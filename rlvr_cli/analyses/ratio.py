@@ -23,15 +23,15 @@ from rlvr_cli.analyses.base import (
     analysis,
     mean_of,
     minus,
+    number_text,
     over,
     rising,
-    shown,
 )
 from rlvr_cli.analyses.expected_gradient import expected_gradient, lemma_spread, log_ratio, reversal_kappas
 from rlvr_cli.analyses.method_step import MethodStep
 from rlvr_cli.analyses.replay import Replay, ReplayedUpdates
 from rlvr_cli.analyses.saved_rollout import SavedRollout
-from rlvr_cli.analyses.scoring import LoadedPolicy, load_policy, score
+from rlvr_cli.analyses.scoring import LoadedPolicy, load_policy, score_rollout
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, FromList, Section
@@ -101,7 +101,7 @@ def ratio(subject: AnalysisInput, options: RatioOptions) -> Findings:
     method = config.bound(saved.config.rollout.max_new_tokens)
     dtype = getattr(torch, options.dtype or ("float32" if torch.cuda.is_available() else "float64"))
     policy = load_policy(saved, saved.old, dtype=dtype)
-    run = score(saved, [method], policy)
+    run = score_rollout(saved, [method], policy)
     kept = MethodStep.of(method, run.scored)
     tokens = dataclasses.replace(
         kept.tokens, log_probs=run.scored.old_log_probs, entropies=run.scored.rollout.entropies
@@ -115,14 +115,14 @@ def ratio(subject: AnalysisInput, options: RatioOptions) -> Findings:
     replay = ReplayedUpdates(policy, saved, start, how)
     entropies = run.scored.rollout.entropies
     assert entropies is not None
-    before = measure(0, start, entropies, bins=options.bins, groups=options.groups)
+    before = measure_updates(0, start, entropies, bins=options.bins, groups=options.groups)
     after, last = _follow(policy, replay, start, options)
-    at_checkpoint = measure(
+    at_checkpoint = measure_updates(
         saved.current.step - saved.sampled_after, kept, entropies, bins=options.bins, groups=options.groups
     )
     kappas = _analytic(start, options.bins)
     numbers: dict[str, Any] = {
-        "summary": summary(before, after, kappas),
+        "summary": _summary(before, after, kappas),
         "rollout": saved.number,
         "policy": saved.old.step,
         "method": method.name,
@@ -135,9 +135,9 @@ def ratio(subject: AnalysisInput, options: RatioOptions) -> Findings:
     }
     vocabulary = int(policy.model.config.vocab_size)
     return Findings(
-        headline=headline(after, numbers["summary"]),
+        headline=_headline(after, numbers["summary"]),
         numbers=numbers,
-        tables=tables(before, after),
+        tables=_tables(before, after),
         reading=READING,
         draw=functools.partial(ratio_figure, before, after, last, vocabulary),
         notes=(*run.notes, *_notes(saved, how, replay)),
@@ -167,7 +167,7 @@ def _follow(
         if made not in options.updates:
             continue
         now = start.at(*policy.score(replay.saved.rows))
-        after.append(measure(made, now, entropies, bins=options.bins, groups=options.groups))
+        after.append(measure_updates(made, now, entropies, bins=options.bins, groups=options.groups))
         if made == options.updates[-1]:
             return after, plane(now, entropies)
     raise AssertionError("the updates never end")
@@ -182,7 +182,7 @@ def _analytic(start: MethodStep, bins: int) -> tuple[float | None, float | None]
     return (signed[0] if signed else None), (magnitude[0] if magnitude else None)
 
 
-def summary(
+def _summary(
     before: Ratios, after: list[Ratios], kappas: tuple[float | None, float | None]
 ) -> dict[str, float | int | None]:
     """The scalars by which runs are compared."""
@@ -220,7 +220,7 @@ def summary(
     }
 
 
-def headline(after: list[Ratios], numbers: dict[str, Any]) -> str:
+def _headline(after: list[Ratios], numbers: dict[str, Any]) -> str:
     """One sentence."""
     first, last = after[0], after[-1]
     times, reversal = numbers["spread_low_over_high"], numbers["reversal_at"]
@@ -238,20 +238,20 @@ def headline(after: list[Ratios], numbers: dict[str, Any]) -> str:
     )
 
 
-def tables(before: Ratios, after: list[Ratios]) -> tuple[Table, ...]:
+def _tables(before: Ratios, after: list[Ratios]) -> tuple[Table, ...]:
     """By probability after the last update, and over the updates."""
     last = after[-1]
     bins = [
         (
             f"p {of.low:.2g} to {of.high:.2g}",
             f"{of.tokens:,}",
-            shown(of.mean, ".4f"),
-            shown(of.spread, ".3g"),
-            shown(of.clipped, ".2%"),
-            shown(of.magnitude, ".3g"),
-            shown(of.expected_magnitude, ".3g"),
-            shown(of.signed, ".3g"),
-            shown(of.expected_signed, ".3g"),
+            number_text(of.mean, ".4f"),
+            number_text(of.spread, ".3g"),
+            number_text(of.clipped, ".2%"),
+            number_text(of.magnitude, ".3g"),
+            number_text(of.expected_magnitude, ".3g"),
+            number_text(of.signed, ".3g"),
+            number_text(of.expected_signed, ".3g"),
         )
         for of in last.bins
     ]
@@ -260,13 +260,13 @@ def tables(before: Ratios, after: list[Ratios]) -> tuple[Table, ...]:
         (
             str(of.updates),
             f"{of.kappa:.3g}",
-            shown(of.bins[0].spread, ".3g"),
-            shown(of.bins[-1].spread, ".3g"),
-            shown(of.exponent.exponent, ".2f"),
-            shown(of.exponent.fit, ".2f"),
-            shown(of.clipped.share, ".2%"),
-            shown(_dominance(of, "magnitude"), "+.2f"),
-            shown(_dominance(of, "signed"), "+.2f"),
+            number_text(of.bins[0].spread, ".3g"),
+            number_text(of.bins[-1].spread, ".3g"),
+            number_text(of.exponent.exponent, ".2f"),
+            number_text(of.exponent.fit, ".2f"),
+            number_text(of.clipped.share, ".2%"),
+            number_text(_dominance(of, "magnitude"), "+.2f"),
+            number_text(_dominance(of, "signed"), "+.2f"),
         )
         for of in (before, *after)
     ]
@@ -386,7 +386,7 @@ class Plane:
     clipped: tuple[bool, ...]
 
 
-def measure(updates: int, now: MethodStep, old_entropies: Tensor, *, bins: int, groups: int) -> Ratios:
+def measure_updates(updates: int, now: MethodStep, old_entropies: Tensor, *, bins: int, groups: int) -> Ratios:
     """The ratios of a rollout's tokens after ``updates``.
 
     Args:

@@ -12,7 +12,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_json
 from rlvr_cli.core.layers import label
-from rlvr_cli.core.messages import read
+from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.section import Section
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import YamlProblem, parse, shown
@@ -123,7 +123,7 @@ def _options(name: str, kind: Analysis, overrides: Sequence[str], problems: list
 def _checked(
     name: str, kind: Analysis, values: Mapping[Any, Any], places: Mapping[str, str], problems: list[str]
 ) -> Section | None:
-    options, faults = read(kind.options, values, name)
+    options, faults = read_section(kind.options, values, name)
     for fault in faults:
         key = str(fault.path[0])
         problems.append(f"{places.get(key, f'{name}.{key}')}: {fault.message}")
@@ -156,11 +156,11 @@ def analyze_and_write(request: AnalyzeRequest) -> Findings:
     request.figure.parent.mkdir(parents=True, exist_ok=True)
     with style():
         write_figure(found.draw(), request.figure)
-    write_json(request.numbers, as_json(request, found))
+    write_json(request.numbers, analysis_as_json(request, found))
     return found
 
 
-def as_json(request: AnalyzeRequest, found: Findings) -> dict[str, object]:
+def analysis_as_json(request: AnalyzeRequest, found: Findings) -> dict[str, object]:
     """What was analysed, how, and what came out."""
     return {
         "analysis": request.name,

@@ -174,7 +174,7 @@ class ScoredRun:
         return []
 
 
-def score(saved: SavedRollout, methods: Sequence[Method], old: LoadedPolicy | None = None) -> ScoredRun:
+def score_rollout(saved: SavedRollout, methods: Sequence[Method], old: LoadedPolicy | None = None) -> ScoredRun:
     """Run the policies that ``methods`` need over the rollout.
 
     Args:

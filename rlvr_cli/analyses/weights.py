@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import AnalysisInput, Findings, Methods, Share, analysis, shown
+from rlvr_cli.analyses.base import AnalysisInput, Findings, Methods, Share, analysis, number_text
 from rlvr_cli.analyses.gradients import gradient, norm
 from rlvr_cli.analyses.method_step import REGIONS, ScoredTokens, apply_method, differs, quarters
 from rlvr_cli.analyses.saved_rollout import SavedRollout, drawn_rows
-from rlvr_cli.analyses.scoring import ScoredRun, load_policy, score
+from rlvr_cli.analyses.scoring import ScoredRun, load_policy, score_rollout
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, Section
 from rlvr_cli.core.table import Table
@@ -80,7 +80,7 @@ def weights(subject: AnalysisInput, options: WeightsOptions) -> Findings:
     methods = [config.bound(length) for config in configs.values()]
     # No weight has the KL term in it, and without one the model before training need not be run.
     plain = [method.model_copy(update={"kl": method.kl.replace(beta=0.0)}) for method in methods]
-    run = score(saved, plain)
+    run = score_rollout(saved, plain)
     weights = [
         method_weights(method, run.scored, eps_low=options.eps_low, eps_high=options.eps_high) for method in plain
     ]
@@ -97,14 +97,14 @@ def weights(subject: AnalysisInput, options: WeightsOptions) -> Findings:
         )
         for method, of, bias in zip(methods, weights, biases, strict=True)
     ]
-    numbers = numbers_of(run, found, gamma)
+    numbers = _numbers(run, found, gamma)
     return Findings(
-        headline=headline(numbers["summary"], run.place, found),
+        headline=_headline(numbers["summary"], run.place, found),
         numbers=numbers,
         tables=(region_table(found), limit_table(found)),
         reading=READING,
         draw=lambda: weights_figure(found, run.scored, options.eps_low, options.eps_high),
-        notes=tuple(notes(run, found, options)),
+        notes=tuple(_notes(run, found, options)),
     )
 
 
@@ -155,7 +155,7 @@ class MethodFound:
         return next(group.bias for group in self.regions if group.name == region)
 
 
-def numbers_of(run: ScoredRun, found: Sequence[MethodFound], gamma: float | None) -> dict[str, Any]:
+def _numbers(run: ScoredRun, found: Sequence[MethodFound], gamma: float | None) -> dict[str, Any]:
     """All that was computed; ``gamma`` is that of `decay_of_ratios`."""
     return {
         **run.numbers,
@@ -202,7 +202,7 @@ def _summary(
             yield f"largest_{of.key}_{name}", group.largest
 
 
-def headline(summary: Mapping[str, Any], where: str, found: Sequence[MethodFound]) -> str:
+def _headline(summary: Mapping[str, Any], where: str, found: Sequence[MethodFound]) -> str:
     """One sentence; ``where`` the tokens are from."""
     if not summary["tokens_with_advantage"]:
         return f"No token of {where} has an advantage, so no method has a weight."
@@ -221,8 +221,8 @@ def region_table(found: Sequence[MethodFound]) -> Table:
             of.method.name if group is of.regions[0] else "",
             group.name,
             f"{group.tokens:,}",
-            *(shown(value, ".4g") for value in (group.on_log_prob, group.relative, group.largest, group.bias)),
-            shown(of.gradient[group.name] if of.gradient is not None else None, ".4g"),
+            *(number_text(value, ".4g") for value in (group.on_log_prob, group.relative, group.largest, group.bias)),
+            number_text(of.gradient[group.name] if of.gradient is not None else None, ".4g"),
         )
         for of in found
         for group in of.regions
@@ -240,7 +240,7 @@ def limit_table(found: Sequence[MethodFound]) -> Table:
         (
             of.method.name,
             *(_far(of.limits[f"slope_{name}"], of.method, name) for name in ("LN", "HP")),
-            shown(of.limits["bias_LN"], ".4g"),
+            number_text(of.limits["bias_LN"], ".4g"),
         )
         for of in found
     ]
@@ -248,7 +248,7 @@ def limit_table(found: Sequence[MethodFound]) -> Table:
     return Table("From the formulas: exponent of the weight W on grad pi far out, and bias in LN", header, rows)
 
 
-def notes(run: ScoredRun, found: Sequence[MethodFound], options: WeightsOptions) -> Iterator[str]:
+def _notes(run: ScoredRun, found: Sequence[MethodFound], options: WeightsOptions) -> Iterator[str]:
     """What weakens the numbers."""
     yield from run.notes
     saved, first = run.saved, found[0]

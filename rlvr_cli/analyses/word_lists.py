@@ -10,7 +10,7 @@ from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
-from rlvr_cli.core.messages import read
+from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.section import FromList, Section, Text
 from rlvr_cli.core.yaml import YamlDocument, YamlProblem, parse, read_text
 
@@ -118,7 +118,7 @@ def _checked(source: Path, document: YamlDocument, problems: list[str]) -> dict[
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             problems.append(f"{at}  {name}: a kind's name is a small letter, then small letters, digits and _.")
             continue
-        kind, faults = read(WordKind, value)
+        kind, faults = read_section(WordKind, value)
         for fault in faults:
             key = ".".join([name, *map(str, fault.path)])
             problems.append(f"{document.at(source, (name, *fault.place))}  {key}: {fault.message}")

@@ -264,7 +264,7 @@ def look(run: RunDir, kinds: Kinds, last: int | None, options: WordsOptions) -> 
         numbers = last_rollouts(run, last, options.rollouts)
         where = f"rollout {numbers[0]}" + (f" to {numbers[-1]}" if len(numbers) > 1 else "")
         # One file after another, so that no more than one is in memory.
-        counted = together([_rollout(run, number, kinds) for number in numbers])
+        counted = _together([_rollout(run, number, kinds) for number in numbers])
     if not len(counted.rewards):
         raise UserError(f"{run.path}: no completion of {where} has a reward.")
     start = _rollout(run, 0, kinds) if 0 in saved_numbers(run) else None
@@ -272,7 +272,7 @@ def look(run: RunDir, kinds: Kinds, last: int | None, options: WordsOptions) -> 
 
 
 def _rollout(run: RunDir, number: int, kinds: Kinds) -> Counted:
-    return count(read_record(run, run.rollouts_dir / f"rollout-{number:06d}.jsonl"), kinds)
+    return count_words(read_record(run, run.rollouts_dir / f"rollout-{number:06d}.jsonl"), kinds)
 
 
 def _evaluation(run: RunDir, kinds: Kinds, pattern: str) -> tuple[str, Counted]:
@@ -285,7 +285,7 @@ def _evaluation(run: RunDir, kinds: Kinds, pattern: str) -> tuple[str, Counted]:
     # Of a sample that was judged again, the newest record counts.
     records = {(row["problem"], row["sample"]): row for row in read_samples(run.eval_dir / found[0])}
     drawn = [row for row in records.values() if row["sample"] != GREEDY] or list(records.values())
-    return found[0], count(map(_as_rollout, drawn), kinds)
+    return found[0], count_words(map(_as_rollout, drawn), kinds)
 
 
 def _as_rollout(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -335,7 +335,7 @@ class KindFound:
     spearman: Correlation | None
 
 
-def count(records: Iterable[Mapping[str, Any]], kinds: Sequence[re.Pattern[str]]) -> Counted:
+def count_words(records: Iterable[Mapping[str, Any]], kinds: Sequence[re.Pattern[str]]) -> Counted:
     """Count the kinds in the records' completions; records whose completion has no reward are left out."""
     counts, words, rewards, problems = list[list[int]](), list[int](), list[float](), list[str]()
     for record in records:
@@ -351,7 +351,7 @@ def count(records: Iterable[Mapping[str, Any]], kinds: Sequence[re.Pattern[str]]
     return Counted(table, np.array(words, dtype=np.float64), np.array(rewards, dtype=np.float64), tuple(problems))
 
 
-def together(parts: Sequence[Counted]) -> Counted:
+def _together(parts: Sequence[Counted]) -> Counted:
     """The completions of all parts, of which there is at least one."""
     return Counted(
         np.concatenate([part.counts for part in parts]),

@@ -54,8 +54,8 @@ def command(
     request = analyze_request(
         name, run or [], root, rollout=rollout, step=step, overrides=overrides or [], figure=figure
     )
+    from rlvr_cli.analyses.request import analysis_as_json as json_of
     from rlvr_cli.analyses.request import analyze_and_write
-    from rlvr_cli.analyses.request import as_json as json_of
     from rlvr_cli.core.table import ResultDocument
 
     found = analyze_and_write(request)

@@ -221,9 +221,9 @@ def _list_benchmarks(*, json: bool) -> None:
 
 
 def _show(outcome: EvaluationResult, comparison: PairedComparison | None) -> None:
-    from rlvr_cli.evaluation.tables import accuracy_table, comparison_table, headline
+    from rlvr_cli.evaluation.tables import accuracy_table, comparison_table, evaluation_headline
 
-    echo(headline(outcome.result))
+    echo(evaluation_headline(outcome.result))
     header, rows = accuracy_table(outcome.result)
     if comparison is not None:
         before, after = comparison.before.result["label"], outcome.result["label"]

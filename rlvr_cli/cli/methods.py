@@ -34,10 +34,10 @@ def methods(context: typer.Context) -> None:
 def list_command(form: ListFormat = "table") -> None:
     """List every method and modifier: paper, what it does, what it costs over GRPO, what it is tested against."""
     from rlvr_cli.core.table import ResultDocument, Table
-    from rlvr_cli.describe.sheet import short_cost, summary
+    from rlvr_cli.describe.sheet import preset_row, short_cost
     from rlvr_cli.methods.names import ALIASES, METHODS, MODIFIER_PRESETS
 
-    bases, added = [*map(summary, METHODS.values())], [*map(summary, MODIFIER_PRESETS.values())]
+    bases, added = [*map(preset_row, METHODS.values())], [*map(preset_row, MODIFIER_PRESETS.values())]
     aliases = {alias: preset.name for preset in METHODS.values() for alias in preset.aliases} | ALIASES
 
     def cells(row: dict[str, Any]) -> list[str]:

@@ -169,7 +169,7 @@ def _show(
             words.effect(found),
             str(claim.rule),
             words.size(found),
-            words.verdict(found, claim),
+            words.verdict_in_words(found, claim),
         ]
         if others is not None:
             cells.append(words.other_set(found, others.get(claim.id)))
@@ -177,7 +177,7 @@ def _show(
     print_table(table)
     outcomes = [results.outcomes[claim.id] for claim in claims]
     counted = words.that_can_fail(claims, results.outcomes)
-    print(f"\n{words.headline(claims, results.outcomes)} {words.by_chance(counted)}")
+    print(f"\n{words.claims_headline(claims, results.outcomes)} {words.by_chance(counted)}")
     if others is not None:
         print(f"Another set of seeds {words.agreements(claims, results.outcomes, others)}.")
     for one in outcomes:

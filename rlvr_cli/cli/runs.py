@@ -51,12 +51,12 @@ def show_run(
     from rlvr_cli.collapse.alerts import PREFIX, AlertSpan
     from rlvr_cli.results.curves import learning_curves
     from rlvr_cli.runs.folder import find_run
-    from rlvr_cli.runs.listing import summary
+    from rlvr_cli.runs.listing import run_summary
 
     path = find_run(run, root).path
     contents, rows = _contents(path)
     curves = learning_curves(rows)
-    details = {**summary(path), **contents}
+    details = {**run_summary(path), **contents}
     if form == "json":
         print_json({**details, "curves": {curve.name: curve.as_json() for curve in curves}})
         return

@@ -236,7 +236,7 @@ def filter_command(
             overwrite=overwrite,
         )
     )
-    from rlvr_cli.evaluation.filter import summary
+    from rlvr_cli.evaluation.filter import filter_sentences
     from rlvr_cli.evaluation.progress import screen
 
     with screen("attempts") as shown:
@@ -244,4 +244,4 @@ def filter_command(
     if form == "json":
         print_json({"output": str(filtered.output), **filtered.result})
         return
-    echo("\n".join(summary(filtered)))
+    echo("\n".join(filter_sentences(filtered)))

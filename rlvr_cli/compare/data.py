@@ -9,13 +9,13 @@ from typing import Any
 from rlvr_cli.compare.contrasts import ArmMean, ArmResult, Comparison, Contrast, MeanContrast, TaskComparison
 from rlvr_cli.compare.curves import SUMMARIES, CurveRow
 from rlvr_cli.compare.sentences import (
-    headline,
     lines_after,
     lines_before,
     mean_sentence,
     metric_text,
     power_lines,
     sentence,
+    what_is_compared,
 )
 from rlvr_cli.results.spending import PARTS, Spent
 
@@ -23,7 +23,7 @@ from rlvr_cli.results.spending import PARTS, Spent
 MEAN = "mean"
 
 
-def as_json(comparison: Comparison) -> dict[str, Any]:
+def comparison_as_json(comparison: Comparison) -> dict[str, Any]:
     """Everything that the tables and sentences say, with all digits, and where it is from.
 
     Of several tasks `tasks` has for each what the comparison of one task is.
@@ -47,8 +47,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def csv_rows(data: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What :func:`as_json` gives as lines of CSV, an arm each; of several tasks those of the mean, then those of each
-    task."""
+    """:func:`comparison_as_json` as lines of CSV, an arm each; of several tasks the mean's, then each task's."""
     if "tasks" not in data:
         return [_csv_row(arm) for arm in data["arms"]]
     rows = []
@@ -90,7 +89,7 @@ def _task(comparison: TaskComparison) -> dict[str, Any]:
         "match": None if request.match is None else {"budget": request.match, "start": read.start, "end": read.end},
         "paired": inputs.paired,
         "baseline": inputs.baseline,
-        "compared": headline(comparison),
+        "compared": what_is_compared(comparison),
         "arms": [_arm(comparison, row) for row in comparison.rows],
         "power": power_lines(comparison),
         "notes": list(inputs.notes),

@@ -25,7 +25,7 @@ from rlvr_cli.stats.over_tasks import Aggregate
 COUNTED = {"updates": "updates", "update_tokens": "tokens in updates", "tokens": "sampled tokens"}
 
 
-def headline(comparison: TaskComparison) -> list[str]:
+def what_is_compared(comparison: TaskComparison) -> list[str]:
     """What the numbers are of: problems, samples, checkpoints or budget, and the pairing."""
     inputs = comparison.inputs
     read, request = inputs.by_run, inputs.request
@@ -206,11 +206,11 @@ def metric_text(comparison: Comparison) -> str:
 def lines_before(comparison: Comparison) -> list[str]:
     """What stands above the tables: what is compared; over several tasks also the answer."""
     if comparison.only is not None:
-        return headline(comparison.only)
+        return what_is_compared(comparison.only)
     inputs, tasks = comparison.inputs, comparison.tasks
     over = "" if inputs.together else f" ({', '.join(inputs.request.over)})"
     number = count(len(tasks), noun(comparison))
-    heads = {name: headline(one) for name, one in tasks.items()}
+    heads = {name: what_is_compared(one) for name, one in tasks.items()}
     lines = [f"{metric_text(comparison)} over {number}{over}: {', '.join(tasks)}"]
     lines += [f"{name}: {head[0]}" for name, head in heads.items()]
     for place in (1, 2):

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlvr_cli.compare.contrasts import ArmMean, ArmResult, Comparison, TaskComparison
 from rlvr_cli.compare.curves import CurveRow
-from rlvr_cli.compare.data import as_json, csv_rows, csv_shared
+from rlvr_cli.compare.data import comparison_as_json, csv_rows, csv_shared
 from rlvr_cli.compare.sentences import lines_after, lines_before, metric_text, noun
 from rlvr_cli.compare.wording import VERDICTS, chance_text, cost_text, p_text
 from rlvr_cli.core.sparkline import BLOCKS, sparkline
@@ -27,7 +27,7 @@ COLUMNS = 7
 
 def document(comparison: Comparison, levels: str | None = BLOCKS) -> ResultDocument:
     """The whole comparison, to be printed in any form; ``levels``: as of :func:`tables`."""
-    data = as_json(comparison)
+    data = comparison_as_json(comparison)
     return ResultDocument(
         tables=tables(comparison, levels),
         data=data,

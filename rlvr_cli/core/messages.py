@@ -38,7 +38,7 @@ class Fault:
         return f"{dotted(self.path)}: {self.message}" if self.path else self.message
 
 
-def read(model: type[S], data: Any, name: str = "") -> tuple[S | None, list[Fault]]:
+def read_section(model: type[S], data: Any, name: str = "") -> tuple[S | None, list[Fault]]:
     """Plain data as a section, called ``name``, and what is wrong with it; None where anything is."""
     schema = schema_of(model, name)
     data = copy.deepcopy(data)

@@ -270,7 +270,7 @@ def joined(paragraph: str) -> str:
     return "\n".join(" ".join(item.split()) for item in items)
 
 
-def summary(preset: Preset) -> dict[str, Any]:
+def preset_row(preset: Preset) -> dict[str, Any]:
     """A row of `rlvr methods`."""
     return {
         "name": preset.name,
@@ -288,7 +288,7 @@ def as_dict(sheet: MethodSheet) -> dict[str, Any]:
         "name": sheet.name,
         "title": sheet.title,
         "parts": [
-            {**summary(part), "paper": {**dataclasses.asdict(part.paper), "reference": part.paper.reference}}
+            {**preset_row(part), "paper": {**dataclasses.asdict(part.paper), "reference": part.paper.reference}}
             for part in sheet.parts
         ],
         "code": [{"file": file, **dataclasses.asdict(text)} for file, text in sheet.texts],

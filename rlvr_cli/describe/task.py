@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path, output_file, output_problems, write_text
-from rlvr_cli.evaluation.score import as_json
+from rlvr_cli.evaluation.score import verdict_as_json
 from rlvr_cli.tasks import Problem, Split, Task
 from rlvr_cli.tasks.base import prompt_ids
 from rlvr_cli.tasks.data import file_of, split_at_home, split_mark
@@ -72,7 +72,9 @@ def example(config: Task, seed: int, model: str | None = None) -> dict[str, Any]
         "problem": problem.fields,
         "prompt": task.prompt(problem, tokenizer),
         **about,
-        "judged": [{"response": response, "verdict": as_json(task.judge(problem, response))} for response in responses],
+        "judged": [
+            {"response": response, "verdict": verdict_as_json(task.judge(problem, response))} for response in responses
+        ],
     }
 
 

@@ -161,7 +161,7 @@ def run_filter(
     store = SampleStore(request.subject.root / name, known)
     with store.open() as samples, watch(f"{label} on {problems}") as progress:
         loaded.sampler.fill(store, samples, task, request.problems, request.settings, progress)
-        counts = [count(problem.id, samples, request.settings.samples) for problem in request.problems]
+        counts = [count_right(problem.id, samples, request.settings.samples) for problem in request.problems]
     fates = [fate(right, unjudged, request.keep) for right, unjudged in counts]
     kept = [problem for problem, what in zip(request.problems, fates, strict=True) if what == "kept"]
     if not kept:
@@ -187,7 +187,7 @@ def run_filter(
     return _written(request, output, task, kept, counts, fates, result)
 
 
-def summary(filtered: Filtered) -> list[str]:
+def filter_sentences(filtered: Filtered) -> list[str]:
     """What a person is told in the end, by lines."""
     found, sampling = filtered.result, filtered.result["sampling"]
     low, high = found["keep_correct"]
@@ -215,7 +215,7 @@ def summary(filtered: Filtered) -> list[str]:
     ]
 
 
-def count(problem: str, samples: Mapping[Key, Mapping[str, Any]], attempts: int) -> tuple[int, int]:
+def count_right(problem: str, samples: Mapping[Key, Mapping[str, Any]], attempts: int) -> tuple[int, int]:
     """How many of a problem's attempts are right, and how many could not be judged."""
     rows = [samples[problem, index] for index in range(attempts)]
     return sum(bool(row["correct"]) for row in rows), sum(not row.get("scorable", True) for row in rows)

@@ -85,7 +85,7 @@ def score(
         pairs = islice(_pairs(task, source), found, planned)
         with target.open("a", encoding="utf-8") as stream:
             for verdicts in _judged(task, pairs, workers) if found < planned else ():
-                stream.writelines(json.dumps(as_json(verdict), allow_nan=False) + "\n" for verdict in verdicts)
+                stream.writelines(json.dumps(verdict_as_json(verdict), allow_nan=False) + "\n" for verdict in verdicts)
                 stream.flush()
                 done += len(verdicts)
                 progress(done, planned)
@@ -109,7 +109,7 @@ def check_keys(overrides: Sequence[str]) -> None:
         )
 
 
-def as_json(verdict: Verdict) -> dict[str, Any]:
+def verdict_as_json(verdict: Verdict) -> dict[str, Any]:
     """A verdict as its line has it."""
 
     def number(value: float) -> float | None:

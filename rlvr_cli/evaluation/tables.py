@@ -16,7 +16,7 @@ def metric_name(name: str) -> str:
     return metric(name).label
 
 
-def headline(result: Mapping[str, Any]) -> str:
+def evaluation_headline(result: Mapping[str, Any]) -> str:
     """One line that says what was evaluated and how."""
     sampling = result["sampling"]
     what = f"{result['label']}: {result['benchmark']}, {result['split']}, {result['problems']} problems"

@@ -30,7 +30,7 @@ from rlvr_cli.lab.model import make_model, make_tokenizer
 from rlvr_cli.lab.recipe import Phase, Recipe
 from rlvr_cli.runs.checkpoints import file_hash
 from rlvr_cli.tasks.kk import compact
-from rlvr_cli.tasks.kk.puzzles import KKPuzzle, Statement, generate
+from rlvr_cli.tasks.kk.puzzles import KKPuzzle, Statement, generate_puzzle
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 
 Progress = Callable[[str, int, int, float], None]
@@ -52,7 +52,7 @@ def training_puzzles(recipe: Recipe, seed: int) -> dict[int, list[KKPuzzle]]:
         rng = stream(seed, f"puzzles/{number}")
         found: dict[tuple[Statement, ...], KKPuzzle] = {}
         for _ in range(recipe.puzzles // len(numbers)):
-            puzzle = generate(rng, people=number, compound=recipe.compound, split="train")
+            puzzle = generate_puzzle(rng, people=number, compound=recipe.compound, split="train")
             found.setdefault(puzzle.statements, puzzle)
         pools[number] = list(found.values())
     return pools
@@ -157,7 +157,7 @@ def train_phase(
             progress(phase.name, step + 1, phase.steps, loss.item())
 
 
-def measure(
+def _measure(
     model: Any, tokenizer: Any, people: dict[int, float], *, count: int, samples: int, max_new_tokens: int
 ) -> dict[str, Any]:
     """Greedy and sampled accuracy (temperature 1) with its 95% interval, pass@k, format rate, tokens a response.
@@ -258,7 +258,7 @@ def build(
         trained = time.perf_counter()
         model.eval()
         people = recipe.phases[-1].people
-        dev = measure(model, tokenizer, people, count=dev_count, samples=samples, max_new_tokens=recipe.max_tokens)
+        dev = _measure(model, tokenizer, people, count=dev_count, samples=samples, max_new_tokens=recipe.max_tokens)
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:

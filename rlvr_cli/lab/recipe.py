@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from rlvr_cli.core.errors import UserError, layout
 from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.core.messages import read
+from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.section import FromList, Section
 from rlvr_cli.core.yaml import YamlProblem, parse, read_text, shown
 
@@ -108,7 +108,7 @@ def load_recipe(path: Path) -> Recipe:
         document = parse(read_text(path))
     except YamlProblem as problem:
         raise UserError(f"{problem.at(path)}  {problem.message}") from None
-    recipe, faults = read(Recipe, {} if document.data is None else document.data)
+    recipe, faults = read_section(Recipe, {} if document.data is None else document.data)
     if recipe is None:
         raise UserError(layout([(document.at(path, fault.place), str(fault)) for fault in faults]))
     return recipe

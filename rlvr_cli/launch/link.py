@@ -123,7 +123,7 @@ class Link:
         os._exit(1)
 
 
-def read(path: Path) -> dict[str, Any] | None:
+def read_link(path: Path) -> dict[str, Any] | None:
     """A file of :func:`_write`; None while there is none."""
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -210,7 +210,7 @@ class _Supervisor:
             if failure is not None:
                 raise self._failed(failure)
         self._listen(0)
-        how = link.read(self.folder / "done-0.json")
+        how = link.read_link(self.folder / "done-0.json")
         assert how is not None
         return RunEnd(RunDir(Path(how["run"])), how["status"], how["exit_code"])
 
@@ -256,12 +256,12 @@ class _Supervisor:
 
     def _see_ranks(self) -> None:
         for local, rank in enumerate(self.ranks):
-            if not rank.begun and (said := link.read(self.folder / f"rank-{local}.json")):
+            if not rank.begun and (said := link.read_link(self.folder / f"rank-{local}.json")):
                 rank.begun = True
                 with contextlib.suppress(psutil.NoSuchProcess):
                     rank.process = psutil.Process(said["pid"])
             rank.ended = rank.ended or (self.folder / f"done-{local}.json").exists()
-            if self.run is None and (said := link.read(self.folder / f"{link.RUN}-{local}.json")):
+            if self.run is None and (said := link.read_link(self.folder / f"{link.RUN}-{local}.json")):
                 self.run = RunDir(Path(said["run"]))
 
     # --- signals -----------------------------------------------------------------------------------------------

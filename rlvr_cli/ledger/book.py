@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from rlvr_cli.analyses.base import analyses
 from rlvr_cli.analyses.request import options_of
 from rlvr_cli.core.errors import UserError, layout
-from rlvr_cli.core.messages import read
+from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.section import Section
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import YamlDocument, YamlProblem, parse, read_text, shown
@@ -140,7 +140,7 @@ def _claims(path: Path, problems: list[Problem]) -> Iterator[tuple[Claim, str]]:
 def _section(
     model: type[S], data: Any, path: Path, document: YamlDocument, where: tuple[Any, ...], problems: list[Problem]
 ) -> S | None:
-    section, faults = read(model, data)
+    section, faults = read_section(model, data)
     name = data.get("id", where[-1]) if isinstance(data, dict) else where[-1]
     problems += [(document.at(path, (*where, *fault.place)), f"{name}: {fault}") for fault in faults]
     return section

@@ -35,7 +35,7 @@ class Row(NamedTuple):
     @property
     def follows(self) -> bool:
         """Whether it holds by its formula alone."""
-        return self.found is not None and words.verdict(self.found, self.claim) == words.FOLLOWS
+        return self.found is not None and words.verdict_in_words(self.found, self.claim) == words.FOLLOWS
 
     def cells(self, *, two: bool) -> list[str]:
         """Its row of a table; ``two``: with what the other set of seeds says."""
@@ -45,7 +45,12 @@ class Row(NamedTuple):
             cells += ["-", str(claim.rule), "-", "not run"]
         else:
             unit = f" {claim.measure.unit}" if claim.measure.unit else ""
-            cells += [f"{words.effect(found)}{unit}", str(claim.rule), words.size(found), words.verdict(found, claim)]
+            cells += [
+                f"{words.effect(found)}{unit}",
+                str(claim.rule),
+                words.size(found),
+                words.verdict_in_words(found, claim),
+            ]
         if two:
             cells.append("-" if found is None or claim.cannot_fail else words.other_set(found, self.second))
         return cells

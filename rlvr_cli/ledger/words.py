@@ -34,7 +34,7 @@ def effect(found: ClaimResult) -> str:
     return f"{number(found.mean)} [{number(found.low)}, {number(found.high)}]"
 
 
-def verdict(found: ClaimResult, claim: Claim | None = None) -> str:
+def verdict_in_words(found: ClaimResult, claim: Claim | None = None) -> str:
     """`holds`, `undecided at this scale (31 seeds)`; that a ``claim`` which cannot fail holds says nothing."""
     if claim is not None and claim.cannot_fail and found.verdict == "holds":
         return FOLLOWS
@@ -62,7 +62,9 @@ def last(claim: Claim, book: Book, results: Results) -> str:
     found = results.outcomes.get(claim.id)
     if found is None:
         return "-"
-    return verdict(found, claim) if current(claim, book, results) is not None else f"({found.verdict}; {CHANGED})"
+    return (
+        verdict_in_words(found, claim) if current(claim, book, results) is not None else f"({found.verdict}; {CHANGED})"
+    )
 
 
 def that_can_fail(claims: Iterable[Claim], outcomes: Mapping[str, ClaimResult]) -> list[ClaimResult]:
@@ -74,7 +76,7 @@ def that_can_fail(claims: Iterable[Claim], outcomes: Mapping[str, ClaimResult]) 
     return [one for claim, one in found if not (claim.cannot_fail and one.verdict == "holds")]
 
 
-def headline(claims: Sequence[Claim], outcomes: Mapping[str, ClaimResult]) -> str:
+def claims_headline(claims: Sequence[Claim], outcomes: Mapping[str, ClaimResult]) -> str:
     """`Of 72 claims that can fail, 21 hold, ... 14 more follow from the formula.`"""
     counted = that_can_fail(claims, outcomes)
     rest = sum(claim.id in outcomes for claim in claims) - len(counted)
@@ -144,7 +146,7 @@ def _leaning(found: ClaimResult, other: ClaimResult, claim: Claim) -> str:
     return same if leaning(other.mean, claim.rule) == found.verdict else against
 
 
-def measure(claim: Claim) -> str:
+def measure_in_words(claim: Claim) -> str:
     """`probability: norm_low_over_high (groups=4), rollout 5`."""
     said = claim.measure
     options = ", ".join(f"{key}={override_text(key, value).partition('=')[2]}" for key, value in said.options.items())

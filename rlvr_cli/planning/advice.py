@@ -33,7 +33,7 @@ class _State:
     sampling: Sampling
 
 
-def verdict(peak: int, available: int) -> Verdict:
+def memory_verdict(peak: int, available: int) -> Verdict:
     """Whether ``peak`` bytes fit into ``available``: tight when more than nine tenths are taken."""
     if peak > available:
         return "no"
@@ -49,7 +49,7 @@ def single_changes(
     for settings, state in _changes(_State(training, sampling)):
         peak = _peak(model, state, available)
         if peak < WORTHWHILE * before:
-            changes.append(SettingsChange(settings, peak, verdict(peak, available)))
+            changes.append(SettingsChange(settings, peak, memory_verdict(peak, available)))
     return tuple(sorted(changes, key=lambda change: change.peak))
 
 
@@ -62,7 +62,7 @@ def together(model: Architecture, training: Training, sampling: Sampling, availa
     said: list[str] = []
     for _ in range(8):
         before = _peak(model, state, available)
-        if verdict(before, available) == "yes":
+        if memory_verdict(before, available) == "yes":
             break
         for settings, changed in _changes(state):
             if _peak(model, changed, available) < WORTHWHILE * before:
@@ -71,9 +71,9 @@ def together(model: Architecture, training: Training, sampling: Sampling, availa
         else:
             break
     peak = _peak(model, state, available)
-    if not said or verdict(peak, available) == "no":
+    if not said or memory_verdict(peak, available) == "no":
         return None
-    return SettingsChange(" ".join(said), peak, verdict(peak, available))
+    return SettingsChange(" ".join(said), peak, memory_verdict(peak, available))
 
 
 def gpus_that_fit(model: Architecture, training: Training, sampling: Sampling, available: int) -> SettingsChange | None:
@@ -97,7 +97,7 @@ def gpus_that_fit(model: Architecture, training: Training, sampling: Sampling, a
             if not divided:
                 wider = replace(wider, strategy="zero3", offload_optimizer=False, offload_weights=False)
             peak = _peak(model, _State(wider, replace(sampling, rows=rows)), available)
-            if verdict(peak, available) == "yes":
+            if memory_verdict(peak, available) == "yes":
                 settings = f"launch.processes={processes}"
                 if not divided:
                     settings = f"launch={{processes: {processes}, deepspeed: zero3, fsdp: false}}"

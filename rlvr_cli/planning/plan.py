@@ -125,7 +125,7 @@ def memory(
     if not device.gpu and training.processes > 1:
         device = replace(device, bytes=device.bytes // training.processes, why=f"its share of {device.why}")
     found = estimate(model, training, sampling, device.bytes)
-    fits = advice.verdict(found.peak, device.bytes)
+    fits = advice.memory_verdict(found.peak, device.bytes)
     changes: tuple[advice.SettingsChange, ...] = ()
     combined = more = None
     if fits != "yes":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlvr_cli.compare.contrasts import ArmResult, TaskComparison, Verdict
-from rlvr_cli.compare.sentences import headline, power_lines, replicate, sentence
+from rlvr_cli.compare.sentences import power_lines, replicate, sentence, what_is_compared
 from rlvr_cli.compare.wording import comparative
 from rlvr_cli.core.text import capital, count, listed
 from rlvr_cli.evaluation.tables import metric_name
@@ -94,7 +94,7 @@ def _compared(comparison: TaskComparison) -> PageAnswer:
         question=_question(comparison, rows),
         short=_short(comparison, rows),
         sentences=tuple(_sentence(comparison, row) for row in rows),
-        facts=tuple(headline(comparison)),
+        facts=tuple(what_is_compared(comparison)),
         further=tuple(power_lines(comparison)),
     )
 

@@ -103,7 +103,7 @@ def make_page(subject: ReportData, output: Path | None = None) -> Page:
     changes = {name: change for name, change in found.items() if change is not None}
     evaluations = measured(subject, problems)
     alerts = find_alerts(subject, problems)
-    figures = draw(subject, evaluations, problems)
+    figures = _draw_figures(subject, evaluations, problems)
     cost = cost_table(subject, problems)
     if problems:
         raise UserError(list(dict.fromkeys(problems)), note=NOTE)
@@ -179,7 +179,7 @@ class Figures:
     completions: tuple[Shown, ...]
 
 
-def draw(subject: ReportData, evaluations: Sequence[MeasuredSetting], problems: list[str]) -> Figures:
+def _draw_figures(subject: ReportData, evaluations: Sequence[MeasuredSetting], problems: list[str]) -> Figures:
     """All charts; ``problems`` gets a line for each record that is damaged."""
     # One name of an arm in the legend, the caption and the numbers of every chart.
     called = told_apart([one_line(arm.name) for arm in subject.arms], MOST_SHOWN)

@@ -17,7 +17,7 @@ from rlvr_cli.core.text import some
 from rlvr_cli.results.arms import Arm, group_arms
 from rlvr_cli.results.curves import whole_rows
 from rlvr_cli.results.find import Run, eval_options, find_runs, sweep_command
-from rlvr_cli.runs.listing import summary
+from rlvr_cli.runs.listing import run_summary
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.sweeps.folder import SweepDir, SweepPlan
 
@@ -76,7 +76,7 @@ def read_subject(request: CompareRequest) -> ReportData:
     sweeps = _sweeps(runs, problems)
     if problems:
         raise UserError(list(dict.fromkeys(problems)), note=NOTE)
-    statuses = {run.path: str(summary(run.dir.path)["status"]) for run in runs}
+    statuses = {run.path: str(run_summary(run.dir.path)["status"]) for run in runs}
     ready = readiness(request, arms, baseline, statuses, sweeps)
     comparison = None
     if len(arms) > 1 and not ready.lacking:

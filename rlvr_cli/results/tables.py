@@ -23,7 +23,7 @@ from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.results.arms import keys_of, members_by_arm
 from rlvr_cli.results.evaluations import read_evaluation, read_samples
 from rlvr_cli.results.find import Run, find_runs
-from rlvr_cli.runs.listing import check_root, run_folders, summary
+from rlvr_cli.runs.listing import check_root, run_folders, run_summary
 from rlvr_cli.runs.records import read_record
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def runs(*names: str, root: str | Path = "runs", by: tuple[str, ...] = ()) -> pd
     arms = {run.path: name for name, members in members_by_arm(found, keys).items() for run in members}
     rows = []
     for run in found:
-        head = {key: value for key, value in summary(run.dir.path).items() if key not in _NOT_COLUMNS}
+        head = {key: value for key, value in run_summary(run.dir.path).items() if key not in _NOT_COLUMNS}
         rows.append({"run": run.path, "arm": arms[run.path], **head, **run.values})
     return _frame(rows)
 

@@ -25,7 +25,7 @@ STATUSES = (SUBMITTED, "running", "finished", "interrupted", "failed", "killed",
 FIELDS = ("method", "task", "model", "seed", "created", "finished", "rollout", "rollouts_total", "step", "steps_total")
 
 
-def summary(path: Path, name: str | None = None) -> dict[str, Any]:
+def run_summary(path: Path, name: str | None = None) -> dict[str, Any]:
     """What a run's manifest says, with `damage` (a reason, or None) and the status corrected for a dead process.
 
     Args:
@@ -52,7 +52,7 @@ def summary(path: Path, name: str | None = None) -> dict[str, Any]:
 
 def read_runs(root: Path) -> list[dict[str, Any]]:
     """The summary of every run in ``root`` (:func:`run_folders`), by name. Raises OSError where it cannot be read."""
-    found = [(path, summary(path, name)) for name, path in run_folders(root).items()]
+    found = [(path, run_summary(path, name)) for name, path in run_folders(root).items()]
     # One that was deleted in the meantime is not damaged.
     return [one for path, one in found if one["damage"] is None or path.exists()]
 

@@ -14,7 +14,7 @@ from rlvr_cli.config.schema import RUN_NAME, Config, RunName
 from rlvr_cli.core.errors import UserError, layout
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.include import INCLUDE, is_yaml
-from rlvr_cli.core.messages import read
+from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.section import Count, CountOrZero, FromList, OneOrMore, Section, Text
 from rlvr_cli.core.yaml import YamlDocument, YamlProblem, parse, read_text
 
@@ -208,7 +208,7 @@ def read_sweep(path: Path) -> SweepFile:
         )
     if not named_yaml and not set(document.data) <= set(SweepSpec.model_fields):
         raise UserError(f"{path}  is not a sweep file: it is not named *.yaml, and its keys are no keys of a sweep")
-    spec, faults = read(SweepSpec, document.data)
+    spec, faults = read_section(SweepSpec, document.data)
     unknown = set(document.data) - set(SweepSpec.model_fields)
     if unknown and set(document.data) <= {*Config.model_fields, INCLUDE}:
         raise UserError(

@@ -106,7 +106,10 @@ def probe(config: Config) -> list[ProbeResult]:
 def as_rank(config: Config, world: World, folder: Path) -> None:
     """One of several processes' part of a probe: its report goes into ``folder``."""
     report = folder / f"report-{world.rank}.jsonl"
-    _write(report, {"measured": asdict(measure(config, lambda stage: _write(report, {"stage": stage}), world=world))})
+    _write(
+        report,
+        {"measured": asdict(measure_worst_case(config, lambda stage: _write(report, {"stage": stage}), world=world))},
+    )
 
 
 def _in_processes(config: Config) -> list[ProbeResult]:
@@ -206,7 +209,7 @@ def worst_case(config: Config) -> Config:
     )
 
 
-def measure(
+def measure_worst_case(
     config: Config, tell: Tell, prepare_trainer: Callable[[Any], None] | None = None, world: World = ALONE
 ) -> ProbeResult:
     """Run the worst-case batch of ``config`` in this process, which is spoilt for anything else afterwards.
@@ -333,7 +336,7 @@ def main(arguments: list[str]) -> int:
     settings, report = map(Path, arguments[:2])
     allow_remote_code(TRUST in arguments[2:])
     try:
-        measured = measure(load_config([settings]), lambda stage: _write(report, {"stage": stage}))
+        measured = measure_worst_case(load_config([settings]), lambda stage: _write(report, {"stage": stage}))
     except UserError as error:
         _write(report, {"problems": list(error.problems)})
         return 2

@@ -322,7 +322,7 @@ def _normalised(text: str) -> str:
 def _parsed(text: str, case: bool) -> Any:
     """The expression, or None when there is none."""
     try:
-        return reader.read(text, case=case)
+        return reader.read_expression(text, case=case)
     except MemoryError as error:
         raise Unable from error
     except Exception:

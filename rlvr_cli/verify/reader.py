@@ -64,7 +64,7 @@ class _Reader(latex2sympy2._Latex2Sympy):
         return super().convert_atom(atom)
 
 
-def read(text: str, *, case: bool) -> Any:
+def read_expression(text: str, *, case: bool) -> Any:
     """The expression that ``text`` spells. Raises what the parser raises for text that is none.
 
     ``case``: capital letters are other names than small ones.

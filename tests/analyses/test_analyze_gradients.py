@@ -11,7 +11,7 @@ import pytest
 from rlvr_cli.analyses.method_step import MethodStep
 from rlvr_cli.analyses.replay import Replay, ReplayedUpdates
 from rlvr_cli.analyses.saved_rollout import find_saved_rollout
-from rlvr_cli.analyses.scoring import load_policy, score
+from rlvr_cli.analyses.scoring import load_policy, score_rollout
 from rlvr_cli.cli.app import run
 from rlvr_cli.methods.method import Method
 from tests.analyses.lab_runs import analyzed, trained
@@ -46,7 +46,7 @@ def test_the_updates_made_again_are_those_of_the_run(root: Path, rollout: int) -
     config = saved.config.method
     assert isinstance(config, Method)
     policy = load_policy(saved, saved.old)
-    scored = score(saved, [config.bound(24)], policy).scored
+    scored = score_rollout(saved, [config.bound(24)], policy).scored
     step = MethodStep.of(config.bound(24), scored)
     start = step.at(scored.old_log_probs, scored.rollout.entropies)
     replay = ReplayedUpdates(policy, saved, start, Replay("adamw", None, 2))

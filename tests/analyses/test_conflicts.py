@@ -12,7 +12,15 @@ import pytest
 import torch
 
 from rlvr_cli.analyses.base import AnalysisInput
-from rlvr_cli.analyses.conflicts import ConflictsOptions, Tally, conflicts, pooled, shared_spans, summary, tally
+from rlvr_cli.analyses.conflicts import (
+    ConflictsOptions,
+    Tally,
+    conflict_summary,
+    conflicts,
+    pooled,
+    shared_spans,
+    tally,
+)
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import append_jsonl
@@ -114,7 +122,7 @@ def by_loops(rows: Rows, rewards: Sequence[float], size: int) -> dict[str, float
 @pytest.mark.parametrize("seed", range(8))
 def test_every_number_is_that_of_a_loop_over_rows_and_tokens(seed: int) -> None:
     rows, rewards = random_rows(seed)
-    found = summary(tally(rollout_of(rows, rewards, 4)))
+    found = conflict_summary(tally(rollout_of(rows, rewards, 4)))
     expected = by_loops(rows, rewards, 4)
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-12)
     assert found["negative_push_share_gtpo"] == 0
@@ -151,12 +159,12 @@ def test_a_prefix_is_penalised_where_the_right_completions_are_longer() -> None:
     # The same lengths balance: the net is 0, which is no penalty.
     even = tally(rollout_of([[1, 2, 3], [1, 2, 4]], [1.0, 0.0], 2))
     assert even.penalised == even.shared_negative == 0 and even.prefix == 4
-    assert summary(even)["push_gtpo_over_grpo"] == pytest.approx(1)
+    assert conflict_summary(even)["push_gtpo_over_grpo"] == pytest.approx(1)
 
 
 def test_no_conflict_without_both_signs_and_none_of_rows_that_are_not_learned_from() -> None:
     rows = [[1, 2], [1, 2], [1, 3], [1, 3]]
-    equal = summary(tally(rollout_of(rows, [1.0, 1.0, 0.0, 0.0], 2)))
+    equal = conflict_summary(tally(rollout_of(rows, [1.0, 1.0, 0.0, 0.0], 2)))
     assert equal["conflict_share"] == 0 and equal["groups_share"] == 0
     empty = ("conflict_mixed_share", "span_mean", "negative_push_share", "penalised_correct_share")
     assert all(equal[name] is None for name in empty)
@@ -168,9 +176,9 @@ def test_tallies_add_up() -> None:
     rows, rewards = random_rows(3)
     whole = tally(rollout_of(rows, rewards, 4))
     halves = pooled(tally(rollout_of(rows[at : at + 8], rewards[at : at + 8], 4)) for at in (0, 8))
-    assert summary(halves) == pytest.approx(summary(whole))
+    assert conflict_summary(halves) == pytest.approx(conflict_summary(whole))
     assert (halves.prefix_ids, halves.suffix_spans) == (whole.prefix_ids, whole.suffix_spans)
-    assert summary(pooled([])) == summary(Tally())
+    assert conflict_summary(pooled([])) == conflict_summary(Tally())
 
 
 def make_run(root: Path, rollouts: dict[int, list[dict[str, Any]]]) -> RunDir:
@@ -222,6 +230,6 @@ def test_where_pushes_balance_rounding_is_no_push_down() -> None:
     for right in range(1, 8):
         for length in range(1, 8):
             rewards = [0.1 + 2.2 * (row < right) for row in range(8)]
-            found = summary(tally(rollout_of([list(range(length))] * 8, rewards, 8)))
+            found = conflict_summary(tally(rollout_of([list(range(length))] * 8, rewards, 8)))
             assert found["conflict_share"] == 1, (right, length)
             assert found["negative_net_share"] == found["penalised_correct_share"] == 0, (right, length)

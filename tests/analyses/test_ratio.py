@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.analyses.method_step import MethodStep
-from rlvr_cli.analyses.ratio import entropy_bounds, headline, measure, plane, ratio_figure
+from rlvr_cli.analyses.ratio import _headline, entropy_bounds, measure_updates, plane, ratio_figure
 from rlvr_cli.config.load import load_config
 from rlvr_cli.methods.base import Tokens
 from rlvr_cli.results.figure import style, write_figure
@@ -42,7 +42,7 @@ def drawn(kappa: float = 0.02) -> tuple[Tensor, Tensor, Tensor]:
 def test_ratios_of_lemma_1_have_its_exponent_and_kappa() -> None:
     probabilities, ratios, advantages = drawn()
     # Of narrow groups, so that 1 - p is one number in each.
-    found = measure(3, step(probabilities, ratios, advantages), torch.zeros(ROWS, LENGTH), bins=5, groups=100)
+    found = measure_updates(3, step(probabilities, ratios, advantages), torch.zeros(ROWS, LENGTH), bins=5, groups=100)
     assert found.updates == 3
     assert found.exponent.exponent == pytest.approx(2, abs=0.08)
     assert found.exponent.fit == pytest.approx(1, abs=0.01)
@@ -56,7 +56,7 @@ def test_ratios_of_lemma_1_have_its_exponent_and_kappa() -> None:
 
 def test_the_measured_gradient_is_equation_3_and_near_proposition_1() -> None:
     probabilities, ratios, advantages = drawn(kappa=0.4)
-    found = measure(1, step(probabilities, ratios, advantages), torch.zeros(ROWS, LENGTH), bins=5, groups=20)
+    found = measure_updates(1, step(probabilities, ratios, advantages), torch.zeros(ROWS, LENGTH), bins=5, groups=20)
     cut = ((advantages > 0) & (ratios > 1.2)) | ((advantages < 0) & (ratios < 0.8))
     gradients = torch.where(cut, 0.0, (1 - probabilities * ratios) * ratios * advantages)
     for of in found.bins:
@@ -74,7 +74,7 @@ def test_clipped_tokens_are_compared_at_equal_probability() -> None:
     ratios[0, 20:520:20] = 1.3
     entropies = 5 * (1 - probabilities) - torch.where(ratios > 1.2, 0.1, 0.0)
     now = step(probabilities, ratios, torch.ones_like(probabilities))
-    clipped = measure(1, now, entropies, bins=5, groups=3).clipped
+    clipped = measure_updates(1, now, entropies, bins=5, groups=3).clipped
     assert (clipped.tokens, clipped.share) == (25, 0.025)
     assert clipped.entropy_difference == pytest.approx(-0.1, abs=0.001)
     assert clipped.entropy is not None and clipped.entropy_of_others is not None
@@ -87,7 +87,7 @@ def test_clipped_tokens_have_neighbours_at_the_ends_and_in_ties() -> None:
     ratios = torch.ones_like(probabilities)
     ratios[0, [0, 1, 2, 23]] = 2.0
     entropies = torch.where(probabilities < 0.5, 1.0, 0.2) - torch.where(ratios > 1.2, 0.1, 0.0)
-    clipped = measure(1, step(probabilities, ratios, torch.ones(1, 24)), entropies, bins=2, groups=3).clipped
+    clipped = measure_updates(1, step(probabilities, ratios, torch.ones(1, 24)), entropies, bins=2, groups=3).clipped
     assert (clipped.low_share, clipped.low_share_of_all) == (0.75, 0.5)
     # Five on either side of the likely one, of which those below are the unlikely ones' last.
     assert clipped.entropy_difference == pytest.approx(-0.1 - 0.4 / 4)
@@ -95,7 +95,7 @@ def test_clipped_tokens_have_neighbours_at_the_ends_and_in_ties() -> None:
 
 def test_without_any_move_there_is_no_spread_and_nothing_is_clipped() -> None:
     probabilities, ratios, advantages = drawn()
-    found = measure(
+    found = measure_updates(
         0, step(probabilities, torch.ones_like(ratios), advantages), torch.zeros(ROWS, LENGTH), bins=5, groups=20
     )
     assert (found.kappa, found.exponent.exponent, found.clipped.tokens) == (0.0, None, 0)
@@ -111,10 +111,10 @@ def test_tokens_without_an_advantage_have_no_part_in_gradients() -> None:
     probabilities, ratios, advantages = drawn(kappa=0.4)
     half = torch.arange(ROWS).unsqueeze(1) < ROWS // 2
     some = torch.where(half, advantages, 0.0)
-    whole = measure(1, step(probabilities, ratios, some), torch.zeros(ROWS, LENGTH), bins=5, groups=20)
+    whole = measure_updates(1, step(probabilities, ratios, some), torch.zeros(ROWS, LENGTH), bins=5, groups=20)
     full = step(probabilities, ratios, some)
     part = full.part(torch.arange(ROWS // 2))
-    alone = measure(1, part, torch.zeros(ROWS // 2, LENGTH), bins=5, groups=20)
+    alone = measure_updates(1, part, torch.zeros(ROWS // 2, LENGTH), bins=5, groups=20)
     for a, b in zip(whole.bins, alone.bins, strict=True):
         assert a.magnitude == pytest.approx(b.magnitude)
         assert a.tokens > b.tokens
@@ -136,7 +136,9 @@ def test_a_method_that_does_not_clip_has_its_own_gradient() -> None:
     probabilities, ratios, advantages = drawn(kappa=2.0)
     ratios = ratios.clamp(min=0.05)
     grpo, cispo = (
-        measure(1, dataclasses.replace(step(probabilities, ratios, advantages, name)), ratios, bins=5, groups=20)
+        measure_updates(
+            1, dataclasses.replace(step(probabilities, ratios, advantages, name)), ratios, bins=5, groups=20
+        )
         for name in ("grpo", "cispo")
     )
     assert grpo.bins[0].magnitude is not None and cispo.bins[0].magnitude is not None
@@ -147,10 +149,10 @@ def test_a_rollout_of_few_tokens_has_a_figure(tmp_path: Path) -> None:
     """Fewer tokens than groups: no group has a spread."""
     probabilities, ratios, advantages = (of[:3, :1] for of in drawn())
     now = step(probabilities, ratios, advantages)
-    found = measure(1, now, torch.zeros(3, 1), bins=5, groups=20)
+    found = measure_updates(1, now, torch.zeros(3, 1), bins=5, groups=20)
     assert found.exponent.rest == ()
-    only_low = measure(1, step(probabilities * 0.1, ratios, advantages), torch.zeros(3, 1), bins=5, groups=20)
-    assert "cannot be compared" in headline([only_low], {"spread_low_over_high": None, "reversal_at": None})
+    only_low = measure_updates(1, step(probabilities * 0.1, ratios, advantages), torch.zeros(3, 1), bins=5, groups=20)
+    assert "cannot be compared" in _headline([only_low], {"spread_low_over_high": None, "reversal_at": None})
     with style():
         write_figure(ratio_figure(found, [found], plane(now, torch.zeros(3, 1)), 93), tmp_path / "ratio.svg")
     assert (tmp_path / "ratio.svg").stat().st_size

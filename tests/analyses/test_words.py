@@ -12,7 +12,7 @@ import pytest
 
 from rlvr_cli.analyses.base import AnalysisInput
 from rlvr_cli.analyses.word_lists import WordKind, compiled, past, plural, read_lists
-from rlvr_cli.analyses.words import WordsOptions, binned, count, words
+from rlvr_cli.analyses.words import WordsOptions, binned, count_words, words
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import append_jsonl
@@ -69,7 +69,7 @@ def records(texts: Sequence[str], rewards: Sequence[float | None]) -> list[dict[
 
 def test_counts_by_completion_and_by_hundred_words() -> None:
     patterns = [compiled(WordKind(words=("so",)))]
-    counted = count(records(["so so it is", "it", "so"], [1.0, 0.0, None]), patterns)
+    counted = count_words(records(["so so it is", "it", "so"], [1.0, 0.0, None]), patterns)
     assert counted.counts.tolist() == [[2], [0]]
     assert counted.words.tolist() == [4, 1]
     assert counted.frequencies("100 words").tolist() == [[50], [0]]

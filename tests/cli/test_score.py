@@ -297,7 +297,7 @@ def test_no_responses(tmp_path: Path, content: str | None, capsys: pytest.Captur
 def test_what_cannot_be_scored_is_null() -> None:
     verdict = Verdict(float("nan"), {"answer": float("nan")}, False, None, "timeout", scorable=False)
     expected = {"reward": None, "parts": {"answer": None}, "answer": None, "correct": None, "reason": "timeout"}
-    assert scoring.as_json(verdict) == expected
+    assert scoring.verdict_as_json(verdict) == expected
 
 
 @pytest.mark.parametrize("name", [name for name in KEYS.choices(("task",)) if name != "own"])

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from rlvr_cli.core.keys import schema_of
-from rlvr_cli.core.messages import Fault, read
+from rlvr_cli.core.messages import Fault, read_section
 from rlvr_cli.core.section import Choice, Count, FromList, Section
 
 
@@ -73,7 +73,7 @@ def test_a_fault_names_key_place_and_remedy() -> None:
         ({"sizes": [1, "x"]}, ("sizes", 1), "sizes: must be a list of values, each a whole number, at least 1"),
         ([], (), "must be a mapping with the keys shape, steps, first, sizes, as; got []"),
     ]:
-        section, faults = read(_Whole, data, "it")
+        section, faults = read_section(_Whole, data, "it")
         assert section is None, (data, place, said)
         found = faults[0]
         assert (found.place[: len(place)], said in str(found)) == (place, True), found
@@ -82,14 +82,16 @@ def test_a_fault_names_key_place_and_remedy() -> None:
 def test_all_at_once_and_the_data_stay_as_they_are() -> None:
     data = {"as": 1, 3: 4, "sizes": [0, "x"], "shape": {"kind": "square", "side": -1}}
     before = repr(data)
-    _, faults = read(_Whole, data)
+    _, faults = read_section(_Whole, data)
     assert {fault.path for fault in faults} == {("as",), (3,), ("sizes",), ("shape", "side")}
     assert repr(data) == before
     assert str(Fault((), (), "is empty")) == "is empty"
 
 
 def test_what_is_right_is_a_section() -> None:
-    section, faults = read(_Whole, {"shape": {"kind": "square", "side": 2.0}, "steps": [{"name": "a"}], "first": "b"})
+    section, faults = read_section(
+        _Whole, {"shape": {"kind": "square", "side": 2.0}, "steps": [{"name": "a"}], "first": "b"}
+    )
     assert faults == [] and section is not None
     assert isinstance(section.shape, _Square) and section.steps[0].count == 1 and section.first.name == "b"  # type: ignore[union-attr]
 

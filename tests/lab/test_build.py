@@ -9,11 +9,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.lab import build as lab
-from rlvr_cli.lab.build import data_hash, draw_example, learning_rate, measure, training_puzzles
+from rlvr_cli.lab.build import _measure, data_hash, draw_example, learning_rate, training_puzzles
 from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.lab.recipe import Phase, Recipe, load_recipe
 from rlvr_cli.tasks.kk import compact
-from rlvr_cli.tasks.kk.puzzles import generate, split_of, structure_key
+from rlvr_cli.tasks.kk.puzzles import generate_puzzle, split_of, structure_key
 
 TINY = Recipe.model_validate(
     {
@@ -27,7 +27,7 @@ TINY = Recipe.model_validate(
 def test_the_tokenizer_gives_every_prompt_and_trace_back_word_for_word():
     tokenizer, rng = make_tokenizer(), random.Random(0)
     for i in range(60):
-        puzzle = generate(rng, people=2 + i % 4, depth=1 + i % 2)
+        puzzle = generate_puzzle(rng, people=2 + i % 4, depth=1 + i % 2)
         for text in (compact.prompt(puzzle), compact.trace(puzzle, rng)):
             ids = tokenizer(text)["input_ids"]
             assert tokenizer.unk_token_id not in ids and len(ids) == len(text.split())
@@ -150,6 +150,6 @@ def test_the_shipped_base_answers_as_measured():
     model, tokenizer = (kind.from_pretrained(lab.BASE) for kind in (AutoModelForCausalLM, AutoTokenizer))
     manifest = json.loads((lab.BASE / lab.MANIFEST).read_text())
     people = {int(number): share for number, share in manifest["recipe"]["phases"][-1]["people"].items()}
-    dev = measure(model.eval(), tokenizer, people, count=100, samples=4, max_new_tokens=160)
+    dev = _measure(model.eval(), tokenizer, people, count=100, samples=4, max_new_tokens=160)
     assert dev["sampled"] == pytest.approx(manifest["dev"]["sampled"], abs=0.12)
     assert dev["format"] > 0.95

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from rlvr_cli.tasks.kk import compact
-from rlvr_cli.tasks.kk.puzzles import KKPuzzle, generate
+from rlvr_cli.tasks.kk.puzzles import KKPuzzle, generate_puzzle
 
 EXAMPLE = KKPuzzle(
     ("Zoey", "Oliver", "Mia"),
@@ -20,7 +20,7 @@ EXAMPLE = KKPuzzle(
 
 def drawn(count, **settings):
     rng = random.Random(1)
-    return [generate(rng, people=2 + i % 4, **settings) for i in range(count)]
+    return [generate_puzzle(rng, people=2 + i % 4, **settings) for i in range(count)]
 
 
 def test_a_prompt_reads_as_documented():
@@ -69,7 +69,7 @@ def test_the_same_stream_gives_the_same_noisy_trace():
 
 def test_six_people_are_refused():
     with pytest.raises(ValueError, match="2 to 5 people"):
-        compact.prompt(generate(random.Random(0), people=6))
+        compact.prompt(generate_puzzle(random.Random(0), people=6))
 
 
 @pytest.mark.parametrize(

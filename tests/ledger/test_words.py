@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rlvr_cli.ledger.outcomes import ClaimResult
 from rlvr_cli.ledger.schema import Claim
-from rlvr_cli.ledger.words import FOLLOWS, agreements, headline, that_can_fail, verdict
+from rlvr_cli.ledger.words import FOLLOWS, agreements, claims_headline, that_can_fail, verdict_in_words
 from tests.ledger.files import LENGTH
 
 
@@ -53,10 +53,13 @@ def test_what_cannot_fail_is_no_evidence_unless_it_fails() -> None:
 
     found = outcomes("holds")
     assert [one.claim for one in that_can_fail([can, given], found)] == ["landscape/can"]
-    said = headline([can, given], found)
+    said = claims_headline([can, given], found)
     assert said == "Of 1 claim that can fail, 1 is undecided at this scale. 1 more follows from the formula."
-    assert verdict(found[given.id], given) == FOLLOWS
+    assert verdict_in_words(found[given.id], given) == FOLLOWS
     broken = outcomes("does not hold")
-    assert headline([can, given], broken) == "Of 2 claims that can fail, 1 does not hold, 1 is undecided at this scale."
-    assert verdict(broken[given.id], given) == "does not hold"
+    assert (
+        claims_headline([can, given], broken)
+        == "Of 2 claims that can fail, 1 does not hold, 1 is undecided at this scale."
+    )
+    assert verdict_in_words(broken[given.id], given) == "does not hold"
     assert agreements([given], found, found) == "agrees on 0 of 0 verdicts resting on seeds and contradicts none"

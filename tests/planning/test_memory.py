@@ -186,14 +186,14 @@ def test_the_local_sampler_takes_as_many_rows_as_fit() -> None:
     found = of(training, sampling)
     (cache,) = (entry for entry in found.phases["sampling"] if entry.name == "keys and values")
     assert cache.why.startswith("128 of 256 rows at once") and cache.bytes == 128 * 4096 * 2 * 28 * 4 * 128 * 2
-    assert advice.verdict(found.total("sampling"), 80 * GIB) == "yes"
+    assert advice.memory_verdict(found.total("sampling"), 80 * GIB) == "yes"
     forced = replace(sampling, batch=256)
     assert of(training, forced).total("sampling") > found.total("sampling") + 27 * GIB
-    assert advice.verdict(of(training, forced).peak, 80 * GIB) == "no"
+    assert advice.memory_verdict(of(training, forced).peak, 80 * GIB) == "no"
     offered = {change.settings: change.peak for change in advice.single_changes(SEVEN, training, forced, 80 * GIB)}
     assert offered["rollout.batch=null"] == found.peak
     alone = of(ONE_GPU, sampling)
-    assert advice.verdict(alone.total("sampling"), 80 * GIB) == "no"
+    assert advice.memory_verdict(alone.total("sampling"), 80 * GIB) == "no"
     assert term(alone, "keys and values") == 4096 * 2 * 28 * 4 * 128 * 4
 
 
@@ -384,7 +384,7 @@ def test_what_the_local_sampler_takes(prompt: int, new: int, group: int) -> None
 
 @pytest.mark.parametrize(("share", "expected"), [(0.5, "yes"), (0.9, "yes"), (0.95, "tight"), (1.01, "no")])
 def test_verdict(share: float, expected: str) -> None:
-    assert advice.verdict(int(share * GIB), GIB) == expected
+    assert advice.memory_verdict(int(share * GIB), GIB) == expected
 
 
 def test_advice_for_one_gpu_too_small_names_settings_and_what_they_need() -> None:

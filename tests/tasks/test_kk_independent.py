@@ -31,7 +31,7 @@ def disagreements(count, seed):
     for number in range(count):
         people = PEOPLE[number % len(PEOPLE)]
         depth = 1 + number // len(PEOPLE) % 3
-        puzzle = puzzles.generate(rng, people=people, compound=rng.choice((0.3, 0.6, 1.0)), depth=depth)
+        puzzle = puzzles.generate_puzzle(rng, people=people, compound=rng.choice((0.3, 0.6, 1.0)), depth=depth)
         text = puzzles.english(puzzle, rng)
         names, claims = kk_reader.read_puzzle(text)
         said = [as_claim(statement, puzzle.names) for statement in puzzle.statements]
@@ -89,7 +89,7 @@ def test_the_public_rows_say_in_english_what_their_statements_and_solutions_say(
 
 def test_the_reader_is_no_yes_man():
     """What it must not let pass: a text that is no puzzle, and a solver's answer that is not the text's."""
-    puzzle = puzzles.generate(random.Random(3), people=3)
+    puzzle = puzzles.generate_puzzle(random.Random(3), people=3)
     text = puzzles.english(puzzle, random.Random(4))
     for broken in (
         text.replace(" is a ", " is no "),

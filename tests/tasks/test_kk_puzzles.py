@@ -49,7 +49,7 @@ def test_generated_puzzles_have_one_solution_and_stay_in_their_split(people):
     rng = random.Random(people)
     for split in ("train", "dev", "test"):
         for depth in (1, 2):
-            puzzle = puzzles.generate(rng, people=people, compound=0.7, depth=depth, split=split)
+            puzzle = puzzles.generate_puzzle(rng, people=people, compound=0.7, depth=depth, split=split)
             tried = [
                 roles
                 for roles in itertools.product((False, True), repeat=people)
@@ -72,7 +72,7 @@ def test_structure_key_is_the_same_exactly_under_renaming(people):
 
     by_key = {}
     for _ in range(60):
-        statements = puzzles.generate(rng, people=people, compound=0.4).statements
+        statements = puzzles.generate_puzzle(rng, people=people, compound=0.4).statements
         order = rng.sample(range(people), people)
         key = puzzles.structure_key(statements)
         assert key == puzzles.structure_key(shuffled(statements, order))
@@ -108,7 +108,7 @@ def test_operand_order_and_double_negation_do_not_make_a_new_structure():
 
 def test_split_shares():
     rng = random.Random(0)
-    keys = {puzzles.structure_key(puzzles.generate(rng, people=5).statements) for _ in range(5)}
+    keys = {puzzles.structure_key(puzzles.generate_puzzle(rng, people=5).statements) for _ in range(5)}
     assert {puzzles.split_of(key) for key in keys} == {"train"}
     counts = {"train": 0, "dev": 0, "test": 0}
     for number in range(8000):
@@ -119,7 +119,7 @@ def test_split_shares():
 def test_same_seed_same_puzzles():
     def draw(seed):
         rng = random.Random(seed)
-        return [puzzles.generate(rng, people=3 + i % 3, split="dev") for i in range(20)]
+        return [puzzles.generate_puzzle(rng, people=3 + i % 3, split="dev") for i in range(20)]
 
     assert draw(5) == draw(5) != draw(6)
 
@@ -156,4 +156,4 @@ def test_every_english_sentence_form_of_the_public_data_can_be_written():
 @pytest.mark.parametrize("bad", [{"people": 1}, {"people": 9}, {"compound": 1.5}, {"depth": 0}, {"split": "valid"}])
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(ValueError, match="allowed are"):
-        puzzles.generate(random.Random(0), **{"people": 3, **bad})
+        puzzles.generate_puzzle(random.Random(0), **{"people": 3, **bad})

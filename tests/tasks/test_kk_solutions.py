@@ -10,7 +10,7 @@ import pytest
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.kk import compact, reasoning
-from rlvr_cli.tasks.kk.puzzles import KKPuzzle, generate
+from rlvr_cli.tasks.kk.puzzles import KKPuzzle, generate_puzzle
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 
 ZOEY_OLIVER_MIA = KKPuzzle(
@@ -66,7 +66,7 @@ def test_a_solution_reads_as_a_derivation() -> None:
 @pytest.mark.parametrize("people", range(2, 9))
 def test_what_is_said_under_true_suppositions_is_true(people: int) -> None:
     for seed in range(20):
-        puzzle = generate(random.Random(seed), people=people, depth=1 + seed % 2)
+        puzzle = generate_puzzle(random.Random(seed), people=people, depth=1 + seed % 2)
         true = {
             f"{name} is a {'knight' if role else 'knave'}"
             for name, role in zip(puzzle.names, puzzle.solution, strict=True)
@@ -87,14 +87,14 @@ def test_what_is_said_under_true_suppositions_is_true(people: int) -> None:
 
 def test_the_last_solution_never_supposes_what_is_wrong() -> None:
     for seed in range(30):
-        puzzle = generate(random.Random(seed), people=6)
+        puzzle = generate_puzzle(random.Random(seed), people=6)
         *others, last = reasoning.solutions(puzzle, random.Random(seed))
         assert "contradiction" not in last
         assert len(last) <= max(map(len, others))
 
 
 def test_compact_solutions_begin_with_every_guess() -> None:
-    puzzle = generate(random.Random(0), people=3)
+    puzzle = generate_puzzle(random.Random(0), people=3)
     responses = list(compact.solutions(puzzle, random.Random(0)))
     assert len({response.split()[0] for response in responses}) == len(responses) == 8
     shortest = min(responses, key=len)

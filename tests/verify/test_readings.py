@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.tasks.math.reward import read as read_response
+from rlvr_cli.tasks.math.reward import read_answer as read_response
 from rlvr_cli.verify import algebra
 from rlvr_cli.verify.math_answer import DIFFERENT, EQUAL, UNPARSED_ANSWER, UNPARSED_GOLD, Outcome, boxed, check, clean
 from rlvr_cli.verify.pool import Pool
-from rlvr_cli.verify.reader import read
+from rlvr_cli.verify.reader import read_expression
 from rlvr_cli.verify.spelling import without_unit
 
 WRONG = [
@@ -405,8 +405,8 @@ def test_what_was_read_before_changes_no_verdict() -> None:
 
 
 def test_a_capital_is_another_name_only_where_it_matters() -> None:
-    assert read("R", case=True) != read("r", case=True)
-    assert read("R", case=False) == read("r", case=False)
+    assert read_expression("R", case=True) != read_expression("r", case=True)
+    assert read_expression("R", case=False) == read_expression("r", case=False)
 
 
 def test_strict_sees_every_candidate() -> None:

@@ -63,7 +63,7 @@ def _invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     return index, remainder.squeeze(1)
 
 
-def draw(probabilities: Tensor, u: Tensor) -> Tensor:
+def draw_tokens(probabilities: Tensor, u: Tensor) -> Tensor:
     """Token of each row by inverse CDF. probabilities [rows, vocabulary]; u [rows] float64. Returns [rows, 1]."""
     rows, size = probabilities.shape
     if size <= _ONE_STAGE:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.models.sampling.decoder import Cache, Decoder, row_memory, supports
-from rlvr_cli.models.sampling.draws import draw, nucleus, uniforms
+from rlvr_cli.models.sampling.draws import draw_tokens, nucleus, uniforms
 from rlvr_cli.models.sampling.engine import Completions, OnDone, SamplingParams, check_rows, joined
 from rlvr_cli.models.sampling.memory import MOST_ROWS, told_with_rows, usable
 
@@ -334,7 +334,7 @@ def _pick(logits: Tensor, u: Tensor, params: SamplingParams) -> tuple[Tensor, Te
         tokens = logits.argmax(-1, keepdim=True)
     else:
         whole = params.top_p == 1 and params.top_k == 0
-        tokens = draw(probabilities if whole else nucleus(probabilities, params.top_p, params.top_k), u)
+        tokens = draw_tokens(probabilities if whole else nucleus(probabilities, params.top_p, params.top_k), u)
     chosen = probabilities.gather(1, tokens)
     return tokens.squeeze(1), chosen.squeeze(1), _entropies(logits, probabilities, tokens, chosen)
 

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from rlvr_cli.core.text import listed, one_line, told_apart
-from rlvr_cli.report.charts.lines import MOST_ARMS, MOST_TITLE, STRETCHES, draw
+from rlvr_cli.report.charts.lines import MOST_ARMS, MOST_TITLE, STRETCHES, draw_panels
 from rlvr_cli.report.charts.metrics import MetricFigure, Recorded, crossed_band, metrics, recorded
 from rlvr_cli.report.charts.svg import Chart, figure, page_style, page_svg
 from rlvr_cli.results.lines import MOST_RAW, ArmLine, Extent, Interval, Panel, Points, XAxis, arm_line, extents
@@ -64,7 +64,7 @@ def _figure(
         )
     shared = apart or metric.marked
     scales = extents(drawn, metric.axis, shared=shared)
-    picture = draw(drawn, x, metric.axis, scales, named=len(arms) > 1 and not apart, marked=metric.marked)
+    picture = draw_panels(drawn, x, metric.axis, scales, named=len(arms) > 1 and not apart, marked=metric.marked)
     key = f"{metric.key}-{part.partition(':')[0].replace('@', '-')}" if part else metric.key
     title = f"{metric.title}, {part}" if part else metric.title
     missing = sum(gaps for _, gaps in panels.values())

@@ -38,7 +38,7 @@ MOST_TITLE = int((WIDTH / 2 - 6.0) / CHARACTER)
 STRETCHES = 200
 
 
-def draw(
+def draw_panels(
     panels: Sequence[Panel],
     x: XAxis,
     y: YAxis,

@@ -11,7 +11,7 @@ from rlvr_cli.compare.scores import arm_mean
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.text import listed, one_line
 from rlvr_cli.report.charts.learning import by_arm, curve_table
-from rlvr_cli.report.charts.lines import MOST_ARMS, draw
+from rlvr_cli.report.charts.lines import MOST_ARMS, draw_panels
 from rlvr_cli.report.charts.svg import Chart, page_style, page_svg
 from rlvr_cli.results.evaluations import Evaluation, read_samples
 from rlvr_cli.results.lines import ArmLine, Line, Panel, XAxis, YAxis, extents
@@ -117,7 +117,7 @@ def _figure(
         f"Where no value varies there is none.{notes}"
     )
     scales = extents(panels, y, shared=True)
-    picture = draw(panels, x, y, scales, named=len(names) > 1 and not many, marked=True)
+    picture = draw_panels(panels, x, y, scales, named=len(names) > 1 and not many, marked=True)
     svg = page_svg(picture, key, title, caption)
     return Chart(key, title, svg, caption, curve_table({"": lines}, x, share=True))
 

@@ -46,7 +46,7 @@ def split_for(puzzle: CountdownPuzzle) -> Split:
     return split_of(key(puzzle))
 
 
-def generate(rng: random.Random, *, numbers: int, split: Split) -> CountdownPuzzle:
+def generate_countdown(rng: random.Random, *, numbers: int, split: Split) -> CountdownPuzzle:
     """A solvable puzzle of ``split``: numbers of 1 to 99 and a target of 10 to 100, as in the public set."""
     while True:
         nums = tuple(rng.randint(LOWEST, HIGHEST) for _ in range(numbers))

@@ -33,7 +33,7 @@ class ParsedExpression:
     expression: str | None = None
 
 
-def verdict(kind: RewardKind, reading: ParsedExpression, *, truncated: bool) -> Verdict:
+def countdown_verdict(kind: RewardKind, reading: ParsedExpression, *, truncated: bool) -> Verdict:
     """``tiny_zero``: 1.0 for a correct answer, 0.1 for any other answer block, 0 without one; ``zero_one``: 1 or 0.
 
     ``too_long``: the token limit cut the response off before an answer could be read.

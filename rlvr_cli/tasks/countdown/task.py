@@ -16,8 +16,15 @@ from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.base import Data, RuleKey
 from rlvr_cli.tasks.countdown import paper, strict
-from rlvr_cli.tasks.countdown.puzzles import MAX_NUMBERS, MIN_NUMBERS, CountdownPuzzle, generate, key, worked_responses
-from rlvr_cli.tasks.countdown.reward import ANSWER, FORMAT, REASONS, verdict
+from rlvr_cli.tasks.countdown.puzzles import (
+    MAX_NUMBERS,
+    MIN_NUMBERS,
+    CountdownPuzzle,
+    generate_countdown,
+    key,
+    worked_responses,
+)
+from rlvr_cli.tasks.countdown.reward import ANSWER, FORMAT, REASONS, countdown_verdict
 from rlvr_cli.tasks.data import split_of
 from rlvr_cli.tasks.hub import HubTable
 from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Split, Verdict, made_here
@@ -129,7 +136,7 @@ class Countdown(SharedOut):
         """Judge what follows the prompt's ``<think>``. Pure; never raises; time linear in the response."""
         rule = strict if self.rule == "strict" else paper
         reading = rule.read(response, problem.data["nums"], problem.data["target"])
-        return verdict(self.reward, reading, truncated=truncated)
+        return countdown_verdict(self.reward, reading, truncated=truncated)
 
     def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
         """TinyZero's test rows stand behind its train rows, in one split that is called train."""
@@ -202,7 +209,7 @@ def _generated(split: Split, numbers: int, count: int, seed: int) -> list[Proble
     seen: set[str] = set()
     idle = 0
     while len(problems) < count:
-        puzzle = generate(rng, numbers=numbers, split=split)
+        puzzle = generate_countdown(rng, numbers=numbers, split=split)
         if key(puzzle) in seen:
             idle += 1
             if idle == _PATIENCE:

@@ -131,7 +131,7 @@ def random_statement(rng: random.Random, *, people: int, speaker: int, compound:
             return (kind, left, right)
 
 
-def generate(
+def generate_puzzle(
     rng: random.Random, *, people: int, compound: float = 0.6, depth: int = 1, split: Split = "train"
 ) -> KKPuzzle:
     """A puzzle of `split` with exactly one solution.
@@ -147,7 +147,7 @@ def generate(
 def generate_with_key(
     rng: random.Random, *, people: int, compound: float, depth: int, split: Split
 ) -> tuple[KKPuzzle, str]:
-    """The puzzle of :func:`generate` and its :func:`structure_key`, which decides its split."""
+    """The puzzle of :func:`generate_puzzle` and its :func:`structure_key`, which decides its split."""
     if not MIN_PEOPLE <= people <= MAX_PEOPLE:
         raise ValueError(f"people={people}: allowed are {MIN_PEOPLE} to {MAX_PEOPLE}")
     if not 0 <= compound <= 1:

@@ -53,7 +53,7 @@ def reward_parts(reading: ParsedRoles, solution: Sequence[bool]) -> dict[str, fl
     return {"format": FORMAT_RIGHT if reading.format_ok else FORMAT_WRONG, "answer": answer}
 
 
-def verdict(reading: ParsedRoles, solution: Sequence[bool], *, truncated: bool) -> Verdict:
+def roles_verdict(reading: ParsedRoles, solution: Sequence[bool], *, truncated: bool) -> Verdict:
     """The verdict on a reading. ``too_long``: the token limit cut the response off before an answer could be read."""
     parts = reward_parts(reading, solution)
     readable = reading.format_ok and reading.roles is not None

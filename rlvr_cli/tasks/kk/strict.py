@@ -50,7 +50,7 @@ _FILLER = re.compile(
 )
 
 
-def read(response: str, names: Sequence[str], *, letters: bool = False) -> ParsedRoles:
+def read_roles(response: str, names: Sequence[str], *, letters: bool = False) -> ParsedRoles:
     """Read what a model wrote after a prompt that ends with ``<think>``.
 
     Args:

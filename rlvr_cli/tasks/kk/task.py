@@ -29,7 +29,7 @@ from rlvr_cli.tasks.kk.reward import (
     ParsedRoles,
     coin_parts,
     read_logic_rl,
-    verdict,
+    roles_verdict,
 )
 from rlvr_cli.tasks.problem import DataSet, DataSplit, Problem, Split, Verdict, made_here
 from rlvr_cli.tasks.prompts import begun, chat_prompt, has_template, leading_bos
@@ -178,12 +178,12 @@ class KnightsAndKnaves(SharedOut):
         """Judge what follows the prompt's ``<think>``. Pure; never raises; time linear in the response."""
         names, solution = problem.data["names"], problem.data["solution"]
         if self.reward == "strict":
-            reading = strict.read(response, names, letters=self.style == "compact")
+            reading = strict.read_roles(response, names, letters=self.style == "compact")
         elif self.style == "compact":
             reading = _read_compact(response, len(names))
         else:
             reading = read_logic_rl(response, names)
-        judged = verdict(reading, solution, truncated=truncated)
+        judged = roles_verdict(reading, solution, truncated=truncated)
         if self.reward == "zero_one":
             return replace(judged, parts={"answer": float(judged.correct)}, reward=float(judged.correct))
         if self.reward == "random":

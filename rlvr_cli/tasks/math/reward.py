@@ -29,7 +29,7 @@ class ParsedAnswer:
     refused: bool = False
 
 
-def read(response: str, style: Style, rule: Rule) -> ParsedAnswer:
+def read_answer(response: str, style: Style, rule: Rule) -> ParsedAnswer:
     """Find the answer in what a model wrote. Pure, raises for no string, linear in its length.
 
     The paper rule takes the last answer wherever it is; with the tags, only where all four occur (GTPO's code pays for
@@ -105,7 +105,7 @@ def reward_parts(kind: RewardKind, format: Format, correct: bool) -> dict[str, f
     return {"answer": right if correct else wrong}
 
 
-def verdict(
+def answer_verdict(
     kind: RewardKind, reading: ParsedAnswer, outcome: Outcome | None, *, answer: str | None, truncated: bool
 ) -> Verdict:
     """The verdict on a reading.

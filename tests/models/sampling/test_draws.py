@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from rlvr_cli.models.sampling.draws import draw, nucleus, uniforms
+from rlvr_cli.models.sampling.draws import draw_tokens, nucleus, uniforms
 
 ALMOST_ONE = 1 - 2.0**-53
 
 
 def one(probabilities: torch.Tensor, u: float) -> int:
-    return int(draw(probabilities[None], torch.tensor([u], dtype=torch.float64)))
+    return int(draw_tokens(probabilities[None], torch.tensor([u], dtype=torch.float64)))
 
 
 def test_uniforms_are_addressed_by_seed_key_and_position() -> None:
@@ -39,7 +39,7 @@ def test_each_token_owns_an_interval_as_long_as_its_probability(size: int) -> No
     cumulative = probabilities.double().cumsum(0)
     tokens = torch.nonzero(probabilities > 1e-5).squeeze(1)
     middles = (cumulative[tokens] - probabilities[tokens].double() / 2) / cumulative[-1]
-    assert (draw(probabilities.expand(len(tokens), -1), middles).squeeze(1) == tokens).all()
+    assert (draw_tokens(probabilities.expand(len(tokens), -1), middles).squeeze(1) == tokens).all()
 
 
 @pytest.mark.parametrize("size", [4, 3000])
@@ -55,7 +55,7 @@ def test_the_last_uniform_number_is_safe_for_any_rounding_of_the_total(size: int
     generator = torch.Generator().manual_seed(2)
     rows = torch.softmax(4 * torch.randn(50, size, generator=generator), -1)
     rows[:, size // 2 :] = 0
-    tokens = draw(rows, torch.full((50,), ALMOST_ONE, dtype=torch.float64))
+    tokens = draw_tokens(rows, torch.full((50,), ALMOST_ONE, dtype=torch.float64))
     assert (rows.gather(1, tokens) > 0).all()
 
 
