@@ -24,7 +24,7 @@ from typing import Any
 
 from rlvr_cli.models.architecture import Architecture, from_config
 from rlvr_cli.models.source import PRESETS
-from rlvr_cli.planning.memory import GIB, MemoryEstimate, Sampling, Training, estimate
+from rlvr_cli.planning.memory import GIB, MemoryEstimate, Sampling, Training, estimate_memory
 
 MIB = 2**20
 SHAPES: dict[str, dict[str, Any]] = {
@@ -112,7 +112,7 @@ def estimated(case: Case, prompt_tokens: int) -> MemoryEstimate:
         gpu=False,
         checkpointing=case.checkpointing,
     )
-    return estimate(architecture(case.shape), training, Sampling("none", 0))
+    return estimate_memory(architecture(case.shape), training, Sampling("none", 0))
 
 
 def random_model(shape: str, folder: Path) -> None:
@@ -216,7 +216,7 @@ def papers() -> str:
     from rlvr_cli.models.architecture import find_architecture
     from rlvr_cli.planning.advice import memory_verdict
     from rlvr_cli.planning.plan import Device, sampling_of, training_of
-    from rlvr_cli.sweeps.rows import rows
+    from rlvr_cli.sweeps.rows import trial_rows
     from rlvr_cli.sweeps.spec import read_sweep
 
     gpu = Device(True, 80 * GIB, "80 GiB")
@@ -228,7 +228,7 @@ def papers() -> str:
     # Rows of one table differ in the method, which seldom changes the memory: each estimate is printed once.
     recipes: dict[str, list[str]] = {}
     files = sorted(folder.glob("*/[!_]*.yaml"))
-    written_rows = [(file, *row) for file in files for row in rows(read_sweep(file)).items()]
+    written_rows = [(file, *row) for file in files for row in trial_rows(read_sweep(file)).items()]
     for file, name, row in written_rows:
         written = load_config([row])
         batch = batch_arithmetic(written).step_batch
@@ -244,7 +244,7 @@ def papers() -> str:
             model = find_architecture(config.model.name).architecture
             assert model is not None
             training = training_of(config, gpu)
-            found = estimate(model, training, sampling_of(config, model), gpu.bytes)
+            found = estimate_memory(model, training, sampling_of(config, model), gpu.bytes)
             phases = [phase for phase in found.phases if phase != "sampling"]
             update = max(phases, key=found.total)
             terms = sorted((*found.states, *found.phases[update]), key=lambda term: -term.bytes)[:3]

@@ -26,7 +26,7 @@ from benchmarks.hostile_texts import written_answer
 from benchmarks.rules_texts import Answers, Style, styles
 from rlvr_cli.config.load import choose_task
 from rlvr_cli.tasks import Problem, Task, Verdict
-from rlvr_cli.tasks.countdown.puzzles import CountdownPuzzle, solutions, text_of
+from rlvr_cli.tasks.countdown.puzzles import CountdownPuzzle, expression_text, find_solutions
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 
 # Row of the table -> task, its data below the data folder, the split, and overrides.
@@ -77,8 +77,8 @@ def right_answer(name: str, problem: Problem) -> str | None:
             f"({number}) {who} is a {'knight' if knight else 'knave'}" for number, (who, knight) in enumerate(pairs, 1)
         )
     if name == "countdown":
-        found = next(solutions(CountdownPuzzle(tuple(problem.data["nums"]), problem.data["target"])), None)
-        return text_of(found) if found is not None else None
+        found = next(find_solutions(CountdownPuzzle(tuple(problem.data["nums"]), problem.data["target"])), None)
+        return expression_text(found) if found is not None else None
     if name == "hitab":
         return written_answer(problem.data["answer"])
     return str(problem.data["answer"]).strip().strip("$")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rlvr_cli.config.load import SweepRow, load_config
 from rlvr_cli.config.schema import Config
-from rlvr_cli.sweeps.rows import rows
+from rlvr_cli.sweeps.rows import trial_rows
 from rlvr_cli.sweeps.spec import SweepFile, read_sweep
 
 FOLDER = Path(__file__).parents[1] / "configs" / "papers"
@@ -24,7 +24,7 @@ def tables(paper: str = "*") -> dict[str, SweepFile]:
 @cache
 def recipes(paper: str = "*") -> dict[str, SweepRow]:
     """Every row, by names as `acpo/table-1/hitab-3b-acpo-off-policy`."""
-    return {f"{table}/{name}": row for table, file in tables(paper).items() for name, row in rows(file).items()}
+    return {f"{table}/{name}": row for table, file in tables(paper).items() for name, row in trial_rows(file).items()}
 
 
 @cache

@@ -15,7 +15,7 @@ from rlvr_cli.core.layers import label
 from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.section import Section
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.core.yaml import YamlProblem, parse, shown
+from rlvr_cli.core.yaml import YamlProblem, parse, yaml_text
 from rlvr_cli.models.libraries import set_threads
 from rlvr_cli.results.figure import check_path, style, write_figure
 from rlvr_cli.runs.folder import find_run
@@ -131,7 +131,7 @@ def _checked(
 
 
 def _example(kind: Analysis) -> str:
-    return next((f"{key}={shown(field.default)}" for key, field in kind.options.model_fields.items()), "key=value")
+    return next((f"{key}={yaml_text(field.default)}" for key, field in kind.options.model_fields.items()), "key=value")
 
 
 def _default_figure(name: str, subject: AnalysisInput) -> Path:

@@ -74,11 +74,11 @@ def _list(form: str) -> None:
     from rlvr_cli.analyses.base import analyses
     from rlvr_cli.core.keys import describe_field
     from rlvr_cli.core.table import ResultDocument, Table
-    from rlvr_cli.core.yaml import shown
+    from rlvr_cli.core.yaml import yaml_text
 
     kinds = analyses()
     keys = [
-        (f"{name} {key}=", shown(field.default), describe_field(field), field.description or "")
+        (f"{name} {key}=", yaml_text(field.default), describe_field(field), field.description or "")
         for name, kind in kinds.items()
         for key, field in kind.options.model_fields.items()
     ]

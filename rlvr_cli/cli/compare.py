@@ -122,11 +122,11 @@ def _show(request: CompareRequest, form: str, plot: Path | None) -> None:
     from rlvr_cli.compare.inputs import gather
 
     inputs = gather(request)
-    from rlvr_cli.compare.contrasts import compare
+    from rlvr_cli.compare.contrasts import compare_arms
     from rlvr_cli.compare.tables import document
     from rlvr_cli.core.sparkline import BLOCKS, levels_for
 
-    comparison = compare(inputs)
+    comparison = compare_arms(inputs)
     # LaTeX has no characters for curves, and a terminal may lack them.
     levels = {"table": levels_for(sys.stdout.encoding), "latex": None}.get(form, BLOCKS)
     show(form, document(comparison, levels))

@@ -43,12 +43,12 @@ def show(
     if form == "json":
         print_json(rows)
         return
-    from rlvr_cli.core.yaml import shown
+    from rlvr_cli.core.yaml import yaml_text
 
     table = plain_table("key", "value", "set by")
     for row in rows:
         style = "dim" if row["origin"] == "default" else None
-        table.add_row(row["key"], shown(row["value"]), row["origin"], style=style)
+        table.add_row(row["key"], yaml_text(row["value"]), row["origin"], style=style)
     print_table(table)
 
 
@@ -62,7 +62,7 @@ def keys(
     from rlvr_cli.core.errors import UserError
     from rlvr_cli.core.table import ResultDocument, Table
     from rlvr_cli.core.text import did_you_mean
-    from rlvr_cli.core.yaml import shown
+    from rlvr_cli.core.yaml import yaml_text
 
     if section is not None and section not in KEYS.section_names:
         hint = did_you_mean(section, KEYS.section_names)
@@ -76,6 +76,6 @@ def keys(
     for key in chosen:
         default = list(key.default) if isinstance(key.default, tuple) else key.default
         kinds = f"{', '.join(key.kinds)}: " if key.kinds else ""
-        cells.append((key.name, shown(default), kinds + key.meaning, key.type))
+        cells.append((key.name, yaml_text(default), kinds + key.meaning, key.type))
     table = Table("", ("key", "default", "meaning", "takes"), cells)
     show_document(form, ResultDocument(tables=[table], data=rows, rows=rows))

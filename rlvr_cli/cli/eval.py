@@ -145,11 +145,11 @@ def command(
         ),
     )
     from rlvr_cli.evaluation.overview import overview, suite_folder, write_overview
-    from rlvr_cli.evaluation.progress import screen
+    from rlvr_cli.evaluation.progress import progress_view
     from rlvr_cli.evaluation.session import make_sessions, run_sessions
 
     outcomes, shown = [], []
-    with screen("samples") as told:
+    with progress_view("samples") as told:
         # Made before the first is run: bad data must show before anything is sampled.
         sessions = make_sessions(plan.requests, watch=told.watch, say=told.say)
         for outcome, comparison in run_sessions(sessions):

@@ -33,7 +33,7 @@ def build(
 
     chosen = Recipe() if recipe is None else load_recipe(recipe)
 
-    from rlvr_cli.lab.build import BASE, build, check_target, compare, read_manifest
+    from rlvr_cli.lab.build import BASE, build, check_target, compare_builds, read_manifest
 
     check_target(out)
     steps = sum(phase.steps for phase in chosen.phases)
@@ -41,7 +41,7 @@ def build(
         print(f"Building a lab base: {steps} training steps on one core, seed {seed}.")
     manifest = build(out, recipe=chosen, seed=seed, progress=None if form == "json" else _show)
     same = seed == read_manifest(BASE)["seed"] and recipe is None
-    checks = compare(manifest, read_manifest(BASE)) if same else []
+    checks = compare_builds(manifest, read_manifest(BASE)) if same else []
     if form == "json":
         print_json({**manifest, "against_shipped": [{"what": w, "agrees": ok, "detail": d} for w, ok, d in checks]})
         return

@@ -66,13 +66,13 @@ def list_command(form: ListFormat = "table") -> None:
 @app.command()
 def show(method: Annotated[str, typer.Argument(metavar="METHOD", help=NAME_HELP)], form: Format = "table") -> None:
     """Show one method: equation, choices, parameters with their sources, differences from the released code."""
-    from rlvr_cli.describe.sheet import as_dict, change_line, lines, method_sheet, table_rows
+    from rlvr_cli.describe.sheet import change_line, method_sheet, sheet_as_dict, sheet_lines, table_rows
 
     sheet = method_sheet(method)
     if form == "json":
-        print_json(as_dict(sheet))
+        print_json(sheet_as_dict(sheet))
         return
-    echo("\n".join(lines(sheet)))
+    echo("\n".join(sheet_lines(sheet)))
     if sheet.choices:
         table = plain_table("choice and keys", "value", "default", "from")
         for row in table_rows(sheet):
@@ -109,11 +109,11 @@ def plot(
     from rlvr_cli.describe.plot import plot_request
 
     request = plot_request(names, out, old_prob or [], spread)
-    from rlvr_cli.describe.plot import as_dict, plot_weights
+    from rlvr_cli.describe.plot import curves_as_dict, plot_weights
 
     drawn = plot_weights(request)
     if form == "json":
-        print_json(as_dict(request, drawn))
+        print_json(curves_as_dict(request, drawn))
         return
     probabilities = ", ".join(f"{value:g}" for value in request.old_probs)
     echo(f"{request.out}: {', '.join(request.names)}, at old probability {probabilities}")

@@ -427,7 +427,7 @@ def _print_changes(memory: dict[str, Any]) -> None:
 
 
 def _time_sentence(plan: dict[str, Any]) -> str:
-    from rlvr_cli.core.text import in_words
+    from rlvr_cli.core.text import duration_in_words
 
     time, sampled = plan["time"], plan["policy_age"] is not None
     if time is None:
@@ -436,8 +436,12 @@ def _time_sentence(plan: dict[str, Any]) -> str:
             f"{'completion' if sampled else 'demonstration'} tokens a second."
         )
     expected = time["seconds_expected"]
-    usual = "" if expected is None else f"{in_words(expected)} at {time['tokens_per_completion']:.0f} tokens each, "
+    usual = (
+        ""
+        if expected is None
+        else f"{duration_in_words(expected)} at {time['tokens_per_completion']:.0f} tokens each, "
+    )
     return (
-        f"Time: {usual}{in_words(time['seconds_at_most'])} if every completion has the full length, at "
+        f"Time: {usual}{duration_in_words(time['seconds_at_most'])} if every completion has the full length, at "
         f"{time['tokens_per_second']:,.0f} tokens a second ({time['source']})."
     )

@@ -236,7 +236,7 @@ def _list(book: Book, folders: Folders, *, as_json: bool) -> None:
 
 
 def _show_plan(order: Order, *, as_json: bool) -> None:
-    from rlvr_cli.core.text import in_words
+    from rlvr_cli.core.text import duration_in_words
     from rlvr_cli.ledger.run import make_plan
 
     plan = make_plan(order)
@@ -259,6 +259,6 @@ def _show_plan(order: Order, *, as_json: bool) -> None:
     if plan.bases:
         print(f"to build first: {', '.join(plan.bases)}")
     if plan.seconds is not None:
-        print(f"about {in_words(plan.seconds)} of training, by the finished ones")
+        print(f"about {duration_in_words(plan.seconds)} of training, by the finished ones")
     elif to_do:
         print("the time is known once the first training is done")

@@ -116,7 +116,7 @@ def screen(
 
 def cells_of(row: dict[str, Any]) -> tuple[str, ...]:
     """A run as texts, by ``HEADER``."""
-    from rlvr_cli.core.text import in_words
+    from rlvr_cli.core.text import duration_in_words
 
     left = row["seconds_left"]
     return (
@@ -128,7 +128,7 @@ def cells_of(row: dict[str, Any]) -> tuple[str, ...]:
         figure(row, "entropy", "{:.3f}") or "-",
         figure(row, "length", "{:.1f}") or "-",
         figure(row, "tokens_per_second", "{:,.0f}") or "-",
-        "-" if left is None else in_words(left),
+        "-" if left is None else duration_in_words(left),
     )
 
 

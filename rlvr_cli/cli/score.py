@@ -41,12 +41,12 @@ def command(
     A response continues the task's own prompt. Stopped, the same command continues where it was.
     """
     from rlvr_cli.config.load import choose_task
-    from rlvr_cli.evaluation.score import check_keys, score
+    from rlvr_cli.evaluation.score import check_keys, score_file
 
     check_keys(overrides or [])
     config = choose_task(task, overrides or [], rule)
     with _terminable(), _bar() as progress:
-        scored = score(
+        scored = score_file(
             config.for_model("logic_rl"), source, target, workers=workers, overwrite=overwrite, progress=progress
         )
     if form == "json":

@@ -121,7 +121,7 @@ def status(sweep: SweepName, form: Format = "table") -> None:
     from rlvr_cli.cli.sweep_search import ranking_json, show_ranking, show_search
     from rlvr_cli.core.text import some
     from rlvr_cli.sweeps.folder import find_sweep
-    from rlvr_cli.sweeps.screen import counts, standings, table
+    from rlvr_cli.sweeps.screen import standings, state_counts, table
     from rlvr_cli.sweeps.slurm_queue import in_queue, with_queue
 
     folder = find_sweep(sweep)
@@ -147,7 +147,7 @@ def status(sweep: SweepName, form: Format = "table") -> None:
         )
         return
     print_table(table(found))
-    echo(f"\n{folder.path}: {counts(found)}; {'running' if running else 'not running'}")
+    echo(f"\n{folder.path}: {state_counts(found)}; {'running' if running else 'not running'}")
     if tasks:
         echo(f"in SLURM: {some([f'{trial} {task.id}' for trial, task in tasks.items()], SHOWN_TASKS)}")
     if unknown:
@@ -185,7 +185,7 @@ def stop(sweep: SweepName) -> None:
     end = time.monotonic() + STOP_SECONDS
     if here:
         os.kill(int((folder.path / LOCK).read_text(encoding="utf-8")), signal.SIGTERM)
-    slurm_queue.stop(folder, tasks, end)
+    slurm_queue.cancel_jobs(folder, tasks, end)
     while folder.running():
         if time.monotonic() > end:
             raise RunError(f"{folder.path}: was asked to stop, and its trials are not saved yet.")
@@ -248,7 +248,7 @@ def _finish(ended: SweepEnd, console: Console, *, as_json: bool) -> None:
     """Show how the sweep ended and what to do next, and exit with its code."""
     from rlvr_cli.cli.sweep_search import ranking_json, show_ranking, show_search
     from rlvr_cli.launch.stopping import say
-    from rlvr_cli.sweeps.screen import counts, table
+    from rlvr_cli.sweeps.screen import state_counts, table
 
     folder = ended.folder
     plan = folder.read_plan()
@@ -257,7 +257,7 @@ def _finish(ended: SweepEnd, console: Console, *, as_json: bool) -> None:
         print_json({"folder": str(folder.path), "trials": found, **ranking_json(folder, plan, ended.standings)})
     else:
         print_table(table(ended.standings))
-    say(console, f"\n{folder.path}: {counts(ended.standings)}")
+    say(console, f"\n{folder.path}: {state_counts(ended.standings)}")
     failed = [one.look for one in ended.standings if one.look.state == "failed"]
     for look in failed:
         say(console, f"{look.entry.name} failed: {look.reason} (output: {folder.output_path(look.entry)})")
@@ -275,14 +275,14 @@ def _dry_run(sweep: Sweep, orders: Orders, *, submit: str | None, speed_of: str 
     """What the sweep would do: its trials, what is done of them, the cost of the rest, identical arms, and its jobs."""
     from dataclasses import asdict
 
-    from rlvr_cli.core.text import in_words
+    from rlvr_cli.core.text import duration_in_words
     from rlvr_cli.sweeps.folder import SweepDir
-    from rlvr_cli.sweeps.prepare import Cost, prepare, same_arms, sentences, total
+    from rlvr_cli.sweeps.prepare import Cost, prepare_sweep, same_arms, same_gradient_sentences, total
     from rlvr_cli.sweeps.rows import reported
     from rlvr_cli.sweeps.screen import standings
 
     folder = SweepDir(sweep.folder)
-    prepared = prepare(sweep, folder)
+    prepared = prepare_sweep(sweep, folder)
     found = standings(folder, prepared.plan)
     costs = {one.look.entry.name: Cost.of_entry(one.look.entry) for one in found}
     todo = [one for one in found if not one.look.trained]
@@ -327,8 +327,8 @@ def _dry_run(sweep: Sweep, orders: Orders, *, submit: str | None, speed_of: str 
         f"{cost.completions:,} completions, {cost.steps:,} optimizer steps"
     )
     if todo and seconds is not None and speed is not None:
-        echo(f"about {in_words(seconds)} with {number} worker{'s' if number > 1 else ''}, by {speed.source}")
-    for note in (*prepared.notes, *sentences(same)):
+        echo(f"about {duration_in_words(seconds)} with {number} worker{'s' if number > 1 else ''}, by {speed.source}")
+    for note in (*prepared.notes, *same_gradient_sentences(same)):
         echo(note)
     for printed in tables:
         echo(f"\nreported in {printed['place']} ({printed['unit']}), not ours:")
@@ -368,7 +368,7 @@ def _seconds(sweep: Sweep, todo: set[str], speed: Speed | None) -> float | None:
 
 def say_submitted(submitted: Submitted, *, as_json: bool) -> None:
     """Say what is in the queue, and what was left out."""
-    from rlvr_cli.sweeps.screen import counts, table
+    from rlvr_cli.sweeps.screen import state_counts, table
 
     folder = submitted.folder
     if as_json:
@@ -382,7 +382,7 @@ def say_submitted(submitted: Submitted, *, as_json: bool) -> None:
         )
         return
     print_table(table(submitted.standings))
-    echo(f"\n{folder.path}: {counts(submitted.standings)}")
+    echo(f"\n{folder.path}: {state_counts(submitted.standings)}")
     for note in submitted.notes:
         echo(note)
     for one in submitted.submissions:

@@ -18,12 +18,12 @@ Say = Callable[[str], None]
 def dry_run_search(sweep: Sweep, *, as_json: bool) -> None:
     """Show the space, how many configurations there will be, and the most that they cost; start nothing."""
     from rlvr_cli.sweeps.folder import SweepDir
-    from rlvr_cli.sweeps.prepare import prepare
+    from rlvr_cli.sweeps.prepare import prepare_sweep
     from rlvr_cli.sweeps.search_space import axis_name
 
     assert sweep.space is not None and sweep.objective is not None and sweep.file.spec.search is not None
     spec, budget, seeds = sweep.file.spec.search, sweep.file.spec.budget, len(sweep.space.seeds)
-    prepared = prepare(sweep, SweepDir(sweep.folder))
+    prepared = prepare_sweep(sweep, SweepDir(sweep.folder))
     size = sweep.space.size()
     limits = [one for one in (spec.trials, size) if one is not None]
     rollouts = min([*(one * sweep.bound for one in limits), *([budget] if budget is not None else [])])

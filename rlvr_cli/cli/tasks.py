@@ -44,9 +44,9 @@ def tasks(context: typer.Context) -> None:
 def list_command(form: ListFormat = "table") -> None:
     """List every task: what it is, its keys, and the reasons of its verdicts."""
     from rlvr_cli.core.table import ResultDocument, Table
-    from rlvr_cli.describe.task import described
+    from rlvr_cli.describe.task import task_rows
 
-    rows = described()
+    rows = task_rows()
     header = ("task", "what it is", "problems (task.data)", "keys (task.*)", "a verdict's reasons")
     cells = [(row["name"], row["what"], row["data"], ", ".join(row["keys"]), ", ".join(row["reasons"])) for row in rows]
     show_document(form, ResultDocument(tables=[Table("", header, cells)], data={"tasks": rows}, rows=rows))
@@ -237,9 +237,9 @@ def filter_command(
         )
     )
     from rlvr_cli.evaluation.filter import filter_sentences
-    from rlvr_cli.evaluation.progress import screen
+    from rlvr_cli.evaluation.progress import progress_view
 
-    with screen("attempts") as shown:
+    with progress_view("attempts") as shown:
         filtered = run_filter(request, watch=shown.watch, say=shown.say)
     if form == "json":
         print_json({"output": str(filtered.output), **filtered.result})

@@ -107,7 +107,7 @@ class RewardHacking:
     accuracy: Shift
 
 
-def mean_of(means: Sequence[Mean]) -> Mean:
+def _mean_of(means: Sequence[Mean]) -> Mean:
     """The mean over rollouts, each counted once."""
     value = math.fsum(mean.value for mean in means) / len(means)
     return Mean(value, math.sqrt(math.fsum((mean.error / len(means)) ** 2 for mean in means)))
@@ -115,7 +115,7 @@ def mean_of(means: Sequence[Mean]) -> Mean:
 
 def change(means: Sequence[Mean], before: int, since: int) -> Shift:
     """The last ``since`` rollouts against the ``before`` in front of them; there are as many at least."""
-    first, second = mean_of(means[-since - before : -since]), mean_of(means[-since:])
+    first, second = _mean_of(means[-since - before : -since]), _mean_of(means[-since:])
     return Shift(first.value, second.value, math.hypot(first.error, second.error))
 
 
@@ -304,7 +304,7 @@ class View:
         present = window_mean(self.points, "accuracy", self.thresholds.rollouts(self.problems))
         if not known or present is None:
             return None
-        start = mean_of(known).value
+        start = _mean_of(known).value
         stuck = present.value <= start < self.thresholds.solved
         return Movement("accuracy", start, present.value, "start") if stuck else None
 
@@ -314,7 +314,7 @@ def window_mean(points: Sequence[RolloutNumbers], number: str, window: int) -> M
     if len(points) < window:
         return None
     known = [value for point in points[-window:] if (value := getattr(point, number)) is not None]
-    return mean_of(known) if known else None
+    return _mean_of(known) if known else None
 
 
 def length_collapse(view: View) -> list[Movement]:

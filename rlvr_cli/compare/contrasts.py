@@ -305,7 +305,7 @@ class Comparison:
         return self.inputs.first.by_run.metric
 
 
-def compare(inputs: Inputs) -> Comparison:
+def compare_arms(inputs: Inputs) -> Comparison:
     """The comparison of what was read."""
     tasks = {name: compare_task(one) for name, one in inputs.tasks.items()}
     if len(tasks) == 1:

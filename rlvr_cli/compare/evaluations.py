@@ -208,7 +208,7 @@ def pair_runs(
         return {arm.name: tuple(arm.runs) for arm in arms}
     common = set(arms[0].runs).intersection(*(arm.runs for arm in arms))
     if not common:
-        shown = "; ".join(f"{arm.name}: {listed(list(arm.runs))}" for arm in arms)
+        shown = "; ".join(f"{arm.name}: {replicates_text(list(arm.runs))}" for arm in arms)
         problems.append(
             f"no seed is common to all arms ({shown}). Runs are paired by their seed, which gives them the same "
             "problems in the same order: train the arms with the same seeds, compare fewer arms, or give --unpaired."
@@ -217,7 +217,7 @@ def pair_runs(
     for arm in arms:
         out = [replicate for replicate in arm.runs if replicate not in common]
         if out:
-            notes.append(f"left out, for not all arms have them: {listed(out)} of {arm.name}.")
+            notes.append(f"left out, for not all arms have them: {replicates_text(out)} of {arm.name}.")
     return {arm.name: tuple(sorted(common)) for arm in arms}
 
 
@@ -255,7 +255,7 @@ def _example(ids: frozenset[str]) -> str:
     return f", {len(ids)} of them not in all, as {min(ids)}" if ids else ""
 
 
-def listed(replicates: Sequence[Replicate]) -> str:
+def replicates_text(replicates: Sequence[Replicate]) -> str:
     """`seeds 0, 1`; with what else varies, where something does."""
     if any(one.rest for one in replicates):
         return ", ".join(str(one) for one in replicates)

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from rlvr_cli.compare.evaluations import Selected, listed, pair_runs
+from rlvr_cli.compare.evaluations import Selected, pair_runs, replicates_text
 from rlvr_cli.compare.request import BENCHMARK, CompareRequest
 from rlvr_cli.compare.scores import RunCurve, RunScores, read_finals, read_matched
 from rlvr_cli.config.schema import Config
@@ -267,7 +267,7 @@ def _alike(
         runs[arm] = tuple(sorted(common))
         for task, inputs in found.items():
             if out := [one for one in inputs.runs[arm] if one not in common]:
-                notes.append(f"{task}: left out, for not all tasks have them: {listed(out)} of {arm}.")
+                notes.append(f"{task}: left out, for not all tasks have them: {replicates_text(out)} of {arm}.")
     problems += [
         f"{task}: one problem tells nothing of the spread between problems; it takes two."
         for task, inputs in found.items()

@@ -14,7 +14,7 @@ from rlvr_cli.compare.wording import VERDICTS, chance_text, cost_text, p_text
 from rlvr_cli.core.sparkline import BLOCKS, sparkline
 from rlvr_cli.core.table import ResultDocument, Table
 from rlvr_cli.evaluation.tables import Row as Cells
-from rlvr_cli.evaluation.tables import figure, metric_name, with_interval
+from rlvr_cli.evaluation.tables import metric_name, value_text, with_interval
 from rlvr_cli.stats.clustered import CrossedEstimate
 from rlvr_cli.stats.over_tasks import Aggregate
 
@@ -26,10 +26,10 @@ COLUMNS = 7
 
 
 def document(comparison: Comparison, levels: str | None = BLOCKS) -> ResultDocument:
-    """The whole comparison, to be printed in any form; ``levels``: as of :func:`tables`."""
+    """The whole comparison, to be printed in any form; ``levels``: as of :func:`_tables`."""
     data = comparison_as_json(comparison)
     return ResultDocument(
-        tables=tables(comparison, levels),
+        tables=_tables(comparison, levels),
         data=data,
         before=lines_before(comparison),
         after=lines_after(comparison),
@@ -38,7 +38,7 @@ def document(comparison: Comparison, levels: str | None = BLOCKS) -> ResultDocum
     )
 
 
-def tables(comparison: Comparison, levels: str | None = BLOCKS) -> list[Table]:
+def _tables(comparison: Comparison, levels: str | None = BLOCKS) -> list[Table]:
     """Those of the one task; else the mean over tasks, each task, and profiles.
 
     Args:
@@ -56,7 +56,7 @@ def main_table(comparison: TaskComparison) -> Table:
     return Table("", header, [_main_row(metric, row) for row in comparison.rows])
 
 
-def curve_table(comparison: TaskComparison) -> Table:
+def _curve_table(comparison: TaskComparison) -> Table:
     """Learning curves up to the common budget: value, then the difference to the baseline; their ends are in the main
     table."""
     metric, budget = comparison.inputs.by_run.metric, comparison.inputs.request.match
@@ -67,7 +67,7 @@ def curve_table(comparison: TaskComparison) -> Table:
 
 def task_tables(comparison: TaskComparison) -> list[Table]:
     """The tables of one task."""
-    return [main_table(comparison), *([curve_table(comparison)] if comparison.curves else [])]
+    return [main_table(comparison), *([_curve_table(comparison)] if comparison.curves else [])]
 
 
 def cell(metric: str, estimate: CrossedEstimate | Aggregate, *, signed: bool = False) -> str:
@@ -146,7 +146,7 @@ def profile_table(comparison: Comparison, levels: str | None = BLOCKS) -> Table:
     """The share of runs above each of a few round scores, mean over tasks, and the whole profile as a line."""
     thresholds = comparison.rows[0].profile.thresholds
     shown = round_scores(float(thresholds[0]), float(thresholds[-1]))
-    curve = [] if levels is None else [f"{figure(comparison.metric, thresholds[0])} to {thresholds[-1]:.3g}"]
+    curve = [] if levels is None else [f"{value_text(comparison.metric, thresholds[0])} to {thresholds[-1]:.3g}"]
     header = ["share of runs above", *(f"{score:.6g}" for score in shown), *curve]
     rows = []
     for row in comparison.rows:

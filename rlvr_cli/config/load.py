@@ -284,7 +284,7 @@ def method_named(text: str, folder: Path | None = None, found: list[OwnFile] | N
     return "+".join(names)
 
 
-def alone(source: SourceFile) -> str:
+def self_contained(source: SourceFile) -> str:
     """The file as text that needs no other one: neither what it includes, nor files of a task or method."""
     kept = _kept_code(source, [])
     layer, found = _named(Layer("", source.values), source.path.parent)

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
-from rlvr_cli.core.yaml import YamlDocument, YamlProblem, dump, parse, read_text, shown
+from rlvr_cli.core.yaml import YamlDocument, YamlProblem, dump, parse, read_text, yaml_text
 
 INCLUDE = "include"
 # The text of a file of Python that the configuration needs; see tasks/from_file.py.
@@ -122,7 +122,7 @@ def _included(file: Path, document: YamlDocument, problems: list[tuple[str, str]
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not names or not all(map(_is_name, names)):
         said = "must be a file or a list of files, their paths from this file's folder"
-        problems.append((f"{file}:{line}", f"{INCLUDE}: {said}; got {shown(value)}"))
+        problems.append((f"{file}:{line}", f"{INCLUDE}: {said}; got {yaml_text(value)}"))
         return
     for number, name in enumerate(names):
         at = document.lines.get((INCLUDE, number), line)

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from rlvr_cli.core.keys import Path, Schema, Variant, describe_field, fields, schema_of
 from rlvr_cli.core.section import Section
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.core.yaml import shown
+from rlvr_cli.core.yaml import yaml_text
 
 _PLAIN = re.compile(r"[^\s\"'`]+")
 S = TypeVar("S", bound=Section)
@@ -89,7 +89,7 @@ def value_at(data: Any, path: Path) -> Any:
 
 def dotted(path: Path) -> str:
     """A path as a name: `optimizer.lr`."""
-    return ".".join(part if isinstance(part, str) and _PLAIN.fullmatch(part) else shown(part) for part in path)
+    return ".".join(part if isinstance(part, str) and _PLAIN.fullmatch(part) else yaml_text(part) for part in path)
 
 
 def _where(schema: Schema, detail: ErrorDetails, data: Any) -> tuple[Path, Path]:
@@ -135,20 +135,20 @@ def _message(schema: Schema, detail: ErrorDetails, path: Path, place: Path, data
         return detail["msg"].removeprefix("Value error, ")
     value = value_at(data, path)
     if schema.variants(path):
-        return f"must be {_wanted(schema, path)}; got {shown(value)}"
+        return f"must be {_wanted(schema, path)}; got {yaml_text(value)}"
     section, key = path[:-1], path[-1]
     listed = schema.choices(section)
     if key == schema.chooser(section) and len(listed) == len(schema.variants(section)):
         hint = did_you_mean(value, listed) if isinstance(value, str) else ""
         more = schema.variants(section)[0].about_unknown(value)
         what = section[-1] if key == "name" else f"{section[-1]} {key}"
-        return f"unknown {what} {shown(value)}.{more or hint} Allowed: {', '.join(listed)}"
+        return f"unknown {what} {yaml_text(value)}.{more or hint} Allowed: {', '.join(listed)}"
     own = schema.chosen(section, value_at(data, section))
     declared = fields(own).get(key, declared) if own is not None else declared
     assert declared is not None
     # A key that is to blame is shown with its mapping.
     inner = place[:-1] if "[key]" in detail["loc"] and place != path else place
-    got = shown(value) if inner == path else f"{shown(value_at(data, inner))} in {shown(value)}"
+    got = yaml_text(value) if inner == path else f"{yaml_text(value_at(data, inner))} in {yaml_text(value)}"
     return f"must be {describe_field(declared)}; got {got}{_remedy(value, declared.annotation)}"
 
 

@@ -131,7 +131,7 @@ def _json_escape(match: re.Match[str]) -> str:
     return "".join(f"\\u{units[place : place + 2].hex()}" for place in range(0, len(units), 2))
 
 
-def in_words(seconds: float) -> str:
+def duration_in_words(seconds: float) -> str:
     """`3 h 20 min`, `5 d 4 h`, `42 s`."""
     if seconds < 60:
         return f"{seconds:.0f} s"

@@ -140,7 +140,7 @@ def dump(data: Any, *, flow: bool = False) -> str:
     return text.strip() if flow else text
 
 
-def shown(value: Any) -> str:
+def yaml_text(value: Any) -> str:
     """A value as a user would write it, shortened."""
     if isinstance(value, (dict, list)):
         text = dump(value, flow=True)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.files import write_text
-from rlvr_cli.core.yaml import shown
-from rlvr_cli.describe.sheet import joined, method_sheet, module_path, table_rows
+from rlvr_cli.core.yaml import yaml_text
+from rlvr_cli.describe.sheet import method_sheet, module_path, table_rows, unwrapped
 from rlvr_cli.methods.names import ALIASES, BASES, METHODS, MODIFIER_PRESETS, MODIFIERS
 from rlvr_cli.methods.preset import Modifier, flat
 
@@ -84,7 +84,7 @@ def _modifier_rows(item: Modifier) -> Iterator[tuple[str, str, str, str]]:
     }
     for label, values in settings.items():
         for key, value in flat(values):
-            yield label, key, shown(value), item.sources.get(key, "")
+            yield label, key, yaml_text(value), item.sources.get(key, "")
 
 
 def _rendered(template: str, **content: Any) -> str:
@@ -97,7 +97,7 @@ def _rendered(template: str, **content: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"prose": _prose, "joined": joined, "unindented": _unindented}
+    environment.filters |= {"prose": _prose, "joined": unwrapped, "unindented": _unindented}
     environment.tests["equation"] = lambda paragraph: any(line.startswith("    ") for line in paragraph.splitlines())
     return environment.get_template(f"{template}.md.j2").render(content)
 

@@ -116,7 +116,7 @@ def plot_weights(request: PlotRequest) -> Curves:
     return drawn
 
 
-def as_dict(request: PlotRequest, drawn: Curves) -> dict[str, Any]:
+def curves_as_dict(request: PlotRequest, drawn: Curves) -> dict[str, Any]:
     """The file, what its curves assume, and their numbers."""
     return {
         "file": str(request.out),

@@ -16,7 +16,7 @@ from typing import Any
 from rlvr_cli.config.load import load_config, method_named
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Section
-from rlvr_cli.core.yaml import shown
+from rlvr_cli.core.yaml import yaml_text
 from rlvr_cli.methods.base import CODE
 from rlvr_cli.methods.checks import check_own_parts
 from rlvr_cli.methods.names import parse_method_name, presets_of
@@ -246,10 +246,10 @@ def method_text(module: str) -> MethodText:
             definition.append(paragraph)
     equations = [textwrap.dedent(block) for paragraph in definition for block in _indented_runs(paragraph)]
     return MethodText(
-        headline=joined(headline),
+        headline=unwrapped(headline),
         definition="\n\n".join(definition),
         equation="\n\n".join(equations),
-        differences=tuple(joined(paragraph) for paragraph in differences),
+        differences=tuple(unwrapped(paragraph) for paragraph in differences),
     )
 
 
@@ -264,7 +264,7 @@ def _indented_runs(paragraph: str) -> list[str]:
     return ["\n".join(block) for block in blocks if block]
 
 
-def joined(paragraph: str) -> str:
+def unwrapped(paragraph: str) -> str:
     """Hard line breaks taken out, but for those in front of a list item."""
     items = re.split(r"\n(?=\s*- )", paragraph)
     return "\n".join(" ".join(item.split()) for item in items)
@@ -282,7 +282,7 @@ def preset_row(preset: Preset) -> dict[str, Any]:
     }
 
 
-def as_dict(sheet: MethodSheet) -> dict[str, Any]:
+def sheet_as_dict(sheet: MethodSheet) -> dict[str, Any]:
     """Everything, for `--format json`."""
     return {
         "name": sheet.name,
@@ -299,7 +299,7 @@ def as_dict(sheet: MethodSheet) -> dict[str, Any]:
     }
 
 
-def lines(sheet: MethodSheet) -> Iterator[str]:
+def sheet_lines(sheet: MethodSheet) -> Iterator[str]:
     """The sheet as text, without the table of parameters."""
     yield sheet.name
     for part in sheet.parts:
@@ -331,15 +331,15 @@ def table_rows(sheet: MethodSheet) -> Iterator[tuple[str, str, str, str]]:
         kind = f" = {choice.kind}" if choice.kind else "" if parameters else ": none"
         yield f"{choice.name}{kind}", "", "", "; ".join(filter(None, (choice.decides, choice.source)))
         for parameter in parameters:
-            value, default = shown(parameter.value), shown(parameter.default)
+            value, default = yaml_text(parameter.value), yaml_text(parameter.default)
             differs = default if value != default else "="
             yield f"  {parameter.key}", value, differs, parameter.source or parameter.meaning
 
 
 def change_line(change: KeyChange) -> str:
     """A key that a modifier changed, or added along with the kind that it belongs to."""
-    before = f"{shown(change.before)} -> " if change.before is not None else ""
-    return f"{change.key}: {before}{shown(change.after)}  (+{change.modifier})"
+    before = f"{yaml_text(change.before)} -> " if change.before is not None else ""
+    return f"{change.key}: {before}{yaml_text(change.after)}  (+{change.modifier})"
 
 
 def short_cost(cost: str) -> str:
@@ -352,5 +352,5 @@ def _indented(paragraph: str) -> Iterator[str]:
     if any(line.startswith("    ") for line in paragraph.splitlines()):
         yield from (f"  {line}".rstrip() for line in paragraph.splitlines())
         return
-    for item in joined(paragraph).split("\n"):
+    for item in unwrapped(paragraph).split("\n"):
         yield from textwrap.wrap(item, WIDTH, initial_indent="  ", subsequent_indent="  ")

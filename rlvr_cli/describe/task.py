@@ -12,8 +12,7 @@ from rlvr_cli.evaluation.score import verdict_as_json
 from rlvr_cli.tasks import Problem, Split, Task
 from rlvr_cli.tasks.base import prompt_ids
 from rlvr_cli.tasks.data import file_of, split_at_home, split_mark
-from rlvr_cli.tasks.files import count as count_rows
-from rlvr_cli.tasks.files import is_data
+from rlvr_cli.tasks.files import file_rows, is_data
 from rlvr_cli.tasks.sets import data_sets, is_generated, problems_name, tasks
 
 SPLITS = ("train", "dev", "test")
@@ -32,7 +31,7 @@ class NoTemplate:
         return {"input_ids": []}
 
 
-def described() -> list[dict[str, Any]]:
+def task_rows() -> list[dict[str, Any]]:
     """Every task: its name, what it is, its keys and the reasons of its verdicts."""
     rows = []
     for name, kind in tasks().items():
@@ -130,12 +129,12 @@ def _rows(name: str, split: str, folder: Path) -> int | None:
     if found is None:
         return None
     if found.is_file():
-        return count_rows(found)
+        return file_rows(found)
     places = data_sets()[name].files.values()
     alone = len(set(places)) == len(places)
     belongs = split_at_home if alone else lambda path, split: is_data(path) and split_mark(path) == split
     files = [path for path in found.iterdir() if belongs(path, split)]
-    return sum(map(count_rows, files)) if files else None
+    return sum(map(file_rows, files)) if files else None
 
 
 def write_problems(config: Task, target: Path, *, count: int, split: str, seed: int, overwrite: bool = False) -> int:

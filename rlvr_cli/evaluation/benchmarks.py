@@ -14,7 +14,7 @@ from typing import Any
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.sets import benchmarks, data_sets, generated_names, is_generated, tasks
-from rlvr_cli.tasks.suites import SUITES, Setting, Suite, alone
+from rlvr_cli.tasks.suites import SUITES, Setting, Suite, setting_alone
 
 _KEY = re.compile(r"[.=]")
 HEADER = ("benchmark", "samples", "k", "temperature", "tokens", "prompt")
@@ -54,7 +54,7 @@ class BenchmarkTable:
     rows: tuple[int, ...]
 
 
-def chosen(names: Sequence[str]) -> tuple[list[SelectedBenchmark], list[BenchmarkTable]]:
+def select_benchmarks(names: Sequence[str]) -> tuple[list[SelectedBenchmark], list[BenchmarkTable]]:
     """The evaluations that ``names`` ask for, each once, and the tables that show them: suites first, as named.
 
     Two suites that ask for a benchmark with different settings ask for two evaluations.
@@ -82,7 +82,7 @@ def chosen(names: Sequence[str]) -> tuple[list[SelectedBenchmark], list[Benchmar
                 BenchmarkTable(suite, tuple(place_of(SelectedBenchmark(s.benchmark, s, name)) for s in suite.settings))
             )
         else:
-            single.append(place_of(SelectedBenchmark(name, None if is_generated(name) else alone(name))))
+            single.append(place_of(SelectedBenchmark(name, None if is_generated(name) else setting_alone(name))))
     if single:
         tables.append(BenchmarkTable(None, tuple(single)))
     return found, tables
@@ -90,7 +90,7 @@ def chosen(names: Sequence[str]) -> tuple[list[SelectedBenchmark], list[Benchmar
 
 def completions_of(config: Config) -> int:
     """How many completions `rlvr eval` samples on the benchmarks that ``config`` names (`eval.benchmark`)."""
-    choices, _ = chosen(config.eval.benchmark)
+    choices, _ = select_benchmarks(config.eval.benchmark)
     own = config.eval.problems * (config.eval.samples + config.eval.greedy)
     settings = (choice.setting for choice in choices)
     return sum(
@@ -117,7 +117,7 @@ def _keys(task: str) -> set[str]:
     return set(tasks()[task].model_fields)
 
 
-def fitted(setting: Setting, style: str | None) -> Setting:
+def setting_for_style(setting: Setting, style: str | None) -> Setting:
     """The setting for a model made for prompts of ``style``: the lab's compact words write few people."""
     keys = tasks()[data_sets()[setting.benchmark].task].keys_for(setting.task, style)
     return setting if keys is setting.task else replace(setting, task=keys)
@@ -169,7 +169,7 @@ def listing() -> dict[str, Any]:
                 "problems": sets[name].size,
                 "files": sets[name].files["test"],
                 "hub": sets[name].hub,
-                "setting": alone(name).as_json(),
+                "setting": setting_alone(name).as_json(),
             }
             for name in benchmarks()
         },
@@ -196,7 +196,7 @@ def rows_of(suite: Suite) -> list[list[str]]:
 
 def rows_alone() -> list[list[str]]:
     """The settings of benchmarks that are named alone, under ``HEADER``."""
-    return [_row(alone(name)) for name in benchmarks()]
+    return [_row(setting_alone(name)) for name in benchmarks()]
 
 
 def sources_of(suite: Suite) -> list[str]:

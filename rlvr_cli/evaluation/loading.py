@@ -100,7 +100,7 @@ def _served(subject: EvaluatedModel, config: Config, say: Callable[[str], None])
     facts: ModelFacts | None = None
     if subject.known:
         try:
-            facts = load_facts(*location(subject.model), revision=revision_of(subject, config))
+            facts = load_facts(*tokenizer_location(subject.model), revision=revision_of(subject, config))
         except UserError as error:
             if options.endpoint != "chat":
                 raise UserError(
@@ -123,7 +123,7 @@ def _served(subject: EvaluatedModel, config: Config, say: Callable[[str], None])
     return LoadedModel(ServedSampler(server, facts, say), style, label, slug(name), known, server.longest, tokenizer)
 
 
-def location(name: str) -> tuple[str, bool]:
+def tokenizer_location(name: str) -> tuple[str, bool]:
     """The folder or hub id of a model's tokenizer, and whether it is a hub id; the folder need hold no weights."""
     if name in PRESETS:
         return str(PRESETS[name]), False

@@ -19,7 +19,7 @@ from rlvr_cli.stats.intervals import Estimate, mean_interval, paired_interval, s
 from rlvr_cli.tasks.problem import Problem
 
 
-def problem_values(
+def problem_metrics(
     problems: Sequence[Problem],
     samples: Mapping[Key, Mapping[str, Any]],
     settings: EvalSettings,
@@ -61,7 +61,7 @@ def _names(settings: EvalSettings, parts: Iterable[str], reasons: Sequence[str])
     return [*names, *(f"reason/{reason}" for reason in reasons)]
 
 
-def estimate(name: str, values: Sequence[float]) -> Estimate:
+def _estimate(name: str, values: Sequence[float]) -> Estimate:
     """The mean of a metric over problems with its 95% interval."""
     return share_interval(values) if metric(name).share else mean_interval(values)
 
@@ -96,7 +96,7 @@ def average(evaluations: Sequence[Sequence[ProblemValues]]) -> list[ProblemValue
 
 
 def _estimates(rows: Sequence[ProblemValues]) -> dict[str, Any]:
-    return {name: estimate(name, [row.values[name] for row in rows]).as_json() for name in rows[0].values}
+    return {name: _estimate(name, [row.values[name] for row in rows]).as_json() for name in rows[0].values}
 
 
 def _natural(name: str) -> tuple[int, str]:
@@ -159,5 +159,5 @@ def paired_rows(before: list[ProblemValues], after: list[ProblemValues]) -> dict
     table: dict[str, PairedDifference] = {}
     for name in metrics:
         old, new = ([row.values[name] for row in rows] for rows in (before, after))
-        table[name] = PairedDifference(name, estimate(name, old), estimate(name, new), paired_interval(old, new))
+        table[name] = PairedDifference(name, _estimate(name, old), _estimate(name, new), paired_interval(old, new))
     return table

@@ -34,7 +34,7 @@ def overview(
         result = outcome.result
         # With other samples than the suite's, an average over them is not the paper's figure.
         figures = (
-            [metric_of(figure, request.setting.samples) for figure in request.setting.figures]
+            [_metric_of(figure, request.setting.samples) for figure in request.setting.figures]
             if request.setting
             else []
         )
@@ -146,7 +146,7 @@ def macro_interval(strata: Sequence[tuple[Sequence[float], float]]) -> Estimate:
     return Estimate(mean, max(0.0, mean - below), min(1.0, mean + above), problems)
 
 
-def metric_of(figure: str, samples: int) -> str:
+def _metric_of(figure: str, samples: int) -> str:
     """The metric that a figure of a suite is: `avg` is `avg@n`."""
     return f"avg@{samples}" if figure == "avg" else figure
 
@@ -169,7 +169,7 @@ def average_over(
             return f"{benchmark} was evaluated with {samples[benchmark]} samples, not {suite_samples[benchmark]}"
     by_benchmark: dict[str, list[str]] = {}
     for benchmark, figure in average.parts:
-        by_benchmark.setdefault(benchmark, []).append(metric_of(figure, samples[benchmark]))
+        by_benchmark.setdefault(benchmark, []).append(_metric_of(figure, samples[benchmark]))
     strata: list[tuple[list[float], float]] = []
     for benchmark, metrics in by_benchmark.items():
         missing = [metric for metric in metrics if metric not in rows[benchmark][0].values]

@@ -124,7 +124,7 @@ def sample_record(
     }
 
 
-def check_problems(
+def check_same_problems(
     store: SampleStore,
     samples: Mapping[Key, Mapping[str, Any]],
     problems: Sequence[Problem],

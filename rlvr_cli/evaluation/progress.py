@@ -34,7 +34,7 @@ class ProgressView:
 
 
 @contextmanager
-def screen(kept: str) -> Iterator[ProgressView]:
+def progress_view(kept: str) -> Iterator[ProgressView]:
     """Progress and lines on standard error; after Ctrl-C a line more, that ``kept`` are kept."""
     console = Console(stderr=True, highlight=False, markup=False)
     try:

@@ -15,9 +15,9 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.benchmarks import (
     BenchmarkTable,
     SelectedBenchmark,
-    chosen,
-    fitted,
     overrides_for,
+    select_benchmarks,
+    setting_for_style,
     setting_overrides,
 )
 from rlvr_cli.evaluation.served.options import option_problems
@@ -136,7 +136,7 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
         asked.append(f"eval.pass_at={list(pass_at)}")
     if choice is not None and choice.setting is not None:
         style = target.subjects[0].style if target is not None else None
-        setting = fitted(choice.setting, style)
+        setting = setting_for_style(choice.setting, style)
         if setting is not choice.setting:
             numbers = ", ".join(map(str, setting.task["people"]))
             notes.append(f"{choice.benchmark}: with {numbers} people only, as many as this model's words can write")
@@ -201,7 +201,7 @@ def make_plan(benchmarks: Sequence[str], options: Options) -> EvalPlan:
         return EvalPlan((request,))
     problems += unknown_names(names, "--benchmark")
     names = [name for name in names if name in evaluation_names()]
-    choices, tables = chosen(names)
+    choices, tables = select_benchmarks(names)
     notes: tuple[str, ...] = ()
     if options.data is not None:
         if len(choices) > 1:

@@ -16,7 +16,15 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.judged import sample_and_judge
-from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_problems, deal, passes, sample_record, too_long
+from rlvr_cli.evaluation.plan import (
+    Progress,
+    ProgressCallback,
+    check_same_problems,
+    deal,
+    passes,
+    sample_record,
+    too_long,
+)
 from rlvr_cli.evaluation.served.tokenizer import ModelFacts
 from rlvr_cli.evaluation.settings import EvalSettings, row_key
 from rlvr_cli.evaluation.store import Key, SampleStore
@@ -36,7 +44,7 @@ __all__ = [
     "VllmSampler",
     "fill",
     "fill_batches",
-    "identity",
+    "sampling_identity",
     "weights_hash",
 ]
 
@@ -57,7 +65,7 @@ def weights_hash(model: Any) -> str:
     return whole.hexdigest()
 
 
-def identity(model: Any, task: Task, settings: EvalSettings, weights: str | None = None) -> dict[str, Any]:
+def sampling_identity(model: Any, task: Task, settings: EvalSettings, weights: str | None = None) -> dict[str, Any]:
     """What decides the samples of an evaluation: weights, task, sampling settings.
 
     ``weights`` is ``weights_hash(model)``, if at hand.
@@ -92,8 +100,8 @@ class LocalSampler:
         self.world = world
 
     def identity(self, task: Task, settings: EvalSettings) -> dict[str, Any]:
-        """See :func:`identity`."""
-        return identity(self.model, task, settings, self.weights)
+        """See :func:`sampling_identity`."""
+        return sampling_identity(self.model, task, settings, self.weights)
 
     def fill(
         self,
@@ -212,7 +220,7 @@ def fill_batches(
 
     def keys_found() -> frozenset[Key]:
         if store is not None:
-            check_problems(store, samples, problems, hashes)
+            check_same_problems(store, samples, problems, hashes)
         return frozenset(samples)
 
     there = world.from_main(keys_found)

@@ -23,7 +23,7 @@ from typing import Any
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import input_file, output_file, output_problems, sole_writer, write_text
 from rlvr_cli.tasks import Problem, Task, Verdict
-from rlvr_cli.tasks.files import BadRow, lines, parsed, raise_if, text_problem
+from rlvr_cli.tasks.files import BadRow, parsed, raise_if, read_lines, text_problem
 from rlvr_cli.tasks.sets import tasks
 from rlvr_cli.verify.pool import size_shared_pool
 
@@ -44,7 +44,7 @@ class ScoreSummary:
     reasons: dict[str, int]
 
 
-def score(
+def score_file(
     task: Task,
     source: Path,
     target: Path,
@@ -128,7 +128,7 @@ def _check(task: Task, source: Path) -> int:
     """The number of responses in ``source``. Raises UserError that names every bad line."""
     problems: list[str] = []
     count = 0
-    for number, line in lines(source):
+    for number, line in read_lines(source):
         where = f"{source}:{number}"
         count += 1
         record = _record(line)
@@ -177,7 +177,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _pairs(task: Task, source: Path) -> Iterator[Pair]:
-    for number, line in lines(source):
+    for number, line in read_lines(source):
         record = _record(line)
         if isinstance(record, str):
             raise RunError(f"{source}:{number}: the file has changed since it was checked.")
@@ -316,7 +316,7 @@ def _summary(target: Path, planned: int, found: int) -> ScoreSummary:
     reasons: Counter[str] = Counter()
     correct = unscorable = 0
     rewards: list[float] = []
-    for _, line in lines(target):
+    for _, line in read_lines(target):
         verdict = json.loads(line)
         reasons[verdict["reason"]] += 1
         correct += verdict["correct"] is True

@@ -13,7 +13,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_json
 from rlvr_cli.core.hashes import digest
-from rlvr_cli.evaluation.loading import LoadedModel, load_subject, location, revision_of
+from rlvr_cli.evaluation.loading import LoadedModel, load_subject, revision_of, tokenizer_location
 from rlvr_cli.evaluation.metrics import PairedDifference, average, compare_evals, paired_rows
 from rlvr_cli.evaluation.request import MOST_COMPLETIONS, EvalRequest
 from rlvr_cli.evaluation.settings import EvalSettings
@@ -246,7 +246,7 @@ def _fit_positions(sessions: Sequence[Session], subject: EvaluatedModel) -> None
     from rlvr_cli.evaluation.served.tokenizer import load_facts
 
     try:
-        facts = load_facts(*location(subject.model), revision=revision_of(subject, sessions[0].config))
+        facts = load_facts(*tokenizer_location(subject.model), revision=revision_of(subject, sessions[0].config))
     except UserError:
         # Unknown to this machine (a server's own name), or not to be had: loading it says why.
         return

@@ -294,7 +294,7 @@ def build(
     return manifest
 
 
-def compare(manifest: dict[str, Any], shipped: dict[str, Any]) -> list[tuple[str, bool, str]]:
+def compare_builds(manifest: dict[str, Any], shipped: dict[str, Any]) -> list[tuple[str, bool, str]]:
     """A rebuild against the shipped base: (what, whether it agrees, detail) for hashes and dev accuracy.
 
     Weights may differ in the last bits between machines; data and configuration may not. Accuracy agrees within

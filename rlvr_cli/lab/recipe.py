@@ -12,16 +12,16 @@ from rlvr_cli.core.errors import UserError, layout
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.section import FromList, Section
-from rlvr_cli.core.yaml import YamlProblem, parse, read_text, shown
+from rlvr_cli.core.yaml import YamlProblem, parse, read_text, yaml_text
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def _check_people(people: dict[int, float]) -> dict[int, float]:
     if not people or any(number not in range(2, 6) for number in people):
-        raise ValueError(f"numbers of people must be 2 to 5; got {shown(people)}")
+        raise ValueError(f"numbers of people must be 2 to 5; got {yaml_text(people)}")
     if any(share < 0 for share in people.values()) or sum(people.values()) <= 0:
-        raise ValueError(f"shares must not be negative and not all zero; got {shown(people)}")
+        raise ValueError(f"shares must not be negative and not all zero; got {yaml_text(people)}")
     return people
 
 

@@ -155,7 +155,7 @@ def launcher_of(launch: LaunchConfig) -> str:
     return launch.launcher if launch.processes > 1 else "torchrun"
 
 
-def command(launch: LaunchConfig, node: Node) -> list[str]:
+def launcher_command(launch: LaunchConfig, node: Node) -> list[str]:
     """The launcher's arguments."""
     if launcher_of(launch) == "accelerate":
         file = accelerate_file(launch)

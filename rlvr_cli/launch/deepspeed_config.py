@@ -75,7 +75,7 @@ def is_sharded(launch: LaunchConfig) -> bool:
     return launch.deepspeed is not None or launch.fsdp
 
 
-def described(launch: LaunchConfig) -> str:
+def deepspeed_in_words(launch: LaunchConfig) -> str:
     """The launch's key that shards, as a person writes it."""
     return f"launch.deepspeed={launch.deepspeed}" if launch.deepspeed is not None else "launch.fsdp=true"
 

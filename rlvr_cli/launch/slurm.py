@@ -39,21 +39,21 @@ _EARLY_SECONDS = 60
 LOCK_SECONDS = 180.0
 
 
-def check(loaded: LoadedConfig, more: Sequence[Contradiction] = ()) -> None:
+def check_slurm(loaded: LoadedConfig, more: Sequence[Contradiction] = ()) -> None:
     """Raise ConfigError, with the places that set them, where the resources cannot be or do not fit the training.
 
     Args:
-        more: problems next to :func:`problems`.
+        more: problems next to :func:`slurm_problems`.
     """
     found = [
         (loaded.merged.places([tuple(key.split(".")) for key in problem.keys]), problem.message)
-        for problem in (*problems(loaded.config), *more)
+        for problem in (*slurm_problems(loaded.config), *more)
     ]
     if found:
         raise ConfigError(found)
 
 
-def problems(config: Config) -> Iterator[Contradiction]:
+def slurm_problems(config: Config) -> Iterator[Contradiction]:
     """What cannot be, or does not fit the training, in the section `slurm`."""
     slurm, processes = config.slurm, config.launch.processes
     share, rest = divmod(processes, slurm.nodes)
@@ -207,7 +207,7 @@ def submit_again(run: RunDir, config: Config, flags: Sequence[str] = ()) -> tupl
 def _check_unclaimed(run: RunDir) -> None:
     """Raise UserError where a process has ``run``, or a job that waits or runs."""
     job = job_of(run.path)
-    if job is not None and in_queue(job):
+    if job is not None and _in_queue(job):
         holder = f"job {job} (cancel it with: scancel {job})"
     elif is_held(run.path):
         holder = "another process"
@@ -222,7 +222,7 @@ def job_of(run: Path) -> str | None:
     return max(jobs, key=int, default=None)
 
 
-def in_queue(job: str) -> bool:
+def _in_queue(job: str) -> bool:
     """Whether SLURM has ``job``, waiting or running; False also where it cannot be asked."""
     asked = ["squeue", "--noheader", f"--jobs={job}", "--format=%t"]
     if shutil.which("squeue") is None:
@@ -300,7 +300,7 @@ def submitted(
     Args:
         run: one that is to be continued; None for a new one.
     """
-    check(loaded)
+    check_slurm(loaded)
     check_deepspeed(loaded.config, here=not print_only)
     config = loaded.config if run else planned(loaded.config)
     if print_only:

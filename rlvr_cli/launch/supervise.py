@@ -32,7 +32,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import write_json
 from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch import link
-from rlvr_cli.launch.command import Node, command, environment, launcher_of, plan_node
+from rlvr_cli.launch.command import Node, environment, launcher_command, launcher_of, plan_node
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.link import Failure
 from rlvr_cli.launch.stopping import RunEnd, announce, leave_terminal, listen, say
@@ -172,7 +172,7 @@ class _Supervisor:
             self.ranks.append(_Rank(self.node.ranks[local], output))
             self._selector.register(output, selectors.EVENT_READ, self._reader(self.ranks[-1]))
         self.launcher = subprocess.Popen(
-            command(self.config.launch, self.node),
+            launcher_command(self.config.launch, self.node),
             env=environment(self.node, {link.FOLDER: str(self.folder)}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -13,7 +13,7 @@ from rlvr_cli.core.errors import UserError, layout
 from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.section import Section
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.core.yaml import YamlDocument, YamlProblem, parse, read_text, shown
+from rlvr_cli.core.yaml import YamlDocument, YamlProblem, parse, read_text, yaml_text
 from rlvr_cli.ledger import exact
 from rlvr_cli.ledger.schema import LAB, PAPERS, Claim, ClaimArm
 from rlvr_cli.sweeps.axes import full_key, key_problem
@@ -100,7 +100,7 @@ def _arms(path: Path, recipes: dict[str, Path], problems: list[Problem]) -> tupl
     if document is None:
         return {}, {}
     if not isinstance(document.data, dict):
-        problems.append((str(path), f"must be a mapping from arms to base and set; got {shown(document.data)}"))
+        problems.append((str(path), f"must be a mapping from arms to base and set; got {yaml_text(document.data)}"))
         return {}, {}
     found: dict[str, ClaimArm] = {}
     lines: dict[str, int] = {}
@@ -129,7 +129,7 @@ def _claims(path: Path, problems: list[Problem]) -> Iterator[tuple[Claim, str]]:
     if document is None:
         return
     if not isinstance(document.data, list):
-        problems.append((str(path), f"must be a list of claims; got {shown(document.data)}"))
+        problems.append((str(path), f"must be a list of claims; got {yaml_text(document.data)}"))
         return
     for row, data in enumerate(document.data):
         claim = _section(Claim, data, path, document, (row,), problems)
@@ -158,7 +158,7 @@ def _claim_problems(claim: Claim, paper: str, arms: dict[str, ClaimArm]) -> Iter
         yield "measure: must have either analysis or exact"
         return
     if measure.exact is not None:
-        yield from (f"measure.{said}" for said in exact.problems(measure.exact, measure.options))
+        yield from (f"measure.{said}" for said in exact.statement_problems(measure.exact, measure.options))
         if claim.arm is not None or claim.contrast is not None:
             yield "an exact statement needs no run: leave out arm and contrast"
         if measure.number is not None or measure.absent is not None or measure.at.model_fields_set:

@@ -71,7 +71,7 @@ EXACT: dict[str, Callable[..., float]] = {
 }
 
 
-def problems(name: str, options: Mapping[str, Any]) -> list[str]:
+def statement_problems(name: str, options: Mapping[str, Any]) -> list[str]:
     """What is wrong with a call of the function ``name`` with ``options``."""
     if name not in EXACT:
         return [f"exact: {name}: no such function.{did_you_mean(name, EXACT)} There are: {', '.join(EXACT)}."]
@@ -86,6 +86,6 @@ def problems(name: str, options: Mapping[str, Any]) -> list[str]:
     return [*unknown, *missing, *no_text]
 
 
-def compute(name: str, options: Mapping[str, Any]) -> float:
+def compute_exact(name: str, options: Mapping[str, Any]) -> float:
     """The number. Raises UserError for options that mean nothing."""
     return float(EXACT[name](**options))

@@ -35,7 +35,7 @@ def distance(found: ClaimResult, rule: Rule) -> tuple[float, bool] | None:
     return max(-_FARTHEST, min(_FARTHEST, margin / half)), False
 
 
-def overview(rows: Sequence[Row]) -> Figure:
+def claims_figure(rows: Sequence[Row]) -> Figure:
     """A line a claim that can fail, under its paper's name; must be called inside ``results.figure.style()``."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D

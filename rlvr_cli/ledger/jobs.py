@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.text import Text
 
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.text import in_words, some
+from rlvr_cli.core.text import duration_in_words, some
 from rlvr_cli.launch.stopping import StopRequest, say
 from rlvr_cli.sweeps.slots import Slot
 from rlvr_cli.workers.pool import Died, Judge, Limits, NoAnswer, Pool
@@ -154,13 +154,13 @@ class _Progress:
     def __exit__(self, *exception: object) -> None:
         if self._live is not None:
             self._live.stop()
-        taken = in_words(time.monotonic() - self._begun)
+        taken = duration_in_words(time.monotonic() - self._begun)
         say(self.console, f"{self.what}: {self.done} of {self.number} in {taken}")
 
     def show(self, done: int, now: Sequence[str]) -> None:
         """Say that ``done`` jobs have ended and that those of the names ``now`` are being done."""
         self.done, since = done, time.monotonic() - self._begun
-        left = f", about {in_words(since / done * (self.number - done))} left" if done else ""
+        left = f", about {duration_in_words(since / done * (self.number - done))} left" if done else ""
         line = f"{self.what}: {done} of {self.number}{left}"
         if self._live is not None:
             self._live.update(Text(f"{line}  {some(list(now), SHOWN)}", style="dim"))

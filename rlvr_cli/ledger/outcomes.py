@@ -19,7 +19,7 @@ from rlvr_cli.ledger.book import Book
 from rlvr_cli.ledger.measures import NoValue, digest, number_of
 from rlvr_cli.ledger.schema import Call, Claim
 from rlvr_cli.ledger.trainings import Folders
-from rlvr_cli.ledger.verdicts import DECIDED, Verdict, judge
+from rlvr_cli.ledger.verdicts import DECIDED, Verdict, judge_claim
 from rlvr_cli.runs.environment import hardware, versions
 from rlvr_cli.runs.folder import now
 
@@ -75,14 +75,14 @@ def asked(claim: Claim, book: Book) -> str:
     return digest({"claim": content, "arms": arms})
 
 
-def outcome(claim: Claim, book: Book, seeds: Sequence[int], numbers: Numbers) -> ClaimResult:
+def claim_result(claim: Claim, book: Book, seeds: Sequence[int], numbers: Numbers) -> ClaimResult:
     """The outcome of ``claim`` over ``seeds``."""
     hashed = asked(claim, book)
     measure = claim.measure
     try:
         if measure.exact is not None:
-            value = exact.compute(measure.exact, measure.options)
-            found = judge([value], claim.rule, exact=True)
+            value = exact.compute_exact(measure.exact, measure.options)
+            found = judge_claim([value], claim.rule, exact=True)
             return ClaimResult(
                 claim.id, hashed, found.verdict, values=[value], mean=found.mean, low=found.low, high=found.high
             )
@@ -92,7 +92,7 @@ def outcome(claim: Claim, book: Book, seeds: Sequence[int], numbers: Numbers) ->
         values = [_contrast(claim, row) for row in rows]
         if claim.contrast is not None and claim.rule.within is None and all(of == against for of, against in rows):
             return ClaimResult(claim.id, hashed, "undecided", list(seeds), values, rows, reason=SAME)
-        found = judge(values, claim.rule)
+        found = judge_claim(values, claim.rule)
     except (RunError, UserError) as error:
         return ClaimResult(claim.id, hashed, "failed", reason=" ".join(str(error).split("\n")))
     return ClaimResult(

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_text
-from rlvr_cli.core.text import count, in_words
+from rlvr_cli.core.text import count, duration_in_words
 from rlvr_cli.ledger import words
 from rlvr_cli.ledger.book import Book
-from rlvr_cli.ledger.figure import overview
+from rlvr_cli.ledger.figure import claims_figure
 from rlvr_cli.ledger.outcomes import ClaimResult, Results
 from rlvr_cli.ledger.schema import PAPERS, Claim
 from rlvr_cli.results.figure import style, write_figure
@@ -75,7 +75,7 @@ def write_page(path: Path, book: Book, results: Results, other: Results | None) 
     for one, name in zip(sets, data_files(results, other), strict=True):
         one.write(beside / name)
     with style():
-        write_figure(overview(_rows(book, results, other)), beside / FIGURE)
+        write_figure(claims_figure(_rows(book, results, other)), beside / FIGURE)
     write_text(path, page(book, results, other, beside.name))
 
 
@@ -119,7 +119,7 @@ def page(book: Book, results: Results, other: Results | None, beside: str) -> st
         arms=[(name, arm) for name, arm in book.arms.items() if any(name in row.claim.arms for row in rows)],
         words=words,
         count=count,
-        in_words=in_words,
+        in_words=duration_in_words,
     )
 
 

@@ -17,7 +17,7 @@ from rlvr_cli.ledger.book import Book
 from rlvr_cli.ledger.full import lacking
 from rlvr_cli.ledger.jobs import Job, Stopped, carry_out
 from rlvr_cli.ledger.measures import Material
-from rlvr_cli.ledger.outcomes import ClaimResult, Results, outcome, read_results, session, this_machine, time_taken
+from rlvr_cli.ledger.outcomes import ClaimResult, Results, claim_result, read_results, session, this_machine, time_taken
 from rlvr_cli.ledger.schema import Claim
 from rlvr_cli.ledger.trainings import ONE_CORE, Base, Folders, Need, base_folders, is_built, make_sweep, needs
 from rlvr_cli.sweeps.driver import Orders, start
@@ -138,7 +138,9 @@ def _judge(order: Order, looks: Mapping[Need, TrialStatus], own: Sequence[Slot],
     jobs = [reading.job(order.folders.measures) for reading in missing.values()]
     failed = _carry_out(order, jobs, own, "measures", console)
     material.failed = {path: failed[number] for number, path in enumerate(missing) if number in failed}
-    return [outcome(claim, order.book, claim.seeds_from(order.seed_from), material.numbers) for claim in order.claims]
+    return [
+        claim_result(claim, order.book, claim.seeds_from(order.seed_from), material.numbers) for claim in order.claims
+    ]
 
 
 def _carry_out(order: Order, jobs: Sequence[Job], own: Sequence[Slot], what: str, console: Console) -> dict[int, str]:

@@ -33,7 +33,7 @@ class Judgement:
     needed: int | None = None
 
 
-def judge(values: Sequence[float], rule: Rule, *, exact: bool = False) -> Judgement:
+def judge_claim(values: Sequence[float], rule: Rule, *, exact: bool = False) -> Judgement:
     """The verdict on one number a seed.
 
     Args:
@@ -48,7 +48,7 @@ def judge(values: Sequence[float], rule: Rule, *, exact: bool = False) -> Judgem
     if low is None or high is None:
         return Judgement("undecided", estimate.value, None, None, estimate.n)
     verdict = _verdict(low, high, rule)
-    needed = seeds_needed(values, rule) if verdict == "undecided" else None
+    needed = seeds_to_decide(values, rule) if verdict == "undecided" else None
     return Judgement(verdict, estimate.value, low, high, estimate.n, needed)
 
 
@@ -67,7 +67,7 @@ def _verdict(low: float, high: float, rule: Rule) -> Verdict:
     return "holds" if high < threshold else "does not hold" if low > threshold or low == high else "undecided"
 
 
-def seeds_needed(values: Sequence[float], rule: Rule) -> int | None:
+def seeds_to_decide(values: Sequence[float], rule: Rule) -> int | None:
     """The least number of seeds whose interval, of the mean and spread seen, does not reach the nearest threshold.
 
     The least n with t(n - 1) s / sqrt(n) < |mean - threshold|; None for none up to 1000.

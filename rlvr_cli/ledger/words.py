@@ -20,7 +20,7 @@ UNDECIDED_THERE = "undecided there"
 LEANINGS = ("leaning the same way", "the other way", "without a number in some seed", "with both arms the same")
 
 
-def number(value: float) -> str:
+def _number(value: float) -> str:
     """Three digits: `0.0123`, `-4.5`, `1.2e+07`."""
     return f"{value:.3g}"
 
@@ -30,8 +30,8 @@ def effect(found: ClaimResult) -> str:
     if found.mean is None:
         return "-"
     if found.low is None or found.high is None or found.low == found.high:
-        return number(found.mean)
-    return f"{number(found.mean)} [{number(found.low)}, {number(found.high)}]"
+        return _number(found.mean)
+    return f"{_number(found.mean)} [{_number(found.low)}, {_number(found.high)}]"
 
 
 def verdict_in_words(found: ClaimResult, claim: Claim | None = None) -> str:
@@ -81,10 +81,10 @@ def claims_headline(claims: Sequence[Claim], outcomes: Mapping[str, ClaimResult]
     counted = that_can_fail(claims, outcomes)
     rest = sum(claim.id in outcomes for claim in claims) - len(counted)
     more = f" {rest} more {'follow' if rest > 1 else 'follows'} from the formula." if rest else ""
-    return f"Of {count(len(counted), 'claim')} that can fail, {counts(counted)}.{more}"
+    return f"Of {count(len(counted), 'claim')} that can fail, {_counts(counted)}.{more}"
 
 
-def counts(outcomes: Iterable[ClaimResult]) -> str:
+def _counts(outcomes: Iterable[ClaimResult]) -> str:
     """`30 hold, 4 do not hold, 3 are undecided at this scale`."""
     found = Counter(one.verdict for one in outcomes)
     one = {"holds": "holds", "does not hold": "does not hold", "undecided": f"is {UNDECIDED}", "failed": "failed"}
@@ -154,7 +154,7 @@ def measure_in_words(claim: Claim) -> str:
     if said.exact is not None:
         return f"{said.exact}{inside}, from its definition"
     at = "".join(f", {key} {value}" for key, value in said.at if value is not None)
-    absent = "" if said.absent is None else f", {number(said.absent)} where there is none"
+    absent = "" if said.absent is None else f", {_number(said.absent)} where there is none"
     return f"{said.analysis}: {said.number}{inside}{at}{absent}"
 
 

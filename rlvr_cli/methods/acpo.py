@@ -81,7 +81,7 @@ class ACPO(PolicyLoss):
         probabilities = torch.exp(old_log_probs)
         edges = self._edges(probabilities)
         distance = torch.expm1(tokens.log_probs.detach().double()[valid] - old_log_probs)
-        return edges, *spread(distance, self._bin(probabilities, edges), self.bins)
+        return edges, *_spread(distance, self._bin(probabilities, edges), self.bins)
 
     def statistics(self, tokens: Tokens) -> Tensor:
         """(2, K + 1) float64: the bins' edges; e_1 ... e_K and the tokens' average of them."""
@@ -122,7 +122,7 @@ class ACPO(PolicyLoss):
         return torch.bucketize(probabilities, edges[1:-1].contiguous(), right=True)
 
 
-def spread(values: Tensor, bins: Tensor, number: int) -> tuple[Tensor, Tensor]:
+def _spread(values: Tensor, bins: Tensor, number: int) -> tuple[Tensor, Tensor]:
     """(K,) count and standard deviation (ddof 0; 0 for an empty bin) of the (n,) ``values`` of each bin.
 
     The mean is subtracted before squaring, and :class:`ACPO` gives r - 1 for r: a small spread around 1 does not drown.

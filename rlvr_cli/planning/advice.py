@@ -8,7 +8,7 @@ from typing import Literal
 
 from rlvr_cli.config.batch import largest_divisor
 from rlvr_cli.models.architecture import Architecture
-from rlvr_cli.planning.memory import Adapter, MemoryEstimate, Sampling, Training, estimate
+from rlvr_cli.planning.memory import Adapter, MemoryEstimate, Sampling, Training, estimate_memory
 
 Verdict = Literal["yes", "tight", "no"]
 # Above this share of the memory an estimate, and fragmentation, may decide otherwise.
@@ -44,7 +44,7 @@ def single_changes(
     model: Architecture, training: Training, sampling: Sampling, available: int
 ) -> tuple[SettingsChange, ...]:
     """Changes of one setting that take something off the peak, those that take the most first."""
-    before = estimate(model, training, sampling, available).peak
+    before = estimate_memory(model, training, sampling, available).peak
     changes = []
     for settings, state in _changes(_State(training, sampling)):
         peak = _peak(model, state, available)
@@ -53,7 +53,9 @@ def single_changes(
     return tuple(sorted(changes, key=lambda change: change.peak))
 
 
-def together(model: Architecture, training: Training, sampling: Sampling, available: int) -> SettingsChange | None:
+def combined_changes(
+    model: Architecture, training: Training, sampling: Sampling, available: int
+) -> SettingsChange | None:
     """The first changes that fit together, each laid on those before it; None where all of them do not.
 
     Changes that alter nothing but speed come first, adapters (another training) last.
@@ -109,7 +111,7 @@ def gpus_that_fit(model: Architecture, training: Training, sampling: Sampling, a
 
 
 def _peak(model: Architecture, state: _State, available: int) -> int:
-    found: MemoryEstimate = estimate(model, state.training, state.sampling, available)
+    found: MemoryEstimate = estimate_memory(model, state.training, state.sampling, available)
     return found.peak
 
 

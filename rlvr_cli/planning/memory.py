@@ -200,7 +200,9 @@ class MemoryEstimate:
         return tuple(sorted(terms, key=lambda term: -term.bytes))
 
 
-def estimate(model: Architecture, training: Training, sampling: Sampling, gpu_bytes: int = 80 * GIB) -> MemoryEstimate:
+def estimate_memory(
+    model: Architecture, training: Training, sampling: Sampling, gpu_bytes: int = 80 * GIB
+) -> MemoryEstimate:
     """The memory of one GPU of ``gpu_bytes``: vLLM's share is one of it, and the local sampler takes what is left."""
     states = tuple(_states(model, training))
     if sampling.engine == "vllm_colocate" and not sampling.sleeps:
@@ -498,7 +500,7 @@ def _local_sampler(
     model: Architecture, training: Training, sampling: Sampling, element: int, room: int
 ) -> Iterable[Term]:
     """Args: room: bytes that are free when it begins."""
-    length, memory = training.tokens, row_memory(model, element, gpu=training.gpu)
+    length, memory = training.tokens, planned_row_memory(model, element, gpu=training.gpu)
     rows = rows_at_once(memory, training, sampling, room)
     at_once = f"{rows} of {sampling.rows} rows at once" if rows < sampling.rows else f"{rows} rows"
     yield Term(
@@ -520,7 +522,7 @@ def rows_at_once(memory: RowMemory, training: Training, sampling: Sampling, room
     return memory.rows(wanted, left, training.tokens, sorts=sampling.sorts)
 
 
-def row_memory(model: Architecture, element: int, *, gpu: bool) -> RowMemory:
+def planned_row_memory(model: Architecture, element: int, *, gpu: bool) -> RowMemory:
     """What ``model`` takes to sample with, ``element`` bytes a number."""
     heads, kv_heads, dim = model.heads, model.kv_heads, model.head_dim
     return RowMemory(

@@ -26,7 +26,7 @@ from rlvr_cli.planning.memory import (
     Sampling,
     Strategy,
     Training,
-    estimate,
+    estimate_memory,
     trained_parameters,
 )
 from rlvr_cli.runs.folder import RunDir
@@ -113,18 +113,20 @@ def resources(
     return {
         "parameters": _parameters(found, training),
         "learning_rate": _rate(config, model),
-        "memory": None if model is None else memory(model, training, sampling, device, assumed=prompt_tokens is None),
+        "memory": None
+        if model is None
+        else memory_plan(model, training, sampling, device, assumed=prompt_tokens is None),
         "time": _time(config, speed),
     }
 
 
-def memory(
+def memory_plan(
     model: Architecture, training: Training, sampling: Sampling, device: Device, *, assumed: bool
 ) -> dict[str, Any]:
     """The memory of one GPU (or of the CPU), whether it suffices, and what would help."""
     if not device.gpu and training.processes > 1:
         device = replace(device, bytes=device.bytes // training.processes, why=f"its share of {device.why}")
-    found = estimate(model, training, sampling, device.bytes)
+    found = estimate_memory(model, training, sampling, device.bytes)
     fits = advice.memory_verdict(found.peak, device.bytes)
     changes: tuple[advice.SettingsChange, ...] = ()
     combined = more = None
@@ -133,7 +135,7 @@ def memory(
         # Adapters are another training, and offloading takes its time: other answers are wanted next to them.
         same = [change for change in changes if "adapter" not in change.settings and "offload" not in change.settings]
         if not any(change.fits == "yes" for change in same):
-            combined = advice.together(model, training, sampling, device.bytes)
+            combined = advice.combined_changes(model, training, sampling, device.bytes)
             if combined in changes:
                 combined = None
             more = advice.gpus_that_fit(model, training, sampling, device.bytes) if device.gpu else None

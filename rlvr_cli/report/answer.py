@@ -10,7 +10,7 @@ from rlvr_cli.compare.sentences import power_lines, replicate, sentence, what_is
 from rlvr_cli.compare.wording import comparative
 from rlvr_cli.core.text import capital, count, listed
 from rlvr_cli.evaluation.tables import metric_name
-from rlvr_cli.report.evaluations import MeasuredSetting, MetricChange, final_accuracy, in_short, in_words
+from rlvr_cli.report.evaluations import MeasuredSetting, MetricChange, change_in_words, final_accuracy, in_short
 from rlvr_cli.report.subject import ReportData
 from rlvr_cli.report.training import without_signal
 from rlvr_cli.results.metrics import metric as declared
@@ -83,9 +83,9 @@ def answer(subject: ReportData, changes: dict[str, MetricChange], evaluations: S
 
 def _learned(name: str, change: MetricChange) -> Sentence:
     if not change.seen:
-        return Sentence("open", "no difference", f"{name}: {in_words(change)}")
+        return Sentence("open", "no difference", f"{name}: {change_in_words(change)}")
     tone = "good" if change.difference.value > 0 else "bad" if change.difference.value < 0 else "neutral"
-    return Sentence(tone, change.verb, f"{name}: {in_words(change)}")
+    return Sentence(tone, change.verb, f"{name}: {change_in_words(change)}")
 
 
 def _compared(comparison: TaskComparison) -> PageAnswer:

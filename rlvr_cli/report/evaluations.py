@@ -210,7 +210,7 @@ def in_short(change: MetricChange) -> str:
     return f"{capital(what)} {change.verb} from {start} {change.first} to {end} {change.last}."
 
 
-def in_words(change: MetricChange) -> str:
+def change_in_words(change: MetricChange) -> str:
     """`Accuracy (avg@4 on kk-gen, dev, 24 problems x 4 samples) rose from 0.314 [...] before training to ...`"""
     start, end = (_figure(change.metric, one) for one in (change.before, change.after))
     difference = _figure(change.metric, change.difference, signed=True)

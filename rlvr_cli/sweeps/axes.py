@@ -19,7 +19,7 @@ from rlvr_cli.core.include import INCLUDE, source_files
 from rlvr_cli.core.layers import Layer, Merged, parse_override
 from rlvr_cli.core.own_code import OwnFile
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.core.yaml import dump, shown
+from rlvr_cli.core.yaml import dump, yaml_text
 from rlvr_cli.methods import own
 from rlvr_cli.sweeps.spec import Problem, SweepFile
 
@@ -69,13 +69,13 @@ def read_interval(written: dict[Any, Any]) -> Interval:
     step = rest.get("step")
     if kind == "log_range":
         if step is not None:
-            raise ValueError(f"log_range: has no step; got {shown(written)}")
+            raise ValueError(f"log_range: has no step; got {yaml_text(written)}")
         return Interval(low, high, log=True, whole=whole, step=1 if whole else None)
     if step is None:
         return Interval(low, high, log=False, whole=whole, step=1 if whole else None)
     number = len(_steps(low, high, step)) - 1
     if number == 0:
-        raise ValueError(f"range: its step is larger than all of it; got {shown(written)}")
+        raise ValueError(f"range: its step is larger than all of it; got {yaml_text(written)}")
     whole = isinstance(low, int) and isinstance(step, int)
     last = low + number * step if whole else _step(low, number, step)
     return Interval(low, last, log=False, whole=whole, step=step)
@@ -89,7 +89,7 @@ def range_values(written: dict[Any, Any]) -> list[Any]:
         return _steps(low, high, rest.get("step", 1 if whole else None))
     count = rest.get("count")
     if not isinstance(count, int) or isinstance(count, bool) or not 2 <= count <= MOST_VALUES:
-        raise ValueError(f"count: must be a whole number, 2 to {MOST_VALUES}; got {shown(count)}")
+        raise ValueError(f"count: must be a whole number, 2 to {MOST_VALUES}; got {yaml_text(count)}")
     shares = [place / (count - 1) for place in range(count)]
     if kind == "log_range":
         between = [low * (high / low) ** share for share in shares]
@@ -99,7 +99,7 @@ def range_values(written: dict[Any, Any]) -> list[Any]:
         all_whole = whole and all(abs(value - round(value)) < 1e-9 for value in between)
         values = [round(value) for value in between] if all_whole else [rounded(value) for value in between]
     if len(set(values)) < count:
-        raise ValueError(f"{shown(written)} has a value twice; give a smaller count")
+        raise ValueError(f"{yaml_text(written)} has a value twice; give a smaller count")
     return [low, *values[1:-1], high]
 
 
@@ -108,15 +108,15 @@ def _ends(written: dict[Any, Any]) -> tuple[str, Any, Any, dict[Any, Any]]:
     kinds = [kind for kind in ("range", "log_range") if kind in written]
     rest = {key: value for key, value in written.items() if key not in kinds}
     if len(kinds) != 1 or len(rest) > 1 or rest.keys() - {"step", "count"}:
-        raise ValueError(f"a range is written {RANGES}; got {shown(written)}")
+        raise ValueError(f"a range is written {RANGES}; got {yaml_text(written)}")
     ends = written[kinds[0]]
     if not (isinstance(ends, list) and len(ends) == 2 and all(_is_number(end) for end in ends)):
-        raise ValueError(f"{kinds[0]}: must be its two ends, [from, to]; got {shown(ends)}")
+        raise ValueError(f"{kinds[0]}: must be its two ends, [from, to]; got {yaml_text(ends)}")
     low, high = ends
     if low >= high:
-        raise ValueError(f"{kinds[0]}: must go upwards; got {shown(ends)}")
+        raise ValueError(f"{kinds[0]}: must go upwards; got {yaml_text(ends)}")
     if kinds[0] == "log_range" and low <= 0:
-        raise ValueError(f"log_range: its ends must be above 0; got {shown(ends)}")
+        raise ValueError(f"log_range: its ends must be above 0; got {yaml_text(ends)}")
     return kinds[0], low, high, rest
 
 
@@ -289,7 +289,7 @@ def combinations(axes: list[Axis], file: SweepFile, problems: list[Problem]) -> 
             excluded_all = False
             continue
         if not any(matches(rule, values_of(points)) for points in found):
-            problems.append((place, f"exclude: {shown(entry)} matches no trial"))
+            problems.append((place, f"exclude: {yaml_text(entry)} matches no trial"))
         left = [points for points in left if not matches(rule, values_of(points))]
     if found and not left and excluded_all:
         problems.append((file.place("exclude"), f"exclude: leaves none of the {len(found)} trials"))
@@ -385,7 +385,7 @@ def _listed(file: SweepFile, where: tuple[Any, ...], entry: Mapping[str, Any], p
     """An item of `list`; its keys `name`, which names it, and `include` are no configuration's."""
     name, place = entry.get(NAME), file.place(*where)
     if NAME in entry and not (isinstance(name, str) and re.fullmatch(RUN_NAME, name)):
-        said = f"list: {NAME}: must be letters, digits and _ - . +; got {shown(name)}"
+        said = f"list: {NAME}: must be letters, digits and _ - . +; got {yaml_text(name)}"
         problems.append((file.place(*where, NAME), said))
     if INCLUDE in entry and NAME not in entry:
         problems.append((place, f"list: an item that includes files needs a `{NAME}`; trials are called after it"))
@@ -412,7 +412,7 @@ def _included(file: SweepFile, where: tuple[Any, ...], entry: Mapping[str, Any],
     written = entry.get(INCLUDE, [])
     names = [written] if isinstance(written, str) else written
     if not isinstance(names, list) or not all(isinstance(one, str) and one for one in names):
-        said = f"list: {INCLUDE}: must be a file or a list of files, from this file's folder; got {shown(written)}"
+        said = f"list: {INCLUDE}: must be a file or a list of files, from this file's folder; got {yaml_text(written)}"
         problems.append((file.place(*where, INCLUDE), said))
         return merged
     for one in names:
@@ -493,7 +493,7 @@ def _values(
     try:
         if isinstance(written, dict):
             return range_values(written)
-        raise ValueError(f"must be a list of values, or a range as {RANGES}; got {shown(written)}")
+        raise ValueError(f"must be a list of values, or a range as {RANGES}; got {yaml_text(written)}")
     except ValueError as error:
         problems.append((file.place(*where), f"{key}: {error}"))
         return None

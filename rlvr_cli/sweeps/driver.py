@@ -19,7 +19,7 @@ from rlvr_cli.core.text import some
 from rlvr_cli.launch.stopping import StopRequest, say
 from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan
-from rlvr_cli.sweeps.prepare import check_not_running, check_optuna, make_folder, prepare, write
+from rlvr_cli.sweeps.prepare import check_not_running, check_optuna, make_folder, prepare_sweep, write
 from rlvr_cli.sweeps.ranking import rank, write_confirmation
 from rlvr_cli.sweeps.screen import Standing, SweepScreen, standings
 from rlvr_cli.sweeps.slots import Slot, slots, with_parent
@@ -54,10 +54,10 @@ def start(sweep: Sweep, orders: Orders, *, console: Console) -> SweepEnd:
         check_optuna()
     check_not_running(sweep, folder)
     own = slots(orders.workers, sweep.file.spec.slots.model_dump())
-    prepare(sweep, folder)
+    prepare_sweep(sweep, folder)
     make_folder(folder)
     with folder.driven():
-        prepared = prepare(sweep, folder)
+        prepared = prepare_sweep(sweep, folder)
         write(sweep, folder, prepared.plan)
         for note in prepared.notes:
             say(console, note)

@@ -28,7 +28,7 @@ from rlvr_cli.sweeps.axes import (
     read_axes,
     values_of,
 )
-from rlvr_cli.sweeps.naming import identity, short_keys, trial_name, unique
+from rlvr_cli.sweeps.naming import config_hash, short_keys, trial_name, unique
 from rlvr_cli.sweeps.objective import (
     Objective,
     benchmarks_of,
@@ -37,7 +37,7 @@ from rlvr_cli.sweeps.objective import (
     intermediate_faults,
     read_objective,
 )
-from rlvr_cli.sweeps.rows import chosen, reported_problems, row_names, varying_keys, with_seeds
+from rlvr_cli.sweeps.rows import choose_row, reported_problems, row_names, varying_keys, with_seeds
 from rlvr_cli.sweeps.search_space import Space, split_seeds
 from rlvr_cli.sweeps.spec import Problem, SweepFile
 
@@ -135,7 +135,7 @@ def expand(
     if files := _misplaced_files(file, overrides, points):
         raise ConfigError([*problems, *files])
     if only is not None:
-        wanted = chosen(names_of_rows, only)
+        wanted = choose_row(names_of_rows, only)
         points, names_of_rows = [points[place] for place in wanted], [names_of_rows[place] for place in wanted]
     shorts = short_keys(varying)
     places = {label(override_text(key, value)): file.place("set", key) for key, value in file.spec.set.items()}
@@ -153,7 +153,7 @@ def expand(
             for problem in _found(error, file, combination):
                 found.setdefault(problem, []).append(name)
             continue
-        id_ = identity(config)
+        id_ = config_hash(config)
         name = trial_name(shown, shorts, config.method.name, names)
         name = unique(name, id_, [trial.name for trial in trials])
         trials.append(Trial(name, id_, method, (*given, *own), values, config, row))

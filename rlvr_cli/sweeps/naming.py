@@ -10,7 +10,7 @@ from typing import Any
 from rlvr_cli.config.load import leaves
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.core.yaml import shown
+from rlvr_cli.core.yaml import yaml_text
 from rlvr_cli.methods.names import canonical_name
 from rlvr_cli.sweeps.axes import METHOD, SEED
 
@@ -34,13 +34,13 @@ def deciding(config: Config) -> Iterator[tuple[str, Any]]:
             yield ".".join(path), value
 
 
-def identity(config: Config) -> str:
+def config_hash(config: Config) -> str:
     """A hash of :func:`deciding`, 16 hexadecimal digits: defaults that are written out change nothing."""
     text = json.dumps(dict(deciding(config)), sort_keys=True)
     return text_digest(text)[:16]
 
 
-def differences(before: Config, after: Config) -> list[str]:
+def config_differences(before: Config, after: Config) -> list[str]:
     """`optimizer.lr: 0.001 -> 0.003`, for each deciding key in which two configurations differ."""
     old, new = dict(deciding(before)), dict(deciding(after))
     return [
@@ -51,7 +51,7 @@ def differences(before: Config, after: Config) -> list[str]:
 
 
 def _said(values: dict[str, Any], key: str) -> str:
-    return shown(values[key]) if key in values else "(no such key)"
+    return yaml_text(values[key]) if key in values else "(no such key)"
 
 
 LONGEST = 80

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlvr_cli.config.batch import batch_arithmetic
-from rlvr_cli.config.load import alone, load_config, of_files, own_files
+from rlvr_cli.config.load import load_config, of_files, own_files, self_contained
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.files import write_text
@@ -22,7 +22,7 @@ from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.axes import SEED, AxisPoint, in_a_name, values_of
 from rlvr_cli.sweeps.expand import Sweep, Trial, load_trial
 from rlvr_cli.sweeps.folder import Entry, SearchState, SweepDir, SweepPlan
-from rlvr_cli.sweeps.naming import deciding, differences, identity, short_keys, trial_name, unique
+from rlvr_cli.sweeps.naming import config_differences, config_hash, deciding, short_keys, trial_name, unique
 from rlvr_cli.sweeps.search_space import Space, axis_name, labels
 from rlvr_cli.sweeps.slurm_queue import in_queue
 
@@ -69,7 +69,7 @@ def same_arms(trials: Sequence[Trial]) -> list[SameGradient]:
     return found
 
 
-def sentences(groups: Sequence[SameGradient]) -> list[str]:
+def same_gradient_sentences(groups: Sequence[SameGradient]) -> list[str]:
     """A sentence on each group; of those that recur with every seed, the first alone, and how many are like it."""
     seen: dict[str, list[str]] = {}
     for group in groups:
@@ -105,7 +105,7 @@ def suggested_trials(
         values = values_of((*points, seed))
         names, unnamed = in_a_name((*points, seed))
         config, method, own = load_trial(base, (*points, seed), given, {})
-        id_ = identity(config)
+        id_ = config_hash(config)
         shown = {key: value for key, value in unnamed.items() if key in keys}
         name = trial_name(shown, shorts, config.method.name, names)
         name = unique(name, id_, {*taken, *(trial.name for trial in found)})
@@ -156,7 +156,7 @@ class PreparedSweep:
     notes: tuple[str, ...]
 
 
-def prepare(sweep: Sweep, folder: SweepDir) -> PreparedSweep:
+def prepare_sweep(sweep: Sweep, folder: SweepDir) -> PreparedSweep:
     """The plan for ``sweep`` in ``folder``, nothing of which is written.
 
     A trial that the folder knows by its identity keeps its name and what was done of it.
@@ -305,7 +305,7 @@ def _copies(sweep: Sweep) -> dict[str, str]:
             raise ConfigError(problems)
         for part, source in enumerate(sources, start=1):
             stem = f"{number}" if len(sources) == 1 else f"{number}.{part}"
-            copies[f"{stem}-{source.path.name}"] = alone(source)
+            copies[f"{stem}-{source.path.name}"] = self_contained(source)
     return copies
 
 
@@ -326,9 +326,9 @@ def _occupied(folder: SweepDir, name: str, trial: Trial) -> str | None:
         found = load_config([run.config_path])
     except UserError as error:
         return f"{run.config_path}: cannot be read as a configuration any more ({error.problems[0]})."
-    if identity(found) == trial.id:
+    if config_hash(found) == trial.id:
         return None
-    changes = differences(found, trial.config)
+    changes = config_differences(found, trial.config)
     return (
         f"{run.path}: belongs to another sweep: its run differs from the trial {name} in {some(changes, SHOWN)}. "
         "Give the sweep another `name:`, or move the folder away."

@@ -44,7 +44,7 @@ def row_names(axes: Sequence[Axis], points: Sequence[tuple[AxisPoint, ...]]) -> 
     return found
 
 
-def rows(file: SweepFile) -> dict[str, SweepRow]:
+def trial_rows(file: SweepFile) -> dict[str, SweepRow]:
     """Every row of ``file`` with its configuration; the seeds of the file are left out.
 
     Raises:
@@ -78,7 +78,7 @@ def config_source(written: Path) -> Path | SweepRow:
         if _is_sweep(written):
             raise UserError(f"{written}: is a sweep file, not a configuration; one of its trials is {written}:TRIAL")
         return written
-    found = rows(read_sweep(Path(path)))
+    found = trial_rows(read_sweep(Path(path)))
     if name not in found:
         said = f"has no row {name!r}.{did_you_mean(name, found)} Rows: {some(list(found), SHOWN)}"
         raise UserError(f"{path}: {said}")
@@ -94,7 +94,7 @@ def _is_sweep(file: Path) -> bool:
     return isinstance(data, dict) and not AXES.isdisjoint(map(str, data))
 
 
-def chosen(names: Sequence[str], only: str) -> list[int]:
+def choose_row(names: Sequence[str], only: str) -> list[int]:
     """The places of the ``names`` that match the pattern ``only``. Raises UserError where none does."""
     found = [place for place, name in enumerate(names) if fnmatchcase(name, only)]
     if not found:

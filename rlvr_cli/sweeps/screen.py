@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlvr_cli.core.files import number, tail_jsonl
-from rlvr_cli.core.text import in_words
+from rlvr_cli.core.text import duration_in_words
 from rlvr_cli.launch.stopping import say
 from rlvr_cli.sweeps.folder import State, SweepDir, SweepPlan, TrialStatus
 
@@ -144,11 +144,11 @@ class SweepScreen:
         if self._rollouts_at_start is None:
             self._rollouts_at_start = done
         pace = (done - self._rollouts_at_start) / max(time.monotonic() - self._begun, 1e-9)
-        left = f", about {in_words((wanted - done) / pace)} left" if pace > 0 and wanted > done else ""
-        return f"{counts(standings)}; rollouts {done:,}/{wanted:,}{left}"
+        left = f", about {duration_in_words((wanted - done) / pace)} left" if pace > 0 and wanted > done else ""
+        return f"{state_counts(standings)}; rollouts {done:,}/{wanted:,}{left}"
 
 
-def counts(standings: Sequence[Standing]) -> str:
+def state_counts(standings: Sequence[Standing]) -> str:
     """`2 running, 3 waiting, 15 finished`."""
     number = Counter(one.look.state for one in standings)
     return ", ".join(f"{number[state]} {state}" for state in ORDER if number[state])
@@ -172,7 +172,7 @@ def _cells(one: Standing) -> list[str]:
         f"{one.rollout}/{entry.rollouts}",
         "-" if one.reward is None else f"{one.reward:.3f}",
         "-" if one.accuracy is None else f"{one.accuracy:.3f}",
-        "-" if one.left is None else in_words(one.left),
+        "-" if one.left is None else duration_in_words(one.left),
         str(look.attempts),
     ]
 
@@ -183,7 +183,7 @@ def _line(one: Standing) -> str:
     parts = [f"{entry.name}: {look.state}", f"rollout {one.rollout}/{entry.rollouts}"]
     parts += [f"reward {one.reward:.3f}"] if one.reward is not None else []
     parts += [f"accuracy {one.accuracy:.3f}"] if one.accuracy is not None else []
-    parts += [f"{in_words(one.left)} left"] if one.left is not None else []
+    parts += [f"{duration_in_words(one.left)} left"] if one.left is not None else []
     if look.reason and look.state in ("failed", "pruned", "running", "interrupted"):
         parts.append(look.reason if look.state in ("failed", "pruned") else f"failed before: {look.reason}")
     return "  ".join(parts)

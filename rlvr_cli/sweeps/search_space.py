@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, islice, product
 from typing import Any
 
-from rlvr_cli.core.yaml import shown
+from rlvr_cli.core.yaml import yaml_text
 from rlvr_cli.sweeps.axes import SEED, Axis, AxisPoint, exclusions, matches, override_text, values_of
 from rlvr_cli.sweeps.spec import Problem, SweepFile
 
@@ -121,7 +121,7 @@ def split_seeds(file: SweepFile, axes: Sequence[Axis], problems: list[Problem]) 
             said = f"exclude: {', '.join(loose)} is searched over a range, which meets no single value; exclude others"
             problems.append((place, said))
         elif not _meets(rule, searched):
-            problems.append((place, f"exclude: {shown(dict(entry))} matches no trial"))
+            problems.append((place, f"exclude: {yaml_text(dict(entry))} matches no trial"))
         rules.append(rule)
     space = Space(tuple(searched), tuple(seeds), tuple(rules))
     if not problems and not space.corners():

@@ -26,7 +26,7 @@ from rlvr_cli.sweeps.axes import override_text
 from rlvr_cli.sweeps.driver import Orders, begin_again
 from rlvr_cli.sweeps.expand import SHOWN_TRIALS, Sweep, Trial, at_lines
 from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan
-from rlvr_cli.sweeps.prepare import check_not_running, make_folder, prepare, write
+from rlvr_cli.sweeps.prepare import check_not_running, make_folder, prepare_sweep, write
 from rlvr_cli.sweeps.screen import Standing, standings
 from rlvr_cli.sweeps.slots import with_slots
 from rlvr_cli.sweeps.slurm_queue import SlurmTask, Submission, cancel, in_queue, record, with_queue
@@ -93,9 +93,9 @@ def _resources(
         clash = list(_clashes(wish.config.slurm, slots))
         asked[id_] = with_slots(wish.config.slurm, slots)
         config = wish.config.model_copy(update={"slurm": asked[id_]})
-        if clash or any(slurm.problems(config)):
+        if clash or any(slurm.slurm_problems(config)):
             try:
-                slurm.check(replace(wish.loaded(), config=config), clash)
+                slurm.check_slurm(replace(wish.loaded(), config=config), clash)
             except ConfigError as error:
                 for place, said in error.found:
                     found.setdefault((at_lines(place, wish.places), said), []).append(wish.name)
@@ -153,12 +153,12 @@ def start(sweep: Sweep, orders: Orders) -> Submitted:
         raise UserError(lacking)
     check_not_running(sweep, folder)
     asked = of_sweep(sweep)
-    prepare(sweep, folder)
+    prepare_sweep(sweep, folder)
     make_folder(folder)
     with folder.driven():
         fresh = not folder.exists()
         try:
-            prepared = prepare(sweep, folder)
+            prepared = prepare_sweep(sweep, folder)
             plan = _with_command(prepared.plan, orders)
             tasks = in_queue(folder)
             write(sweep, folder, plan)

@@ -102,7 +102,7 @@ def _with_task(one: Standing, task: SlurmTask | None) -> Standing:
     return replace(one, look=replace(one.look, state=running if task.state == "running" else "queued"))
 
 
-def stop(sweep: SweepDir, tasks: Mapping[str, SlurmTask], end: float) -> None:
+def cancel_jobs(sweep: SweepDir, tasks: Mapping[str, SlurmTask], end: float) -> None:
     """Take ``tasks`` out of the queue, those that run once they have saved.
 
     Args:

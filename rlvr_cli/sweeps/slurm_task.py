@@ -22,7 +22,7 @@ from rlvr_cli.sweeps.worker import SweepWorker
 SAVED = 128 + signal.SIGTERM
 
 
-def carry_out(sweep: SweepDir, name: str, flags: list[str]) -> int:
+def run_slurm_task(sweep: SweepDir, name: str, flags: list[str]) -> int:
     """The task's exit code: 0 settled or not its to do, 1 failed, 143 saved and to be queued again."""
     job = os.environ["SLURM_ARRAY_JOB_ID"]
     machines = int(os.environ.get("SLURM_NNODES", "1"))
@@ -86,7 +86,7 @@ def _say(text: str, code: int) -> int:
 def main() -> None:
     """Arguments: the sweep's folder, the trial's name, flags."""
     folder, name, *flags = sys.argv[1:]
-    sys.exit(carry_out(SweepDir(Path(folder)), name, flags))
+    sys.exit(run_slurm_task(SweepDir(Path(folder)), name, flags))
 
 
 if __name__ == "__main__":

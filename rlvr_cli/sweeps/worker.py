@@ -21,7 +21,7 @@ from rlvr_cli.launch.slurm import await_release
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.axes import override_text
 from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan, newest_step
-from rlvr_cli.sweeps.naming import identity
+from rlvr_cli.sweeps.naming import config_hash
 from rlvr_cli.sweeps.slots import with_parent
 
 if TYPE_CHECKING:
@@ -128,11 +128,11 @@ class SweepWorker:
         if run.manifest_path.exists():
             return ["train", "--resume", str(run.path), *self.flags]
         config = load_config([Path(file) for file in entry.base], entry.option, None, None, entry.overrides)
-        if identity(config) != entry.id:
+        if config_hash(config) != entry.id:
             raise UserError(
                 f"{entry.name}: its configuration means something else than when the sweep was begun (identity "
-                f"{identity(config)}, not {entry.id}): presets or the environment changed. Run `rlvr sweep` with the "
-                "file again."
+                f"{config_hash(config)}, not {entry.id}): presets or the environment changed. Run `rlvr sweep` with "
+                "the file again."
             )
         place = [override_text("run.dir", str(self.sweep.path)), override_text("run.name", entry.name)]
         return ["train", *self.flags, *entry.train(), *place]

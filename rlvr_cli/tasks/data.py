@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.tasks.files import ENDINGS, LISTED, BadRow, is_data, parsed, raise_if, rows, stem, text_problem
+from rlvr_cli.tasks.files import ENDINGS, LISTED, BadRow, is_data, parsed, raise_if, read_rows, stem, text_problem
 from rlvr_cli.tasks.hub import Hub, HubTable, hub_rows, looks_like_hub_id, parts_of
 from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, Split
 
@@ -165,17 +165,19 @@ def _load(task: FromData, split: DataSplit) -> list[Problem]:
 def _named(task: FromData, name: str, split: DataSplit, folder: Path | None) -> list[Problem]:
     one = task.sets[name]
     if folder is None:
-        return _hub(task, location(task.sets, name, next(iter(one.files)) if split == "all" else split, None), split)
+        return _hub(
+            task, data_location(task.sets, name, next(iter(one.files)) if split == "all" else split, None), split
+        )
     distinct = agreed if _repeated(task, one.hub) else list
     shared = len(set(one.files.values())) < len(one.files)
     if split == "all":
-        places = {Path(location(task.sets, name, part, folder)): part for part in one.files}
+        places = {Path(data_location(task.sets, name, part, folder)): part for part in one.files}
         paths: list[Path] = []
         for path, part in places.items():
             paths += _every(task, _files(task, path, "" if shared else part)) if path.is_dir() else [path]
         return distinct(_read(task, paths))
     home = "train" if split == "dev" else split
-    path = Path(location(task.sets, name, split, folder))
+    path = Path(data_location(task.sets, name, split, folder))
     if path.is_dir():
         return distinct(_folder(task, path, split, "" if shared else home))
     found = distinct(_read(task, [path]))
@@ -286,7 +288,7 @@ def _repeated(task: FromData, hub_id: str | None) -> bool:
 
 def _file_rows(task: FromData, path: Path, wrong: list[str]) -> Rows:
     companion = task.read_companion(path, wrong)
-    for number, where, value in rows(path):
+    for number, where, value in read_rows(path):
         if path.name.endswith(".csv") and isinstance(value, dict):
             value = {name: _cell(cell, name in task.json_columns) for name, cell in value.items()}
         yield value, RowOrigin(where, f"{path.name}:{number}", number, stem(path), path, companion)
@@ -367,7 +369,7 @@ def agreed(problems: list[Problem]) -> list[Problem]:
     return [first[question] for question in answers if question in alike]
 
 
-def location(sets: Mapping[str, DataSet], name: str, split: str, folder: Path | None) -> str:
+def data_location(sets: Mapping[str, DataSet], name: str, split: str, folder: Path | None) -> str:
     """Where the problems of ``split`` of a named data set are: a path inside ``folder``, or a hub id.
 
     Args:

@@ -30,12 +30,12 @@ _LONGEST_CELL = 2**31 - 1
 
 
 def is_data(path: Path) -> bool:
-    """Whether :func:`rows` reads what has this name: a file of one of ``ENDINGS``, or a saved `datasets.Dataset`."""
+    """Whether :func:`read_rows` reads what has this name: one of ``ENDINGS``, or a saved `datasets.Dataset`."""
     return path.name.endswith(ENDINGS) or (path / _SAVED).is_file()
 
 
 def is_jsonl(path: Path) -> bool:
-    """Whether the name is that of a file :func:`lines` reads."""
+    """Whether the name is that of a file :func:`read_lines` reads."""
     return path.name.endswith((".jsonl", ".jsonl.gz"))
 
 
@@ -48,14 +48,14 @@ class BadRow(ValueError):
     """What is wrong with a row, to be written behind its place."""
 
 
-def rows(path: Path) -> Iterator[tuple[int, str, Any]]:
+def read_rows(path: Path) -> Iterator[tuple[int, str, Any]]:
     """Each row of a data file: its number, its place (`file:line`, `file, row 3`), and its value or a BadRow.
 
     Rows without lines of their own (JSON lists, parquet, saved data sets) are counted from 1. The cells of a CSV file
     are text. Raises UserError when the file cannot be read, or the names of its columns tell no columns apart.
     """
     if is_jsonl(path):
-        for number, line in lines(path):
+        for number, line in read_lines(path):
             yield number, f"{path}:{number}", _tried(line)
     elif path.name.endswith(".csv"):
         for number, value in _csv(path):
@@ -66,12 +66,12 @@ def rows(path: Path) -> Iterator[tuple[int, str, Any]]:
             yield number, f"{path}, row {number}", value
 
 
-def count(path: Path) -> int:
-    """The number of rows of a data file. Raises UserError as :func:`rows`."""
-    return sum(1 for _ in (lines(path) if is_jsonl(path) else rows(path)))
+def file_rows(path: Path) -> int:
+    """The number of rows of a data file. Raises UserError as :func:`read_rows`."""
+    return sum(1 for _ in (read_lines(path) if is_jsonl(path) else read_rows(path)))
 
 
-def lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Number and bytes of every line that is not blank, of a ``.jsonl`` or ``.jsonl.gz`` file, for :func:`parsed`.
 
     A byte order mark is left out. Raises UserError when the file cannot be read.

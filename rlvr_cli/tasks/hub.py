@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.files import ENDINGS, LISTED, rows
+from rlvr_cli.tasks.files import ENDINGS, LISTED, read_rows
 
 _HUB_ID = re.compile(r"(?P<id>[A-Za-z0-9][\w.-]*/[\w.-]+)(?::(?P<config>[\w.-]+))?(?:@(?P<revision>[\w./-]+))?")
 _BATCH = 1000
@@ -129,7 +129,7 @@ def _file(hub_id: str, name: str, revision: str | None) -> Iterable[Any]:
     from huggingface_hub import hf_hub_download
 
     path = Path(hf_hub_download(hub_id, name, repo_type="dataset", revision=revision))
-    return (value for _, _, value in rows(path))
+    return (value for _, _, value in read_rows(path))
 
 
 def _once(table: Any) -> Iterator[tuple[int, Any]]:

@@ -11,7 +11,7 @@ from rlvr_cli.core.files import local_path
 from rlvr_cli.core.section import define_all
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.tasks.base import Task
-from rlvr_cli.tasks.data import location, split_mark
+from rlvr_cli.tasks.data import data_location, split_mark
 from rlvr_cli.tasks.hub import looks_like_hub_id
 from rlvr_cli.tasks.problem import DataSet
 
@@ -83,7 +83,7 @@ def check_problems(task: Task, splits: Sequence[str]) -> None:
         problems: list[str] = []
         for split in splits:
             try:
-                location(task.sets, task.data, split, folder)
+                data_location(task.sets, task.data, split, folder)
             except UserError as error:
                 problems += error.problems
         if problems:

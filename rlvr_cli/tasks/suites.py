@@ -288,7 +288,7 @@ def unknown_names(names: Sequence[str], key: str) -> list[str]:
     return [*lines[:-1], *(line + listed for line in lines[-1:])]
 
 
-def alone(benchmark: str) -> Setting:
+def setting_alone(benchmark: str) -> Setting:
     """The setting of a benchmark that is named without a suite.
 
     Samples by the number of problems: 32 up to 40 problems, 8 up to 1,000, 4 above, with every power of two up to them

@@ -14,7 +14,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.tasks.base import Task, prompt_ids, response_text
-from rlvr_cli.tasks.files import BadRow, is_jsonl, lines, parsed, raise_if, text_problem
+from rlvr_cli.tasks.files import BadRow, is_jsonl, parsed, raise_if, read_lines, text_problem
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.sets import is_generated
 
@@ -195,7 +195,7 @@ def _from_file(path: Path, encode: _Encoder) -> list[Demonstration]:
         raise UserError(f"method.data={str(path)!r}: not a .jsonl or .jsonl.gz file of prompt and completion.")
     found: list[Demonstration] = []
     problems: list[str] = []
-    for number, line in lines(path):
+    for number, line in read_lines(path):
         outcome = _row(line, encode)
         if isinstance(outcome, Demonstration):
             found.append(outcome)

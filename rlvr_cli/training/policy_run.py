@@ -20,7 +20,7 @@ from rlvr_cli.training.packing import Rows, row_order, token_rows
 from rlvr_cli.training.prepare import PreparedPolicy
 from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource, problem_order
 from rlvr_cli.training.run_trainer import RunTrainer
-from rlvr_cli.training.sampler_check import Precision, SamplerCheck, differences, not_renewed, sampler_check
+from rlvr_cli.training.sampler_check import Precision, SamplerCheck, log_prob_differences, not_renewed, sampler_check
 from rlvr_cli.training.scoring import evaluating
 from rlvr_cli.training.sharding.fsdp import set_half_precision
 from rlvr_cli.training.trainer import PolicyTrainer
@@ -91,7 +91,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         mask = rows["completion_mask"]
         with evaluating(self.model):  # as the sampler
             own = self.forward.without_gradient(self.model, rows).log_probs
-        parts = differences(token_rows(batch.log_probs, mask), own, mask)
+        parts = log_prob_differences(token_rows(batch.log_probs, mask), own, mask)
         check = sampler_check(self.accelerator.gather(parts), self._precision())
         self.reporter.log(check.sentence())
         stale = None if self._checked is None else not_renewed(self._checked, check)

@@ -211,7 +211,7 @@ def device_of(world: World, launch: LaunchConfig) -> str:
     return "cuda" if world.processes == 1 else f"cuda:{world.local_rank}"
 
 
-def prepare(config: Config, world: World = ALONE) -> PreparedRun:
+def prepare_run(config: Config, world: World = ALONE) -> PreparedRun:
     """Load and check everything ``config`` names. Raises UserError."""
     check_model(config)
     threads = join(config, world)

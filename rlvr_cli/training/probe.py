@@ -100,7 +100,7 @@ def probe(config: Config) -> list[ProbeResult]:
         command = [sys.executable, "-m", "rlvr_cli.training.probe", str(settings), str(report)]
         command += [TRUST] if remote_code_allowed() else []
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-        return [outcome(_told(report), done.returncode, done.stdout, config)]
+        return [probe_result(_told(report), done.returncode, done.stdout, config)]
 
 
 def as_rank(config: Config, world: World, folder: Path) -> None:
@@ -145,7 +145,7 @@ def _write(report: Path, line: dict[str, Any]) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def outcome(told: list[dict[str, Any]], code: int, output: str, config: Config) -> ProbeResult:
+def probe_result(told: list[dict[str, Any]], code: int, output: str, config: Config) -> ProbeResult:
     """What a child's report means; raises as :func:`probe`.
 
     Args:
@@ -225,11 +225,11 @@ def measure_worst_case(
     from rlvr_cli.launch.stopping import StopRequest
     from rlvr_cli.runs.folder import create_run
     from rlvr_cli.training.build import build_trainer
-    from rlvr_cli.training.prepare import prepare
+    from rlvr_cli.training.prepare import prepare_run
     from rlvr_cli.training.progress import Reporter
 
     tell("loading the model")
-    prepared = prepare(smaller, world)
+    prepared = prepare_run(smaller, world)
     prepared, prompt, completion = prepared.longest()
     if prepared.engine is not None:
         prepared = replace(prepared, engine=_FullLength(len(prepared.tokenizer)))

@@ -48,7 +48,7 @@ from rlvr_cli.runs.records import (
     write_seal,
 )
 from rlvr_cli.tasks.sets import problems_name
-from rlvr_cli.training.prepare import PreparedRun, join, prepare
+from rlvr_cli.training.prepare import PreparedRun, join, prepare_run
 from rlvr_cli.training.progress import Reporter, Silence
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -86,7 +86,7 @@ def start(
     root = Path(config.run.dir)
     if config.run.name and place.world.main:
         check_free(RunDir(root / config.run.name), overwrite=overwrite)
-    prepared = prepare(config, place.world)
+    prepared = prepare_run(config, place.world)
 
     def create() -> RunDir:
         name = config.run.name or unique_name(root, default_name(config))
@@ -167,7 +167,7 @@ def resume(run: RunDir, *, console: Console, place: RunContext | None = None) ->
             check_resumable(run)
             run.make_folders()
         found = place.world.from_main(lambda: _choose_checkpoint(run))
-        prepared = prepare(config, place.world)
+        prepared = prepare_run(config, place.world)
         waiting = place.world.from_main(lambda: _submitted(run))
         resumption = None if waiting else place.world.from_main(lambda: _same_method(run, prepared, found))
         if place.world.main:

@@ -124,7 +124,7 @@ def not_renewed(before: SamplerCheck, after: SamplerCheck) -> str | None:
     )
 
 
-def differences(sampler: Tensor, trainer: Tensor, mask: Tensor) -> Tensor:
+def log_prob_differences(sampler: Tensor, trainer: Tensor, mask: Tensor) -> Tensor:
     """(5,) float64 over the tokens of ``mask``: their number, sum and maximum of the absolute differences, the summed
     -log p of the sampler, the summed k3.
 

@@ -99,13 +99,13 @@ _WARM = [
 def ready(_: Any) -> Callable[[list[str]], list[Any]]:
     """What workers do with a pair, once the algebra is warm: ``[gold, answer]`` to ``[equal, reason]``."""
     for gold, answer in _WARM:
-        judge(gold, answer)
+        judge_answer(gold, answer)
     return _answer
 
 
 def _answer(pair: list[str]) -> list[Any]:
     try:
-        outcome = judge(*pair)
+        outcome = judge_answer(*pair)
     except Unable as error:
         raise MemoryError from error
     except MemoryError:
@@ -116,7 +116,7 @@ def _answer(pair: list[str]) -> list[Any]:
     return [outcome.equal, outcome.reason]
 
 
-def judge(gold: str, answer: str) -> Outcome:
+def judge_answer(gold: str, answer: str) -> Outcome:
     r"""Whether ``answer`` is worth ``gold``.
 
     As math-verify says, but for equations: where the gold answer has none, the sides of ``a=b=c`` must equal each

@@ -17,7 +17,7 @@ from rlvr_cli.ledger.book import read_book
 from rlvr_cli.methods.method import Method
 from rlvr_cli.planning.plan import adapter_of, resources
 from rlvr_cli.sweeps.expand import expand
-from rlvr_cli.sweeps.naming import identity
+from rlvr_cli.sweeps.naming import config_hash
 from rlvr_cli.tasks.countdown.task import Countdown
 from rlvr_cli.tasks.sets import data_sets, waits_for_a_folder
 from tests.recipes import PAPERS, loaded, recipes, tables
@@ -109,7 +109,7 @@ def test_no_two_rows_are_the_same_run() -> None:
     """A curve that is a row of another table is that row's file: its run serves both."""
     found: dict[str, str] = {}
     for name in recipes():
-        assert found.setdefault(identity(loaded(name)), name) == name
+        assert found.setdefault(config_hash(loaded(name)), name) == name
 
 
 def test_they_divide_among_gpus() -> None:

@@ -10,7 +10,15 @@ import pytest
 import rlvr_cli
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.describe.sheet import MethodSheet, Parameter, as_dict, method_sheet, method_text, short_cost, table_rows
+from rlvr_cli.describe.sheet import (
+    MethodSheet,
+    Parameter,
+    method_sheet,
+    method_text,
+    sheet_as_dict,
+    short_cost,
+    table_rows,
+)
 from rlvr_cli.methods.names import BASES, METHODS, MODIFIERS
 from rlvr_cli.methods.preset import flat
 
@@ -26,7 +34,7 @@ def test_every_method_has_a_sheet() -> None:
     for name in COMPOSED:
         sheet = method_sheet(name)
         assert sheet.name == name, name
-        assert json.loads(json.dumps(as_dict(sheet)))["name"] == name, name
+        assert json.loads(json.dumps(sheet_as_dict(sheet)))["name"] == name, name
         for file, text in sheet.texts:
             assert (Path(rlvr_cli.__file__).parents[1] / file).is_file(), name
             assert text.headline and text.definition and text.differences, name

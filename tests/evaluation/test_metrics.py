@@ -8,7 +8,7 @@ import pytest
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.evaluate import write_results
-from rlvr_cli.evaluation.metrics import average, compare_evals, problem_values, summarise
+from rlvr_cli.evaluation.metrics import average, compare_evals, problem_metrics, summarise
 from rlvr_cli.evaluation.settings import EvalSettings, row_key
 from rlvr_cli.evaluation.tables import accuracy_table, comparison_table
 from rlvr_cli.results.evaluations import ProblemValues
@@ -42,7 +42,7 @@ def samples(
 
 
 def test_one_problems_values() -> None:
-    (row,) = problem_values([problem("p")], samples("p", ["K", "N", "K", None], greedy=True), SETTINGS, REASONS)
+    (row,) = problem_metrics([problem("p")], samples("p", ["K", "N", "K", None], greedy=True), SETTINGS, REASONS)
     assert row.values == pytest.approx(
         {
             "greedy": 1.0,
@@ -67,7 +67,7 @@ def test_one_problems_values() -> None:
 
 def test_only_the_samples_asked_for_are_counted() -> None:
     found = samples("p", ["K", "K", "N", "N"])
-    (row,) = problem_values([problem("p")], found, EvalSettings(samples=2, pass_at=(2,), greedy=False), REASONS)
+    (row,) = problem_metrics([problem("p")], found, EvalSettings(samples=2, pass_at=(2,), greedy=False), REASONS)
     assert row.values["avg@2"] == 1.0
     assert "greedy" not in row.values
 
@@ -75,7 +75,7 @@ def test_only_the_samples_asked_for_are_counted() -> None:
 def test_summaries_are_over_all_problems_and_over_each_subgroup_in_order() -> None:
     problems = [problem("a", "10 people"), problem("b", "2 people"), problem("c", "2 people")]
     found = {**samples("a", ["K"] * 4), **samples("b", ["N"] * 4), **samples("c", ["K"] * 4)}
-    summary = summarise(problem_values(problems, found, SETTINGS, REASONS))
+    summary = summarise(problem_metrics(problems, found, SETTINGS, REASONS))
     assert summary["metrics"]["pass@4"]["value"] == pytest.approx(2 / 3)
     assert summary["metrics"]["pass@4"]["problems"] == 3
     assert list(summary["by_subgroup"]) == ["2 people", "10 people"]

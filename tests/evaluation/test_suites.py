@@ -12,16 +12,16 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.benchmarks import (
     HEADER,
     SelectedBenchmark,
-    chosen,
     listing,
     rows_alone,
     rows_of,
+    select_benchmarks,
     setting_overrides,
     sources_of,
 )
 from rlvr_cli.evaluation.request import EvalPlan, EvalRequest, Options, make_plan
 from rlvr_cli.tasks.sets import benchmarks, data_sets, generated_names
-from rlvr_cli.tasks.suites import SUITES, Suite, alone, evaluation_names
+from rlvr_cli.tasks.suites import SUITES, Suite, evaluation_names, setting_alone
 
 DOCS = Path(__file__).parents[2] / "docs" / "evaluation.md"
 EVERY_SETTING = [(suite.name, setting) for suite in SUITES.values() for setting in suite.settings]
@@ -97,7 +97,7 @@ def test_the_papers_numbers() -> None:
 
 def test_alone_the_number_of_problems_decides_the_samples() -> None:
     """32 up to 40 problems, 8 up to 1,000, 4 above."""
-    found = {name: alone(name).samples for name in benchmarks()}
+    found = {name: setting_alone(name).samples for name in benchmarks()}
     assert {name for name, samples in found.items() if samples == 32} == {"aime24", "aime25", "amc23"}
     assert {name for name, samples in found.items() if samples == 4} == {
         *("countdown", "hitab", "gsm8k", "college_math", "math")
@@ -106,7 +106,7 @@ def test_alone_the_number_of_problems_decides_the_samples() -> None:
 
 
 def test_names_are_evaluated_once_and_suites_with_other_settings_apart() -> None:
-    choices, tables = chosen(["dgpo", "aime24", "acpo", "dgpo", "aime24"])
+    choices, tables = select_benchmarks(["dgpo", "aime24", "acpo", "dgpo", "aime24"])
     assert [table.suite.name if table.suite else None for table in tables] == ["dgpo", "acpo", None]
     assert len(choices) == len(SUITES["dgpo"].settings) + len(SUITES["acpo"].settings) + 1
     math500 = [choice.setting.samples for choice in choices if choice.benchmark == "math500" and choice.setting]
@@ -119,7 +119,7 @@ def test_equal_settings_of_two_suites_are_one_evaluation_shown_twice(monkeypatch
     first = SUITES["landscape"]
     settings = tuple(replace(setting, figures=(), source={}) for setting in first.settings[:2])
     monkeypatch.setitem(SUITES, "other", Suite("other", "Another paper", settings))
-    choices, tables = chosen(["landscape", "other"])
+    choices, tables = select_benchmarks(["landscape", "other"])
     assert len(choices) == len(first.settings)
     assert [table.rows for table in tables] == [tuple(range(6)), (0, 1)]
 

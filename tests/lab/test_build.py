@@ -85,8 +85,8 @@ def test_a_build_is_repeatable_and_the_seed_matters(tmp_path):
     assert first["config_sha256"] == again["config_sha256"] == other["config_sha256"]
     assert first["dev"] == again["dev"]
     assert lab.read_manifest(tmp_path / "a") == first
-    assert [agrees for _, agrees, _ in lab.compare(again, first)] == [True] * 4
-    assert {what: agrees for what, agrees, _ in lab.compare(other, first)}["data"] is False
+    assert [agrees for _, agrees, _ in lab.compare_builds(again, first)] == [True] * 4
+    assert {what: agrees for what, agrees, _ in lab.compare_builds(other, first)}["data"] is False
 
 
 def test_a_build_is_a_model_folder_that_knows_its_prompt_style(tmp_path):

@@ -17,7 +17,7 @@ from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch import command as launching
-from rlvr_cli.launch.command import Node, command, environment, plan_node
+from rlvr_cli.launch.command import Node, environment, launcher_command, plan_node
 from rlvr_cli.launch.link import Failure, failure_of, failures, first_cause
 from rlvr_cli.launch.world import world_of_environment
 
@@ -168,10 +168,10 @@ def test_the_second_of_two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus(monkeypatch, 4)
     node, _ = plan_node(LaunchConfig(processes=8))
     assert node == Node(8, 4, 2, 1, "10.0.0.1", 29501, 4) and list(node.ranks) == [4, 5, 6, 7]
-    torchrun = command(LaunchConfig(processes=8), node)
+    torchrun = launcher_command(LaunchConfig(processes=8), node)
     for option, value in {"nproc_per_node": "4", "nnodes": "2", "node_rank": "1", "master_addr": "10.0.0.1"}.items():
         assert torchrun[torchrun.index(f"--{option}") + 1] == value
-    accelerate = command(LaunchConfig(processes=8, launcher="accelerate"), node)
+    accelerate = launcher_command(LaunchConfig(processes=8, launcher="accelerate"), node)
     for option, value in {"num_processes": "8", "num_machines": "2", "machine_rank": "1"}.items():
         assert accelerate[accelerate.index(f"--{option}") + 1] == value
     assert "--cpu" not in accelerate and "--multi_gpu" in accelerate
@@ -246,7 +246,7 @@ def test_the_preset_of_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus(monkeypatch, 1)
     file = str(PRESET.with_name("1-gpu.yaml"))
     launch = LaunchConfig(processes=1, launcher="accelerate", accelerate_config=file, deepspeed="zero3-offload")
-    started = command(launch, plan_node(launch)[0])
+    started = launcher_command(launch, plan_node(launch)[0])
     assert "torch.distributed.run" in started and "--multi_gpu" not in started
 
 

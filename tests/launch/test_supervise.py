@@ -48,7 +48,7 @@ WAITS = f"{RANK}time.sleep(60)"
 
 def ending(monkeypatch: pytest.MonkeyPatch, launcher: str, *ranks: str) -> tuple[str, str]:
     """What a person is told of a launch that fails, and what was shown before."""
-    monkeypatch.setattr(supervise, "command", lambda *_: [sys.executable, "-c", launcher, *ranks])
+    monkeypatch.setattr(supervise, "launcher_command", lambda *_: [sys.executable, "-c", launcher, *ranks])
     shown = io.StringIO()
     config = load_config([], overrides=["launch.processes=2"])
     with pytest.raises(RunError) as failed:
@@ -94,7 +94,7 @@ def test_a_second_ctrl_c_where_nobody_reads_any_more(monkeypatch: pytest.MonkeyP
     ignores = f"{RANK}signal.signal(signal.SIGINT, signal.SIG_IGN); "
     begins = f"{ignores}link.begun(Path('{tmp_path}')); Path('{tmp_path}', 'begun').touch(); time.sleep(60)"
     monkeypatch.setattr(
-        supervise, "command", lambda *_: [sys.executable, "-c", LAUNCHER, begins, f"{ignores}time.sleep(60)"]
+        supervise, "launcher_command", lambda *_: [sys.executable, "-c", LAUNCHER, begins, f"{ignores}time.sleep(60)"]
     )
     threading.Thread(target=press, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):

@@ -11,7 +11,7 @@ from rlvr_cli.cli.app import run
 from rlvr_cli.config.load import load_config
 from rlvr_cli.ledger import full
 from rlvr_cli.ledger.trainings import Folders, Need, make_sweep
-from rlvr_cli.sweeps.naming import differences
+from rlvr_cli.sweeps.naming import config_differences
 from rlvr_cli.sweeps.rows import config_source
 from tests.ledger.files import CONTRAST, EXACT, LENGTH, book, write_book
 from tests.recipes import recipes
@@ -30,7 +30,7 @@ def test_a_training_is_its_recipe(tmp_path: Path) -> None:
     assert sweep.folder == tmp_path / "ledger-full" and sweep.file.spec.slots.cores is None
     for trial, file in zip(sweep.trials, RECIPES.values(), strict=True):
         recipe = load_config([config_source(full.recipes_folder() / file)], overrides=["run.seed=0"])
-        assert differences(recipe, trial.config) == []
+        assert config_differences(recipe, trial.config) == []
 
 
 def test_every_shipped_claim_has_its_recipes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from rlvr_cli.analyses.base import analyses
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.ledger import measures
 from rlvr_cli.ledger.measures import RunAnalysis, number_of
-from rlvr_cli.ledger.outcomes import outcome
+from rlvr_cli.ledger.outcomes import claim_result
 from rlvr_cli.ledger.schema import At, Call
 from rlvr_cli.runs.folder import RunDir
 from tests.ledger.files import CONTRAST, LENGTH, book
@@ -69,13 +69,13 @@ def test_a_contrast_is_seed_by_seed_and_a_failure_is_told(tmp_path: Path) -> Non
         return {"summary": {"length_end": lengths[call.arm, seed]}}
 
     ratio = read.claims["landscape/updates"]
-    found = outcome(ratio, read, [0, 1], numbers)
+    found = claim_result(ratio, read, [0, 1], numbers)
     assert (found.values, found.sides) == ([2.0, 2.0], [[4.0, 2.0], [6.0, 3.0]])
     assert found.verdict == "does not hold"
     lengths["tiny-grpo", 1] = None
-    missing = outcome(ratio, read, [0, 1], numbers)
+    missing = claim_result(ratio, read, [0, 1], numbers)
     assert missing.verdict == "undecided" and missing.reason == "tiny-grpo-s1: length_end has no value (null)"
-    failed = outcome(read.claims["landscape/length"], read, [0, 2], numbers)
+    failed = claim_result(read.claims["landscape/length"], read, [0, 2], numbers)
     assert failed.verdict == "failed" and failed.reason == "landscape of tiny-grpo-s2: its training failed: no memory"
 
 
@@ -83,7 +83,9 @@ def test_two_arms_that_are_the_same_decide_nothing(tmp_path: Path) -> None:
     """A difference of exactly 0 in every seed comes from a term that never acted: no evidence against it."""
     measure = {"analysis": "landscape", "number": "length_end"}
     read = book(tmp_path, [LENGTH, {**CONTRAST, "measure": measure, "rule": {"above": 1.0}}])
-    found = outcome(read.claims["landscape/updates"], read, [0, 1], lambda call, seed: {"summary": {"length_end": 4.0}})
+    found = claim_result(
+        read.claims["landscape/updates"], read, [0, 1], lambda call, seed: {"summary": {"length_end": 4.0}}
+    )
     assert found.verdict == "undecided" and "the same to the last digit in every seed" in str(found.reason)
 
 

@@ -77,10 +77,10 @@ def test_the_distance_from_the_threshold(mean: float, half: float, rule: Rule, e
 
 
 def _outcome(book: Book, name: str, seeds: list[int], values: list[float]) -> ClaimResult:
-    from rlvr_cli.ledger.verdicts import judge
+    from rlvr_cli.ledger.verdicts import judge_claim
 
     claim = book.claims[name]
-    found = judge(values, claim.rule, exact=not seeds)
+    found = judge_claim(values, claim.rule, exact=not seeds)
     about = (found.mean, found.low, found.high, found.needed)
     return ClaimResult(name, asked(claim, book), found.verdict, seeds, values, [], *about)
 

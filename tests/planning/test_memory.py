@@ -20,10 +20,10 @@ from rlvr_cli.planning.memory import (
     Sampling,
     Training,
     block_activations,
-    estimate,
+    estimate_memory,
     trained_parameters,
 )
-from rlvr_cli.planning.plan import Device, memory, sampling_of, training_of
+from rlvr_cli.planning.plan import Device, memory_plan, sampling_of, training_of
 from tests.recipes import loaded, recipes
 
 ROWS, LENGTH = 2, 96
@@ -50,7 +50,7 @@ ONE_GPU = Training(micro_batch=4, prompt_tokens=1024, completion_tokens=3072)
 
 
 def of(training: Training, sampling: Sampling = SERVER, gpu_bytes: int = 80 * GIB) -> MemoryEstimate:
-    return estimate(SEVEN, training, sampling, gpu_bytes)
+    return estimate_memory(SEVEN, training, sampling, gpu_bytes)
 
 
 def term(found: MemoryEstimate, name: str) -> int:
@@ -214,7 +214,7 @@ def test_the_local_sampler_takes_what_is_left() -> None:
     """As models/sampling/local.py does: rows until a share of the free memory is used, and one at least."""
     sharded = replace(ONE_GPU, strategy="zero3", processes=4)
     for size in (64 * GIB, 80 * GIB, 141 * GIB):
-        found = estimate(SEVEN, sharded, Sampling("local", 256, group=8), size)
+        found = estimate_memory(SEVEN, sharded, Sampling("local", 256, group=8), size)
         assert found.total("sampling") < 0.9 * size
     full = of(ONE_GPU, Sampling("local", 256, group=8))
     assert "1 of 256 rows at once" in next(entry.why for entry in full.phases["sampling"] if "keys" in entry.name)
@@ -344,7 +344,7 @@ def test_what_is_saved_for_the_backward_pass(family: str, kind: str, attention: 
         attention=attention,
         adapter=adapter,
     )
-    found = estimate(architecture, training, Sampling("none", 0))
+    found = estimate_memory(architecture, training, Sampling("none", 0))
     expected = term(found, "activations") + term(found, "weights in bfloat16")
     held = sum(storage.nbytes() for storage in kept.values())
     if adapter is not None and autocast:
@@ -378,7 +378,7 @@ def test_what_the_local_sampler_takes(prompt: int, new: int, group: int) -> None
     folded = architecture.linear_parameters_of(["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"])
     most -= 4 * (folded + architecture.embedding)
     training = Training(1, prompt, new, autocast=False, gpu=False)
-    found = estimate(architecture, training, Sampling("local", rows, group=group))
+    found = estimate_memory(architecture, training, Sampling("local", rows, group=group))
     assert sum(term.bytes for term in found.phases["sampling"]) == pytest.approx(most, rel=0.05)
 
 
@@ -407,7 +407,7 @@ def test_advice_combines_where_nothing_helps_alone() -> None:
     assert [change.settings for change in changes if change.fits == "yes"] == [
         "launch={deepspeed: zero3-offload, fsdp: false}"
     ]
-    found = advice.together(fourteen, training, local, 80 * GIB)
+    found = advice.combined_changes(fourteen, training, local, 80 * GIB)
     assert found is not None
     assert found.fits in ("yes", "tight")
     assert "update.micro_batch=4" in found.settings
@@ -430,7 +430,7 @@ def test_advised_settings_are_settings(gpus: int) -> None:
         if (model, training, sampling) in told:
             continue
         told.add((model, training, sampling))
-        found = memory(model, training, sampling, device, assumed=False)
+        found = memory_plan(model, training, sampling, device, assumed=False)
         said = [change["settings"] for change in found["changes"]]
         said += [found[name]["settings"] for name in ("together", "more_gpus") if found[name]]
         assert said or found["fits"] == "yes", name

@@ -15,7 +15,7 @@ from rlvr_cli.cli.app import run
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import append_jsonl
-from rlvr_cli.core.text import in_words
+from rlvr_cli.core.text import duration_in_words
 from rlvr_cli.models.architecture import find_architecture
 from rlvr_cli.planning.memory import GIB
 from rlvr_cli.planning.plan import (
@@ -282,5 +282,5 @@ def test_two_speeds_are_one_too_many(capsys: pytest.CaptureFixture[str]) -> None
     ("seconds", "words"), [(42, "42 s"), (600, "10 min"), (12_000, "3 h 20 min"), (446_400, "5 d 4 h")]
 )
 def test_times_in_words(seconds: float, words: str) -> None:
-    assert in_words(seconds) == words
+    assert duration_in_words(seconds) == words
     assert duration(10, 10, Speed(1.0, "given")).expected is None

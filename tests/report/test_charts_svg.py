@@ -11,7 +11,7 @@ import pytest
 
 from rlvr_cli.core.text import told_apart
 from rlvr_cli.report.charts.learning import learning_figures
-from rlvr_cli.report.charts.lines import legend_rows, spread
+from rlvr_cli.report.charts.lines import legend_rows, spread_labels
 from rlvr_cli.report.charts.reasons import reasons_figure
 from rlvr_cli.report.charts.svg import INK, WIDTH, Chart, page_style, page_svg
 from tests.report.charted_runs import SVG, charted, texts
@@ -100,16 +100,16 @@ def test_a_colour_that_the_page_does_not_know_is_refused() -> None:
 
 def test_names_at_the_ends_keep_apart_and_in_their_order() -> None:
     wanted = [10.0, 11.0, 199.0, 200.0, 12.0]
-    placed = spread(wanted, 15.0, 200.0)
+    placed = spread_labels(wanted, 15.0, 200.0)
     order = sorted(range(5), key=lambda index: wanted[index])
     ends = [placed[index] for index in order]
     assert all(second - first >= 15.0 - 1e-9 for first, second in itertools.pairwise(ends))
     assert min(ends) >= 0 and max(ends) <= 200.0
-    assert spread([1.0], 15.0, 200.0) == [1.0]
+    assert spread_labels([1.0], 15.0, 200.0) == [1.0]
     # As near as can be: around what is wanted, not above it.
-    assert spread([100.0, 100.0, 20.0], 10.0, 200.0) == [95.0, 105.0, 20.0]
+    assert spread_labels([100.0, 100.0, 20.0], 10.0, 200.0) == [95.0, 105.0, 20.0]
     # More names than fit share the room there is.
-    assert spread([0.0] * 5, 15.0, 40.0) == [0.0, 10.0, 20.0, 30.0, 40.0]
+    assert spread_labels([0.0] * 5, 15.0, 40.0) == [0.0, 10.0, 20.0, 30.0, 40.0]
 
 
 def test_a_legend_has_every_arm_in_the_width() -> None:

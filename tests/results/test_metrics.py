@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlvr_cli.compare.wording import amount, comparative
-from rlvr_cli.evaluation.metrics import problem_values
+from rlvr_cli.evaluation.metrics import problem_metrics
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.results.curves import learning_curves
 from rlvr_cli.results.metrics import METRICS, SFT, Metric, accuracy_of, metric, problem_value, training_metrics
@@ -29,7 +29,7 @@ def test_a_metric_is_added_by_its_declaration_alone(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(METRICS, "answered", answered)
     line = {"correct": True, "reward": 1.0, "parts": {}, "tokens": 3, "truncated": False, "reason": "correct"}
     samples = {("p", index): {**line, "answer": answer} for index, answer in enumerate(["K", None])}
-    (row,) = problem_values(
+    (row,) = problem_metrics(
         [Problem("p", "?", {}, "all")], samples, EvalSettings(samples=2, pass_at=(1,), greedy=False), ()
     )
     assert row.values["answered"] == problem_value("answered", list(samples.values())) == 0.5

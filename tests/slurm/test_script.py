@@ -215,16 +215,16 @@ def test_resources_that_do_not_fit_are_named_with_their_line(tmp_path: Path, lin
     file = tmp_path / "cluster.yaml"
     file.write_text("slurm:\n" + "".join(f"  {line}\n" for line in lines))
     with pytest.raises(UserError) as error:
-        slurm.check(load([file]))
+        slurm.check_slurm(load([file]))
     assert said in str(error.value) and f"{file}:2" in str(error.value)
 
 
 def test_more_processes_than_gpus() -> None:
     loaded = load([], overrides=["slurm.gpus_per_node=1", "launch.processes=2"])
     with pytest.raises(UserError, match="one process a GPU"):
-        slurm.check(loaded)
-    slurm.check(load([], overrides=["slurm.gpus_per_node=2", "launch.processes=2"]))
-    slurm.check(load([]))
+        slurm.check_slurm(loaded)
+    slurm.check_slurm(load([], overrides=["slurm.gpus_per_node=2", "launch.processes=2"]))
+    slurm.check_slurm(load([]))
 
 
 def rlvr(folder: Path, *arguments: str, path: str = "") -> subprocess.CompletedProcess[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlvr_cli.core.files import write_json
 from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan
-from rlvr_cli.sweeps.prepare import prepare, write
+from rlvr_cli.sweeps.prepare import prepare_sweep, write
 from rlvr_cli.sweeps.search import Search
 from tests.sweeps.files import sweep
 
@@ -24,7 +24,7 @@ def begin(folder: Path, text: str, *overrides: str) -> SweepDir:
     made = sweep(folder, text, *overrides)
     place = SweepDir(made.folder)
     place.path.mkdir(parents=True, exist_ok=True)
-    write(made, place, prepare(made, place).plan)
+    write(made, place, prepare_sweep(made, place).plan)
     return place
 
 

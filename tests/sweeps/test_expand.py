@@ -15,8 +15,8 @@ from rlvr_cli.core.layers import parse_override
 from rlvr_cli.sweeps.axes import override_text
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir
-from rlvr_cli.sweeps.naming import identity, short_keys, trial_name, unique, value_text
-from rlvr_cli.sweeps.prepare import cost_of, prepare, same_arms, total
+from rlvr_cli.sweeps.naming import config_hash, short_keys, trial_name, unique, value_text
+from rlvr_cli.sweeps.prepare import cost_of, prepare_sweep, same_arms, total
 from rlvr_cli.sweeps.spec import read_sweep
 from tests.sweeps.files import names, sweep
 
@@ -129,12 +129,12 @@ OTHER = [["optimizer.lr=2e-3"], ["run.seed=1"], ["method=dgpo"], ["method.kl.bet
 
 @pytest.mark.parametrize(("first", "second"), SAME)
 def test_what_does_not_decide_the_numbers_is_not_in_the_identity(first: list[str], second: list[str]) -> None:
-    assert identity(load_config([], overrides=first)) == identity(load_config([], overrides=second))
+    assert config_hash(load_config([], overrides=first)) == config_hash(load_config([], overrides=second))
 
 
 @pytest.mark.parametrize("changes", OTHER, ids=str)
 def test_what_decides_the_numbers_is(changes: list[str]) -> None:
-    assert identity(load_config([], overrides=changes)) != identity(load_config([]))
+    assert config_hash(load_config([], overrides=changes)) != config_hash(load_config([]))
 
 
 def test_a_trial_is_what_train_makes_of_its_arguments(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_trial_is_what_train_makes_of_its_arguments(tmp_path: Path) -> None:
     )
     made = sweep(tmp_path, text, "train.rollouts=3")
     (trial,) = made.trials
-    (entry,) = prepare(made, SweepDir(made.folder)).plan.trials
+    (entry,) = prepare_sweep(made, SweepDir(made.folder)).plan.trials
     assert entry.train() == [
         *["-c", f"{made.folder}/base/1-base.yaml", "--method", "lopti"],
         *[
@@ -156,7 +156,7 @@ def test_a_trial_is_what_train_makes_of_its_arguments(tmp_path: Path) -> None:
         ],
     ]
     config = load_config([tmp_path / "base.yaml"], "lopti", None, None, list(trial.overrides))
-    assert config == trial.config and identity(config) == trial.id
+    assert config == trial.config and config_hash(config) == trial.id
     assert (config.optimizer.lr, config.task.name, config.optimizer.betas) == (1e-5, "countdown", (0.9, 0.99))
 
 

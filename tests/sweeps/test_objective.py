@@ -14,7 +14,7 @@ from rlvr_cli.stats.intervals import share_interval
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir
 from rlvr_cli.sweeps.objective import Objective
-from rlvr_cli.sweeps.prepare import prepare, write
+from rlvr_cli.sweeps.prepare import prepare_sweep, write
 from rlvr_cli.sweeps.ranking import CONFIRM, confirmation, rank, write_confirmation
 from rlvr_cli.sweeps.spec import read_sweep
 from tests.sweeps.files import problems, sweep
@@ -104,7 +104,7 @@ def finished(folder: Path, text: str, values: dict[str, float]) -> SweepDir:
     made = sweep(folder, text)
     place = SweepDir(made.folder)
     place.path.mkdir(parents=True)
-    write(made, place, prepare(made, place).plan)
+    write(made, place, prepare_sweep(made, place).plan)
     for name, value in values.items():
         run = RunDir(place.path / name)
         (run.held_out_dir / "rollout-000004").mkdir(parents=True)

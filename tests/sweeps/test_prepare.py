@@ -14,7 +14,7 @@ from rlvr_cli.core.files import read_jsonl, sole_writer
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.expand import Sweep, expand
 from rlvr_cli.sweeps.folder import MOST_LOST, SweepDir, SweepPlan
-from rlvr_cli.sweeps.prepare import check_not_running, prepare, write
+from rlvr_cli.sweeps.prepare import check_not_running, prepare_sweep, write
 from tests.sweeps.files import sweep
 
 TEXT = "name: pair\nmethods: [grpo, lopti]\nseeds: 2\n"
@@ -25,7 +25,7 @@ def begun(folder: Path, text: str = TEXT) -> tuple[Sweep, SweepDir, SweepPlan]:
     made = sweep(folder, text)
     place = SweepDir(made.folder)
     place.path.mkdir(parents=True, exist_ok=True)
-    plan = prepare(made, place).plan
+    plan = prepare_sweep(made, place).plan
     write(made, place, plan)
     for trial in made.trials:
         run = place.path / trial.name
@@ -36,7 +36,7 @@ def begun(folder: Path, text: str = TEXT) -> tuple[Sweep, SweepDir, SweepPlan]:
 
 def test_an_unchanged_sweep_prepares_to_the_same_plan(tmp_path: Path) -> None:
     made, place, plan = begun(tmp_path)
-    again = prepare(made, place)
+    again = prepare_sweep(made, place)
     assert again.plan == place.read_plan() == plan and again.notes == ()
     assert place.file_copy.read_text() == TEXT
 
@@ -59,7 +59,7 @@ def test_a_base_that_includes_others_is_kept_so_that_it_needs_none(tmp_path: Pat
 def test_a_changed_file_keeps_names_adds_and_drops(tmp_path: Path) -> None:
     _, place, plan = begun(tmp_path)
     wider = sweep(tmp_path, "name: pair\nmethods: [grpo]\nseeds: 2\ngrid: {optimizer.lr: [5e-4, 1e-3]}\n")
-    found = prepare(wider, place)
+    found = prepare_sweep(wider, place)
     # The lab's own learning rate is 5e-4: these two trials are those that are there.
     assert [entry.name for entry in found.plan.named] == ["grpo-s0", "grpo-s1", "lr1e-3-s0", "lr1e-3-s1"]
     assert [entry.name for entry in found.plan.trials if not entry.named] == ["lopti-s0", "lopti-s1"]
@@ -68,7 +68,7 @@ def test_a_changed_file_keeps_names_adds_and_drops(tmp_path: Path) -> None:
         "no longer named by the sweep file, kept as they are: lopti-s0, lopti-s1",
     )
     write(wider, place, found.plan)
-    back = prepare(sweep(tmp_path, TEXT), place)
+    back = prepare_sweep(sweep(tmp_path, TEXT), place)
     assert [entry.id for entry in back.plan.named] == [entry.id for entry in plan.named]
 
 
@@ -76,7 +76,7 @@ def test_finished_trials_that_are_not_asked_for_stay_in_the_sweep(tmp_path: Path
     made, place, _ = begun(tmp_path)
     RunDir(place.path / "grpo-s0").update_manifest(status="finished")
     some = expand(made.file, [f"run.dir={tmp_path}/runs"], only="lopti")
-    found = prepare(some, place)
+    found = prepare_sweep(some, place)
     assert [entry.name for entry in found.plan.named] == ["lopti-s0", "lopti-s1", "grpo-s0"]
     assert found.plan.command.endswith("--only=lopti")
 
@@ -85,7 +85,7 @@ def test_another_sweep_of_the_same_name_is_refused(tmp_path: Path) -> None:
     _, place, _ = begun(tmp_path)
     other = sweep(tmp_path, TEXT + "set: {optimizer.lr: 1e-3}\n")
     with pytest.raises(UserError) as caught:
-        prepare(other, place)
+        prepare_sweep(other, place)
     said = caught.value.problems[0]
     assert "belongs to another sweep" in said and "none of its 4 trials is one of the 4" in said
     assert "line 4: (nothing) -> set: {optimizer.lr: 1e-3}" in said and "another `name:`" in said
@@ -96,7 +96,7 @@ def test_a_trial_directory_of_another_sweep_is_refused(tmp_path: Path) -> None:
     config = sweep(tmp_path, TEXT + "set: {optimizer.lr: 1e-3}\n").trials[0].config
     (place.path / "grpo-s0" / "config.yaml").write_text(dump_yaml(config))
     with pytest.raises(UserError) as caught:
-        prepare(made, place)
+        prepare_sweep(made, place)
     assert len(caught.value.problems) == 1
     assert "its run differs from the trial grpo-s0 in optimizer.lr: 0.001 -> 0.0005" in caught.value.problems[0]
 
@@ -106,7 +106,7 @@ def test_a_folder_that_is_no_sweeps_is_refused(tmp_path: Path) -> None:
     made.folder.mkdir(parents=True)
     (made.folder / "manifest.json").write_text("{}")
     with pytest.raises(UserError, match="is no sweep's folder"):
-        prepare(made, SweepDir(made.folder))
+        prepare_sweep(made, SweepDir(made.folder))
 
 
 def test_a_running_sweep_says_what_was_changed_under_it(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_lost_copy_of_the_plan_is_made_again(tmp_path: Path) -> None:
     shutil.rmtree(place.path / "grpo-s0")
     for name in ("lopti-s0", "grpo-s1", "lopti-s1"):
         shutil.rmtree(place.path / name)
-    assert prepare(made, place).plan == plan
+    assert prepare_sweep(made, place).plan == plan
 
 
 def test_a_command_that_owns_the_folder_collects_trials_in_it(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_command_that_owns_the_folder_collects_trials_in_it(tmp_path: Path) ->
     _, place, _ = begun(tmp_path)
     owner = ("rlvr", "reproduce", "--all")
     other = replace(sweep(tmp_path, "name: pair\nmethods: [dgpo]\nseeds: 1\n"), owner=owner)
-    found = prepare(other, place)
+    found = prepare_sweep(other, place)
     assert found.notes == () and found.plan.command == "rlvr reproduce --all"
     assert {entry.name: entry.named for entry in found.plan.trials} == {
         "dgpo": True,
@@ -183,4 +183,4 @@ def test_a_command_that_owns_the_folder_collects_trials_in_it(tmp_path: Path) ->
     }
     write(other, place, found.plan)
     again = replace(sweep(tmp_path, "name: pair\nmethods: [grpo]\nseeds: 2\n"), owner=owner)
-    assert [entry.name for entry in prepare(again, place).plan.named] == ["grpo-s0", "grpo-s1"]
+    assert [entry.name for entry in prepare_sweep(again, place).plan.named] == ["grpo-s0", "grpo-s1"]

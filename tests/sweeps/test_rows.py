@@ -11,8 +11,8 @@ from rlvr_cli.cli.app import run
 from rlvr_cli.config.load import load, load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.sweeps.expand import expand
-from rlvr_cli.sweeps.naming import differences
-from rlvr_cli.sweeps.rows import config_source, rows
+from rlvr_cli.sweeps.naming import config_differences
+from rlvr_cli.sweeps.rows import config_source, trial_rows
 from rlvr_cli.sweeps.spec import read_sweep
 from tests.sweeps.files import problems
 
@@ -66,7 +66,7 @@ def test_an_item_includes_a_file_of_the_home_folder(table: Path, monkeypatch: py
 
 def test_a_row_alone_is_the_trial(table: Path) -> None:
     for trial in expand(read_sweep(table)).trials:
-        assert differences(load_config([config_source(Path(f"{table}:{trial.name}"))]), trial.config) == []
+        assert config_differences(load_config([config_source(Path(f"{table}:{trial.name}"))]), trial.config) == []
     found = load([config_source(Path(f"{table}:large-plain"))])
     assert found.origin("rollout", "prompts") == f"{table.parent}/high.yaml:2"
     assert found.origin("optimizer", "lr") == f"{table}:5" and found.origin("train", "rollouts") == f"{table}:2"
@@ -97,7 +97,7 @@ def test_some_trials_and_other_seeds(table: Path, capsys: pytest.CaptureFixture[
     file, place = read_sweep(table), f"run.dir={table.parent}/runs"
     names = [trial.name for trial in expand(file, only="small-*", seeds="3,5").trials]
     assert names == ["small-plain-s3", "small-plain-s5", "small-dgpo-s3", "small-dgpo-s5"]
-    assert list(rows(file)) == ["small-plain", "small-dgpo", "large-plain"]
+    assert list(trial_rows(file)) == ["small-plain", "small-dgpo", "large-plain"]
     assert run(["sweep", str(table), place, "--only", "*-dgpo", "--seeds", "2", "--dry-run", "--format=json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [trial["name"] for trial in found["trials"]] == ["small-dgpo-s0", "small-dgpo-s1"]

@@ -16,7 +16,7 @@ from rlvr_cli.cli.app import run
 from rlvr_cli.core.files import sole_writer
 from rlvr_cli.launch.slurm_script import Array, array_script, stop_file
 from rlvr_cli.sweeps.slurm_queue import Submission, record
-from rlvr_cli.sweeps.slurm_task import carry_out
+from rlvr_cli.sweeps.slurm_task import run_slurm_task
 from tests.slurm.test_script import TRAINING, options, slurms_commands
 from tests.sweeps.files import sweep
 from tests.sweeps.test_prepare import begun
@@ -254,15 +254,15 @@ def test_a_task_leaves_alone_what_is_not_its_to_do(
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
     previous = signal.getsignal(signal.SIGTERM)
     try:
-        assert carry_out(place, "none", []) == 0 and "no longer has this trial" in capsys.readouterr().out
+        assert run_slurm_task(place, "none", []) == 0 and "no longer has this trial" in capsys.readouterr().out
         with sole_writer(place.trial_dir(plan.trials[0]), ""):
-            assert carry_out(place, "grpo-s0", []) == 0 and "another worker has it" in capsys.readouterr().out
+            assert run_slurm_task(place, "grpo-s0", []) == 0 and "another worker has it" in capsys.readouterr().out
         (place.path / "grpo-s1" / "manifest.json").write_text('{"status": "finished"}')
-        assert carry_out(place, "grpo-s1", []) == 0 and "grpo-s1: finished" in capsys.readouterr().out
+        assert run_slurm_task(place, "grpo-s1", []) == 0 and "grpo-s1: finished" in capsys.readouterr().out
         place.record(plan.trials[2], "end", outcome="bad_input", reason="the data are bad")
-        assert carry_out(place, "lopti-s0", []) == 1 and "failed: the data are bad" in capsys.readouterr().out
+        assert run_slurm_task(place, "lopti-s0", []) == 1 and "failed: the data are bad" in capsys.readouterr().out
         stop_file(place.state_dir, "41").write_text("")
-        assert carry_out(place, "lopti-s1", []) == 0 and "the sweep was stopped" in capsys.readouterr().out
+        assert run_slurm_task(place, "lopti-s1", []) == 0 and "the sweep was stopped" in capsys.readouterr().out
     finally:
         signal.signal(signal.SIGTERM, previous)
     assert [path.name for path in place.state_dir.glob("*/attempts.jsonl")] == ["attempts.jsonl"]

@@ -10,7 +10,7 @@ import pytest
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.countdown import task as module
-from rlvr_cli.tasks.countdown.puzzles import CountdownPuzzle, solutions
+from rlvr_cli.tasks.countdown.puzzles import CountdownPuzzle, find_solutions
 from rlvr_cli.tasks.countdown.task import Countdown, problem_from
 from rlvr_cli.tasks.problem import Problem
 from tests.tasks.test_countdown_puzzles import ChatTokenizer
@@ -163,5 +163,5 @@ def test_the_public_rows_load_their_prompts_are_ours_and_their_worked_solutions_
         assert len(problems) == len(public) == 1024
         for problem in problems:
             assert task.prompt(problem, ChatTokenizer()) == public[problem.id]
-            assert next(solutions(CountdownPuzzle(tuple(problem.data["nums"]), problem.data["target"])))
+            assert next(find_solutions(CountdownPuzzle(tuple(problem.data["nums"]), problem.data["target"])))
             assert all(task.judge(problem, solution).reward == 1.0 for solution in task.solutions(problem))

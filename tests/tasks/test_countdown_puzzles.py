@@ -41,7 +41,7 @@ def test_the_solver_agrees_with_brute_force_on_every_target(numbers: int, sets: 
         nums = tuple(rng.choice((rng.randint(0, 9), rng.randint(1, 99))) for _ in range(numbers))
         reached = reachable(tuple(Fraction(number) for number in nums))
         for target in range(-20, 121):
-            found = list(puzzles.solutions(CountdownPuzzle(nums, target)))
+            found = list(puzzles.find_solutions(CountdownPuzzle(nums, target)))
             assert bool(found) == (target in reached), (nums, target)
             assert all(puzzles.value_of(expression) == target for expression in found)
             solvable += bool(found)
@@ -55,7 +55,7 @@ def test_the_solver_agrees_with_brute_force_on_a_hundred_sets_of_four() -> None:
         nums = tuple(rng.randint(1, 99) for _ in range(4))
         reached = reachable(tuple(Fraction(number) for number in nums))
         for target in range(1, 121):
-            assert any(True for _ in puzzles.solutions(CountdownPuzzle(nums, target))) == (target in reached), (
+            assert any(True for _ in puzzles.find_solutions(CountdownPuzzle(nums, target))) == (target in reached), (
                 nums,
                 target,
             )
@@ -70,7 +70,7 @@ def test_expressions_are_written_with_the_parentheses_they_need() -> None:
         ("*", ("+", 8, 2), ("-", 4, 1)): "(8 + 2) * (4 - 1)",
         ("+", 8, ("-", 4, 1)): "8 + 4 - 1",
     }.items():
-        assert puzzles.text_of(expression) == text
+        assert puzzles.expression_text(expression) == text
         assert puzzles.value_of(expression) == eval_exactly(text)
 
 
@@ -122,7 +122,7 @@ def test_every_generated_puzzle_is_solvable_and_within_the_public_sets_ranges() 
         assert (
             target in reachable_three(nums)
             if len(nums) == 3
-            else next(puzzles.solutions(CountdownPuzzle(tuple(nums), target)))
+            else next(puzzles.find_solutions(CountdownPuzzle(tuple(nums), target)))
         )
         assert all(1 <= number <= 99 for number in nums)
         assert 10 <= target <= 100

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from rlvr_cli.tasks.countdown.puzzles import CountdownPuzzle, solutions
+from rlvr_cli.tasks.countdown.puzzles import CountdownPuzzle, find_solutions
 from rlvr_cli.tasks.countdown.task import Countdown
 from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
@@ -43,7 +43,7 @@ def test_answers_of_countdown(rule):
     task = Countdown(data=None, rule=rule, style="tiny_zero")
     problems = task.problems("test", COUNT, 0)
     for problem in problems:
-        assert next(solutions(CountdownPuzzle(tuple(problem.data["nums"]), problem.data["target"])))
+        assert next(find_solutions(CountdownPuzzle(tuple(problem.data["nums"]), problem.data["target"])))
         assert all(
             task.judge(problem, solution).reward == 1.0 for solution in itertools.islice(task.solutions(problem), 3)
         )

@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 
 from benchmarks.hostile_texts import written_answer
-from rlvr_cli.tasks.hitab.reward import MAX_ANSWER, REASONS, judge
+from rlvr_cli.tasks.hitab.reward import MAX_ANSWER, REASONS, judge_table_answer
 from rlvr_cli.tasks.hitab.values import Conventions, read_value, same_multiset
 
 RULES = ("paper", "strict")
@@ -19,7 +19,7 @@ EXACT = Conventions()
 def verdict(
     gold, answer, rule="strict", *, conventions=EXACT, wrap="<think>x</think> <answer> {} </answer>", cut=False
 ):
-    return judge(gold, wrap.replace("{}", answer), rule, conventions, False)
+    return judge_table_answer(gold, wrap.replace("{}", answer), rule, conventions, False)
 
 
 def spellings(number, rng):
@@ -176,8 +176,8 @@ def test_strict_sees_every_candidate_and_every_reasoning_that_is_not_closed():
         "<think>a</think><answer>5</answer><think>no, 6",
         "<think>a</think><answer>5</answer>< THINK >no, 6",
     ):
-        assert judge([5], response, "paper", EXACT, False).correct
-        assert judge([5], response, "strict", EXACT, False).reason == "no_answer", response
+        assert judge_table_answer([5], response, "paper", EXACT, False).correct
+        assert judge_table_answer([5], response, "strict", EXACT, False).reason == "no_answer", response
     for response in (
         "<answer>5</answer><Answer>6</Answer>",
         "<answer>5</answer> < answer>6",
@@ -186,9 +186,9 @@ def test_strict_sees_every_candidate_and_every_reasoning_that_is_not_closed():
         "<answer>\\fbox{6} \\boxed{5}</answer>",
         "\\boxed {6} \\boxed{5}",
     ):
-        assert judge([5], response, "paper", EXACT, False).correct
-        assert judge([5], response, "strict", EXACT, False).reason == "several_answers", response
-    assert judge([5], "<think>a</think><answer>5</answer>", "strict", EXACT, False).correct
+        assert judge_table_answer([5], response, "paper", EXACT, False).correct
+        assert judge_table_answer([5], response, "strict", EXACT, False).reason == "several_answers", response
+    assert judge_table_answer([5], "<think>a</think><answer>5</answer>", "strict", EXACT, False).correct
 
 
 def test_where_the_rules_differ():
@@ -202,16 +202,16 @@ def test_where_the_rules_differ():
         "\\boxed{4} <answer>5</answer>",
         "<answer>\\boxed{4} \\boxed{5}</answer>",
     ):
-        assert judge([5], response, "paper", EXACT, False).correct
-        refused = judge([5], response, "strict", EXACT, False)
+        assert judge_table_answer([5], response, "paper", EXACT, False).correct
+        refused = judge_table_answer([5], response, "strict", EXACT, False)
         assert (refused.reason, refused.answer, refused.reward) == ("several_answers", None, 0.0)
-    assert judge([5], "<think> hm <answer>5</answer>", "strict", EXACT, False).reason == "no_answer"
+    assert judge_table_answer([5], "<think> hm <answer>5</answer>", "strict", EXACT, False).reason == "no_answer"
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_answer_is_after_the_reasoning(rule):
     def judged(response, cut=False):
-        return judge([5], response, rule, EXACT, cut)
+        return judge_table_answer([5], response, rule, EXACT, cut)
 
     assert judged("<think><answer>4</answer></think><answer>5</answer>").correct
     assert judged("<think>5</think><answer>$\\boxed{5}$</answer>").correct
@@ -286,7 +286,7 @@ def test_hostile_texts_are_judged_at_once_and_never_right() -> None:
             for gold in ([5], [5, 6], ["women", 5.5]):
                 for response in (text, f"<answer>{text}</answer>", f"\\boxed{{{text}}}", f"<think>{text}"):
                     started = time.perf_counter()
-                    judged = judge(gold, response, rule, EXACT, False)
+                    judged = judge_table_answer(gold, response, rule, EXACT, False)
                     assert time.perf_counter() - started < 1.0, (text, rule)
                     assert not judged.correct and judged.reason in REASONS and judged.reward == 0.0, (text, rule)
 
@@ -313,16 +313,16 @@ def test_fuzzed_responses_never_raise(rule):
     ]
     for _ in range(3_000):
         response = "".join(rng.choice([*pieces, rng.choice(string.printable)]) for _ in range(rng.randint(0, 25)))
-        judged = judge(["women", 77], response, rule, EXACT, False)
+        judged = judge_table_answer(["women", 77], response, rule, EXACT, False)
         assert judged.reason in REASONS and not judged.correct
-        assert judged == judge(["women", 77], response, rule, EXACT, False)
+        assert judged == judge_table_answer(["women", 77], response, rule, EXACT, False)
 
 
 def test_time_is_linear_in_the_response():
     for text in ("<answer>", "\\boxed{", "</think>", "{", "<answer>1</answer>", "a "):
         started = time.perf_counter()
         for rule in RULES:
-            judge([5, 6], text * (1_000_000 // len(text)), rule, EXACT, False)
+            judge_table_answer([5, 6], text * (1_000_000 // len(text)), rule, EXACT, False)
         assert time.perf_counter() - started < 2.0, text
     assert verdict([5], "5" + " " * 10 * MAX_ANSWER).correct
     assert verdict([5], "5" * (MAX_ANSWER + 1)).reason == "no_answer"

@@ -94,7 +94,7 @@ def test_the_table_has_every_benchmark_and_training_set_of_a_task_that_exists():
 
 
 def location(name, split, folder):
-    return task_data.location(tasks()[data_sets()[name].task].sets, name, split, folder)
+    return task_data.data_location(tasks()[data_sets()[name].task].sets, name, split, folder)
 
 
 def test_a_location_is_a_file_in_the_folder_or_the_hub_id(folder):

@@ -15,7 +15,7 @@ from rlvr_cli.models.load import load_model
 from rlvr_cli.tasks import Problem, Verdict
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.training.demonstrations import load_demonstrations
-from rlvr_cli.training.prepare import prepare
+from rlvr_cli.training.prepare import prepare_run
 from tests.training.sft_runs import configure, resume, rows, start
 
 
@@ -30,7 +30,7 @@ GOOD = {"prompt": "A: BN B: AK ? <think>", "completion": "KN </think> <answer> K
 def test_completions_of_a_file_are_imitated_word_for_word(tmp_path: Path) -> None:
     ended = {**GOOD, "completion": GOOD["completion"] + " </s>"}
     data = write(tmp_path / "solved.jsonl", GOOD, "", ended)
-    prepared = prepare(configure(tmp_path, "run", method__data=str(data), eval__every=0))
+    prepared = prepare_run(configure(tmp_path, "run", method__data=str(data), eval__every=0))
     tokenizer = prepared.tokenizer
     first, second = prepared.method.demonstrations
     assert tokenizer.decode(first.prompt) == GOOD["prompt"]
@@ -60,7 +60,7 @@ def test_every_bad_row_is_named(tmp_path: Path) -> None:
         '{"prompt": "A: BN", "completion": "KN", "weight": NaN}',
     )
     with pytest.raises(UserError) as caught:
-        prepare(configure(tmp_path, "run", method__data=str(data)))
+        prepare_run(configure(tmp_path, "run", method__data=str(data)))
     expected = [
         "2: not a JSON object (JSONDecodeError",
         "3: not a JSON object; a row is {prompt, completion}",
@@ -86,14 +86,14 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         (text, "not a .jsonl"),
     ):
         with pytest.raises(UserError, match=rf"method\.data=.*{message}"):
-            prepare(configure(tmp_path, "run", method__data=str(path)))
+            prepare_run(configure(tmp_path, "run", method__data=str(path)))
     with pytest.raises(UserError, match="it has no rows"):
-        prepare(configure(tmp_path, "run", method__data=str(empty)))
+        prepare_run(configure(tmp_path, "run", method__data=str(empty)))
 
 
 def test_a_model_that_cannot_write_the_solutions_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot write the worked solution of problem kk-.*task\.style"):
-        prepare(configure(tmp_path, "run", task__style="logic_rl", rollout__max_new_tokens=1000))
+        prepare_run(configure(tmp_path, "run", task__style="logic_rl", rollout__max_new_tokens=1000))
 
 
 def test_solutions_that_do_not_fit_are_passed_over_for_shorter_ones(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from rlvr_cli.cli.app import run
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.training.probe import ProbeResult, outcome, probe, worst_case
+from rlvr_cli.training.probe import ProbeResult, probe, probe_result, worst_case
 
 SMALL = ["rollout.max_new_tokens=24", "task.train_size=32", "run.threads=1"]
 MEASURED = ProbeResult(18, 24, 4, "cpu", 100, 200, None, None, 1.0)
@@ -101,19 +101,21 @@ def test_bad_input_is_the_trainings_own(tmp_path: Path) -> None:
 
 def test_what_the_child_tells() -> None:
     config = load_config(overrides=["update.micro_batch=8"])
-    assert outcome([{"stage": "x"}, {"measured": asdict(MEASURED)}], 0, "", config) == MEASURED
+    assert probe_result([{"stage": "x"}, {"measured": asdict(MEASURED)}], 0, "", config) == MEASURED
     with pytest.raises(UserError, match="wrong"):
-        outcome([{"problems": ["wrong"]}], 2, "", config)
+        probe_result([{"problems": ["wrong"]}], 2, "", config)
     told: list[dict[str, Any]] = [{"stage": "loading the model"}, {"stage": "in the backward pass"}]
     with pytest.raises(RunError) as killed:
-        outcome(told, -9, "", config)
+        probe_result(told, -9, "", config)
     assert "out of memory while in the backward pass (was killed by the system" in str(killed.value)
     assert "update.micro_batch=4 (now 8)" in str(killed.value)
     with pytest.raises(RunError) as full:
-        outcome([*told, {"error": "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB"}], 1, "", config)
+        probe_result(
+            [*told, {"error": "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB"}], 1, "", config
+        )
     assert "while in the backward pass (OutOfMemoryError: CUDA out of memory" in str(full.value)
     with pytest.raises(RunError, match=r"failed while starting \(exit status 1\):\nlast\nwords"):
-        outcome([], 1, "much\nbefore\nlast\nwords\n", config)
+        probe_result([], 1, "much\nbefore\nlast\nwords\n", config)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
-from rlvr_cli.training.prepare import prepare
+from rlvr_cli.training.prepare import prepare_run
 from tests.training.processes import interrupted_after
 from tests.training.sft_runs import configure, resume, start
 
@@ -32,7 +32,7 @@ def test_a_run_does_not_go_on_with_other_demonstrations(begun: RunDir, monkeypat
 
     monkeypatch.setattr(KnightsAndKnaves, "solutions", others)
     before = begun.read_manifest()["method_fingerprint"]["choices_sha256"][:8]
-    now = prepare(load_config([begun.config_path])).method.fingerprint()["choices_sha256"][:8]
+    now = prepare_run(load_config([begun.config_path])).method.fingerprint()["choices_sha256"][:8]
     assert before != now
     with pytest.raises(UserError, match=rf"begun with method sft \({before}\).* sft \({now}\)"):
         resume(begun)
@@ -42,7 +42,7 @@ def test_a_run_does_not_go_on_with_another_method(tmp_path: Path) -> None:
     with interrupted_after(1):
         run = start(tmp_path, "grpo", "grpo", eval__every=0, rollout__max_new_tokens=24).run
     fingerprint = run.read_manifest()["method_fingerprint"]
-    other = prepare(configure(tmp_path, "other", "dgpo")).method.fingerprint()
+    other = prepare_run(configure(tmp_path, "other", "dgpo")).method.fingerprint()
     ours, theirs = fingerprint["choices_sha256"][:8], other["choices_sha256"][:8]
     run.update_manifest(method_fingerprint=other)
     with pytest.raises(UserError, match=rf"begun with method dgpo \({theirs}\).* grpo \({ours}\)"):

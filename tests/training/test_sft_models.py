@@ -14,7 +14,7 @@ from rlvr_cli.evaluation.sampling import weights_hash
 from rlvr_cli.models.adapter import merged, peft_config
 from rlvr_cli.models.load import load_model
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.training.prepare import prepare
+from rlvr_cli.training.prepare import prepare_run
 from tests.e2e.test_other_models import CHAT_TEMPLATE, byte_tokenizer, gpt2, qwen2
 from tests.models.tiny import MODELS, VOCABULARY, make
 from tests.training.processes import interrupted_after
@@ -65,7 +65,7 @@ def test_training_and_resume(tmp_path: Path, architecture: Any, template: str | 
         "model__name": model,
         **({"model__adapter": f"{{kind: lora, rank: {rank}}}"} if rank else {}),
     }
-    demonstrations = prepare(configure(tmp_path, "run", **settings)).method.demonstrations
+    demonstrations = prepare_run(configure(tmp_path, "run", **settings)).method.demonstrations
     _, tokenizer = load_model(model, dtype="float32")
     texts = [tokenizer.decode(row.completion) for row in demonstrations]
     assert all("</think><answer> (1) " in text and text.endswith("</answer><|im_end|>") for text in texts)

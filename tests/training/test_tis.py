@@ -169,12 +169,12 @@ def warmer(model: Any, prompts: Any, params: SamplingParams, **named: Any) -> Co
 
 def test_resume_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped between the four updates on a rollout, whose sampler's log-probs are in the checkpoint then."""
-    prepare = running.prepare
+    prepare = running.prepare_run
 
     def with_warmer(*given: Any) -> PreparedRun:
         return dataclasses.replace(prepare(*given), engine=warmer)
 
-    monkeypatch.setattr(running, "prepare", with_warmer)
+    monkeypatch.setattr(running, "prepare_run", with_warmer)
     small = (
         "train.rollouts=3",
         "rollout.prompts=4",

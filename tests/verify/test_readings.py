@@ -380,7 +380,7 @@ def test_braces_around_the_whole_go_at_any_depth(depth: int) -> None:
 
 
 def judged(gold: str, answer: str) -> Outcome:
-    return check(gold, answer) or algebra.judge(gold, answer)
+    return check(gold, answer) or algebra.judge_answer(gold, answer)
 
 
 def test_an_answer_that_says_something_else_is_not_paid() -> None:

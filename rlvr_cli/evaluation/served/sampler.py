@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_problems, passes, sample_record
+from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_same_problems, passes, sample_record
 from rlvr_cli.evaluation.served.client import Client
 from rlvr_cli.evaluation.served.kinds import Answer, Ask, Prompt, chat_prompts, check_tags, prompt_hash, text_prompts
 from rlvr_cli.evaluation.served.opening import Server
@@ -67,7 +67,7 @@ class ServedSampler:
         """
         prompts = self._prompts(task, problems)
         hashes = {problem_id: prompt_hash(prompt) for problem_id, prompt in prompts.items()}
-        check_problems(store, samples, problems, hashes)
+        check_same_problems(store, samples, problems, hashes)
         plan = [(key, temperature) for temperature, keys in passes(problems, settings) for key in keys]
         missing = [(key, temperature) for key, temperature in plan if key not in samples]
         count = _Count(len(plan), len(plan) - len(missing), progress)

@@ -11,7 +11,7 @@ import numpy as np
 from rlvr_cli.core.text import listed, one_line, told_apart
 from rlvr_cli.report.charts.lines import MOST_ARMS, MOST_TITLE, STRETCHES, draw_panels
 from rlvr_cli.report.charts.metrics import MetricFigure, Recorded, crossed_band, metrics, recorded
-from rlvr_cli.report.charts.svg import Chart, figure, page_style, page_svg
+from rlvr_cli.report.charts.svg import Chart, new_figure, page_style, page_svg
 from rlvr_cli.results.lines import MOST_RAW, ArmLine, Extent, Interval, Panel, Points, XAxis, arm_line, extents
 from rlvr_cli.results.spending import BUDGETS
 from rlvr_cli.runs.folder import RunDir
@@ -252,7 +252,7 @@ def curve_table(panels: Mapping[str, Sequence[ArmLine]], x: XAxis, *, share: boo
             line = one.line
             for place in _spaced(len(line.x), most):
                 ends = [part[place] if part is not None else None for part in (line.low, line.high)]
-                numbers = [figure(value, share=share) for value in (line.mean[place], *ends)]
+                numbers = [new_figure(value, share=share) for value in (line.mean[place], *ends)]
                 at = f"{line.x[place] / x.divide:,.6g}"
                 rows.append((*([title] if several else []), line.name, at, *numbers, str(one.runs)))
     return tuple(rows)

@@ -196,7 +196,7 @@ def _name_ends(axes: Axes, lines: Sequence[Line], divide: float, tall: float) ->
         at, heights = max((curve for curve in line.curves if len(curve[0])), key=lambda curve: float(curve[0][-1]))
         ends.append(to_share.transform((at[-1] / divide, heights[-1])))
     wide = axes.get_position().width * WIDTH
-    places = spread([tall * float(y) for _, y in ends], APART, tall)
+    places = spread_labels([tall * float(y) for _, y in ends], APART, tall)
     for line, (x, y), place in zip(lines, ends, places, strict=True):
         colour = SERIES[line.arm % MOST_ARMS]
         look: dict[str, Any] = {"color": colour, "transform": axes.transAxes, "clip_on": False}
@@ -232,7 +232,7 @@ def width_beside(names: Sequence[str]) -> float:
     return SAMPLE + 6.0 + CHARACTER * max(map(len, names))
 
 
-def spread(wanted: Sequence[float], gap: float, highest: float) -> list[float]:
+def spread_labels(wanted: Sequence[float], gap: float, highest: float) -> list[float]:
     """Heights from 0 to ``highest`` in the order of those wanted, at least ``gap`` apart if there is room.
 
     Of all such heights those with the least squared distance from the wanted ones, before they are cut at the ends:

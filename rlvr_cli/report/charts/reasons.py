@@ -10,7 +10,7 @@ import numpy as np
 
 from rlvr_cli.core.text import listed, one_line, shortened, told_apart
 from rlvr_cli.report.charts.lines import CHARACTER, MARKERS, MOST_ARMS
-from rlvr_cli.report.charts.metrics import Recorded, key, recorded
+from rlvr_cli.report.charts.metrics import Recorded, recorded, value_of
 from rlvr_cli.report.charts.svg import (
     FONT,
     GRID,
@@ -19,7 +19,7 @@ from rlvr_cli.report.charts.svg import (
     SERIES,
     WIDTH,
     Chart,
-    figure,
+    new_figure,
     page_style,
     page_svg,
     percent_tick,
@@ -82,7 +82,7 @@ def reasons_figure(arms: Mapping[str, Sequence[RunDir]]) -> Chart | None:
 def _rates(arms: Mapping[str, Sequence[Recorded]], reason: str) -> list[_Rate]:
     found = []
     for arm, (name, runs) in enumerate(arms.items()):
-        curves = [curve[0][1] for run in runs if (curve := run.curve(key(_PREFIX + reason))) and len(curve[0][1])]
+        curves = [curve[0][1] for run in runs if (curve := run.curve(value_of(_PREFIX + reason))) and len(curve[0][1])]
         if curves:
             first = mean_interval([float(values[0]) for values in curves])
             last = mean_interval([float(values[-last_window(len(values)) :].mean()) for values in curves])
@@ -192,13 +192,13 @@ def _scale(axes: Axes) -> None:
 
 
 def _text(one: _Rate) -> str:
-    return f"{figure(one.first.value, share=True)} to {figure(one.last.value, share=True)}"
+    return f"{new_figure(one.first.value, share=True)} to {new_figure(one.last.value, share=True)}"
 
 
 def _table(shown: Mapping[str, Sequence[_Rate]]) -> tuple[tuple[str, ...], ...]:
     def cells(rate: Estimate) -> tuple[str, ...]:
         ends = [None if end is None else min(1.0, max(0.0, end)) for end in (rate.low, rate.high)]
-        return tuple(figure(value, share=True) for value in (rate.value, *ends))
+        return tuple(new_figure(value, share=True) for value in (rate.value, *ends))
 
     header = ("reason", "arm", "first rollout", "low", "high", "last rollouts", "low", "high", "runs")
     return (

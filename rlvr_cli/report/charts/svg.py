@@ -206,7 +206,7 @@ def percent_tick(value: float) -> str:
     return f"{100 * value:.4g}%".replace("-", _MINUS)
 
 
-def figure(value: float | None, *, share: bool) -> str:
+def new_figure(value: float | None, *, share: bool) -> str:
     """A number of a table: a share in percent with one decimal, other numbers with four digits; `-` for none."""
     if value is None or not math.isfinite(value):
         return "-"

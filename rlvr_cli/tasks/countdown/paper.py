@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlvr_cli.tasks.base import last_answer
-from rlvr_cli.tasks.countdown.reward import MAX_ANSWER, Operator, ParsedExpression, Sign, evaluate, postfix
+from rlvr_cli.tasks.countdown.reward import MAX_ANSWER, Operator, ParsedExpression, Sign, evaluate_expression, postfix
 
 _TOLERANCE = 1e-5
 _MAX_POWER_BITS = 4096
@@ -69,7 +69,7 @@ def judge_expression(text: str, nums: Sequence[int], target: int) -> ParsedExpre
     if sorted(runs) != sorted(map(str, nums)):
         return ParsedExpression("wrong_numbers", expression)
     try:
-        right = abs(evaluate(steps, _literal) - target) < _TOLERANCE
+        right = abs(evaluate_expression(steps, _literal) - target) < _TOLERANCE
     # Division by zero, a value outside floating point, `//` of a complex power: the public code catches everything.
     except (ArithmeticError, TypeError, ValueError):
         right = False

@@ -36,14 +36,14 @@ class CountdownPuzzle:
     target: int
 
 
-def key(puzzle: CountdownPuzzle) -> str:
+def puzzle_key(puzzle: CountdownPuzzle) -> str:
     """The puzzle up to the order of its numbers; decides the split."""
     return f"{' '.join(map(str, sorted(puzzle.nums)))} = {puzzle.target}"
 
 
 def split_for(puzzle: CountdownPuzzle) -> Split:
     """The split that a puzzle belongs to: test 1/8, dev 1/8, train 6/8."""
-    return split_of(key(puzzle))
+    return split_of(puzzle_key(puzzle))
 
 
 def generate_countdown(rng: random.Random, *, numbers: int, split: Split) -> CountdownPuzzle:
@@ -51,11 +51,11 @@ def generate_countdown(rng: random.Random, *, numbers: int, split: Split) -> Cou
     while True:
         nums = tuple(rng.randint(LOWEST, HIGHEST) for _ in range(numbers))
         puzzle = CountdownPuzzle(nums, rng.randint(LOWEST_TARGET, HIGHEST_TARGET))
-        if split_for(puzzle) == split and next(solutions(puzzle), None) is not None:
+        if split_for(puzzle) == split and next(find_solutions(puzzle), None) is not None:
             return puzzle
 
 
-def solutions(puzzle: CountdownPuzzle) -> Iterator[Expression]:
+def find_solutions(puzzle: CountdownPuzzle) -> Iterator[Expression]:
     """Expressions that reach the target with every number once, found by trying all ways to combine the numbers.
 
     There is at least one if and only if the puzzle has a solution. Not every expression is listed: parts of the
@@ -91,12 +91,12 @@ def value_of(expression: Expression) -> Fraction:
     return {"+": a + b, "-": a - b, "*": a * b}[operator]
 
 
-def text_of(expression: Expression) -> str:
+def expression_text(expression: Expression) -> str:
     """The expression with the parentheses that it needs: `(79 - 17) / 60`."""
     if isinstance(expression, int):
         return str(expression)
     operator, left, right = expression
-    first, second = text_of(left), text_of(right)
+    first, second = expression_text(left), expression_text(right)
     if isinstance(left, tuple) and _RANK[left[0]] < _RANK[operator]:
         first = f"({first})"
     # After a minus or a division an operand of equal rank keeps its parentheses.
@@ -161,17 +161,17 @@ _MOST_TRIES = 4
 
 def worked_responses(puzzle: CountdownPuzzle, rng: random.Random) -> Iterator[str]:
     """Right responses to a prompt that ends in ``<think>``; the last has no try that misses. None if unsolvable."""
-    ways = list(itertools.islice(solutions(puzzle), _VARIANTS))
+    ways = list(itertools.islice(find_solutions(puzzle), _VARIANTS))
     for way in ways:
         tries = [_miss(puzzle, rng) for _ in range(rng.randint(1, _MOST_TRIES))]
         yield _response(puzzle, [*tries, *_steps(way)], way)
     if ways:
-        shortest = min(ways, key=lambda way: len(text_of(way)))
+        shortest = min(ways, key=lambda way: len(expression_text(way)))
         yield _response(puzzle, _steps(shortest), shortest)
 
 
 def _response(puzzle: CountdownPuzzle, sentences: list[str], way: Expression) -> str:
-    return f" {' '.join(sentences)} That is {puzzle.target}. </think>\n<answer> {text_of(way)} </answer>"
+    return f" {' '.join(sentences)} That is {puzzle.target}. </think>\n<answer> {expression_text(way)} </answer>"
 
 
 def _steps(expression: Expression) -> list[str]:
@@ -196,4 +196,4 @@ def _miss(puzzle: CountdownPuzzle, rng: random.Random) -> str:
             expression = (rng.choice("+-*"), expression, number)
         value = value_of(expression)
         if value != puzzle.target:
-            return f"{text_of(expression)} = {value}, not {puzzle.target}."
+            return f"{expression_text(expression)} = {value}, not {puzzle.target}."

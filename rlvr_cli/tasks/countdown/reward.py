@@ -126,7 +126,7 @@ def _goes_first(earlier: Operator[Any] | Sign[Any], later: Operator[Any]) -> boo
     return earlier.rank > later.rank or (earlier.rank == later.rank and not later.from_right)
 
 
-def evaluate(steps: Sequence[Step], literal: Callable[[str], V]) -> V:
+def evaluate_expression(steps: Sequence[Step], literal: Callable[[str], V]) -> V:
     """The value of an expression in postfix order. Raises what the operators and ``literal`` raise."""
     values: list[V] = []
     for step in steps:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import islice
 
-from rlvr_cli.tasks.countdown.reward import MAX_ANSWER, Operator, ParsedExpression, evaluate, postfix
+from rlvr_cli.tasks.countdown.reward import MAX_ANSWER, Operator, ParsedExpression, evaluate_expression, postfix
 
 _TAG = re.compile(r"<\s*+(/?)\s*+(think|answer)\s*+>", re.IGNORECASE)
 _END = re.compile(r"<\s*+/\s*+think\s*+>", re.IGNORECASE)
@@ -68,7 +68,7 @@ def judge_expression(text: str, nums: Sequence[int], target: int) -> ParsedExpre
     if sorted(token for token in tokens if token.isdecimal()) != sorted(map(str, nums)):
         return ParsedExpression("wrong_numbers", expression)
     try:
-        value = evaluate(steps, lambda digits: Fraction(int(digits)))
+        value = evaluate_expression(steps, lambda digits: Fraction(int(digits)))
     except ZeroDivisionError:
         return ParsedExpression("wrong", expression)
     return ParsedExpression("correct" if value == target else "wrong", expression)

@@ -21,7 +21,7 @@ from rlvr_cli.tasks.countdown.puzzles import (
     MIN_NUMBERS,
     CountdownPuzzle,
     generate_countdown,
-    key,
+    puzzle_key,
     worked_responses,
 )
 from rlvr_cli.tasks.countdown.reward import ANSWER, FORMAT, REASONS, countdown_verdict
@@ -181,17 +181,17 @@ def problem_from(fields: Mapping[str, Any], where: str) -> Problem:
         raise UserError(f"{where}: nums has {len(nums)} numbers; allowed are {MIN_NUMBERS} to {MAX_NUMBERS}")
     if type(target) is not int or abs(target) > _LARGEST:
         raise UserError(f"{where}: target must be a whole number from -{_LARGEST} to {_LARGEST}")
-    return make_problem(CountdownPuzzle(tuple(nums), target), str(fields.get("id", where)))
+    return _make_problem(CountdownPuzzle(tuple(nums), target), str(fields.get("id", where)))
 
 
-def make_problem(puzzle: CountdownPuzzle, identifier: str) -> Problem:
+def _make_problem(puzzle: CountdownPuzzle, identifier: str) -> Problem:
     """The problem that asks for a puzzle's solution."""
     return Problem(
         id=identifier,
         question=question(puzzle.nums, puzzle.target),
         data={"nums": list(puzzle.nums), "target": puzzle.target},
         subgroup=f"{len(puzzle.nums)} numbers",
-        structure=key(puzzle),
+        structure=puzzle_key(puzzle),
     )
 
 
@@ -210,7 +210,7 @@ def _generated(split: Split, numbers: int, count: int, seed: int) -> list[Proble
     idle = 0
     while len(problems) < count:
         puzzle = generate_countdown(rng, numbers=numbers, split=split)
-        if key(puzzle) in seen:
+        if puzzle_key(puzzle) in seen:
             idle += 1
             if idle == _PATIENCE:
                 raise UserError(
@@ -219,7 +219,7 @@ def _generated(split: Split, numbers: int, count: int, seed: int) -> list[Proble
                 )
             continue
         idle = 0
-        seen.add(key(puzzle))
+        seen.add(puzzle_key(puzzle))
         identity = text_digest(repr((puzzle.nums, puzzle.target)))[:16]
-        problems.append(make_problem(puzzle, f"countdown-{numbers}n-{split}-{identity}"))
+        problems.append(_make_problem(puzzle, f"countdown-{numbers}n-{split}-{identity}"))
     return problems

@@ -32,7 +32,9 @@ _LINE_NUMBER = re.compile(r"\s*+(\d{1,2})[.)]\s++(?=\S)")
 _AND = re.compile(r"\s*and\s")
 
 
-def judge(gold: Sequence[str | int | float], response: str, rule: Rule, conventions: Conventions, cut: bool) -> Verdict:
+def judge_table_answer(
+    gold: Sequence[str | int | float], response: str, rule: Rule, conventions: Conventions, cut: bool
+) -> Verdict:
     """Judge a response. Pure; never raises; time linear in its length.
 
     Args:

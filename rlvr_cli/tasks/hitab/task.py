@@ -11,9 +11,9 @@ from pydantic import Field
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.base import Data, RuleKey, Task
 from rlvr_cli.tasks.data import RowOrigin
-from rlvr_cli.tasks.files import BadRow, rows, text_problem
+from rlvr_cli.tasks.files import BadRow, read_rows, text_problem
 from rlvr_cli.tasks.hitab.problems import problem_from, rendered
-from rlvr_cli.tasks.hitab.reward import REASONS, judge
+from rlvr_cli.tasks.hitab.reward import REASONS, judge_table_answer
 from rlvr_cli.tasks.hitab.values import Conventions
 from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Verdict
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
@@ -116,7 +116,7 @@ class HiTab(Task):
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         """1 for the right answer, else 0. Pure; never raises; time linear in the response."""
-        return judge(problem.data["answer"], response, self.rule, self.conventions, truncated)
+        return judge_table_answer(problem.data["answer"], response, self.rule, self.conventions, truncated)
 
 
 def user_text(question: str, table: str, style: str) -> str:
@@ -129,7 +129,7 @@ def _tables(folder: Path, wrong: list[str]) -> dict[str, str]:
     """Rendered tables by id, of the folder's file of tables if it has one."""
     path = next((folder / name for name in _TABLES_FILES if (folder / name).is_file()), None)
     tables: dict[str, str] = {}
-    for _, where, record in rows(path) if path is not None else ():
+    for _, where, record in read_rows(path) if path is not None else ():
         try:
             if isinstance(record, BadRow):
                 raise UserError(f"{where}: {record}")

@@ -66,7 +66,7 @@ def read_value(written: str | int | float, rule: Rule) -> Value:
     """Read an answer, either of the data (where numbers may be JSON numbers) or of a response. Linear; never raises."""
     if not isinstance(written, str):
         return Value(str(written), Fraction(str(written)))
-    text = clean(written)
+    text = _clean(written)
     number, percent = _number(text if text.endswith("..") else text.removesuffix("."))
     if number is None and rule == "paper":
         number, percent = _loose_number(text)
@@ -92,7 +92,7 @@ def same_multiset(gold: Sequence[Value], answers: Sequence[Value], conventions: 
     return all(_pair(index, gold, answers, conventions, partners) for index in range(len(answers)))
 
 
-def clean(text: str) -> str:
+def _clean(text: str) -> str:
     """The text without the marks that only lay it out: LaTeX and Markdown wrappers, odd spaces, Unicode signs."""
     text = normalise(text).strip()
     for escaped, plain in (("\\%", "%"), ("\\$", "$"), ("\\&", "&"), ("\\!", ""), ("\\,", " "), ("\\ ", " ")):

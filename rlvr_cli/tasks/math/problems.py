@@ -30,7 +30,7 @@ _Made = tuple[str, str, str, str]
 def _fractions(rng: random.Random) -> _Made:
     left, right = (Fraction(rng.choice((-1, 1)) * rng.randint(1, 60), rng.randint(2, 40)) for _ in range(2))
     sign = rng.choice(list(_OPERATORS))
-    shown = f"{number(left)} {_OPERATORS[sign]} {_grouped(right)}"
+    shown = f"{_number(left)} {_OPERATORS[sign]} {_grouped(right)}"
     if sign in "+-":
         value = left + right if sign == "+" else left - right
         common = left.denominator * right.denominator // gcd(left.denominator, right.denominator)
@@ -43,12 +43,17 @@ def _fractions(rng: random.Random) -> _Made:
     else:
         value = left * right if sign == "*" else left / right
         other = right if sign == "*" else 1 / right
-        turned = "" if sign == "*" else f"Dividing by a fraction is multiplying by ${number(other)}$. "
+        turned = "" if sign == "*" else f"Dividing by a fraction is multiplying by ${_number(other)}$. "
         top, bottom = left.numerator * other.numerator, left.denominator * other.denominator
         step = f"{turned}Multiplying tops and bottoms gives $\\frac{{{top}}}{{{bottom}}}$."
     operands = sorted([left, right]) if sign in "+*" else [left, right]
     key = f"{operands[0]}{sign}{operands[1]}"
-    return key, rng.choice(_COMPUTE).format(shown), number(value), f"{step} In lowest terms that is ${number(value)}$."
+    return (
+        key,
+        rng.choice(_COMPUTE).format(shown),
+        _number(value),
+        f"{step} In lowest terms that is ${_number(value)}$.",
+    )
 
 
 def _arithmetic(rng: random.Random) -> _Made:
@@ -79,10 +84,10 @@ def _powers(rng: random.Random) -> _Made:
     shown = f"\\frac{{{base}^{{{first}}} \\cdot {base}^{{{second}}}}}{{{base}^{{{third}}}}}"
     solution = (
         f"The base is the same, so exponents add and subtract: ${base}^{{{first} + {second} - {third}}} = "
-        f"{base}^{{{exponent}}} = {number(value)}$."
+        f"{base}^{{{exponent}}} = {_number(value)}$."
     )
     key = f"{base},{min(first, second)},{max(first, second)},{third}"
-    return key, rng.choice(_COMPUTE).format(shown), number(value), solution
+    return key, rng.choice(_COMPUTE).format(shown), _number(value), solution
 
 
 def _linear(rng: random.Random) -> _Made:
@@ -93,9 +98,9 @@ def _linear(rng: random.Random) -> _Made:
     equation = f"{linear(a, name, b)} = {linear(c, name, d)}"
     solution = (
         f"Terms with ${name}$ to the left, numbers to the right: ${term(a - c, name)} = {d - b}$. Dividing by "
-        f"${a - c}$ gives ${name} = {number(value)}$."
+        f"${a - c}$ gives ${name} = {_number(value)}$."
     )
-    return f"{a},{b},{c},{d}", rng.choice(_SOLVE).format(name, equation), number(value), solution
+    return f"{a},{b},{c},{d}", rng.choice(_SOLVE).format(name, equation), _number(value), solution
 
 
 def _system(rng: random.Random) -> _Made:
@@ -107,11 +112,11 @@ def _system(rng: random.Random) -> _Made:
     c, f = rng.randint(-30, 30), rng.randint(-30, 30)
     x, y = Fraction(c * e - b * f, determinant), Fraction(a * f - c * d, determinant)
     first, second = f"{term(a, 'x')} {signed(term(b, 'y'))} = {c}", f"{term(d, 'x')} {signed(term(e, 'y'))} = {f}"
-    answer = f"({number(x)}, {number(y)})"
+    answer = f"({_number(x)}, {_number(y)})"
     solution = (
         f"Multiply the first equation by ${e}$, the second by ${b}$, and subtract: ${term(determinant, 'x')} = "
-        f"{c * e - b * f}$, so $x = {number(x)}$. In the same way ${term(determinant, 'y')} = {a * f - c * d}$, so "
-        f"$y = {number(y)}$."
+        f"{c * e - b * f}$, so $x = {_number(x)}$. In the same way ${term(determinant, 'y')} = {a * f - c * d}$, so "
+        f"$y = {_number(y)}$."
     )
     question = f"Solve the system ${first}$, ${second}$. Give the answer as an ordered pair $(x, y)$."
     return f"{a},{b},{c},{d},{e},{f}", question, answer, solution
@@ -156,10 +161,10 @@ def _factored(rng: random.Random, name: str) -> _Made:
     first, second = Fraction(-r, p), Fraction(-s, q)
     value = max(first, second)
     solution = (
-        f"It factors as $({linear(p, name, r)})({linear(q, name, s)}) = 0$, so ${name} = {number(first)}$ or ${name} = "
-        f"{number(second)}$. The larger one is ${number(value)}$."
+        f"It factors as $({linear(p, name, r)})({linear(q, name, s)}) = 0$, so ${name} = {_number(first)}$ or ${name} "
+        f"= {_number(second)}$. The larger one is ${_number(value)}$."
     )
-    return f"{p * q},{p * s + q * r},{r * s}", _larger(name, equation), number(value), solution
+    return f"{p * q},{p * s + q * r},{r * s}", _larger(name, equation), _number(value), solution
 
 
 def _polynomial(square: int, slope: int, constant: int, name: str) -> str:
@@ -174,7 +179,7 @@ def _larger(name: str, equation: str) -> str:
 
 
 def _grouped(value: Fraction) -> str:
-    return f"\\left({number(value)}\\right)" if value < 0 else number(value)
+    return f"\\left({_number(value)}\\right)" if value < 0 else _number(value)
 
 
 def _bracketed(value: int) -> str:
@@ -192,7 +197,7 @@ FAMILIES: dict[str, Callable[[random.Random], _Made]] = {
 }
 
 
-def number(value: Fraction | int) -> str:
+def _number(value: Fraction | int) -> str:
     r"""A number in lowest terms: ``-\\frac{3}{4}``, ``5``."""
     value = Fraction(value)
     if value.denominator == 1:

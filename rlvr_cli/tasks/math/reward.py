@@ -97,7 +97,7 @@ _GTPO_FORMAT: dict[Format, float] = {"full": 10.0, "partial": 1.0, "none": 0.0}
 GTPO_FORMAT_RANGE = (min(_GTPO_FORMAT.values()), max(_GTPO_FORMAT.values()))
 
 
-def reward_parts(kind: RewardKind, format: Format, correct: bool) -> dict[str, float]:
+def _reward_parts(kind: RewardKind, format: Format, correct: bool) -> dict[str, float]:
     """The reward's parts; ``correct`` implies a full format."""
     if kind == "gtpo":
         return {"format": _GTPO_FORMAT[format], "answer": 10.0 if correct else 0.0}
@@ -119,7 +119,7 @@ def answer_verdict(
     wrong.
     """
     correct = outcome is not None and outcome.equal is True
-    parts = reward_parts(kind, reading.format, correct)
+    parts = _reward_parts(kind, reading.format, correct)
     if outcome is None:
         reason = "too_long" if truncated else "bad_format" if _format_wrong(kind, reading) else "no_answer"
     elif correct:

@@ -10,7 +10,7 @@ from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.launch import deepspeed_config
-from rlvr_cli.launch.deepspeed_config import described, is_sharded, stage_of
+from rlvr_cli.launch.deepspeed_config import deepspeed_in_words, is_sharded, stage_of
 from rlvr_cli.models.architecture import parameters_of
 from rlvr_cli.training.sharding.base import Sharding
 from rlvr_cli.training.sharding.fsdp import FullyShardedSharding
@@ -30,8 +30,8 @@ def check_devices(launch: LaunchConfig) -> None:
 
     if PartialState().distributed_type in (DistributedType.NO, DistributedType.MULTI_CPU):
         raise UserError(
-            f"{described(launch)} divides the model among GPUs, and this process sees none. On CPUs leave it out: "
-            "every process then holds the whole model, and the numbers are the same."
+            f"{deepspeed_in_words(launch)} divides the model among GPUs, and this process sees none. On CPUs leave it "
+            "out: every process then holds the whole model, and the numbers are the same."
         )
 
 
@@ -87,14 +87,14 @@ def sharding_of(trainer: Any, config: Config) -> Sharding:
         return FullyShardedSharding(trainer)
     if found not in STEPPED_BY_THE_TRAINER:
         raise RunError(
-            f"accelerate runs {found.value}, and nothing of the kind was asked for: its environment variables "
-            "(ACCELERATE_USE_..., FSDP_...) say so. Unset them, or set launch.deepspeed or launch.fsdp."
+            f"accelerate runs {found.value}, and nothing of the kind was asked for: its environment "
+            "variables (ACCELERATE_USE_..., FSDP_...) say so. Unset them, or set launch.deepspeed or launch.fsdp."
         )
     return Sharding(trainer)
 
 
 def _other(config: Config, wanted: str, found: str) -> RunError:
     return RunError(
-        f"{described(config.launch)} asks for {wanted}, and accelerate runs {found}: its environment variables "
-        "(ACCELERATE_..., FSDP_...) say something else. Nothing was trained."
+        f"{deepspeed_in_words(config.launch)} asks for {wanted}, and accelerate runs {found}: its environment "
+        "variables (ACCELERATE_..., FSDP_...) say something else. Nothing was trained."
     )

@@ -120,7 +120,7 @@ def _text(line: bytes) -> str:
     return _PREFIX.sub("", newest).strip()
 
 
-def watch() -> int:
+def _watch() -> int:
     """End the command with the parent; the command's exit code, as shells report it."""
     parent, folder, *command = sys.argv[1:]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -155,4 +155,4 @@ def _wait_for_group(group: int, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(watch())
+    sys.exit(_watch())

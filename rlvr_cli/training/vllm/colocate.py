@@ -23,7 +23,7 @@ from rlvr_cli.launch.world import World
 from rlvr_cli.models.libraries import remote_code_allowed
 from rlvr_cli.models.sampling.engine import Completions, OnDone, SamplingParams
 from rlvr_cli.models.sampling.vllm import generate_with_vllm, load_vllm
-from rlvr_cli.training.vllm.engine import VllmEngine, log_prob_mode, policy_config, policy_tensors
+from rlvr_cli.training.vllm.engine import VllmEngine, log_prob_mode, policy_tensors, vllm_policy_config
 
 
 class Colocated(VllmEngine):
@@ -48,7 +48,7 @@ class Colocated(VllmEngine):
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         threads = torch.get_num_threads()
         with tempfile.TemporaryDirectory(prefix="rlvr-vllm-") as name:
-            policy_config(model, untie=self._untie).save_pretrained(name)
+            vllm_policy_config(model, untie=self._untie).save_pretrained(name)
             tokenizer.save_pretrained(name)
             self.vllm = load_vllm(
                 Path(name),

@@ -69,7 +69,7 @@ def policy_tensors(model: Any, *, untie: bool) -> dict[str, Tensor]:
     Not its `state_dict`, which FSDP divides again.
 
     Args:
-        untie: name tied weights too; see :func:`policy_config`.
+        untie: name tied weights too; see :func:`vllm_policy_config`.
     """
     tensors = {name: weight.detach() for name, weight in model.named_parameters()}
     for prefix, module in model.named_modules():
@@ -84,7 +84,7 @@ def policy_tensors(model: Any, *, untie: bool) -> dict[str, Tensor]:
     return named
 
 
-def policy_config(model: Any, *, untie: bool) -> Any:
+def vllm_policy_config(model: Any, *, untie: bool) -> Any:
     """The configuration of the model as vLLM is to have it.
 
     Args:
@@ -110,7 +110,7 @@ def save_policy(model: Any, folder: Path, dtype: torch.dtype, *, untie: bool, to
         aside.mkdir()
         save_file(weights, aside / SAFE_WEIGHTS_NAME, metadata={"format": "pt"})
         (aside / SAFE_WEIGHTS_NAME).chmod(0o644)  # safetensors makes files that nobody else may read
-        policy_config(model, untie=untie).save_pretrained(aside)
+        vllm_policy_config(model, untie=untie).save_pretrained(aside)
         if tokenizer is not None:
             tokenizer.save_pretrained(aside)
         aside.rename(folder)

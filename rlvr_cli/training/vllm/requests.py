@@ -90,7 +90,7 @@ def _part(found: Any, name: str) -> Mapping[str, Any]:
     return part if isinstance(part, Mapping) else {}
 
 
-async def tokens_of(client: Client, model: str, text: str) -> list[int] | None:
+async def request_tokens(client: Client, model: str, text: str) -> list[int] | None:
     """``text`` as the server's own tokenizer reads it; None where it has no such endpoint."""
     try:
         answer = await client.post(
@@ -102,7 +102,7 @@ async def tokens_of(client: Client, model: str, text: str) -> list[int] | None:
     return ids if isinstance(ids, list) else None
 
 
-async def load_weights(client: Client, folder: Path, version: str) -> None:
+async def load_server_weights(client: Client, folder: Path, version: str) -> None:
     """Have the server load the weights in ``folder``, forget what it cached, and keep ``version`` in mind.
 
     Raises RunError where it does not.

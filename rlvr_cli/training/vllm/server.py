@@ -181,7 +181,7 @@ class Served(VllmEngine):
                 self._alive()
                 shutil.rmtree(folder, ignore_errors=True)
                 save_policy(model, folder, self._dtype, untie=self.facts.device == "cpu")
-                await requests.load_weights(client, folder, self._version(step))
+                await requests.load_server_weights(client, folder, self._version(step))
 
             self._ask(load)
             for other in self._folder.iterdir():
@@ -249,7 +249,7 @@ class Served(VllmEngine):
         async with Client(requests.options(self.url, 60.0)) as client:
             try:
                 found = await requests.facts(client)
-                ids = await requests.tokens_of(client, found.model, sample)
+                ids = await requests.request_tokens(client, found.model, sample)
             except Unreachable as error:
                 raise UserError(
                     f"rollout.vllm.server_url: {error} Start one with `{self._serve()}`, or leave the address out: "

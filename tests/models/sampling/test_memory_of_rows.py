@@ -24,7 +24,7 @@ from rlvr_cli.models.sampling.memory import (
     wide_bytes,
 )
 from rlvr_cli.planning.memory import Sampling, Training, rows_at_once
-from rlvr_cli.planning.memory import row_memory as planned_memory
+from rlvr_cli.planning.memory import planned_row_memory as planned_memory
 from tests.models.tiny import MODELS, make
 
 GIB = 2**30
