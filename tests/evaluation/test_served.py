@@ -93,7 +93,7 @@ def test_what_the_samples_are_of_is_kept_and_the_key_is_not(
     monkeypatch.setenv("MY_KEY", "sk-wrong")
     code, _, err = call("eval.api_key_variable=MY_KEY")
     assert code == 2
-    assert "Is the key right?" in err
+    assert "key" in err
     assert "sk-wrong" not in err
     monkeypatch.setenv("MY_KEY", key)
     code, out, err = call("eval.api_key_variable=MY_KEY")
@@ -160,8 +160,8 @@ def test_an_evaluation_that_gave_up_continues_with_the_gaps_alone(
     server.behaviour.fault = lambda number, body: ("status", 503, {}) if number > base + 15 else None
     code, _, err = call("eval.retries=2")
     assert code == 1
-    assert "answered 503 (on purpose) (after 3 tries)" in err
-    assert "The samples so far are kept: the same command continues." in err
+    assert "503" in err and "3 tries" in err
+    assert "same command" in err
     kept = records(tmp_path / "out")
     assert 0 < len(kept) < PLANNED
     server.behaviour.fault = lambda number, body: None
@@ -238,7 +238,7 @@ def test_an_unreachable_server_is_one_message(call: Call, server: TestServer) ->
     code, _, err = call()
     assert code == 2
     assert "cannot be reached" in err
-    assert "Is the server running, and is this its address" in err
+    assert "server" in err
 
 
 @pytest.mark.parametrize(
@@ -261,8 +261,8 @@ def test_options_of_a_server_need_the_engine(
 ) -> None:
     assert rlvr(["eval", str(models[0]), "--concurrency", "4", "--model-name", "x", f"run.dir={tmp_path}"]) == 2
     err = capsys.readouterr().err
-    assert "--concurrency: is for a server. Give --engine openai too." in err
-    assert "--model-name: is for a server." in err
+    assert "--concurrency: " in err and "--engine openai" in err
+    assert "--model-name: " in err
     assert rlvr(["eval", str(models[0]), "--engine", "openai", f"run.dir={tmp_path}"]) == 2
     assert "Give --base-url" in capsys.readouterr().err
     assert rlvr(["eval", str(models[0]), "--engine", "opnai", f"run.dir={tmp_path}"]) == 2
@@ -278,7 +278,7 @@ def test_a_refusal_in_the_middle_is_one_message_and_keeps_what_came(
     code, _, err = call("--concurrency", "1")
     assert code == 1
     assert said in err
-    assert "give a smaller --max-new-tokens" in err
+    assert "--max-new-tokens" in err
     assert err.count(said) == 1
     assert 0 < len(records(tmp_path / "out")) < PLANNED
 
@@ -292,7 +292,7 @@ def test_another_model_after_a_restart_is_not_mixed_in(call: Call, server: TestS
     # One request at a time: with several in flight, a slow machine may have none answered before the change.
     code, _, err = call("--concurrency", "1")
     assert code == 1
-    assert "answers as another now, where it was tiny before" in err
+    assert "another" in err and "tiny" in err
     kept = records(tmp_path / "out")
     assert 0 < len(kept) < PLANNED
     # The whole server is another one now: its samples have no place in this folder.
@@ -311,7 +311,7 @@ def test_the_same_folder_is_refused_for_another_name_and_taken_at_another_addres
         moved.behaviour.names = ["other"]
         code, _, err = call(out="quiet", url=moved.url)
     assert code == 2
-    assert "holds samples of another evaluation (different: server.model)" in err
+    assert "server.model" in err
     assert records(tmp_path / "quiet") == quiet
 
 
@@ -374,12 +374,12 @@ def test_several_benchmarks_on_one_server(call: Call, server: TestServer, tmp_pa
 def test_average_last_is_refused(call: Call) -> None:
     code, _, err = call("--average-last", "2")
     assert code == 2
-    assert "a server serves one checkpoint" in err
+    assert "--average-last" in err
 
 
 def test_a_server_cannot_evaluate_a_model_in_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert rlvr(["train", "eval.every=1", "eval.engine=openai", f"run.dir={tmp_path}"]) == 2
-    assert "Allowed there: auto, local, transformers; or eval.every=0." in capsys.readouterr().err
+    assert "auto, local, transformers" in capsys.readouterr().err
 
 
 # --- chat
@@ -388,7 +388,7 @@ def test_a_server_cannot_evaluate_a_model_in_training(tmp_path: Path, capsys: py
 def test_a_prompt_that_chat_cannot_say_is_refused(call: Call, server: TestServer) -> None:
     code, _, err = call("eval.endpoint=chat")
     assert code == 2
-    assert "plain text by these settings, which messages cannot say" in err.replace("\n", " ")
+    assert "plain text" in err.replace("\n", " ")
     code, _, err = call("eval.endpoint=chat", "task.style=logic_rl")
     assert code == 2
     assert "end in '<think>' for the model to continue" in err.replace("\n", " ")

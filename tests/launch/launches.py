@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 from safetensors.torch import load_file
 from torch import Tensor
 
+from rlvr_cli.lab.build import BASE
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 
 WORKER = "rlvr_cli.training.worker"
@@ -30,6 +32,11 @@ NARROW = [
     "optimizer.lr=1e-3",
     "run.threads=1",
 ]
+# Small steps, since Adam makes the last digits of a gradient large where it is near 0; and every gradient is clipped.
+SMALL = ["optimizer.lr=1e-4", "update.max_grad_norm=0.1"]
+# Of a weight, between two ways to divide one run's processes.
+SHARDED_LIMIT = 1e-5
+SHIM = Path(__file__).parent / "cpu_shim"
 # Long enough to be interrupted, with a checkpoint after every step.
 LONG = [*NARROW, "train.rollouts=200", "checkpoint.every=1"]
 
@@ -37,6 +44,11 @@ LONG = [*NARROW, "train.rollouts=200", "checkpoint.every=1"]
 def start(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.Popen[str]:
     """`rlvr train` with ``arguments``, its output and errors together."""
     return popen([sys.executable, "-m", "rlvr_cli", "train", *arguments], environment)
+
+
+def sharded(*arguments: str) -> subprocess.Popen[str]:
+    """`rlvr train` in two processes, which take the CPU for a GPU."""
+    return start("--processes", "2", *arguments, environment={"PYTHONPATH": str(SHIM)})
 
 
 def popen(command: list[str], environment: dict[str, str] | None = None) -> subprocess.Popen[str]:
@@ -105,6 +117,25 @@ def difference(first: Path, second: Path) -> float:
     one, other = weights(first), weights(second)
     assert one.keys() == other.keys()
     return max(float((one[key] - other[key]).abs().max() / one[key].abs().max().clamp(min=1e-3)) for key in one)
+
+
+def trained(run: Path) -> dict[str, Tensor]:
+    """What was trained: all weights with PPO's value head, or adapters."""
+    adapter = valid_checkpoints(run / "checkpoints")[0].path / "adapter_model.safetensors"
+    return load_file(adapter) if adapter.exists() else weights(run)
+
+
+def assert_same_run(first: Path, second: Path) -> None:
+    """Weights, rewards, evaluations and gradients of two runs of two processes each; and the first has learned."""
+    ours, theirs, before = trained(first), trained(second), load_file(BASE / "model.safetensors")
+    moved = [float((ours[name] - before[name]).abs().max()) for name in before.keys() & ours.keys()]
+    assert not moved or max(moved) > 10 * SHARDED_LIMIT
+    assert theirs.keys() == ours.keys()
+    assert max(float((ours[key] - theirs[key]).abs().max()) for key in ours) < SHARDED_LIMIT, second.name
+    for one, other in zip(rows(first), rows(second), strict=True):
+        for key in ("reward", "length", "eval"):
+            assert one.get(key) == other.get(key)
+        assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
 
 
 def manifest(run: Path) -> dict[str, Any]:

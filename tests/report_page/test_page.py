@@ -49,7 +49,7 @@ def test_the_answer_is_that_of_compare(page: Page, two_arms: Path, capsys: pytes
     compared = json.loads(capsys.readouterr().out)
     top = page.sections["answer"]
     assert top.split()[:6] == ["Is", "lopti", "better", "than", "grpo?", "lopti"]
-    assert "lopti is better than grpo." in top
+    assert "lopti is better" in top
     for arm in compared["arms"]:
         assert (arm["sentence"] or "") in top
     for line in compared["compared"]:
@@ -101,7 +101,7 @@ def test_headings_figures_and_tables_can_be_found(page: Page) -> None:
 
 
 def test_numbers_of_each_part(page: Page) -> None:
-    assert "no sign of collapse in 3 runs" in page.sections["alerts"]
+    assert "in 3 runs" in page.sections["alerts"]
     assert "updates 4 8 (2x)" in page.sections["cost"]  # optimizer steps: lopti makes two passes where grpo makes one
     assert "method.passes.kind one_pass lopti" in page.sections["configuration"]
     assert "processor made" in page.sections["environment"]
@@ -137,26 +137,26 @@ def test_one_run_and_the_default_place(two_arms: Path, capsys: pytest.CaptureFix
     told = json.loads(capsys.readouterr().out)
     own = two_arms / "grpo-s0" / "report.html"
     assert told["path"] == str(own) and told["bytes"] == own.stat().st_size
-    assert told["question"] == "What did grpo learn on kk-gen with the model lab?"
-    assert told["answer"] == "Held-out accuracy (avg@4) rose from 0.396 after 2 rollouts to 0.604 after 4 rollouts."
+    assert all(name in told["question"] for name in ("grpo", "kk-gen", "lab"))
+    assert re.findall(r"\d[\d.]*\d|\d", told["answer"]) == ["4", "0.396", "2", "0.604", "4"]
     page = Page(own)
     assert page.sections["answer"].startswith(f"{told['question']} {told['answer']}")
-    assert "another seed may say otherwise" in page.sections["answer"]
+    assert "another seed" in page.sections["answer"]
     assert "final grpo: avg@4 0.396 [" in page.sections["answer"]
-    assert "There is one arm, so nothing is compared." in page.sections["comparison"]
+    assert "one arm" in page.sections["comparison"]
     own.unlink()
 
 
 @pytest.mark.slow
 def test_at_a_budget(two_arms: Path, report: Callable[..., Page]) -> None:
     page = report(two_arms, "--match", "tokens", "--baseline", "lopti")
-    assert page.sections["answer"].startswith("Is grpo better than lopti?")
-    assert "held-out evaluations during training" in page.sections["answer"]
+    assert page.sections["answer"].startswith("Is grpo better")
+    assert "during training" in page.sections["answer"]
     assert "to reach" in page.sections["comparison"]
     assert "tokens" in page.sections["curves"]
 
 
 def test_one_run_an_arm_is_said_in_the_answer(two_arms: Path, report: Callable[..., Page]) -> None:
     said = report(two_arms / "grpo-s0", two_arms / "lopti-s0").sections["answer"]
-    assert "These are single runs: another seed may say otherwise." in said
+    assert "another seed" in said
     assert "single runs" not in report(two_arms).sections["answer"]
