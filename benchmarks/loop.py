@@ -143,7 +143,7 @@ def steps(rollouts: int) -> list[tuple[float, float, int]]:
         patch.object(os, "fsync", fsync),
     ):
         changes = [f"run.dir={folder}", "run.name=steps", f"train.rollouts={rollouts}", "checkpoint.every=100000"]
-        running.start(load_config([], overrides=changes), overwrite=False, console=Console(quiet=True))
+        running.start_training(load_config([], overrides=changes), overwrite=False, console=Console(quiet=True))
     return found[2:]
 
 

@@ -30,7 +30,7 @@ from rlvr_cli.methods.equivalence import same_gradients
 from rlvr_cli.methods.names import METHODS
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.training.metrics import REGION_METRICS
-from rlvr_cli.training.run import start
+from rlvr_cli.training.run import start_training
 
 COMPOSITIONS = [
     "reweight+lopti",
@@ -71,7 +71,7 @@ def run(name: str, updates: int, rollouts: int, folder: Path) -> Result:
             f"run.name={name}-{updates}",
         ],
     )
-    outcome = start(config, overwrite=True, console=Console(file=io.StringIO()))
+    outcome = start_training(config, overwrite=True, console=Console(file=io.StringIO()))
     rows = list(read_jsonl(outcome.run.metrics_path))
     timings = list(read_jsonl(outcome.run.timings_path))
     # The first rollout also warms up the machine.

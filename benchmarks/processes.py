@@ -27,7 +27,7 @@ from rlvr_cli.launch.world import ALONE, world_of_environment
 from rlvr_cli.methods.names import METHODS
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.checkpoints import valid_checkpoints
-from rlvr_cli.training.run import RunContext, start
+from rlvr_cli.training.run import RunContext, start_training
 from rlvr_cli.training.worker import leave
 
 # A step of AdamW at the learning rate of 1e-4, of either sign: what rounding can make of an entry near 0.
@@ -100,7 +100,7 @@ def train(case: Case, root: Path, lr: float, processes: int) -> Path:
     overrides = (*SETTINGS, *own, f"optimizer.lr={lr}", f"launch.processes={processes}", *case.overrides)
     config = load_config([], method=case.method, overrides=[*overrides, f"run.dir={root}", f"run.name={case.folder}"])
     world = ALONE if processes == 1 else world_of_environment()
-    return start(config, overwrite=False, console=Console(quiet=True), place=RunContext(world)).run.path
+    return start_training(config, overwrite=False, console=Console(quiet=True), place=RunContext(world)).run.path
 
 
 def compared(first: Path, second: Path, base: Path) -> tuple[float, float]:

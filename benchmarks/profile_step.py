@@ -31,7 +31,7 @@ from rlvr_cli.training.checkpointer import Checkpointer
 from rlvr_cli.training.forward import PolicyForward
 from rlvr_cli.training.recorder import Recorder
 from rlvr_cli.training.rollouts import RolloutSource
-from rlvr_cli.training.run import start
+from rlvr_cli.training.run import start_training
 from rlvr_cli.training.trainer import PolicyTrainer
 
 REST = "rest"
@@ -133,7 +133,7 @@ def train(model: str, steps: int, threads: int) -> None:
             f"run.dir={folder}/runs",
             "run.name=profiled",
         ]
-        start(load_config(model=source, overrides=overrides), overwrite=False, console=Console(quiet=True))
+        start_training(load_config(model=source, overrides=overrides), overwrite=False, console=Console(quiet=True))
 
 
 def second_step(model: str, threads: int) -> Any:

@@ -28,7 +28,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.models.load import load_model
 from rlvr_cli.tasks.base import response_text
-from rlvr_cli.training.run import start
+from rlvr_cli.training.run import start_training
 from rlvr_cli.training.trl_arguments import trl_config
 
 
@@ -53,7 +53,7 @@ def our_step(steps: int, threads: int) -> float:
         run = config.run.model_copy(update={"dir": folder, "name": "step"})
         checkpoint = config.checkpoint.model_copy(update={"every": 10**6})
         config = config.model_copy(update={"run": run, "checkpoint": checkpoint})
-        done = start(config, overwrite=False, console=Console(quiet=True))
+        done = start_training(config, overwrite=False, console=Console(quiet=True))
         seconds = [float(row["seconds"]) for row in read_jsonl(done.run.timings_path)]
     return statistics.fmean(seconds[1:])
 

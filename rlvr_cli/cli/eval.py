@@ -116,11 +116,11 @@ def command(
     if list_benchmarks:
         _list_benchmarks(json=form == "json")
         return
-    from rlvr_cli.evaluation.request import Options, make_plan
+    from rlvr_cli.evaluation.request import Options, plan_evaluations
     from rlvr_cli.models.libraries import allow_remote_code
 
     allow_remote_code(trust_remote_code)
-    plan = make_plan(
+    plan = plan_evaluations(
         tuple(benchmark or ()),
         Options(
             arguments=tuple(arguments or ()),

@@ -82,7 +82,7 @@ def command(
     """
     from rlvr_cli.config.checks import cautions, check_training
     from rlvr_cli.config.load import load_config
-    from rlvr_cli.planning.plan import make_plan, resources
+    from rlvr_cli.planning.plan import plan_training, resources
     from rlvr_cli.tasks.data import generated_hint
     from rlvr_cli.tasks.sets import waits_for_a_folder
 
@@ -119,7 +119,7 @@ def command(
         _compare(arms, [needs(arm) for arm in arms], form == "json")
         return
     settings = checked(names[0] if names else None)
-    plan = {**make_plan(settings), **needs(settings)}
+    plan = {**plan_training(settings), **needs(settings)}
     measured = None
     if probe:
         from rlvr_cli.training.probe import probe as run_probe
@@ -194,9 +194,9 @@ def _of_arms(problem: tuple[str, str], its_arms: Sequence[str], arms: Sequence[s
 
 def _compare(arms: list[Config], needs: list[dict[str, Any]], as_json: bool) -> None:
     from rlvr_cli.methods.equivalence import same_gradients
-    from rlvr_cli.planning.plan import make_plan
+    from rlvr_cli.planning.plan import plan_training
 
-    plans = [{**make_plan(arm), **need} for arm, need in zip(arms, needs, strict=True)]
+    plans = [{**plan_training(arm), **need} for arm, need in zip(arms, needs, strict=True)]
     same = same_gradients(
         {arm.method.name: arm.method for arm in arms}, arms[0].update.mini_batches * arms[0].update.epochs
     )

@@ -13,7 +13,7 @@ from rlvr_cli.cli.output import Format, plain_table, print_json, print_table
 from rlvr_cli.core.errors import UserError
 
 if TYPE_CHECKING:
-    from rlvr_cli.ledger.book import Book
+    from rlvr_cli.ledger.book import ClaimSet
     from rlvr_cli.ledger.outcomes import ClaimResult, Results
     from rlvr_cli.ledger.run import Order
     from rlvr_cli.ledger.schema import Claim
@@ -91,7 +91,7 @@ def command(
 
 
 def _run(
-    book: Book,
+    book: ClaimSet,
     claims: tuple[Claim, ...],
     folders: Folders,
     seed_from: int,
@@ -205,7 +205,7 @@ def _as_json(claims: list[Claim], results: Results, others: Mapping[str, ClaimRe
     }
 
 
-def _list(book: Book, folders: Folders, *, as_json: bool) -> None:
+def _list(book: ClaimSet, folders: Folders, *, as_json: bool) -> None:
     """The claims, with the last verdict of each set of seeds."""
     from rlvr_cli.ledger import words
     from rlvr_cli.ledger.outcomes import all_results
@@ -237,9 +237,9 @@ def _list(book: Book, folders: Folders, *, as_json: bool) -> None:
 
 def _show_plan(order: Order, *, as_json: bool) -> None:
     from rlvr_cli.core.text import duration_in_words
-    from rlvr_cli.ledger.run import make_plan
+    from rlvr_cli.ledger.run import plan_reproduction
 
-    plan = make_plan(order)
+    plan = plan_reproduction(order)
     if as_json:
         print_json(plan.as_json())
         return

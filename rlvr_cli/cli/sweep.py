@@ -107,12 +107,12 @@ def run_command(
     if submit is not None:
         from rlvr_cli.sweeps import slurm
 
-        say_submitted(slurm.start(sweep, orders), as_json=form == "json")
+        say_submitted(slurm.submit_sweep(sweep, orders), as_json=form == "json")
         return
-    from rlvr_cli.sweeps.driver import start
+    from rlvr_cli.sweeps.driver import run_sweep
 
     console = _console(form == "json")
-    _finish(start(sweep, orders, console=console), console, as_json=form == "json")
+    _finish(run_sweep(sweep, orders, console=console), console, as_json=form == "json")
 
 
 @app.command()
@@ -215,7 +215,7 @@ def retry(
 
     With --submit, these trials alone.
     """
-    from rlvr_cli.sweeps.driver import again
+    from rlvr_cli.sweeps.driver import retry_trials
     from rlvr_cli.sweeps.folder import find_sweep
 
     orders = _orders(workers, trust_remote_code, submit)
@@ -223,10 +223,10 @@ def retry(
     if submit is not None:
         from rlvr_cli.sweeps import slurm
 
-        say_submitted(slurm.again(folder, trials or [], orders), as_json=form == "json")
+        say_submitted(slurm.submit_retry(folder, trials or [], orders), as_json=form == "json")
         return
     console = _console(form == "json")
-    ended = again(folder, trials or [], orders, console=console)
+    ended = retry_trials(folder, trials or [], orders, console=console)
     _finish(ended, console, as_json=form == "json")
 
 

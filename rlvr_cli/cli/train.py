@@ -151,9 +151,9 @@ def train(
         from rlvr_cli.launch import supervise
 
         if run is None:
-            outcome = supervise.start(config, overwrite=overwrite, console=console)
+            outcome = supervise.start_launched(config, overwrite=overwrite, console=console)
         else:
-            outcome = supervise.resume(run, config, console=console)
+            outcome = supervise.resume_launched(run, config, console=console)
     else:
         outcome = _train_here(config, run, overwrite=overwrite, console=console, world=world)
     if world.main and form == "json":
@@ -211,8 +211,8 @@ def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console:
     place = training.RunContext(world, StopRequest(announce=world.main))
     try:
         if run is None:
-            return training.start(config, overwrite=overwrite, console=console, place=place)
-        return training.resume(run, console=console, place=place)
+            return training.start_training(config, overwrite=overwrite, console=console, place=place)
+        return training.resume_training(run, console=console, place=place)
     except Elsewhere:
         # Rank 0 says why.
         raise typer.Exit(1) from None

@@ -27,7 +27,7 @@ from rlvr_cli.methods import own
 from rlvr_cli.methods.method import rebuild
 from rlvr_cli.methods.names import BASES, MethodName, nearest_method, parse_method_name, presets_of
 from rlvr_cli.tasks import Task
-from rlvr_cli.tasks.from_file import register, task_file
+from rlvr_cli.tasks.from_file import register_task, task_file
 from rlvr_cli.tasks.sets import check_folder, data_sets, is_generated
 
 DATA_DIR_VARIABLE = "RLVR_DATA_DIR"
@@ -109,7 +109,7 @@ def dump_yaml(config: Config) -> str:
 def own_files(config: Config) -> list[OwnFile]:
     """The files of the user's own without which the configuration would not be what it is."""
     task = task_file(config.task)
-    return [*([] if task is None else [task]), *own.own_files(config.method)]
+    return [*([] if task is None else [task]), *own.files_of_method(config.method)]
 
 
 def as_plain(config: Config) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def _kept_code(source: SourceFile, problems: list[tuple[str, str]]) -> list[OwnF
     return kept
 
 
-_REGISTER = {"task": register, "method": own.register}
+_REGISTER = {"task": register_task, "method": own.register_method}
 
 
 def _registered(source: OwnFile) -> str:

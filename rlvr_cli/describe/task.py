@@ -13,7 +13,7 @@ from rlvr_cli.tasks import Problem, Split, Task
 from rlvr_cli.tasks.base import prompt_ids
 from rlvr_cli.tasks.data import file_of, split_at_home, split_mark
 from rlvr_cli.tasks.files import file_rows, is_data
-from rlvr_cli.tasks.sets import data_sets, is_generated, problems_name, tasks
+from rlvr_cli.tasks.sets import data_sets, is_generated, problems_name, task_kinds
 
 SPLITS = ("train", "dev", "test")
 NO_ANSWER = "I do not know."
@@ -34,7 +34,7 @@ class NoTemplate:
 def task_rows() -> list[dict[str, Any]]:
     """Every task: its name, what it is, its keys and the reasons of its verdicts."""
     rows = []
-    for name, kind in tasks().items():
+    for name, kind in task_kinds().items():
         keys = [key for key in kind.model_fields if key != "name"]
         data = kind.model_fields["data"].default
         rows.append(

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.sets import benchmarks, data_sets, generated_names, is_generated, tasks
+from rlvr_cli.tasks.sets import benchmarks, data_sets, generated_names, is_generated, task_kinds
 from rlvr_cli.tasks.suites import SUITES, Setting, Suite, setting_alone
 
 _KEY = re.compile(r"[.=]")
@@ -114,12 +114,12 @@ def overrides_for(
 
 
 def _keys(task: str) -> set[str]:
-    return set(tasks()[task].model_fields)
+    return set(task_kinds()[task].model_fields)
 
 
 def setting_for_style(setting: Setting, style: str | None) -> Setting:
     """The setting for a model made for prompts of ``style``: the lab's compact words write few people."""
-    keys = tasks()[data_sets()[setting.benchmark].task].keys_for(setting.task, style)
+    keys = task_kinds()[data_sets()[setting.benchmark].task].keys_for(setting.task, style)
     return setting if keys is setting.task else replace(setting, task=keys)
 
 

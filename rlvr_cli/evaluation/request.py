@@ -183,7 +183,7 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
     )
 
 
-def make_plan(benchmarks: Sequence[str], options: Options) -> EvalPlan:
+def plan_evaluations(benchmarks: Sequence[str], options: Options) -> EvalPlan:
     """``make_request`` for each evaluation that ``benchmarks`` ask for (each text one name, or several with commas).
 
     Without any, those of the run's `eval.benchmark`, unless the call names a task or data; without these, one request

@@ -24,7 +24,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import input_file, output_file, output_problems, sole_writer, write_text
 from rlvr_cli.tasks import Problem, Task, Verdict
 from rlvr_cli.tasks.files import BadRow, parsed, raise_if, read_lines, text_problem
-from rlvr_cli.tasks.sets import tasks
+from rlvr_cli.tasks.sets import task_kinds
 from rlvr_cli.verify.pool import size_shared_pool
 
 # Pairs that are judged, and written, at once.
@@ -96,7 +96,7 @@ def score_file(
 
 def check_keys(overrides: Sequence[str]) -> None:
     """Refuse keys without effect on responses that are given with their problems. Raises UserError."""
-    choosing = {"data", "data_dir", "train_size", *(key for kind in tasks().values() for key in kind.problem_keys)}
+    choosing = {"data", "data_dir", "train_size", *(key for kind in task_kinds().values() for key in kind.problem_keys)}
     keys = [text.partition("=")[0].strip() for text in overrides]
     found = [key for key in keys if key.removeprefix("task.").split(".")[0] in choosing]
     if found:

@@ -198,7 +198,7 @@ MANIFEST = "lab_manifest.json"
 BASE = Path(__file__).parent / "base"
 
 
-def config_hash(folder: Path) -> str:
+def model_config_hash(folder: Path) -> str:
     """SHA-256 of a model folder's `config.json`, without the version of transformers that wrote it."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config.pop("transformers_version", None)
@@ -269,7 +269,7 @@ def build(
             "recipe": recipe.model_dump(mode="json"),
             "recipe_sha256": recipe.fingerprint(),
             "data_sha256": data_hash(pools),
-            "config_sha256": config_hash(aside),
+            "config_sha256": model_config_hash(aside),
             "tokenizer_sha256": file_hash(aside / "tokenizer.json"),
             "weights_sha256": file_hash(aside / "model.safetensors"),
             "parameters": model.num_parameters(),

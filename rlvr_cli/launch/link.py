@@ -35,7 +35,7 @@ Kind = Literal["user", "run", "joint", "bug"]
 # Not the error files of torch.distributed's `record`: their time stamps are whole seconds, within which the echoes of a
 # failure fall too, and they don't say whether it was the user's mistake, which gets no traceback.
 @dataclass(frozen=True)
-class Failure:
+class RankFailure:
     """Why a rank ended.
 
     Attributes:
@@ -57,29 +57,29 @@ class Failure:
         _write(folder / f"failure-{self.rank}.json", asdict(self))
 
 
-def failures(folder: Path) -> list[Failure]:
+def failures(folder: Path) -> list[RankFailure]:
     """The failures in ``folder``, first ones first."""
-    found = [Failure(**json.loads(path.read_text(encoding="utf-8"))) for path in folder.glob("failure-*.json")]
+    found = [RankFailure(**json.loads(path.read_text(encoding="utf-8"))) for path in folder.glob("failure-*.json")]
     return sorted(found, key=lambda failure: (failure.time, failure.rank))
 
 
-def first_cause(found: list[Failure]) -> Failure:
+def first_cause(found: list[RankFailure]) -> RankFailure:
     """The one of several that the others follow from; of ranks that say the same, the lowest speaks."""
     own = [failure for failure in found if not failure.secondary] or found
     return min((failure for failure in own if failure.text == own[0].text), key=lambda failure: failure.rank)
 
 
-def failure_of(rank: int, error: BaseException, trace: str) -> Failure:
+def failure_of(rank: int, error: BaseException, trace: str) -> RankFailure:
     """``error`` as this rank's failure."""
     text = "\n".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
     if isinstance(error, Elsewhere):
-        return Failure(rank, "run", text, secondary=True)
+        return RankFailure(rank, "run", text, secondary=True)
     if isinstance(error, UserError):
-        return Failure(rank, "user", text)
+        return RankFailure(rank, "user", text)
     if isinstance(error, RunError):
-        return Failure(rank, "joint" if isinstance(error, JointError) else "run", text)
+        return RankFailure(rank, "joint" if isinstance(error, JointError) else "run", text)
     echo = isinstance(error, RuntimeError | OSError) and bool(_SECONDARY.search(f"{type(error).__name__} {text}"))
-    return Failure(rank, "bug", f"{type(error).__name__}: {text}", trace, secondary=echo)
+    return RankFailure(rank, "bug", f"{type(error).__name__}: {text}", trace, secondary=echo)
 
 
 class Link:

@@ -34,7 +34,7 @@ from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch import link
 from rlvr_cli.launch.command import Node, environment, launcher_command, launcher_of, plan_node
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
-from rlvr_cli.launch.link import Failure
+from rlvr_cli.launch.link import RankFailure
 from rlvr_cli.launch.stopping import RunEnd, announce, leave_terminal, listen, say
 from rlvr_cli.models.libraries import remote_code_allowed
 from rlvr_cli.models.source import resolve_model
@@ -89,7 +89,7 @@ class _Rank:
                 self.process.kill()
 
 
-def start(config: Config, *, overwrite: bool, console: Console) -> RunEnd:
+def start_launched(config: Config, *, overwrite: bool, console: Console) -> RunEnd:
     """Train a new run in ``config.launch.processes`` processes, this machine's part of them.
 
     Raises UserError before anything is started, RunError when a process failed, KeyboardInterrupt for a second Ctrl-C.
@@ -100,14 +100,14 @@ def start(config: Config, *, overwrite: bool, console: Console) -> RunEnd:
     return _supervise(config, {"resume": None, "overwrite": overwrite}, console)
 
 
-def probe(config: Config, folder: Path, *, console: Console) -> None:
-    """Run one worst-case batch in every process; each leaves its report in ``folder``. Raises as :func:`start`."""
+def probe_launched(config: Config, folder: Path, *, console: Console) -> None:
+    """Run one worst-case batch in every process; its report is in ``folder``. Raises as :func:`start_launched`."""
     resolve_model(config.model.name, revision=config.model.revision)
     _supervise(config, {"resume": None, "overwrite": False, "probe": str(folder)}, console)
 
 
-def resume(run: RunDir, config: Config, *, console: Console) -> RunEnd:
-    """Continue ``run``, whose configuration is ``config``, in as many processes as before. Raises as :func:`start`."""
+def resume_launched(run: RunDir, config: Config, *, console: Console) -> RunEnd:
+    """Continue ``run`` with its configuration, in as many processes as before. Raises as :func:`start_launched`."""
     from rlvr_cli.launch.checks import check_resumable
 
     check_resumable(run)
@@ -285,7 +285,7 @@ class _Supervisor:
 
     # --- failures ----------------------------------------------------------------------------------------------
 
-    def _failure(self) -> Failure | None:
+    def _failure(self) -> RankFailure | None:
         """Why the launch has failed, if it has: what the first failure among all ranks was."""
         if not (self._found() or self._silent() or self._launcher_is_gone()):
             return None
@@ -303,20 +303,20 @@ class _Supervisor:
         name, last = launcher_of(self.config.launch), "\n".join(self.last_lines) or "it said nothing"
         unborn = [local for local in self.exit_codes if not self.ranks[local].begun]
         if unborn:
-            return Failure(self.node.ranks[unborn[0]], "run", f"it ended while it started: {last}")
+            return RankFailure(self.node.ranks[unborn[0]], "run", f"it ended while it started: {last}")
         if silent:
             return self._silent_death(silent)
         if found:
             return link.first_cause(found)
         if any(rank.begun for rank in self.ranks):
-            return Failure(self.node.ranks[0], "run", f"its launcher, {name}: {_ending(launcher)}")
-        return Failure(self.node.ranks[0], "run", f"{name} started no process: {last}")
+            return RankFailure(self.node.ranks[0], "run", f"its launcher, {name}: {_ending(launcher)}")
+        return RankFailure(self.node.ranks[0], "run", f"{name} started no process: {last}")
 
-    def _own(self) -> list[Failure]:
+    def _own(self) -> list[RankFailure]:
         """The failures that are not but echoes."""
         return [failure for failure in self._found() if not failure.secondary]
 
-    def _found(self) -> list[Failure]:
+    def _found(self) -> list[RankFailure]:
         found = link.failures(self.folder)
         if self.node.nodes > 1 and self.run is not None:
             found += [failure for failure in link.failures(self.run.path / link.FAILURES) if failure not in found]
@@ -334,12 +334,12 @@ class _Supervisor:
             and not (self.folder / f"done-{local}.json").exists()
         ]
 
-    def _silent_death(self, silent: list[_Rank]) -> Failure:
+    def _silent_death(self, silent: list[_Rank]) -> RankFailure:
         """torchrun says of the first of them how it ended; an abort is what gloo makes of another's end."""
         ranks = {rank.number - self.node.ranks[0]: rank for rank in silent}
         codes = {**self.exit_codes, **self.reported_codes}
         local = next((local for local in codes if local in ranks), min(ranks))
-        return Failure(ranks[local].number, "run", _ending(codes.get(local)))
+        return RankFailure(ranks[local].number, "run", _ending(codes.get(local)))
 
     def _launcher_is_gone(self) -> bool:
         if self.launcher.poll() is None:
@@ -348,7 +348,7 @@ class _Supervisor:
         self._see_ranks()
         return not all(rank.ended for rank in self.ranks)
 
-    def _failed(self, failure: Failure) -> Exception:
+    def _failed(self, failure: RankFailure) -> Exception:
         """The failure as an error for the user; it is recorded in the run before."""
         if failure.kind == "user":
             return UserError(failure.text.split("\n"))
@@ -381,7 +381,7 @@ class _Supervisor:
                 self.run.update_manifest(status="interrupted", finished=now())
             say(self.console, f"stopped without saving; continue with: rlvr train --resume {self.run.path}")
 
-    def _record(self, failure: Failure, message: str) -> None:
+    def _record(self, failure: RankFailure, message: str) -> None:
         """What rank 0 could not write, or wrote of an echo of the failure."""
         assert self.run is not None
         with self.run.lock():

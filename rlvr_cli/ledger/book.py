@@ -30,7 +30,7 @@ S = TypeVar("S", bound=Section)
 
 
 @dataclass(frozen=True)
-class Book:
+class ClaimSet:
     """Everything the ledger knows.
 
     Attributes:
@@ -64,7 +64,7 @@ class Book:
         return [claim for claim in self.claims.values() if claim.id in chosen]
 
 
-def read_book(folder: Path = DATA) -> Book:
+def read_book(folder: Path = DATA) -> ClaimSet:
     """The ledger's data in ``folder``. Raises UserError with every problem of all files."""
     problems: list[Problem] = []
     recipes = {path.stem: path for path in sorted((folder / "bases").glob("*.yaml"))}
@@ -84,7 +84,7 @@ def read_book(folder: Path = DATA) -> Book:
             problems.append((str(path), f"is called after no paper.{hint} Papers: {', '.join(PAPERS)}"))
     if problems:
         raise UserError(layout(problems))
-    return Book(folder, claims, arms, lines, recipes)
+    return ClaimSet(folder, claims, arms, lines, recipes)
 
 
 def _document(path: Path, problems: list[Problem]) -> YamlDocument | None:

@@ -18,7 +18,7 @@ from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.ledger.jobs import Job
 from rlvr_cli.ledger.schema import At, Call, Claim
-from rlvr_cli.ledger.trainings import Folders, Need
+from rlvr_cli.ledger.trainings import ArmSeed, Folders
 from rlvr_cli.runs.checkpoints import file_hash
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.folder import SweepDir, TrialStatus
@@ -27,7 +27,7 @@ SHOWN = 12
 _SIZE = 16
 
 
-def digest(value: Any) -> str:
+def short_hash(value: Any) -> str:
     """A hash of JSON values, 16 hexadecimal digits."""
     return text_digest(json.dumps(value, sort_keys=True))[:_SIZE]
 
@@ -72,7 +72,7 @@ class RunAnalysis:
 
     def path(self, folder: Path) -> Path:
         """The file of the measure."""
-        return folder / self.analysis / f"{self.run.name}-{digest(self.key())}.json"
+        return folder / self.analysis / f"{self.run.name}-{short_hash(self.key())}.json"
 
     def job(self, folder: Path) -> Job:
         """What computes it."""
@@ -83,7 +83,7 @@ class RunAnalysis:
         """Its numbers; None where they are not there, or the file is not what was written."""
         try:
             kept = json.loads(self.path(folder).read_text(encoding="utf-8"))
-            if kept["key"] == self.key() and kept["check"] == digest(kept["numbers"]):
+            if kept["key"] == self.key() and kept["check"] == short_hash(kept["numbers"]):
                 numbers: dict[str, Any] = kept["numbers"]
                 return numbers
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -110,7 +110,7 @@ def compute(run: str, out: str, key: Mapping[str, Any]) -> None:
         raise RunError(f"{key['analysis']}: its numbers are not all finite ({error}).") from error
     written_to.parent.mkdir(parents=True, exist_ok=True)
     written = {"key": key, "numbers": numbers, "notes": list(found.notes), "seconds": seconds}
-    write_json(written_to, {**written, "check": digest(numbers)})
+    write_json(written_to, {**written, "check": short_hash(numbers)})
 
 
 def number_of(numbers: Mapping[str, Any], name: str, absent: float | None) -> float:
@@ -153,7 +153,7 @@ class Material:
         failed: why analyses failed, by the files that they should have written.
     """
 
-    def __init__(self, folders: Folders, looks: Mapping[Need, TrialStatus]) -> None:
+    def __init__(self, folders: Folders, looks: Mapping[ArmSeed, TrialStatus]) -> None:
         self.folder, self.sweep, self.looks = folders.measures, SweepDir(folders.sweep), looks
         self.failed: dict[Path, str] = {}
         self._read: dict[Path, dict[str, Any]] = {}
@@ -164,14 +164,14 @@ class Material:
         for claim in claims:
             for seed in claim.seeds_from(seed_from):
                 for call in claim.calls():
-                    if self.looks[Need(call.arm, seed)].trained:
+                    if self.looks[ArmSeed(call.arm, seed)].trained:
                         reading = self._reading(call, seed)
                         wanted.setdefault(reading.path(self.folder), reading)
         return {path: reading for path, reading in wanted.items() if reading.read(self.folder) is None}
 
     def numbers(self, call: Call, seed: int) -> dict[str, Any]:
         """All numbers of an analysis of one training. Raises RunError where there are none, saying why."""
-        look = self.looks[Need(call.arm, seed)]
+        look = self.looks[ArmSeed(call.arm, seed)]
         if not look.trained:
             raise RunError(f"its training failed: {look.reason}")
         reading = self._reading(call, seed)
@@ -186,5 +186,5 @@ class Material:
         return self._read[path]
 
     def _reading(self, call: Call, seed: int) -> RunAnalysis:
-        entry = self.looks[Need(call.arm, seed)].entry
+        entry = self.looks[ArmSeed(call.arm, seed)].entry
         return RunAnalysis.of(call, self.sweep.run_dir(entry), entry.id)

@@ -15,8 +15,8 @@ from typing import Any
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import write_json
 from rlvr_cli.ledger import exact
-from rlvr_cli.ledger.book import Book
-from rlvr_cli.ledger.measures import NoValue, digest, number_of
+from rlvr_cli.ledger.book import ClaimSet
+from rlvr_cli.ledger.measures import NoValue, number_of, short_hash
 from rlvr_cli.ledger.schema import Call, Claim
 from rlvr_cli.ledger.trainings import Folders
 from rlvr_cli.ledger.verdicts import DECIDED, Verdict, judge_claim
@@ -61,7 +61,7 @@ SAME = (
 )
 
 
-def asked(claim: Claim, book: Book) -> str:
+def asked(claim: Claim, book: ClaimSet) -> str:
     """The hash of what decides the outcome of ``claim``: not its words."""
     content: dict[str, Any] = claim.model_dump(mode="json", by_alias=True)
     for words in ("statement", "paper_value", "place", "note", "full", "cannot_fail"):
@@ -72,10 +72,10 @@ def asked(claim: Claim, book: Book) -> str:
         if arm["base"] in book.recipes:
             arm["recipe"] = book.recipes[arm["base"]].read_text(encoding="utf-8")
             arm["bases"] = "one a seed"  # earlier results had one for all
-    return digest({"claim": content, "arms": arms})
+    return short_hash({"claim": content, "arms": arms})
 
 
-def claim_result(claim: Claim, book: Book, seeds: Sequence[int], numbers: Numbers) -> ClaimResult:
+def claim_result(claim: Claim, book: ClaimSet, seeds: Sequence[int], numbers: Numbers) -> ClaimResult:
     """The outcome of ``claim`` over ``seeds``."""
     hashed = asked(claim, book)
     measure = claim.measure

@@ -10,7 +10,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_text
 from rlvr_cli.core.text import count, duration_in_words
 from rlvr_cli.ledger import words
-from rlvr_cli.ledger.book import Book
+from rlvr_cli.ledger.book import ClaimSet
 from rlvr_cli.ledger.figure import claims_figure
 from rlvr_cli.ledger.outcomes import ClaimResult, Results
 from rlvr_cli.ledger.schema import PAPERS, Claim
@@ -20,7 +20,7 @@ WIDTH = 130
 FIGURE = "overview.svg"
 
 
-class Row(NamedTuple):
+class ClaimRow(NamedTuple):
     """A claim with its outcome and that of the other set, where they are of the claim as it is written today."""
 
     claim: Claim
@@ -67,7 +67,7 @@ def check_page(path: Path) -> None:
         raise UserError(f"{beside}: the figure and the data go into this folder, and it is a file.")
 
 
-def write_page(path: Path, book: Book, results: Results, other: Results | None) -> None:
+def write_page(path: Path, book: ClaimSet, results: Results, other: Results | None) -> None:
     """Write the page, and into the folder of its name the figure and the results that it is made from."""
     beside = path.with_suffix("")
     beside.mkdir(exist_ok=True)
@@ -88,7 +88,7 @@ def data_files(results: Results, other: Results | None) -> list[str]:
     return names
 
 
-def page(book: Book, results: Results, other: Results | None, beside: str) -> str:
+def page(book: ClaimSet, results: Results, other: Results | None, beside: str) -> str:
     """The text of the page; ``beside`` is the folder with the figure and the data."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -123,9 +123,11 @@ def page(book: Book, results: Results, other: Results | None, beside: str) -> st
     )
 
 
-def _rows(book: Book, results: Results, other: Results | None) -> list[Row]:
+def _rows(book: ClaimSet, results: Results, other: Results | None) -> list[ClaimRow]:
     return [
-        Row(claim, words.current(claim, book, results), None if other is None else words.current(claim, book, other))
+        ClaimRow(
+            claim, words.current(claim, book, results), None if other is None else words.current(claim, book, other)
+        )
         for claim in book.claims.values()
     ]
 

@@ -13,14 +13,23 @@ from rich.console import Console
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import number, read_jsonl, sole_writer
 from rlvr_cli.launch.stopping import say
-from rlvr_cli.ledger.book import Book
+from rlvr_cli.ledger.book import ClaimSet
 from rlvr_cli.ledger.full import lacking
 from rlvr_cli.ledger.jobs import Job, Stopped, carry_out
 from rlvr_cli.ledger.measures import Material
 from rlvr_cli.ledger.outcomes import ClaimResult, Results, claim_result, read_results, session, this_machine, time_taken
 from rlvr_cli.ledger.schema import Claim
-from rlvr_cli.ledger.trainings import ONE_CORE, Base, Folders, Need, base_folders, is_built, make_sweep, needs
-from rlvr_cli.sweeps.driver import Orders, start
+from rlvr_cli.ledger.trainings import (
+    ONE_CORE,
+    ArmSeed,
+    Folders,
+    SeededBase,
+    base_folders,
+    is_built,
+    make_sweep,
+    needed_trainings,
+)
+from rlvr_cli.sweeps.driver import Orders, run_sweep
 from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.folder import SweepDir, TrialStatus
 from rlvr_cli.sweeps.prepare import cost_of
@@ -39,19 +48,19 @@ class Order:
     """
 
     claims: tuple[Claim, ...]
-    book: Book
+    book: ClaimSet
     folders: Folders
     seed_from: int
     workers: int | None
     command: tuple[str, ...]
 
     @property
-    def needs(self) -> list[Need]:
+    def needs(self) -> list[ArmSeed]:
         """The trainings."""
-        return needs(self.claims, self.book, self.seed_from)
+        return needed_trainings(self.claims, self.book, self.seed_from)
 
     @property
-    def bases(self) -> dict[Base, Path]:
+    def bases(self) -> dict[SeededBase, Path]:
         """The folder of each base that is needed next to `lab`."""
         return base_folders({need.base(self.book) for need in self.needs}, self.book, self.folders)
 
@@ -97,14 +106,14 @@ def build_bases(order: Order, own: Sequence[Slot], console: Console) -> None:
         raise RunError("\n".join(f"base {jobs[number].name}: {why}" for number, why in failed.items()))
 
 
-def _train(order: Order, sweep: Sweep, own: Sequence[Slot], console: Console) -> dict[Need, TrialStatus]:
+def _train(order: Order, sweep: Sweep, own: Sequence[Slot], console: Console) -> dict[ArmSeed, TrialStatus]:
     """Train what is not trained; how each training stands."""
     folder = SweepDir(order.folders.sweep)
     looks = trained(order, sweep)
     if all(look is not None and look.state in ("finished", "failed") for look in looks.values()):
         say(console, f"trainings: {len(looks)} of {len(looks)} are there")
     else:
-        ended = start(sweep, Orders(len(own)), console=console)
+        ended = run_sweep(sweep, Orders(len(own)), console=console)
         if ended.exit_code > 1:
             raise Stopped(ended.exit_code)
         looks = trained(order, sweep)
@@ -115,20 +124,22 @@ def _train(order: Order, sweep: Sweep, own: Sequence[Slot], console: Console) ->
     return found
 
 
-def trained(order: Order, sweep: Sweep) -> dict[Need, TrialStatus | None]:
+def trained(order: Order, sweep: Sweep) -> dict[ArmSeed, TrialStatus | None]:
     """How the training of each need stands; None for one that the folder does not know."""
     folder = SweepDir(order.folders.sweep)
     if not folder.exists():
         return dict.fromkeys(order.needs)
     plan = folder.read_plan()
     entries = {entry.id: entry for entry in plan.trials}
-    found: dict[Need, TrialStatus | None] = {}
+    found: dict[ArmSeed, TrialStatus | None] = {}
     for need, trial in zip(order.needs, sweep.trials, strict=True):
         found[need] = folder.look(plan, entries[trial.id]) if trial.id in entries else None
     return found
 
 
-def _judge(order: Order, looks: Mapping[Need, TrialStatus], own: Sequence[Slot], console: Console) -> list[ClaimResult]:
+def _judge(
+    order: Order, looks: Mapping[ArmSeed, TrialStatus], own: Sequence[Slot], console: Console
+) -> list[ClaimResult]:
     """Measure what is not measured, and judge."""
     material = Material(order.folders, looks)
     missing = material.missing(order.claims, order.seed_from)
@@ -207,7 +218,7 @@ class LedgerPlan:
         return {**asdict(self), "trainings_to_do": sum(arm.to_do for arm in self.arms)}
 
 
-def make_plan(order: Order) -> LedgerPlan:
+def plan_reproduction(order: Order) -> LedgerPlan:
     """Looks at what there is, and writes nothing. Raises UserError as a run would."""
     sweep, workers = order.sweep(), len(order.slots())
     looks = {} if sweep is None else trained(order, sweep)

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.yaml import dump
-from rlvr_cli.ledger.book import Book
+from rlvr_cli.ledger.book import ClaimSet
 from rlvr_cli.ledger.jobs import Job
 from rlvr_cli.ledger.schema import LAB, Claim
 from rlvr_cli.runs.checkpoints import file_hash
@@ -71,7 +71,7 @@ class Folders:
 MANIFEST = "lab_manifest.json"
 
 
-class Base(NamedTuple):
+class SeededBase(NamedTuple):
     """The base of a recipe, built with a seed."""
 
     recipe: str
@@ -86,14 +86,14 @@ class Base(NamedTuple):
         return Job(str(self), f"{__name__}:build_base", arguments)
 
 
-def base_folder(base: Base, recipe: Path, folders: Folders) -> Path:
+def base_folder(base: SeededBase, recipe: Path, folders: Folders) -> Path:
     """Where a base is kept: another recipe or seed, another place. Raises UserError for no valid recipe."""
     from rlvr_cli.lab.recipe import load_recipe
 
     return folders.bases / f"{base.recipe}-s{base.seed}-{load_recipe(recipe).fingerprint()[:12]}"
 
 
-def base_folders(bases: Iterable[Base], book: Book, folders: Folders) -> dict[Base, Path]:
+def base_folders(bases: Iterable[SeededBase], book: ClaimSet, folders: Folders) -> dict[SeededBase, Path]:
     """The folder of each base but `lab`, built or not."""
     return {base: base_folder(base, book.recipes[base.recipe], folders) for base in sorted(bases) if base.recipe != LAB}
 
@@ -134,7 +134,7 @@ ONE_CORE = {"cores": 1}
 
 
 @dataclass(frozen=True, order=True)
-class Need:
+class ArmSeed:
     """A training that a claim looks at."""
 
     arm: str
@@ -144,12 +144,12 @@ class Need:
     def name(self) -> str:
         return f"{self.arm}-s{self.seed}"
 
-    def base(self, book: Book) -> Base:
+    def base(self, book: ClaimSet) -> SeededBase:
         """What it begins with."""
-        return Base(book.arms[self.arm].base, self.seed)
+        return SeededBase(book.arms[self.arm].base, self.seed)
 
 
-def needs(claims: Sequence[Claim], book: Book, seed_from: int) -> list[Need]:
+def needed_trainings(claims: Sequence[Claim], book: ClaimSet, seed_from: int) -> list[ArmSeed]:
     """Every training that ``claims`` look at, seed by seed, so that what is broken shows early."""
     seeds: dict[str, int] = {}
     for claim in claims:
@@ -157,7 +157,7 @@ def needs(claims: Sequence[Claim], book: Book, seed_from: int) -> list[Need]:
             seeds[arm] = max(seeds.get(arm, 0), claim.seeds)
     most = max(seeds.values(), default=0)
     return [
-        Need(arm, seed_from + number)
+        ArmSeed(arm, seed_from + number)
         for number in range(most)
         for arm in book.arms
         if arm in seeds and number < seeds[arm]
@@ -165,7 +165,11 @@ def needs(claims: Sequence[Claim], book: Book, seed_from: int) -> list[Need]:
 
 
 def make_sweep(
-    wanted: Sequence[Need], book: Book, folders: Folders, bases: Mapping[Base, Path], command: Sequence[str]
+    wanted: Sequence[ArmSeed],
+    book: ClaimSet,
+    folders: Folders,
+    bases: Mapping[SeededBase, Path],
+    command: Sequence[str],
 ) -> Sweep:
     """The sweep whose trials are ``wanted``, in the ledger's folder.
 
@@ -187,7 +191,7 @@ def make_sweep(
     return replace(expand(file), owner=tuple(command))
 
 
-def _point(need: Need, book: Book, bases: Mapping[Base, Path], *, alone: bool) -> dict[str, Any]:
+def _point(need: ArmSeed, book: ClaimSet, bases: Mapping[SeededBase, Path], *, alone: bool) -> dict[str, Any]:
     arm = book.arms[need.arm]
     model = {} if arm.base == LAB else {"model.name": str(bases[need.base(book)])}
     # Sums depend on the number of threads: one gives everyone the same numbers.

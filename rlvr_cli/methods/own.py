@@ -62,7 +62,7 @@ _MADE: dict[str, _Own] = {}
 _REGISTERED: dict[str, _Own] = {}
 
 
-def register(source: OwnFile) -> tuple[str, bool]:
+def register_method(source: OwnFile) -> tuple[str, bool]:
     """Execute the file where it was not, and give its method its name: that name, and whether anything is new by it.
 
     Another file, or version of a file, that has the same name or kind gives its place up. Whoever registers what is
@@ -109,7 +109,7 @@ def registered() -> set[str]:
     return {one.source.sha256 for one in _REGISTERED.values()}
 
 
-def own_files(of: AnyMethod) -> list[OwnFile]:
+def files_of_method(of: AnyMethod) -> list[OwnFile]:
     """The files without which the method would not be what it is, each once."""
     method = of.policy
     if method is None:

@@ -32,7 +32,7 @@ from rlvr_cli.planning.memory import (
 from rlvr_cli.runs.folder import RunDir
 
 
-def make_plan(config: Config) -> dict[str, Any]:
+def plan_training(config: Config) -> dict[str, Any]:
     """The numbers of a training with `config`; `--format json` prints them.
 
     `policy_age` has one entry for each optimizer step made from a rollout batch: the number of updates between the

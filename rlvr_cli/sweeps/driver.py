@@ -47,7 +47,7 @@ class SweepEnd:
     exit_code: int
 
 
-def start(sweep: Sweep, orders: Orders, *, console: Console) -> SweepEnd:
+def run_sweep(sweep: Sweep, orders: Orders, *, console: Console) -> SweepEnd:
     """Run or continue ``sweep``. Raises UserError before anything is started, RunError when workers fail."""
     folder = SweepDir(sweep.folder)
     if sweep.space is not None:
@@ -64,10 +64,10 @@ def start(sweep: Sweep, orders: Orders, *, console: Console) -> SweepEnd:
         return _Driver(folder, prepared.plan, own, orders.flags, console).drive()
 
 
-def again(folder: SweepDir, names: Sequence[str], orders: Orders, *, console: Console) -> SweepEnd:
+def retry_trials(folder: SweepDir, names: Sequence[str], orders: Orders, *, console: Console) -> SweepEnd:
     """Try failed trials of a sweep again: those of ``names``, or all; of ``names``, finish those that were given up.
 
-    Raises UserError for others, as :func:`start`.
+    Raises UserError for others, as :func:`run_sweep`.
     """
     plan = folder.read_plan()
     if plan.search is not None:

@@ -142,7 +142,7 @@ class Submitted:
     tasks: dict[str, SlurmTask]
 
 
-def start(sweep: Sweep, orders: Orders) -> Submitted:
+def submit_sweep(sweep: Sweep, orders: Orders) -> Submitted:
     """Submit what of ``sweep`` is not finished, not failed, and neither in the queue nor being worked on.
 
     Raises UserError before anything is submitted, or with SLURM's own words; nothing of it is in the queue then, and a
@@ -171,8 +171,8 @@ def start(sweep: Sweep, orders: Orders) -> Submitted:
     return _submitted(folder, plan, made, prepared.notes)
 
 
-def again(folder: SweepDir, names: Sequence[str], orders: Orders) -> Submitted:
-    """Submit failed trials again: those of ``names``, or all. Raises UserError as :func:`start`."""
+def submit_retry(folder: SweepDir, names: Sequence[str], orders: Orders) -> Submitted:
+    """Submit failed trials again: those of ``names``, or all. Raises UserError as :func:`submit_sweep`."""
     if lacking := slurm.missing():
         raise UserError(lacking)
     plan = folder.read_plan()
@@ -194,7 +194,7 @@ def again(folder: SweepDir, names: Sequence[str], orders: Orders) -> Submitted:
 
 
 def scripts(sweep: Sweep, folder: SweepDir, plan: SweepPlan, orders: Orders) -> list[str]:
-    """The arrays that :func:`start` would submit. Raises UserError where the resources do not fit."""
+    """The arrays that :func:`submit_sweep` would submit. Raises UserError where the resources do not fit."""
     asked = of_sweep(sweep, here=False)
     try:
         tasks = in_queue(folder)

@@ -39,7 +39,7 @@ def task_file(task: Task | str) -> OwnFile | None:
     return None if found is None else found[1]
 
 
-def register(source: OwnFile) -> tuple[str, bool]:
+def register_task(source: OwnFile) -> tuple[str, bool]:
     """Import the file where it was not, and give its task its name: that name, and whether anything is new by it.
 
     Another version of a file that was registered under the same name gives its place up.
@@ -59,10 +59,10 @@ def register(source: OwnFile) -> tuple[str, bool]:
 
 def _made(source: OwnFile) -> type[Task]:
     """The class of the file, as it is registered; the registry is as before."""
-    from rlvr_cli.tasks.sets import tasks
+    from rlvr_cli.tasks.sets import task_kinds
 
     own = {id(kind) for kind, _ in _LOADED.values()}
-    before = tasks()
+    before = task_kinds()
     built_in = {name: kind for name, kind in before.items() if id(kind) not in own}
     Task.kinds = dict(built_in)
     try:

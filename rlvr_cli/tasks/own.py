@@ -20,7 +20,7 @@ from rlvr_cli.tasks.base import Data, Task, last_answer
 from rlvr_cli.tasks.hub import HubTable, parts_of, split_names
 from rlvr_cli.tasks.problem import DataSplit, MissingFields, Problem, Split, Verdict
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
-from rlvr_cli.tasks.rewards import REWARD, Failure, RewardFunction, Value, reward_function, rewards
+from rlvr_cli.tasks.rewards import REWARD, RewardFailure, RewardFunction, Value, reward_function, rewards
 
 # Columns that TRL gives no reward function, as it gives what they are called after.
 _NOT_COLUMNS = ("prompt", "completion", "prompts", "completions", "completion_ids")
@@ -403,7 +403,7 @@ class Own(Task):
             print(f"{said}: none of them can be learned from.", file=sys.stderr, flush=True)
 
     def _verdict(self, labels: Sequence[str], values: Sequence[Value], response: str) -> Verdict:
-        failed = next((value for value in values if isinstance(value, Failure)), None)
+        failed = next((value for value in values if isinstance(value, RewardFailure)), None)
         weighted = [
             weight * value if isinstance(value, float) else 0.0
             for weight, value in zip(self.weights, values, strict=True)

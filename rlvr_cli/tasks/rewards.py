@@ -35,7 +35,7 @@ _NOT_GIVEN = {
 
 
 @dataclass(frozen=True)
-class Failure:
+class RewardFailure:
     """A completion that a function has no value for.
 
     Attributes:
@@ -46,7 +46,7 @@ class Failure:
     said: str
 
 
-Value = float | Failure | None
+Value = float | RewardFailure | None
 
 
 @dataclass
@@ -115,7 +115,7 @@ class RewardFunction:
         alone = max(1.0, _ALONE * self.pool.limits.seconds)
         found: list[Value] = []
         for row in range(count):
-            failed = sum(isinstance(value, Failure) for value in found)
+            failed = sum(isinstance(value, RewardFailure) for value in found)
             if time.monotonic() > until or failed > most:
                 found.append(self.failure(error))
                 continue
@@ -132,7 +132,7 @@ class RewardFunction:
             self.told.add(said)
             print(f"task.reward: {said}{rest}.", file=sys.stderr, flush=True)
 
-    def failure(self, error: NoAnswer, seconds: float | None = None) -> Failure:
+    def failure(self, error: NoAnswer, seconds: float | None = None) -> RewardFailure:
         """What a call that gave no values means; ``seconds``: how long it had."""
         if isinstance(error, Late):
             seconds = self.pool.limits.seconds if seconds is None else seconds
@@ -140,17 +140,17 @@ class RewardFunction:
                 said = f"{self.path}: took more than {self.pool.limits.seconds:g} s to load"
             else:
                 said = f"{self.path}: {self.name} took more than {seconds:g} s and was ended"
-            return Failure("timeout", f"{said} (task.reward_timeout)")
+            return RewardFailure("timeout", f"{said} (task.reward_timeout)")
         if isinstance(error, Died):
-            return Failure("died", f"{self.path}: {self.name}: {error}")
+            return RewardFailure("died", f"{self.path}: {self.name}: {error}")
         said = str(error)
         if "MemoryError" in said:
             said += f" (task.reward_memory={self.pool.limits.memory_mib} MiB)"
-        return Failure("error", said)
+        return RewardFailure("error", said)
 
-    def _wrong(self, said: str) -> Failure:
+    def _wrong(self, said: str) -> RewardFailure:
         wanted = "a finite number is needed, or None where it does not apply"
-        return Failure("error", f"{self.path}: {self.name} returned {said} for a completion; {wanted}")
+        return RewardFailure("error", f"{self.path}: {self.name} returned {said} for a completion; {wanted}")
 
 
 def reward_function(written: str, timeout: float, memory_mib: int) -> RewardFunction:
@@ -201,9 +201,9 @@ def rewards(
         except NoAnswer as error:
             failure = one.failure(error)
             values = [failure] * count if count == 1 else one.one_by_one(columns, count, error, share * count)
-            if not any(isinstance(value, Failure) for value in values):
+            if not any(isinstance(value, RewardFailure) for value in values):
                 one.tell(f"{failure.said}. That was for all {count} completions at once; each alone has its reward")
-        failed = [(row, value) for row, value in enumerate(values) if isinstance(value, Failure)]
+        failed = [(row, value) for row, value in enumerate(values) if isinstance(value, RewardFailure)]
         if len(failed) > share * count:
             row, first = failed[0]
             rest = ""

@@ -16,7 +16,7 @@ from rlvr_cli.tasks.hub import looks_like_hub_id
 from rlvr_cli.tasks.problem import DataSet
 
 
-def tasks() -> Mapping[str, type[Task]]:
+def task_kinds() -> Mapping[str, type[Task]]:
     """Every task by its name."""
     _define_all()
     return Task.kinds  # type: ignore[return-value]
@@ -29,7 +29,7 @@ def _define_all() -> None:
 
 def data_sets() -> Mapping[str, DataSet]:
     """Every data set by its name."""
-    return _by_name(tuple(tasks().items()))
+    return _by_name(tuple(task_kinds().items()))
 
 
 @lru_cache(maxsize=4)

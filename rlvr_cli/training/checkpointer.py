@@ -25,7 +25,7 @@ from rlvr_cli.runs.checkpoints import keep_newest, write_checkpoint
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import IN_CHECKPOINT, Seal, Sealer, drop_made_again, seal_text
 from rlvr_cli.training import state
-from rlvr_cli.training.sharding.base import load_weights, optimizer_name
+from rlvr_cli.training.sharding.base import load_model_weights, optimizer_name
 from rlvr_cli.training.value_head import HEAD_FILE, split_off
 from rlvr_cli.training.value_head import NAME as VALUE_HEAD
 
@@ -158,7 +158,7 @@ class Checkpointer(TrainerCallback):
             load_adapter_of_checkpoint(model, checkpoint)
             model = model.get_base_model()
         else:
-            load_weights(model, checkpoint)
+            load_model_weights(model, checkpoint)
         head = checkpoint / state.FOLDER / HEAD_FILE
         if head.exists():
             model.get_submodule(VALUE_HEAD).load_state_dict(load_file(head))

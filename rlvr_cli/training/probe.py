@@ -121,7 +121,7 @@ def _in_processes(config: Config) -> list[ProbeResult]:
         folder = Path(name)
         try:
             sized = for_other_batches(config, folder / "deepspeed.json")
-            supervise.probe(sized, folder, console=Console(file=nowhere))
+            supervise.probe_launched(sized, folder, console=Console(file=nowhere))
         except RunError as error:
             stages = "; ".join(_reached(report) for report in sorted(folder.glob("report-*.jsonl"))) or "none had begun"
             raise RunError(f"The probe did not get through: {error}\n{stages}.\n{advice(config)}") from error
@@ -146,7 +146,7 @@ def _write(report: Path, line: dict[str, Any]) -> None:
 
 
 def probe_result(told: list[dict[str, Any]], code: int, output: str, config: Config) -> ProbeResult:
-    """What a child's report means; raises as :func:`probe`.
+    """What a child's report means; raises as :func:`probe_launched`.
 
     Args:
         told: the lines of the report, each a stage, a failure or the result.

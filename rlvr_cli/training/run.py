@@ -72,7 +72,7 @@ class RunContext:
     begun: Callable[[Path], None] = lambda run: None
 
 
-def start(
+def start_training(
     config: Config, *, overwrite: bool, console: Console, command: str | None = None, place: RunContext | None = None
 ) -> RunEnd:
     """Train a new run. Raises UserError before anything is started, RunError while running.
@@ -150,7 +150,7 @@ def _held(run: RunDir, world: World) -> Iterator[None]:
         yield
 
 
-def resume(run: RunDir, *, console: Console, place: RunContext | None = None) -> RunEnd:
+def resume_training(run: RunDir, *, console: Console, place: RunContext | None = None) -> RunEnd:
     """Continue ``run`` from its newest valid checkpoint, or from the start when it was killed before the first.
 
     Every one of several processes calls it; rank 0 alone writes.

@@ -65,10 +65,10 @@ def _work(link: Link, world: World, stop: StopRequest) -> None:
         link.ended(run=order["probe"], status="probed", exit_code=0)
         return
     if order["resume"]:
-        outcome = run.resume(RunDir(Path(order["resume"])), console=console, place=place)
+        outcome = run.resume_training(RunDir(Path(order["resume"])), console=console, place=place)
     else:
         config = load_config([link.folder / CONFIG])
-        outcome = run.start(
+        outcome = run.start_training(
             config, overwrite=order["overwrite"], console=console, command=order["command"], place=place
         )
     link.ended(run=str(outcome.run.path), status=outcome.status, exit_code=outcome.exit_code)

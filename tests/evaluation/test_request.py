@@ -11,7 +11,7 @@ import pytest
 
 from rlvr_cli.config.load import dump_yaml
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.evaluation.request import EvalPlan, EvalRequest, Options, make_plan, make_request
+from rlvr_cli.evaluation.request import EvalPlan, EvalRequest, Options, make_request, plan_evaluations
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.countdown.task import Countdown
 from rlvr_cli.tasks.math.answers import AnswerTask
@@ -25,7 +25,7 @@ def request(tmp_path: Path, *arguments: str, **options: Any) -> EvalRequest:
 
 
 def plan(tmp_path: Path, names: str, *arguments: str, **options: Any) -> EvalPlan:
-    return make_plan((names,), Options(arguments=(*arguments, f"run.dir={tmp_path / 'runs'}"), **options))
+    return plan_evaluations((names,), Options(arguments=(*arguments, f"run.dir={tmp_path / 'runs'}"), **options))
 
 
 def problems_of(tmp_path: Path, *arguments: str, **options: Any) -> str:
@@ -211,7 +211,7 @@ def test_a_run_is_evaluated_on_the_benchmarks_that_its_configuration_names(
 
     def asked(*arguments: str, names: tuple[str, ...] = (), **options: Any) -> list[str | None]:
         options = {"arguments": (*arguments, f"run.dir={tmp_path / 'runs'}"), **options}
-        return [one.benchmark for one in make_plan(names, Options(**options)).requests]
+        return [one.benchmark for one in plan_evaluations(names, Options(**options)).requests]
 
     assert asked() == asked("trained") == asked(str(run.checkpoints_dir / "step-10")) == ["math500", "gsm8k"]
     assert asked("trained", names=("kk",), data_dir=tmp_path) == ["kk"]
@@ -230,7 +230,7 @@ def test_a_recipes_run_is_evaluated_on_its_suite_with_the_prompts_that_it_was_tr
     """Base models without a chat template, for both of the landscape suite's tasks."""
     recipe = dump_yaml(loaded(f"landscape/table-1/simplerl-{model}-pl"))
     make_run("trained").config_path.write_text(recipe, encoding="utf-8")
-    requests = make_plan((), Options(arguments=("trained", f"run.dir={tmp_path / 'runs'}"))).requests
+    requests = plan_evaluations((), Options(arguments=("trained", f"run.dir={tmp_path / 'runs'}"))).requests
     assert len(requests) == 6 and all(one.settings.samples == 0 and one.settings.greedy for one in requests)
     tasks = [one.config.task for one in requests]
     assert {task.name for task in tasks} == {"gsm8k", "math"}

@@ -19,7 +19,7 @@ from rlvr_cli.evaluation.benchmarks import (
     setting_overrides,
     sources_of,
 )
-from rlvr_cli.evaluation.request import EvalPlan, EvalRequest, Options, make_plan
+from rlvr_cli.evaluation.request import EvalPlan, EvalRequest, Options, plan_evaluations
 from rlvr_cli.tasks.sets import benchmarks, data_sets, generated_names
 from rlvr_cli.tasks.suites import SUITES, Suite, evaluation_names, setting_alone
 
@@ -33,7 +33,7 @@ def _no_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plan(names: str, *arguments: str, **options: Any) -> EvalPlan:
-    return make_plan((names,), Options(arguments=("lab", *arguments), **options))
+    return plan_evaluations((names,), Options(arguments=("lab", *arguments), **options))
 
 
 def one(names: str, *arguments: str, **options: Any) -> EvalRequest:
@@ -70,7 +70,7 @@ def test_every_setting_is_a_valid_configuration_with_its_sources() -> None:
 
 def test_other_problems_do_not_go_by_a_benchmarks_name() -> None:
     with pytest.raises(UserError, match="--benchmark math500 says which problems are meant"):
-        make_plan(("math500",), Options(arguments=("lab", "task.data=aime24")))
+        plan_evaluations(("math500",), Options(arguments=("lab", "task.data=aime24")))
 
 
 def test_averages_are_over_figures_of_the_suite() -> None:
@@ -214,7 +214,7 @@ def test_own_data_is_for_one_benchmark(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--data: is for one benchmark"):
         plan("dgpo", data=str(tmp_path / "mine.jsonl"))
     with pytest.raises(UserError, match="--data-dir: is for --benchmark"):
-        make_plan((), Options(arguments=("lab",), data_dir=tmp_path))
+        plan_evaluations((), Options(arguments=("lab",), data_dir=tmp_path))
     (request,) = plan("math500", data=str(tmp_path / "mine.jsonl")).requests
     assert (request.benchmark, request.config.task.name, request.setting) == (None, "math", None)
     assert "without the benchmark's settings" in request.notes[0]

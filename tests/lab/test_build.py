@@ -139,7 +139,7 @@ def test_the_shipped_base_is_the_one_its_manifest_describes():
     manifest = lab.read_manifest(lab.BASE)
     assert lab.file_hash(lab.BASE / "model.safetensors") == manifest["weights_sha256"]
     assert lab.file_hash(lab.BASE / "tokenizer.json") == manifest["tokenizer_sha256"]
-    assert lab.config_hash(lab.BASE) == manifest["config_sha256"]
+    assert lab.model_config_hash(lab.BASE) == manifest["config_sha256"]
     assert manifest["recipe_sha256"] == Recipe().fingerprint()
     assert manifest["data_sha256"] == data_hash(training_puzzles(Recipe(), manifest["seed"]))
     assert sum(path.stat().st_size for path in lab.BASE.iterdir()) < 5_000_000

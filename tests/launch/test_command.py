@@ -18,7 +18,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch import command as launching
 from rlvr_cli.launch.command import Node, environment, launcher_command, plan_node
-from rlvr_cli.launch.link import Failure, failure_of, failures, first_cause
+from rlvr_cli.launch.link import RankFailure, failure_of, failures, first_cause
 from rlvr_cli.launch.world import world_of_environment
 
 SIZES = ["rollout.prompts=8", "rollout.group_size=4"]
@@ -296,7 +296,7 @@ def test_which_of_several_failures_is_the_first(tmp_path: Path) -> None:
     for failure in (echo, own):
         failure.write(tmp_path)
     assert failures(tmp_path) == [echo, own] and first_cause(failures(tmp_path)) == own
-    same = [Failure(rank, "user", "no such file", time=-rank) for rank in (2, 1)]
+    same = [RankFailure(rank, "user", "no such file", time=-rank) for rank in (2, 1)]
     assert first_cause(same).rank == 1
     refused = failure_of(1, UserError(["one", "two"]), "")
     assert (refused.kind, refused.text, refused.secondary) == ("user", "one\ntwo", False)

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.sweep_kills import SETTINGS
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.yaml import dump
-from rlvr_cli.ledger.book import Book, read_book
+from rlvr_cli.ledger.book import ClaimSet, read_book
 
 ARMS = {"tiny-grpo": {"set": {**SETTINGS, "method": "grpo"}}, "tiny-pl": {"set": {**SETTINGS, "method": "pl"}}}
 del ARMS["tiny-grpo"]["set"]["run.threads"], ARMS["tiny-pl"]["set"]["run.threads"]
@@ -57,7 +57,7 @@ def write_book(folder: Path, claims: list[object], arms: object = ARMS) -> Path:
     return folder
 
 
-def book(folder: Path, claims: list[object], arms: object = ARMS) -> Book:
+def book(folder: Path, claims: list[object], arms: object = ARMS) -> ClaimSet:
     """The same, read."""
     return read_book(write_book(folder, claims, arms))
 

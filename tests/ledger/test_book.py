@@ -8,10 +8,10 @@ import pytest
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.ledger import exact
-from rlvr_cli.ledger.book import Book, read_book
+from rlvr_cli.ledger.book import ClaimSet, read_book
 from rlvr_cli.ledger.outcomes import asked, read_results
 from rlvr_cli.ledger.schema import PAPERS
-from rlvr_cli.ledger.trainings import Folders, Need, base_folders, make_sweep, needs
+from rlvr_cli.ledger.trainings import ArmSeed, Folders, base_folders, make_sweep, needed_trainings
 from tests.ledger.files import ARMS, CONTRAST, EXACT, LENGTH, WORDS, book, problems
 
 
@@ -83,7 +83,7 @@ def test_names_that_are_none(tmp_path: Path) -> None:
 
 def test_what_claims_share_is_trained_once(tmp_path: Path) -> None:
     read = book(tmp_path, [LENGTH, {**CONTRAST, "seeds": 3}])
-    wanted = needs(list(read.claims.values()), read, 10)
+    wanted = needed_trainings(list(read.claims.values()), read, 10)
     assert [need.name for need in wanted] == [
         f"{arm}-s{seed}" for seed in (10, 11, 12) for arm in ("tiny-grpo", "tiny-pl")
     ]
@@ -95,13 +95,13 @@ def test_what_claims_share_is_trained_once(tmp_path: Path) -> None:
 def test_an_arm_that_is_no_configuration_is_named_by_its_line(tmp_path: Path) -> None:
     read = book(tmp_path, [LENGTH], {"other": ARMS["tiny-pl"], "tiny-grpo": {"set": {"rollout.prompts": 0}}})
     with pytest.raises(UserError, match=rf"arms.yaml:{read.arm_lines['tiny-grpo']} .*rollout.prompts"):
-        make_sweep([Need("tiny-grpo", 0)], read, Folders(tmp_path), {}, ())
+        make_sweep([ArmSeed("tiny-grpo", 0)], read, Folders(tmp_path), {}, ())
 
 
 def test_what_changes_a_claim(tmp_path: Path) -> None:
     """Its numbers do, and the arms that it looks at; words and other arms do not."""
 
-    def hashed(read: Book) -> str:
+    def hashed(read: ClaimSet) -> str:
         return asked(read.claims["landscape/length"], read)
 
     first = hashed(book(tmp_path, [LENGTH]))
@@ -117,7 +117,7 @@ def test_the_shipped_ledger(tmp_path: Path) -> None:
     read = read_book()
     claims = list(read.claims.values())
     assert {claim.paper for claim in claims} == set(PAPERS)
-    wanted = needs(claims, read, 0)
+    wanted = needed_trainings(claims, read, 0)
     folders = Folders(tmp_path)
     bases = base_folders({need.base(read) for need in wanted}, read, folders)
     assert len(set(bases.values())) == len({need.seed for need in wanted}), "each seed begins with another base"

@@ -10,7 +10,7 @@ import pytest
 from rlvr_cli.cli.app import run
 from rlvr_cli.config.load import load_config
 from rlvr_cli.ledger import full
-from rlvr_cli.ledger.trainings import Folders, Need, make_sweep
+from rlvr_cli.ledger.trainings import ArmSeed, Folders, make_sweep
 from rlvr_cli.sweeps.naming import config_differences
 from rlvr_cli.sweeps.rows import config_source
 from tests.ledger.files import CONTRAST, EXACT, LENGTH, book, write_book
@@ -26,7 +26,7 @@ def test_a_training_is_its_recipe(tmp_path: Path) -> None:
     changed, (claim,) = full.at_full_scale(read, list(read.claims.values()), full.recipes_folder())
     names = ["ar-lopti-figure-4-qwen2-5-3b-lopti", "ar-lopti-figure-4-qwen2-5-3b-grpo"]
     assert claim.arms == names
-    sweep = make_sweep([Need(name, 0) for name in names], changed, Folders(tmp_path, "full"), {}, ())
+    sweep = make_sweep([ArmSeed(name, 0) for name in names], changed, Folders(tmp_path, "full"), {}, ())
     assert sweep.folder == tmp_path / "ledger-full" and sweep.file.spec.slots.cores is None
     for trial, file in zip(sweep.trials, RECIPES.values(), strict=True):
         recipe = load_config([config_source(full.recipes_folder() / file)], overrides=["run.seed=0"])

@@ -103,7 +103,7 @@ def keep(one: RunAnalysis, folder: Path) -> Path:
     path = one.path(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"key": one.key(), "numbers": NUMBERS, "notes": [], "seconds": 1.0}
-    path.write_text(json.dumps({**content, "check": measures.digest(NUMBERS)}))
+    path.write_text(json.dumps({**content, "check": measures.short_hash(NUMBERS)}))
     return path
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.ledger.book import Book, read_book
+from rlvr_cli.ledger.book import ClaimSet, read_book
 from rlvr_cli.ledger.figure import distance
 from rlvr_cli.ledger.outcomes import ClaimResult, Results, asked, read_results
 from rlvr_cli.ledger.page import write_page
@@ -21,7 +21,7 @@ STORED = Path(__file__).parent / "page"
 ROOT = Path(__file__).parents[2]
 
 
-def stored() -> tuple[Book, Results, Results]:
+def stored() -> tuple[ClaimSet, Results, Results]:
     """The small ledger of the stored page, its results and those of a second set of seeds."""
     beside = STORED / "ledger"
     first, second = (read_results(beside / f"seeds-{seed}.json") for seed in (0, 10))
@@ -76,7 +76,7 @@ def test_the_distance_from_the_threshold(mean: float, half: float, rule: Rule, e
     assert distance(found, rule) == (expected, False)
 
 
-def _outcome(book: Book, name: str, seeds: list[int], values: list[float]) -> ClaimResult:
+def _outcome(book: ClaimSet, name: str, seeds: list[int], values: list[float]) -> ClaimResult:
     from rlvr_cli.ledger.verdicts import judge_claim
 
     claim = book.claims[name]
@@ -85,7 +85,7 @@ def _outcome(book: Book, name: str, seeds: list[int], values: list[float]) -> Cl
     return ClaimResult(name, asked(claim, book), found.verdict, seeds, values, [], *about)
 
 
-def _results(book: Book, first: int, values: dict[str, list[float]]) -> Results:
+def _results(book: ClaimSet, first: int, values: dict[str, list[float]]) -> Results:
     outcomes = {
         name: _outcome(book, name, [first + number for number in range(len(own))] if len(own) > 1 else [], own)
         for name, own in values.items()

@@ -11,7 +11,7 @@ import pytest
 
 from rlvr_cli.cli.app import run
 from rlvr_cli.core.files import read_jsonl
-from rlvr_cli.ledger.trainings import Base, Folders, base_folder
+from rlvr_cli.ledger.trainings import Folders, SeededBase, base_folder
 from tests.ledger.files import ARMS, CONTRAST, EXACT, LENGTH, NO_NUMBER, begin, finish, write_book
 
 
@@ -119,7 +119,7 @@ def test_a_damaged_base_is_told_before_anything_is_trained(tmp_path: Path, capsy
     recipe.parent.mkdir()
     recipe.write_text("puzzles: 100\n")
     # What `rlvr lab build` does not leave, but a full disk or a person may.
-    base = base_folder(Base("odd", 0), recipe, Folders(tmp_path / "runs"))
+    base = base_folder(SeededBase("odd", 0), recipe, Folders(tmp_path / "runs"))
     base.mkdir(parents=True)
     assert run(["reproduce", "landscape/updates", "--data", str(data), "--runs", str(tmp_path / "runs")]) == 1
     assert f"{base}: this base is damaged" in capsys.readouterr().err

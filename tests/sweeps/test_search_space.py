@@ -10,7 +10,7 @@ import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.sweeps.driver import Orders, start
+from rlvr_cli.sweeps.driver import Orders, run_sweep
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.search_space import Space
 from rlvr_cli.sweeps.search_study import distribution
@@ -167,5 +167,5 @@ def test_optuna_is_loaded_by_no_grid_and_its_absence_is_said(tmp_path: Path, mon
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r'pip install "rlvr\[search\]"'):
-        start(expand(read_sweep(file)), Orders(), console=None)  # type: ignore[arg-type]
+        run_sweep(expand(read_sweep(file)), Orders(), console=None)  # type: ignore[arg-type]
     assert not (tmp_path / "runs").exists()

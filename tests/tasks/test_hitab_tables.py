@@ -13,7 +13,7 @@ import pytest
 from benchmarks.hostile_texts import written_answer
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.hitab.problems import problem_from, rendered
-from rlvr_cli.tasks.hitab.table import Layout, body_rows, column_paths, infer_layout, markdown
+from rlvr_cli.tasks.hitab.table import Layout, body_rows, column_paths, infer_layout, table_markdown
 from rlvr_cli.tasks.hitab.task import HiTab
 
 BESIDE = Path(__file__).resolve().parents[2].parent / "shared" / "data"
@@ -51,7 +51,7 @@ def public(name):
 
 
 def test_merged_headers_become_paths():
-    assert markdown(MERGED).splitlines() == [
+    assert table_markdown(MERGED).splitlines() == [
         "| region | women / 2015 / percent | women / 2016 / percent | men / 2015 / percent | men / 2016 / percent "
         "| total / number |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -84,12 +84,12 @@ def test_a_stated_layout_wins_and_a_hint_raises_the_inferred_one():
 
 
 def test_cells_cannot_break_out_of_their_column():
-    assert markdown([["a|b", "c"], ["d\ne", "f"]]) == "| a\\|b | c |\n| --- | --- |\n| d e | f |"
+    assert table_markdown([["a|b", "c"], ["d\ne", "f"]]) == "| a\\|b | c |\n| --- | --- |\n| d e | f |"
 
 
 @pytest.mark.parametrize("texts", [[["a"]], [["", ""], ["", ""]], [["a", "b"]], [[""] * 3] * 4, [["1"], ["2"]]])
 def test_odd_tables_are_rendered(texts):
-    assert markdown(texts).startswith("| ")
+    assert table_markdown(texts).startswith("| ")
 
 
 def test_rendering_is_linear():

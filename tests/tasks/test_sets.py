@@ -18,7 +18,7 @@ from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.hitab.task import HiTab
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.tasks.math.task import MathTask
-from rlvr_cli.tasks.sets import benchmarks, data_sets, sets_of, tasks
+from rlvr_cli.tasks.sets import benchmarks, data_sets, sets_of, task_kinds
 
 _DATA = os.environ.get("RLVR_DATA_DIR") or Path(__file__).resolve().parents[3] / "shared" / "data"
 PUBLIC = Path(_DATA)
@@ -94,7 +94,7 @@ def test_the_table_has_every_benchmark_and_training_set_of_a_task_that_exists():
 
 
 def location(name, split, folder):
-    return task_data.data_location(tasks()[data_sets()[name].task].sets, name, split, folder)
+    return task_data.data_location(task_kinds()[data_sets()[name].task].sets, name, split, folder)
 
 
 def test_a_location_is_a_file_in_the_folder_or_the_hub_id(folder):

@@ -43,11 +43,11 @@ def configure(folder: Path, name: str, method: str = "sft", **changes: Any) -> A
 
 def start(folder: Path, name: str, method: str = "sft", *, overwrite: bool = False, **changes: Any) -> running.RunEnd:
     config = configure(folder, name, method, **changes)
-    return running.start(config, overwrite=overwrite, console=Console(quiet=True))
+    return running.start_training(config, overwrite=overwrite, console=Console(quiet=True))
 
 
 def resume(run: RunDir) -> running.RunEnd:
-    return running.resume(run, console=Console(quiet=True))
+    return running.resume_training(run, console=Console(quiet=True))
 
 
 def rows(run: RunDir) -> list[dict[str, Any]]:

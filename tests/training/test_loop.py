@@ -60,7 +60,7 @@ def test_a_step_appends_two_lines_and_a_rollout_waits_for_the_disk_twice(
     monkeypatch.setattr(traceback, "format_stack", format_stack)
     sys.addaudithook(audit)  # stays, and sees nothing any more once this test is over
     config = load_config([], overrides=[f"run.dir={tmp_path}", *(f"{key}={value}" for key, value in SETTINGS.items())])
-    running.start(config, overwrite=False, console=Console(quiet=True))
+    running.start_training(config, overwrite=False, console=Console(quiet=True))
     watching = False
     # With the checkpoint at the end.
     assert waited["rollouts"] == 2 * ROLLOUTS + 1

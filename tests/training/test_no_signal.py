@@ -31,7 +31,7 @@ SETTINGS = (
 
 def trained(folder: Path, name: str, *overrides: str) -> RunDir:
     config = load_config(overrides=[*SETTINGS, f"run.dir={folder}", f"run.name={name}", *overrides])
-    return running.start(config, overwrite=False, console=Console(quiet=True)).run
+    return running.start_training(config, overwrite=False, console=Console(quiet=True)).run
 
 
 def metrics(run: RunDir) -> list[dict[str, Any]]:
@@ -65,7 +65,7 @@ def test_a_stop_and_a_resume_tell_it_once(tmp_path: Path) -> None:
     with interrupted_after(3):
         run = trained(tmp_path, "broken", "train.rollouts=5")
     assert run.read_manifest()["status"] == "interrupted"
-    running.resume(run, console=Console(quiet=True))
+    running.resume_training(run, console=Console(quiet=True))
     assert len(alerts(run)) == 1 and [row["alert/no_signal"] for row in metrics(run)] == [0, 0, 1, 1, 1]
 
 
@@ -125,4 +125,4 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path, monkeypatch
     assert [path.name for path in run.checkpoints_dir.iterdir()] == ["step-1"]
     assert run.read_manifest()["status"] == "failed"
     monkeypatch.undo()
-    assert running.resume(run, console=Console(quiet=True)).status == "finished"
+    assert running.resume_training(run, console=Console(quiet=True)).status == "finished"

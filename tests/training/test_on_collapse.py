@@ -57,7 +57,7 @@ def _lax(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def trained(folder: Path, name: str, *overrides: str) -> RunDir:
     config = load_config(overrides=[*SETTINGS, f"run.dir={folder}", f"run.name={name}", *overrides])
-    return running.start(config, overwrite=False, console=Console(quiet=True)).run
+    return running.start_training(config, overwrite=False, console=Console(quiet=True)).run
 
 
 def metrics(run: RunDir) -> list[dict[str, Any]]:
@@ -97,7 +97,7 @@ def test_warnings_go_on_exactly_after_a_stop(whole: RunDir, tmp_path: Path, step
     with interrupted_after(steps):
         broken = trained(tmp_path, "broken")
     assert broken.read_manifest()["status"] == "interrupted" and len(metrics(broken)) == steps + 1
-    running.resume(broken, console=Console(quiet=True))
+    running.resume_training(broken, console=Console(quiet=True))
     assert broken.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
     said = [line.split(" alert: ")[1] for line in broken.log_path.read_text().splitlines() if " alert: " in line]
     assert said == [str(collapse) for collapse in detect(metrics(whole), PROBLEMS, LAX)], "each is told once"
@@ -119,9 +119,9 @@ def test_stop_ends_the_run_with_the_evidence_and_the_way_on(whole: RunDir, tmp_p
     assert rows == metrics(whole)[: len(rows)] and len(rows) == 2 * first.first + 1
     advised = [f"model.name={sound}", "run.name=NEW", "optimizer.lr=1e-5"]
     again = load_config([run.config_path], overrides=[*advised, "train.rollouts=1"])
-    assert running.start(again, overwrite=False, console=Console(quiet=True)).status == "finished"
+    assert running.start_training(again, overwrite=False, console=Console(quiet=True)).status == "finished"
     with pytest.raises(RunError, match=f"rollout {first.first + 1}: "):
-        running.resume(run, console=Console(quiet=True))
+        running.resume_training(run, console=Console(quiet=True))
 
 
 def test_stop_says_where_no_sound_checkpoint_is_left(tmp_path: Path) -> None:

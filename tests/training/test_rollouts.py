@@ -35,7 +35,7 @@ SETTINGS = ("train.rollouts=2", "rollout.prompts=8", "rollout.max_new_tokens=60"
 def trained(folder: Path, name: str, method: str = "grpo", *overrides: str) -> tuple[list[Any], list[Any]]:
     """Metrics and the first rollout's rows of a short run on the lab."""
     config = load_config(method=method, overrides=[*SETTINGS, f"run.dir={folder}", f"run.name={name}", *overrides])
-    run = running.start(config, overwrite=False, console=Console(quiet=True)).run
+    run = running.start_training(config, overwrite=False, console=Console(quiet=True)).run
     rows = (run.rollouts_dir / "rollout-000000.jsonl").read_text().splitlines()
     return [json.loads(line) for line in run.metrics_path.read_text().splitlines()], [json.loads(row) for row in rows]
 

@@ -43,11 +43,11 @@ def start(folder: Path, name: str, *, overwrite: bool = False, **changes: Any) -
     settings = {**SETTINGS, **{key.replace("__", "."): value for key, value in changes.items()}}
     overrides = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
     config = load_config([], overrides=[f"run.dir={folder}", f"run.name={name}", *overrides])
-    return running.start(config, overwrite=overwrite, console=Console(quiet=True))
+    return running.start_training(config, overwrite=overwrite, console=Console(quiet=True))
 
 
 def resume(run: RunDir) -> running.RunEnd:
-    return running.resume(run, console=Console(quiet=True))
+    return running.resume_training(run, console=Console(quiet=True))
 
 
 def metrics(run: RunDir) -> list[dict[str, Any]]:

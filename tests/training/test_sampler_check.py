@@ -28,7 +28,7 @@ Engine = Callable[..., Completions]
 def checked(folder: Path, *overrides: str) -> tuple[dict[str, Any], str]:
     """The manifest's entry and the log of a short run on the lab."""
     config = load_config(method="grpo", overrides=[*SETTINGS, f"run.dir={folder}", "run.name=run", *overrides])
-    run = running.start(config, overwrite=False, console=Console(quiet=True)).run
+    run = running.start_training(config, overwrite=False, console=Console(quiet=True)).run
     return run.read_manifest()["sampler_check"], run.log_path.read_text()
 
 

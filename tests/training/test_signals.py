@@ -130,7 +130,7 @@ def test_what_each_task_pays_for_the_format(
 
 def trained(folder: Path, name: str, *overrides: str) -> RunDir:
     config = load_config(overrides=[*SETTINGS, f"run.dir={folder}", f"run.name={name}", *overrides])
-    return running.start(config, overwrite=False, console=Console(quiet=True)).run
+    return running.start_training(config, overwrite=False, console=Console(quiet=True)).run
 
 
 def metrics(run: RunDir) -> list[dict[str, Any]]:

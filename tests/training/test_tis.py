@@ -186,7 +186,7 @@ def test_resume_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     def start(name: str) -> RunDir:
         config = load_config(method="grpo", overrides=[*small, *updates, f"run.dir={tmp_path}", f"run.name={name}"])
-        return running.start(config, overwrite=False, console=Console(quiet=True)).run
+        return running.start_training(config, overwrite=False, console=Console(quiet=True)).run
 
     def numbers(run: RunDir) -> list[Any]:
         return [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
@@ -195,7 +195,7 @@ def test_resume_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with interrupted_after(5):
         broken = start("broken")
     assert broken.read_manifest()["step"] % 4
-    assert running.resume(broken, console=Console(quiet=True)).status == "finished"
+    assert running.resume_training(broken, console=Console(quiet=True)).status == "finished"
     assert numbers(broken) == numbers(whole)
     assert all(0 < row["importance/capped"] < 1 and 0.5 < row["importance/weight"] < 1.05 for row in numbers(whole))
     first, second = (

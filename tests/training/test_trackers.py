@@ -72,7 +72,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def start(folder: Path, *overrides: str) -> running.RunEnd:
     config = load_config([], overrides=[*OVERRIDES, f"run.dir={folder}", "run.name=tracked", *overrides])
-    return running.start(config, overwrite=False, console=Console(quiet=True))
+    return running.start_training(config, overwrite=False, console=Console(quiet=True))
 
 
 def tracked_and_resumed(folder: Path, tracker: str) -> RunDir:
@@ -83,7 +83,7 @@ def tracked_and_resumed(folder: Path, tracker: str) -> RunDir:
     newest = valid_checkpoints(outcome.run.checkpoints_dir)[0]
     assert newest.step > 6
     shutil.rmtree(newest.path)
-    assert running.resume(outcome.run, console=Console(quiet=True)).status == "finished"
+    assert running.resume_training(outcome.run, console=Console(quiet=True)).status == "finished"
     return outcome.run
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.tasks.math.reward import read_answer as read_response
+from rlvr_cli.tasks.math.reward import parse_answer as read_response
 from rlvr_cli.verify import algebra
 from rlvr_cli.verify.math_answer import DIFFERENT, EQUAL, UNPARSED_ANSWER, UNPARSED_GOLD, Outcome, boxed, check, clean
 from rlvr_cli.verify.pool import Pool

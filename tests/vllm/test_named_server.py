@@ -25,7 +25,7 @@ def trained(folder: Path, url: str, *overrides: str) -> RunDir:
     """A short run on the lab that samples at ``url``."""
     engine = ("rollout.engine=vllm_server", f"rollout.vllm.server_url={url}", "optimizer.lr=1e-4")
     settings = [*SHORT, *engine, f"run.dir={folder}", "run.name=run", *overrides]
-    return running.start(load_config(method="grpo", overrides=settings), overwrite=False, console=QUIET).run
+    return running.start_training(load_config(method="grpo", overrides=settings), overwrite=False, console=QUIET).run
 
 
 QUIET = Console(quiet=True)

@@ -41,7 +41,7 @@ def test_a_full_gpu_is_said_with_what_to_change(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("STANDIN_FULL", "1")
     wanted = r"ValueError: Free memory on device \(3/80 GiB\) is less.*vllm\.log.*rollout\.vllm\.gpu_memory lower"
     with pytest.raises(RunError, match=wanted):
-        running.start(configured(tmp_path, "run.name=run"), overwrite=False, console=QUIET)
+        running.start_training(configured(tmp_path, "run.name=run"), overwrite=False, console=QUIET)
     assert RunDir(tmp_path / "run").read_manifest()["status"] == "failed"
     assert not list((tmp_path / "weights").iterdir()) and not servers()
 
@@ -51,14 +51,14 @@ def test_an_environment_without_vllm_is_refused(tmp_path: Path) -> None:
     python.write_text("#!/bin/sh\nexit 1\n")
     python.chmod(0o755)
     with pytest.raises(UserError, match=r"has no package vllm.*rollout\.vllm\.python"):
-        running.start(configured(tmp_path, f"rollout.vllm.python={python}"), overwrite=False, console=QUIET)
+        running.start_training(configured(tmp_path, f"rollout.vllm.python={python}"), overwrite=False, console=QUIET)
     with pytest.raises(UserError, match=r"nowhere: cannot be run"):
-        running.start(configured(tmp_path, "rollout.vllm.python=/nowhere"), overwrite=False, console=QUIET)
+        running.start_training(configured(tmp_path, "rollout.vllm.python=/nowhere"), overwrite=False, console=QUIET)
 
 
 @pytest.mark.slow
 def test_a_run_whose_server_is_killed_goes_on_exactly(tmp_path: Path) -> None:
-    whole = running.start(
+    whole = running.start_training(
         configured(tmp_path, "run.name=whole", "train.rollouts=5"), overwrite=False, console=QUIET
     ).run
     assert not servers() and not list((tmp_path / "weights").iterdir())
@@ -76,17 +76,19 @@ def test_a_run_whose_server_is_killed_goes_on_exactly(tmp_path: Path) -> None:
     threading.Thread(target=kill_in_rollout, args=(3,), daemon=True).start()
     wanted = r"the vLLM server has ended \(killed by signal 9\).*rlvr train --resume"
     with pytest.raises(RunError, match=wanted):
-        running.start(configured(tmp_path, "run.name=run", "train.rollouts=5"), overwrite=False, console=QUIET)
+        running.start_training(configured(tmp_path, "run.name=run", "train.rollouts=5"), overwrite=False, console=QUIET)
     run = RunDir(tmp_path / "run")
     assert run.read_manifest()["status"] == "failed" and not servers()
-    running.resume(run, console=QUIET)
+    running.resume_training(run, console=QUIET)
     assert read_jsonl(run.metrics_path) == read_jsonl(whole.metrics_path)
     assert not list((tmp_path / "weights").iterdir())
 
 
 @pytest.mark.slow
 def test_two_processes_share_a_server(tmp_path: Path) -> None:
-    one = running.start(configured(tmp_path, "run.name=one", "train.rollouts=2"), overwrite=False, console=QUIET).run
+    one = running.start_training(
+        configured(tmp_path, "run.name=one", "train.rollouts=2"), overwrite=False, console=QUIET
+    ).run
     config = tmp_path / "two.yaml"
     config.write_text(dump_yaml(configured(tmp_path, "run.name=two", "train.rollouts=2", "launch.processes=2")))
     done = subprocess.run(

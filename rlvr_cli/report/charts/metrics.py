@@ -116,7 +116,7 @@ def metrics(runs: Sequence[Recorded]) -> list[MetricFigure]:
             "clip-share",
             "Tokens beyond the trust region",
             YAxis("share of tokens", share=True),
-            {title: value_of(name) for name, title in REGIONS.items()},
+            {title: row_value(name) for name, title in REGIONS.items()},
             "Share of tokens whose ratio left the trust region of the run's own method, by direction and sign of the "
             "advantage A. In LN and HP the policy has gone where the advantage pushes, and PPO's clip drops the token. "
             "With one update a rollout the ratio is 1 and every share is 0.",
@@ -141,7 +141,7 @@ def metrics(runs: Sequence[Recorded]) -> list[MetricFigure]:
 
 
 def _plain(name: str, title: str, axis: YAxis, read: str, note: str = "", **more: Any) -> MetricFigure:
-    return MetricFigure(name, title, axis, {"": value_of(read)}, note, **more)
+    return MetricFigure(name, title, axis, {"": row_value(read)}, note, **more)
 
 
 def _held_out(runs: Sequence[Recorded]) -> list[MetricFigure]:
@@ -253,7 +253,7 @@ def recorded(run: RunDir, budget: str) -> Recorded:
     return Recorded(run, config, rows, {done - 1: one.of(budget) for done, one in spent.items()})
 
 
-def value_of(name: str) -> Read:
+def row_value(name: str) -> Read:
     """Reads a key of a line."""
     return lambda row: row.get(name, ABSENT)
 

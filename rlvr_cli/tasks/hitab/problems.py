@@ -8,7 +8,7 @@ from typing import Any
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.tasks.hitab.table import Layout, infer_layout, markdown
+from rlvr_cli.tasks.hitab.table import Layout, infer_layout, table_markdown
 from rlvr_cli.tasks.problem import Problem
 
 _MAX_CELLS = 200_000
@@ -59,7 +59,7 @@ def rendered(table: Any, where: str) -> str:
     title = table.get("title", "")
     if not isinstance(title, str):
         raise UserError(f"{where}: table.title must be text")
-    body = markdown(texts, _layout(table, texts, where))
+    body = table_markdown(texts, _layout(table, texts, where))
     return f"Title: {' '.join(title.split())}\n\n{body}" if title.strip() else body
 
 

@@ -61,7 +61,7 @@ def infer_layout(texts: Sequence[Sequence[str]]) -> Layout:
     return Layout(header_rows, header_columns)
 
 
-def markdown(texts: Sequence[Sequence[str]], layout: Layout | None = None) -> str:
+def table_markdown(texts: Sequence[Sequence[str]], layout: Layout | None = None) -> str:
     """The table as Markdown.
 
     Args:

@@ -97,7 +97,7 @@ def without_ties(model: Any, weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: value for name, value in weights.items() if not (name in ties and ties[name] in weights)}
 
 
-def load_weights(model: nn.Module, folder: Path) -> None:
+def load_model_weights(model: nn.Module, folder: Path) -> None:
     """Load a checkpoint's weights into a model that is whole. Raises RunError where they are another model's."""
     if (folder / SAFE_WEIGHTS_INDEX_NAME).exists():
         result = load_sharded_checkpoint(model, str(folder), strict=False, prefer_safe=True)

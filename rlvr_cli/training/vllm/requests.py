@@ -113,7 +113,7 @@ async def load_server_weights(client: Client, folder: Path, version: str) -> Non
         reset = await client.post("/reset_prefix_cache", {}, retries=0)
         await client.post("/update_weight_version", {"new_version": version}, retries=0)
     except Refused as error:
-        raise RunError(f"{error.answer} {needs(error)}") from error
+        raise RunError(f"{error.answer} {server_advice(error)}") from error
     if not (isinstance(reset, Mapping) and reset.get("success") is True):
         raise RunError(
             f"{client.options.base_url}: did not forget what it had computed with the weights before, since it is "
@@ -126,7 +126,7 @@ async def check_version(client: Client, version: str) -> None:
     try:
         answer = await client.get("/weight_info", retries=RETRIES)
     except Refused as error:
-        raise RunError(f"{error.answer} {needs(error)}") from error
+        raise RunError(f"{error.answer} {server_advice(error)}") from error
     found = answer.get("weight_version") if isinstance(answer, Mapping) else None
     if found != version:
         raise RunError(
@@ -143,7 +143,7 @@ async def complete(
     try:
         found: tuple[list[int], list[float], bool] = await client.post("/v1/completions", body, read_completion)
     except Refused as error:
-        raise RunError(f"{error.answer} {needs(error)}") from error
+        raise RunError(f"{error.answer} {server_advice(error)}") from error
     return found
 
 
@@ -209,7 +209,7 @@ async def complete_all(
     return joined(results)
 
 
-def needs(error: Refused) -> str:
+def server_advice(error: Refused) -> str:
     """What a server must have that refuses like this."""
     if error.status in (404, 405):
         return f"Weights go to it by endpoints that it has with {DEV_MODE} in its environment (vLLM 0.31 or later)."

@@ -257,7 +257,8 @@ class Served(VllmEngine):
                 ) from error
             except Refused as error:
                 raise UserError(
-                    f"rollout.vllm.server_url: {error.answer} {requests.needs(error)} Start it with `{self._serve()}`."
+                    f"rollout.vllm.server_url: {error.answer} {requests.server_advice(error)} "
+                    f"Start it with `{self._serve()}`."
                 ) from error
             except RunError as error:
                 raise UserError(f"rollout.vllm.server_url: {error}") from error
