@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from rlvr_cli import __version__
 from rlvr_cli.cli import (
@@ -32,6 +31,7 @@ from rlvr_cli.cli import (
     tasks,
     train,
 )
+from rlvr_cli.cli.command import App
 from rlvr_cli.cli.output import echo
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.text import without_secrets
@@ -52,7 +52,7 @@ GROUPS = {
 # Where a group's own --help has no value, typer loads pydantic to turn None into a flag: 0.1 s on every command's help.
 DEFAULTS: dict[str, Any] = {"help": False, **{name: {"help": False} for name in GROUPS}}
 
-app = typer.Typer(
+app = App(
     name="rlvr",
     help="Compare reinforcement-learning methods on tasks whose answers can be checked.",
     no_args_is_help=True,
@@ -77,36 +77,13 @@ def rlvr(
     """Compare reinforcement-learning methods on tasks whose answers can be checked."""
 
 
-def _key_of(option: str) -> str | None:
-    """The key that another library calls so."""
-    from rlvr_cli.config.keys import OTHER_NAMES
-    from rlvr_cli.core.keys import plain_name
-
-    return OTHER_NAMES.get(plain_name(option))
-
-
-class _TakesKeys(TyperCommand):
-    """A command with overrides: an unknown option that TRL or Hugging Face call so is answered with our key."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except Exception as error:
-            # Typer brings its own copy of click, or takes the one installed.
-            key = _key_of(error.option_name) if type(error).__name__ == "NoSuchOption" else None  # type: ignore[attr-defined]
-            if key is not None:
-                error.possibilities = None  # type: ignore[attr-defined]
-                error.message += f" Did you mean {key}=VALUE (without dashes)?"  # type: ignore[attr-defined]
-            raise
-
-
-app.command("train", cls=_TakesKeys)(train.train)
-app.command("eval", cls=_TakesKeys)(eval.command)
+app.command("train")(train.command)
+app.command("eval")(eval.command)
 app.command("compare")(compare.command)
 app.command("report")(report.command)
 app.command("analyze")(analyze.command)
 app.command("reproduce")(reproduce.command)
-app.command("plan", cls=_TakesKeys)(plan.command)
+app.command("plan")(plan.command)
 app.command("export")(export.command)
 app.command("score")(score.command)
 app.command("doctor")(doctor.command)

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlvr_cli.cli.options import (
-    RUNS,
-    Baseline,
-    By,
-    CommonProblems,
-    Level,
-    Match,
-    Metric,
-    Names,
-    Power,
-    Runs,
-    Unfinished,
-    Unpaired,
-    Where,
-)
+from rlvr_cli.cli.command import MORE, takes
+from rlvr_cli.cli.options import RUNS, Runs, output
 from rlvr_cli.cli.output import ListFormat, echo, show
 from rlvr_cli.core.errors import UserError
 
@@ -30,75 +18,151 @@ if TYPE_CHECKING:
     from rlvr_cli.compare.request import CompareRequest
 
 
-def command(
-    names: Names,
-    baseline: Baseline = None,
-    by: By = None,
-    metric: Metric = None,
-    benchmark: Annotated[
+def selection(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="A B...",
+            help="Runs, sweeps (name, folder or file), folders of runs or globs, by name in --runs or by path. Runs "
+            "that differ in nothing but the seed are one arm.",
+            show_default=False,
+        ),
+    ],
+    baseline: Annotated[
         str | None,
         typer.Option(
-            "--benchmark",
-            metavar="NAME[,NAME...]",
-            help="Which, where runs were evaluated on several; of several names, over these.",
+            "--baseline",
+            metavar="ARM",
+            help="The arm that the others are compared with, by its name or a run of it. Default: the arm of the "
+            "first argument, if it is of one arm alone; else the sweep file's first method without modifiers.",
         ),
     ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            "--metric",
+            metavar="NAME",
+            help="accuracy (avg@n), pass@K, maj@K, greedy, reward, length, ... Default: accuracy.",
+        ),
+    ] = None,
+    benchmark: Annotated[
+        str | None,
+        typer.Option("--benchmark", metavar="NAME", help="Which, where runs were evaluated on several."),
+    ] = None,
+    match: Annotated[
+        str | None,
+        typer.Option(
+            "--match",
+            metavar="BUDGET[@VALUE]",
+            help="Compare the learning curves of held-out evaluations in training at the largest common budget: "
+            "rollouts, updates, tokens (sampled) or seconds (of training); and when VALUE is first reached (else the "
+            "baseline's final one).",
+        ),
+    ] = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--by",
+            metavar="KEY[,KEY...]",
+            rich_help_panel=MORE,
+            help="Make arms by these keys, as method.name; the rest is pooled.",
+        ),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            metavar="KEY=VALUE",
+            rich_help_panel=MORE,
+            help="Which evaluation, where there are several settings: split=dev, sampling.temperature=0.6, ...",
+        ),
+    ] = None,
+    power: Annotated[
+        float | None,
+        typer.Option(
+            "--power",
+            metavar="DIFFERENCE",
+            rich_help_panel=MORE,
+            help="How many seeds or problems it takes to see this difference of the metric, as 0.02.",
+        ),
+    ] = None,
+    common_problems: Annotated[
+        bool,
+        typer.Option(
+            "--common-problems",
+            rich_help_panel=MORE,
+            help="Compare on the problems that all runs were evaluated on.",
+        ),
+    ] = False,
+    unpaired: Annotated[
+        bool,
+        typer.Option(
+            "--unpaired",
+            rich_help_panel=MORE,
+            help="Take all seeds of each arm, and do not pair runs by their seed.",
+        ),
+    ] = False,
+    unfinished: Annotated[
+        bool,
+        typer.Option("--unfinished", rich_help_panel=MORE, help="Compare runs that are not finished as they are."),
+    ] = False,
+    root: Runs = RUNS,
+) -> CompareRequest:
+    """What to compare; of `rlvr report` too. Raises UserError for sweep files that cannot be read."""
+    from rlvr_cli.compare.request import CompareRequest, parse_match
+    from rlvr_cli.sweeps.folder import with_sweep_files
+
+    budget, level = parse_match(match)
+    return CompareRequest(
+        names=tuple(with_sweep_files(names)),
+        root=root,
+        by=tuple(key for text in by or () for key in text.split(",")),
+        baseline=baseline,
+        metric=metric,
+        benchmark=benchmark,
+        where=tuple(where or ()),
+        match=budget,
+        level=level,
+        power=power,
+        common_problems=common_problems,
+        unpaired=unpaired,
+        unfinished=unfinished,
+    )
+
+
+@takes(selection, "request")
+def command(
+    request: CompareRequest,
     over: Annotated[
         str | None,
         typer.Option(
             "--over",
             metavar="benchmark|KEY",
-            help="Compare over tasks: all benchmarks that the runs were evaluated on, or the values of a key, as "
-            "task.name; each task, their mean, interquartile mean, chance of improvement, performance profiles.",
+            rich_help_panel=MORE,
+            help="Compare over tasks: all benchmarks that the runs were evaluated on (or those of --benchmark A,B), or "
+            "the values of a key, as task.name; each task, their mean, interquartile mean, chance of improvement, "
+            "performance profiles.",
         ),
     ] = None,
-    where: Where = None,
-    match: Match = None,
-    level: Level = None,
-    power: Power = None,
-    common_problems: CommonProblems = False,
-    unpaired: Unpaired = False,
-    unfinished: Unfinished = False,
-    root: Runs = RUNS,
-    form: ListFormat = "table",
-    plot: Annotated[
-        Path | None,
-        typer.Option("--plot", metavar="FILE", help="With --over: also draw differences and profiles (.png or .svg)."),
+    figure: Annotated[
+        Path | None, output("FILE", "With --over: also draw differences and profiles (.png or .svg).")
     ] = None,
+    form: ListFormat = "table",
 ) -> None:
     """Compare runs: a table sorted by effect with 95% intervals, corrected p-values and costs, and a sentence each.
 
     Reads the evaluations that `rlvr eval` has made (with --match: those of eval.every in training), pairs runs by seed
     and problem, and changes nothing.
     """
-    tasks, benchmarks = _tasks(over, benchmark)
-    if plot is not None:
+    tasks, benchmarks = _tasks(over, request.benchmark)
+    if figure is not None:
         from rlvr_cli.results.figure import check_path
 
         if not tasks:
-            raise UserError("--plot: draws a comparison over tasks, so it needs --over.", note="Nothing was compared.")
-        check_path(plot)
-    from rlvr_cli.compare.request import CompareRequest
-    from rlvr_cli.sweeps.folder import with_sweep_files
-
-    request = CompareRequest(
-        names=tuple(with_sweep_files(names)),
-        root=root,
-        by=tuple(key for text in by or () for key in text.split(",")),
-        baseline=baseline,
-        metric=metric,
-        benchmark=None if benchmarks else benchmark,
-        where=tuple(where or ()),
-        match=match,
-        level=level,
-        power=power,
-        common_problems=common_problems,
-        unpaired=unpaired,
-        unfinished=unfinished,
-        over=tasks,
-        benchmarks=benchmarks,
-    )
-    _show(request, form, plot)
+            raise UserError("--output: is for the figure of a comparison over tasks, so it needs --over.")
+        check_path(figure)
+    benchmark = None if benchmarks else request.benchmark
+    _show(replace(request, benchmark=benchmark, over=tasks, benchmarks=benchmarks), form, figure)
 
 
 def _tasks(over: str | None, benchmark: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -106,19 +170,18 @@ def _tasks(over: str | None, benchmark: str | None) -> tuple[tuple[str, ...], tu
     names = tuple(dict.fromkeys(name.strip() for name in (benchmark or "").split(",") if name.strip()))
     if over in ("benchmark", "benchmarks"):
         if len(names) == 1:
-            raise UserError(f"--over {over}: {names[0]} is one benchmark. Name several.", note="Nothing was compared.")
+            raise UserError(f"--over {over}: {names[0]} is one benchmark. Name several.")
         return ("benchmark",), names
     if over is None:
         return (("benchmark",), names) if len(names) > 1 else ((), ())
     if len(names) > 1:
         raise UserError(
-            f"--benchmark {benchmark}: with --over {over} every task has one benchmark. Leave one of the two out.",
-            note="Nothing was compared.",
+            f"--benchmark {benchmark}: with --over {over} every task has one benchmark. Leave one of the two out."
         )
     return tuple(key.strip() for key in over.split(",")), ()
 
 
-def _show(request: CompareRequest, form: str, plot: Path | None) -> None:
+def _show(request: CompareRequest, form: str, figure: Path | None) -> None:
     from rlvr_cli.compare.inputs import gather
 
     inputs = gather(request)
@@ -130,11 +193,11 @@ def _show(request: CompareRequest, form: str, plot: Path | None) -> None:
     # LaTeX has no characters for curves, and a terminal may lack them.
     levels = {"table": levels_for(sys.stdout.encoding), "latex": None}.get(form, BLOCKS)
     show(form, document(comparison, levels))
-    if plot is not None:
+    if figure is not None:
         from rlvr_cli.compare.figure import comparison_figure
         from rlvr_cli.results.figure import style, write_figure
 
         with style():
-            write_figure(comparison_figure(comparison), plot)
+            write_figure(comparison_figure(comparison), figure)
         if form == "table":
-            echo(f"\n{plot}: differences and performance profiles")
+            echo(f"\n{figure}: differences and performance profiles")

@@ -7,15 +7,17 @@ from typing import Annotated
 
 import typer
 
-from rlvr_cli.cli.options import ConfigFiles, Method, Model, Overrides, Task, config_sources
+from rlvr_cli.cli.command import App, key_options
+from rlvr_cli.cli.options import TRAINING, ConfigFiles, Method, Model, Overrides, Task, config_sources
 from rlvr_cli.cli.output import Format, ListFormat, plain_table, print_json, print_table
 from rlvr_cli.cli.output import show as show_document
 from rlvr_cli.core.text import for_terminal
 
-app = typer.Typer(help="Show the resolved configuration, or every key with its meaning.", no_args_is_help=True)
+app = App(help="Show the resolved configuration, or every key with its meaning.", no_args_is_help=True)
 
 
 @app.command()
+@key_options(*TRAINING)
 def show(
     config: ConfigFiles = None,
     method: Method = None,

@@ -7,13 +7,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.options import MaxNewTokens, Reward, Samples, Temperature, TopP, TrustRemoteCode, output
+from rlvr_cli.cli.command import MORE, key_option, key_options
+from rlvr_cli.cli.options import DATA, DATA_DIR, REWARD, TrustRemoteCode, output
 from rlvr_cli.cli.output import Format, echo, plain_table, print_json, print_table
 
 if TYPE_CHECKING:
     from rlvr_cli.evaluation.session import EvaluationResult, PairedComparison
 
 
+@key_options(
+    key_option("eval.pass_at", "--pass-at", metavar="K,...", several=True),
+    key_option("eval.samples", "--samples", "-n"),
+    key_option("eval.problems", "--problems", help="Held-out problems; of a benchmark all, when not given."),
+    DATA,
+    REWARD,
+    DATA_DIR,
+    key_option("eval.temperature", "--temperature", panel=MORE),
+    key_option("eval.top_p", "--top-p", panel=MORE),
+    key_option("eval.max_new_tokens", "--max-new-tokens", panel=MORE),
+    key_option("eval.engine", "--engine", panel=MORE),
+    key_option("eval.base_url", "--base-url", metavar="URL", panel=MORE),
+    key_option("eval.model_name", "--model-name", metavar="NAME", panel=MORE),
+    into="arguments",
+)
 def command(
     arguments: Annotated[
         list[str] | None,
@@ -24,51 +40,17 @@ def command(
             show_default=False,
         ),
     ] = None,
-    pass_at: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--pass-at", metavar="K[,K...]", help="Every k of pass@k. Default: eval.pass_at, as far as the samples go."
-        ),
-    ] = None,
-    samples: Samples = None,
-    problems: Annotated[
-        int | None,
-        typer.Option(
-            "--problems",
-            metavar="N",
-            help="Held-out problems. Default: eval.problems; all of a benchmark's.",
-        ),
-    ] = None,
     split: Annotated[
         str | None,
         typer.Option("--split", metavar="NAME", help="dev, test, or all (of --data). Default: eval.split."),
     ] = None,
-    temperature: Temperature = None,
-    top_p: TopP = None,
-    max_new_tokens: MaxNewTokens = None,
     benchmark: Annotated[
         list[str] | None,
         typer.Option(
             "--benchmark",
             metavar="NAME[,NAME...]",
             help="Benchmarks or suites to evaluate on, as `gsm8k,math500` or `dgpo`, with the papers' settings. "
-            "Default: the run's task.",
-        ),
-    ] = None,
-    list_benchmarks: Annotated[
-        bool, typer.Option("--list-benchmarks", help="List benchmarks and suites, their settings and sources.")
-    ] = False,
-    data: Annotated[
-        str | None,
-        typer.Option("--data", metavar="DATA", help="Problems from a folder, a .jsonl file or a hub id (task.data)."),
-    ] = None,
-    reward: Reward = None,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--data-dir",
-            metavar="FOLDER",
-            help="Folder with the benchmarks' data. Default: RLVR_DATA_DIR, else the hub.",
+            "`rlvr tasks benchmarks` lists them. Default: the run's task.",
         ),
     ] = None,
     average_last: Annotated[
@@ -79,26 +61,6 @@ def command(
         typer.Option(
             "--against", metavar="OTHER", help="Evaluate this run or model too and show before, after, difference."
         ),
-    ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            "--engine",
-            metavar="NAME",
-            help="What samples: auto, local, transformers, vllm, or openai (a server). Default: eval.engine.",
-        ),
-    ] = None,
-    base_url: Annotated[
-        str | None,
-        typer.Option("--base-url", metavar="URL", help="The server's address, as http://localhost:8000/v1."),
-    ] = None,
-    model_name: Annotated[
-        str | None,
-        typer.Option("--model-name", metavar="NAME", help="The model's name there. Default: the only one served."),
-    ] = None,
-    concurrency: Annotated[
-        int | None,
-        typer.Option("--concurrency", metavar="N", help="Requests in flight. Default: eval.concurrency."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the samples.")] = 0,
     out: Annotated[
@@ -113,9 +75,6 @@ def command(
     Samples once and keeps every sample, so an interrupted evaluation continues where it stopped, and a larger
     --samples or --problems adds only what is missing.
     """
-    if list_benchmarks:
-        _list_benchmarks(json=form == "json")
-        return
     from rlvr_cli.evaluation.request import Options, plan_evaluations
     from rlvr_cli.models.libraries import allow_remote_code
 
@@ -124,24 +83,11 @@ def command(
         tuple(benchmark or ()),
         Options(
             arguments=tuple(arguments or ()),
-            pass_at=tuple(pass_at or ()),
-            samples=samples,
-            problems=problems,
             split=split,
-            temperature=temperature,
-            top_p=top_p,
-            max_new_tokens=max_new_tokens,
-            data=data,
-            reward=tuple(reward) if reward else None,
-            data_dir=data_dir,
             average_last=average_last,
             against=against,
             seed=seed,
             out=out,
-            engine=engine,
-            base_url=base_url,
-            model_name=model_name,
-            concurrency=concurrency,
         ),
     )
     from rlvr_cli.evaluation.overview import overview, suite_folder, write_overview
@@ -188,36 +134,6 @@ def _show_overview(content: dict[str, Any], path: Path | None) -> None:
         echo(line)
     if path is not None:
         echo(f"suite: {path}")
-
-
-def _list_benchmarks(*, json: bool) -> None:
-    from rlvr_cli.evaluation.benchmarks import HEADER, listing, rows_alone, rows_of, sources_of
-    from rlvr_cli.tasks.suites import SUITES
-
-    content = listing()
-    if json:
-        print_json(content)
-        return
-    table = plain_table("benchmark", "task", "problems", "what")
-    for name, one in content["benchmarks"].items():
-        table.add_row(name, one["task"], str(one["problems"]), one["what"])
-    for name, one in content["generated"].items():
-        table.add_row(name, one["task"], "eval.problems", one["what"])
-    print_table(table)
-    for title, rows, lines in [
-        ("named alone", rows_alone(), ["samples by the number of problems; docs/evaluation.md has the rule"]),
-        *(
-            (f"suite {suite.name}, {suite.paper}", rows_of(suite), [*sources_of(suite), *suite.notes])
-            for suite in SUITES.values()
-        ),
-    ]:
-        echo(f"\n{title}")
-        table = plain_table(*HEADER)
-        for row in rows:
-            table.add_row(*row)
-        print_table(table)
-        for line in lines:
-            echo(f"- {line}")
 
 
 def _show(outcome: EvaluationResult, comparison: PairedComparison | None) -> None:

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from rlvr_cli.cli.command import App
 from rlvr_cli.cli.options import output
 from rlvr_cli.cli.output import Format, print_json
 
-app = typer.Typer(help="Build the lab's tiny base model.", no_args_is_help=True)
+app = App(help="Build the lab's tiny base model.", no_args_is_help=True)
 
 
 @app.callback()

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rlvr_cli.cli.command import App
 from rlvr_cli.cli.options import output
 from rlvr_cli.cli.output import (
     Format,
@@ -18,7 +19,7 @@ from rlvr_cli.cli.output import (
 )
 from rlvr_cli.cli.output import show as show_document
 
-app = typer.Typer(help="List the methods, show one, plot their weights.")
+app = App(help="List the methods, show one, plot their weights.")
 
 NAME_HELP = "A method, modifiers joined with +: `dgpo`, `dgpo+lopti`."
 

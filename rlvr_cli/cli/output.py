@@ -58,6 +58,8 @@ def _print(document: ResultDocument) -> None:
         if table.title:
             echo(table.title)
         print_cells(table)
+        if table.note:
+            echo(table.note)
     if document.after:
         echo()
     for line in document.after:

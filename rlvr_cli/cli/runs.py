@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rlvr_cli.cli import runs_watch
+from rlvr_cli.cli.command import App
 from rlvr_cli.cli.options import RUNS, Runs, chosen_root
 from rlvr_cli.cli.output import (
     Format,
@@ -153,62 +154,38 @@ def _contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return contents, rows
 
 
-app = typer.Typer(help="List the runs on disk, show one, watch the running ones.", no_args_is_help=True)
+app = App(help="List the runs on disk, show one, watch the running ones.", no_args_is_help=True)
 
-Names = list[str] | None
 TITLES = ("run", "status", "rollouts", "step", "reward", "accuracy", "method", "task", "model", "created")
 
 
 @app.command("list")
 def list_command(
-    root: Runs = RUNS,
-    method: Annotated[
-        Names, typer.Option("--method", metavar="NAME", help="Of this method, or pattern (`*lopti*`); repeatable.")
-    ] = None,
-    task: Annotated[Names, typer.Option("--task", metavar="NAME", help="Of this task, or pattern; repeatable.")] = None,
-    model: Annotated[
-        Names,
-        typer.Option("--model", metavar="NAME", help="Of this model (or the last part of its name); repeatable."),
-    ] = None,
-    status: Annotated[
-        Names,
-        typer.Option(
-            "--status",
-            metavar="NAME",
-            help="submitted, running, finished, interrupted, failed, killed or damaged; repeatable.",
+    filters: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FIELD=VALUE]...",
+            help="Only such runs: method, task, model (names or patterns, `method=*lopti*`), status, since, until "
+            "(a date, or an age as 3d). Of several values for a field one must fit.",
+            show_default=False,
         ),
     ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option("--since", metavar="DATE", help="Created then or later: 2025-01-31, 2025-01-31T12:30, 3d (ago)."),
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="DATE", help="Created then or before; a day is taken whole.")
-    ] = None,
+    root: Runs = RUNS,
     sort: Annotated[
         str,
         typer.Option(
             "--sort",
-            metavar="KEY",
-            help="created, finished, name, status, method, task, model, rollout, reward or accuracy.",
+            metavar="FIELD",
+            help="created, finished, name, status, method, task, model, rollout, reward or accuracy; -FIELD: the "
+            "greatest or newest first.",
         ),
     ] = "created",
-    reverse: Annotated[bool, typer.Option("--reverse", help="The greatest or newest first.")] = False,
     form: ListFormat = "table",
 ) -> None:
     """List the runs in a folder and in the sweeps in it, oldest first; all filters must fit."""
     from rlvr_cli.runs.listing import make_query, read_runs
 
-    query = make_query(
-        methods=method or [],
-        tasks=task or [],
-        models=model or [],
-        statuses=status or [],
-        since=since,
-        until=until,
-        sort=sort,
-        reverse=reverse,
-    )
+    query = make_query(filters or [], sort)
     folder = chosen_root(root)
     runs = read_runs(folder) if folder is not None else []
     found = query.select(runs)
@@ -268,7 +245,7 @@ def _print_unfiltered(runs: list[dict[str, Any]], found: list[dict[str, Any]]) -
     silent = [str(run["name"]) for run in runs if run["damage"] and run["name"] not in shown]
     if silent:
         some = ", ".join(silent[:5]) + (f" and {len(silent) - 5} more" if len(silent) > 5 else "")
-        echo(f"Damaged runs fit no filter but --status damaged: {some}", file=sys.stderr)
+        echo(f"Damaged runs fit no filter but status=damaged: {some}", file=sys.stderr)
 
 
 app.command("show")(show_run)

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rlvr_cli.cli.options import Overrides, TrustRemoteCode
+from rlvr_cli.cli.command import App
+from rlvr_cli.cli.options import Overrides, Speed, TrustRemoteCode
 from rlvr_cli.cli.output import Format, echo, plain_table, print_json, print_table
 from rlvr_cli.core.errors import RunError, UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rlvr_cli.planning.plan import Speed
+    from rlvr_cli.planning.plan import Speed as Measured
     from rlvr_cli.sweeps.driver import Orders, SweepEnd
     from rlvr_cli.sweeps.expand import Sweep
     from rlvr_cli.sweeps.screen import Standing
@@ -39,7 +40,7 @@ class _RunByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
+app = App(
     cls=_RunByDefault,
     help="Run many trainings from one file, each once, also when processes are killed; `rlvr sweep FILE` is "
     "`rlvr sweep run FILE`.",
@@ -74,9 +75,7 @@ def run_command(
     seeds: Annotated[
         str | None, typer.Option("--seeds", metavar="N", help="Seeds in place of the file's: how many, or as 42,43.")
     ] = None,
-    speed_of: Annotated[
-        str | None, typer.Option("--run", metavar="RUN", help="With --dry-run: take the speed from this run.")
-    ] = None,
+    speed: Speed = None,
     trust_remote_code: TrustRemoteCode = False,
     form: Format = "table",
 ) -> None:
@@ -91,7 +90,7 @@ def run_command(
 
     orders = _orders(workers, trust_remote_code, submit)
     sweep = expand(read_sweep(file), overrides or [], only=only, seeds=seeds)
-    for option, value in {"--run": speed_of, "--only": only, "--seeds": seeds}.items():
+    for option, value in {"--speed": speed, "--only": only, "--seeds": seeds}.items():
         if sweep.space is not None and value is not None:
             raise UserError(f"{option}: is for grids, whose trials are known before they are run.")
     if dry_run and sweep.space is not None and submit is None:
@@ -100,10 +99,10 @@ def run_command(
         dry_run_search(sweep, as_json=form == "json")
         return
     if dry_run:
-        _dry_run(sweep, orders, submit=submit, speed_of=speed_of, as_json=form == "json")
+        _dry_run(sweep, orders, submit=submit, speed_of=speed, as_json=form == "json")
         return
-    if speed_of is not None:
-        raise UserError("--run gives the speed for --dry-run; give both, or neither.")
+    if speed is not None:
+        raise UserError("--speed is for --dry-run; give both, or neither.")
     if submit is not None:
         from rlvr_cli.sweeps import slurm
 
@@ -181,7 +180,7 @@ def stop(sweep: SweepName) -> None:
             raise
         tasks, unknown = {}, " ".join(error.problems)
     if not here and not tasks:
-        raise UserError(f"{folder.path}: is not running.", note="")
+        raise UserError(f"{folder.path}: is not running.")
     end = time.monotonic() + STOP_SECONDS
     if here:
         os.kill(int((folder.path / LOCK).read_text(encoding="utf-8")), signal.SIGTERM)
@@ -340,18 +339,18 @@ def _dry_run(sweep: Sweep, orders: Orders, *, submit: str | None, speed_of: str 
         echo(f"\n{script}", end="")
 
 
-def _speed(folder: Any, finished: list[str], speed_of: str | None) -> Speed | None:
+def _speed(folder: Any, finished: list[str], speed_of: str | None) -> Measured | None:
     """The speed of RUN, else of the sweep's own first finished trial; None where there is neither."""
-    from rlvr_cli.config.load import load_config
     from rlvr_cli.planning.plan import measured_speed
-    from rlvr_cli.runs.folder import RunDir, find_run
+    from rlvr_cli.planning.plan import speed_of as told
+    from rlvr_cli.runs.folder import RunDir
 
     if speed_of is not None:
-        return measured_speed(find_run(speed_of, Path(load_config([]).run.dir)))
+        return told(speed_of)
     return measured_speed(RunDir(folder.path / finished[0])) if finished else None
 
 
-def _seconds(sweep: Sweep, todo: set[str], speed: Speed | None) -> float | None:
+def _seconds(sweep: Sweep, todo: set[str], speed: Measured | None) -> float | None:
     """Seconds of the trials ``todo``, one after the other, completions as long as in the measured run."""
     from rlvr_cli.planning.plan import duration
     from rlvr_cli.sweeps.prepare import cost_of

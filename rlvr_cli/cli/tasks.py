@@ -7,24 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.options import (
-    DataDir,
-    DataOption,
-    MaxNewTokens,
-    Overwrite,
-    Reward,
-    Temperature,
-    TopP,
-    TrustRemoteCode,
-    output,
-    with_data_dir,
-    with_own,
-)
+from rlvr_cli.cli.command import App, key_option, key_options
+from rlvr_cli.cli.options import DATA, REWARD, Overwrite, TrustRemoteCode, output
 from rlvr_cli.cli.output import Format, ListFormat, echo, print_json
 from rlvr_cli.cli.output import show as show_document
 from rlvr_cli.core.errors import UserError
 
-app = typer.Typer(help="List the tasks, show one with a judged answer, generate or filter problems.")
+app = App(help="List the tasks, show one with a judged answer, generate or filter problems.")
 
 Name = Annotated[str, typer.Argument(metavar="TASK", help="A task, as `kk`.")]
 Overrides = Annotated[
@@ -96,6 +85,14 @@ def sets(
     )
 
 
+@app.command()
+def benchmarks(form: ListFormat = "table") -> None:
+    """List the benchmarks and suites of `rlvr eval --benchmark`: samples, k, temperature, prompt, and their sources."""
+    from rlvr_cli.evaluation.benchmarks import document
+
+    show_document(form, document())
+
+
 def _count(row: dict[str, Any], split: str) -> str:
     if not row["files"]:
         return "any"
@@ -108,12 +105,10 @@ def _count(row: dict[str, Any], split: str) -> str:
 
 
 @app.command()
+@key_options(DATA, REWARD)
 def show(
     task: Name,
     overrides: Overrides = None,
-    data: DataOption = None,
-    reward: Reward = None,
-    data_dir: DataDir = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Decides which problem is shown.")] = 0,
     model: Annotated[
         str | None,
@@ -138,8 +133,7 @@ def show(
         from rlvr_cli.evaluation.targets import find_target
 
         name = find_target(model, Path("runs")).subjects[0].model
-    asked = with_own(with_data_dir(overrides, data_dir), data, reward, task)
-    shown = example(choose_task(task, asked, model=name, generated=True), seed, name)
+    shown = example(choose_task(task, overrides or [], model=name, generated=True), seed, name)
     if form == "json":
         print_json(shown)
         return
@@ -166,8 +160,7 @@ def generate(
     task: Name,
     out: Annotated[Path, output("FILE", "JSONL to write, a problem a line.")],
     overrides: Overrides = None,
-    data_dir: DataDir = None,
-    count: Annotated[int, typer.Option("--count", metavar="N", min=1, max=10_000_000, help="Problems.")] = 100,
+    problems: Annotated[int, typer.Option("--problems", metavar="N", min=1, max=10_000_000, help="How many.")] = 100,
     split: Annotated[str, typer.Option("--split", metavar="NAME", help="train, dev or test.")] = "train",
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Decides which problems.")] = 0,
     overwrite: Overwrite = False,
@@ -180,12 +173,13 @@ def generate(
     from rlvr_cli.describe.task import write_problems
     from rlvr_cli.tasks.sets import problems_name
 
-    config = choose_task(task, with_data_dir(overrides, data_dir), generated=True)
-    written = write_problems(config, out, count=count, split=split, seed=seed, overwrite=overwrite)
+    config = choose_task(task, overrides or [], generated=True)
+    written = write_problems(config, out, count=problems, split=split, seed=seed, overwrite=overwrite)
     echo(f"{written:,} {split} problems of {problems_name(config.name, config.data)}: {out}")
 
 
 @app.command("filter")
+@key_options(key_option("eval.problems", "--problems", help="Try only so many; all, when not given."))
 def filter_command(
     task: Name,
     model: Annotated[
@@ -201,13 +195,6 @@ def filter_command(
     split: Annotated[
         str, typer.Option("--split", metavar="NAME", help="train, dev, test, or all of a file.")
     ] = "train",
-    problems: Annotated[
-        int | None, typer.Option("--problems", metavar="N", help="Try only so many. Default: all.")
-    ] = None,
-    temperature: Temperature = None,
-    top_p: TopP = None,
-    max_new_tokens: MaxNewTokens = None,
-    data_dir: DataDir = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the attempts.")] = 0,
     overwrite: Overwrite = False,
     form: Format = "table",
@@ -224,14 +211,10 @@ def filter_command(
             task=task,
             model=model,
             output=out,
-            overrides=tuple(with_data_dir(overrides, data_dir)),
+            overrides=tuple(overrides or []),
             attempts=attempts,
             keep_correct=keep_correct,
             split=split,
-            problems=problems,
-            temperature=temperature,
-            top_p=top_p,
-            max_new_tokens=max_new_tokens,
             seed=seed,
             overwrite=overwrite,
         )

@@ -8,24 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlvr_cli.cli.command import MORE, key_options
 from rlvr_cli.cli.options import (
+    TRAINING,
     ConfigFiles,
-    DataDir,
-    DataOption,
     Method,
     Model,
     Overrides,
-    Reward,
     Task,
     TrustRemoteCode,
     config_sources,
-    with_data_dir,
-    with_options,
-    with_own,
 )
-from rlvr_cli.cli.output import Format, echo, print_json
+from rlvr_cli.cli.output import Format, echo, print_json, show
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.text import for_terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,15 +36,13 @@ if TYPE_CHECKING:
 PASS_AT = 32
 
 
-def train(
-    overrides: Overrides = None,
+@key_options(*TRAINING)
+def command(
     config_files: ConfigFiles = None,
     method: Method = None,
     task: Task = None,
     model: Model = None,
-    data: DataOption = None,
-    reward: Reward = None,
-    data_dir: DataDir = None,
+    overrides: Overrides = None,
     resume: Annotated[
         str | None,
         typer.Option(
@@ -57,34 +50,24 @@ def train(
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete a run of the same name first.")] = False,
-    processes: Annotated[
-        int | None, typer.Option("--processes", metavar="N", help="Train in N processes, one a GPU (launch.processes).")
-    ] = None,
-    launcher: Annotated[
-        str | None, typer.Option("--launcher", metavar="NAME", help="`torchrun` or `accelerate` (launch.launcher).")
-    ] = None,
-    accelerate_config: Annotated[
-        Path | None,
-        typer.Option("--accelerate-config", metavar="FILE", help="File of `accelerate config`; implies the launcher."),
-    ] = None,
     submit: Annotated[
         str | None,
-        typer.Option("--submit", metavar="slurm", help="Queue the training as a job of a cluster (section slurm)."),
-    ] = None,
-    print_script: Annotated[
-        bool, typer.Option("--print-script", help="Print the job that --submit slurm would queue, and queue nothing.")
-    ] = False,
-    trust_remote_code: TrustRemoteCode = False,
-    probe: Annotated[
-        bool, typer.Option("--probe", help="Run one worst-case batch in each process first, and report its memory.")
-    ] = False,
-    deepspeed: Annotated[
-        str | None,
         typer.Option(
-            "--deepspeed", metavar="NAME", help="zero2, zero3, zero3-offload, or a DeepSpeed file (launch.deepspeed)."
+            "--submit",
+            metavar="slurm",
+            rich_help_panel=MORE,
+            help="Queue the training as a job of a cluster (section slurm).",
         ),
     ] = None,
-    fsdp: Annotated[bool, typer.Option("--fsdp", help="Divide the model by FSDP2 (launch.fsdp).")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            rich_help_panel=MORE,
+            help="Start nothing: show what `rlvr plan` shows; with --submit slurm, the job.",
+        ),
+    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
     form: Format = "table",
 ) -> None:
     """Train a model; with no argument, GRPO teaches the lab model Knights & Knaves.
@@ -102,35 +85,31 @@ def train(
 
     allow_remote_code(trust_remote_code)
     world = world_of_environment()
-    launch = {
-        "processes": processes,
-        "launcher": launcher,
-        "accelerate_config": accelerate_config,
-        "deepspeed": deepspeed,
-        "fsdp": True if fsdp else None,
-    }
     run: RunDir | None = None
     if resume is None:
-        asked = with_options(with_own(with_data_dir(overrides, data_dir), data, reward, task), launch)
-        loaded = _configured(config_sources(config_files), method, task, model, asked, world)
+        loaded = _configured(config_sources(config_files), method, task, model, overrides or [], world)
     else:
-        others = bool(config_files or method or task or model or data or reward or data_dir or overwrite)
-        others = others or any(value is not None for value in launch.values())
+        from rlvr_cli.core.layers import OptionOverride
+
+        others = bool(config_files or method or task or model or overwrite)
+        others = others or any(isinstance(text, OptionOverride) for text in overrides or [])
         if overrides and world.processes > 1:
             raise UserError("an outer launcher started this process: give train.rollouts to a --resume without it.")
-        run, loaded = _resumed(resume, overrides or [], others=others, print_only=print_script or not world.main)
+        run, loaded = _resumed(resume, overrides or [], others=others, print_only=dry_run or not world.main)
     if overwrite and loaded.config.run.name is None:
         raise UserError("--overwrite needs the name of the run that it replaces: run.name=NAME.")
     check_trackers(loaded.config.run.track)
-    if probe and (submit is not None or print_script or world.processes > 1):
-        raise UserError("--probe starts processes of its own, on this machine: leave out --submit and outer launchers.")
-    if submit is not None or print_script:
+    if dry_run and submit is None:
+        from rlvr_cli.planning.document import plan_document
+        from rlvr_cli.planning.plan import full_plan
+
+        show(form, plan_document(full_plan(loaded.config)))
+        return
+    if submit is not None:
         if world.processes > 1:
             raise UserError("--submit: a launcher started this process (WORLD_SIZE); submit from a shell of your own.")
         flags = ["--trust-remote-code"] if trust_remote_code else []
-        _submit(
-            submit or "slurm", loaded, run, flags, overwrite=overwrite, print_only=print_script, json=form == "json"
-        )
+        _submit(submit, loaded, run, flags, overwrite=overwrite, print_only=dry_run, json=form == "json")
         return
     config = loaded.config
     launched = world.processes == 1 and needs_launcher(config.launch)
@@ -139,13 +118,6 @@ def train(
     from rich.console import Console
 
     console = Console(stderr=form == "json")
-    if probe:
-        _check_place(config, run, overwrite=overwrite)
-        from rlvr_cli.training.probe import probe as run_probe
-
-        measured = run_probe(config)
-        sentence = max(measured, key=lambda one: one.peak).sentence(len(measured))
-        console.print(for_terminal(sentence), highlight=False, markup=False, soft_wrap=True)
     outcome: RunEnd
     if launched:
         from rlvr_cli.launch import supervise
@@ -169,17 +141,6 @@ def train(
 
         leave(outcome.exit_code)
     raise typer.Exit(outcome.exit_code)
-
-
-def _check_place(config: Config, run: RunDir | None, *, overwrite: bool) -> None:
-    """Raise UserError where the training cannot begin or go on in its folder, before anything long is done."""
-    from rlvr_cli.launch.checks import check_resumable
-    from rlvr_cli.runs.folder import RunDir, check_free
-
-    if run is not None:
-        check_resumable(run)
-    elif config.run.name:
-        check_free(RunDir(Path(config.run.dir) / config.run.name), overwrite=overwrite)
 
 
 def _next(config: Config, run: Path) -> str:
@@ -278,11 +239,11 @@ def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool)
     if others:
         raise UserError(
             "--resume continues a run with its own configuration: leave out --config, --method, --task, --model, "
-            "--data, --reward, --data-dir, --overwrite, --processes, --launcher, --accelerate-config, --deepspeed and "
-            "--fsdp. Only train.rollouts=N can be given, to extend the run. To change a setting, start a new run."
+            "--data, --reward, --data-dir, --processes and --overwrite. Only train.rollouts=N can be given, to extend "
+            "the run. To change a setting, start a new run."
         )
     if overrides and print_only:
-        raise UserError("--print-script changes no run: leave out the overrides.")
+        raise UserError("--dry-run changes no run: leave out the overrides.")
     from rlvr_cli.config.load import load, load_config
     from rlvr_cli.runs.folder import find_run
     from rlvr_cli.training.extension import extend, finish_extension

@@ -119,7 +119,7 @@ def gather(request: CompareRequest) -> Inputs:
     if not problems:
         found = _alike(request, found, problems, notes)
     if problems or not found:
-        raise UserError(list(dict.fromkeys(problems)), note="Nothing was compared.")
+        raise UserError(list(dict.fromkeys(problems)))
     return Inputs(request, found, (*notes, *_of_tasks({name: one.notes for name, one in found.items()})))
 
 
@@ -129,7 +129,7 @@ def gather_from(
     """One task of the ``runs`` at hand, with what was found wrong and to be told while they were looked for."""
     inputs = assemble(request, runs, problems, notes)
     if problems or inputs is None:
-        raise UserError(list(dict.fromkeys(problems)), note="Nothing was compared.")
+        raise UserError(list(dict.fromkeys(problems)))
     return inputs
 
 

@@ -6,11 +6,21 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.results.spending import BUDGETS
 
 # What --over names where the tasks are the benchmarks of each run.
 BENCHMARK = ("benchmark",)
+
+
+def parse_match(text: str | None) -> tuple[str | None, float | None]:
+    """`tokens@0.6` as budget and level. Raises UserError for a level that is no number."""
+    budget, mark, level = (text or "").partition("@")
+    try:
+        return budget or text, float(level) if mark else None
+    except ValueError:
+        raise UserError(f"--match {text}: {level!r} is no number. Write BUDGET@VALUE, as tokens@0.6.") from None
 
 
 @dataclass(frozen=True)
@@ -62,10 +72,8 @@ class CompareRequest:
                 for option, value in (("--benchmark", self.benchmark), ("--where", self.where))
                 if value
             ]
-        elif self.level is not None:
-            found.append("--level: tells when a learning curve reaches it, so it needs --match.")
         if self.level is not None and not math.isfinite(self.level):
-            found.append(f"--level {self.level}: must be a finite number.")
+            found.append(f"--match {self.match}@{self.level}: must be a finite number.")
         if self.over == BENCHMARK and self.match is not None:
             found.append("--over benchmark: the held-out evaluations of --match are of one benchmark. Leave one out.")
         if self.power is not None and not (math.isfinite(self.power) and self.power > 0):

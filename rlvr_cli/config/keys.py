@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, get_args, get_origin
+
 from rlvr_cli.config.schema import Config
-from rlvr_cli.core.keys import Schema
+from rlvr_cli.core.keys import Schema, fields, takes_text
+from rlvr_cli.core.layers import OptionOverride
+
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 _KEYS: dict[str, tuple[str, ...]] = {
     "optimizer.lr": ("learning_rate", "lr"),
@@ -54,3 +62,21 @@ _KEYS: dict[str, tuple[str, ...]] = {
 OTHER_NAMES = {name: key for key, names in _KEYS.items() for name in names}
 
 KEYS = Schema(Config, other_names=OTHER_NAMES, command="rlvr config keys", include=True)
+
+
+def option_override(option: str, key: str, values: Sequence[str], problem: str = "") -> OptionOverride:
+    """What an option stands for, as an override: so it has the key's type, bounds and messages.
+
+    Args:
+        option: its name, `--pass-at`. values: what was given to it, once or several times.
+        problem: what speaks against it on this command line.
+    """
+    *section, name = key.split(".")
+    kinds: list[Any] = [fields(one)[name].annotation for one in KEYS.variants(tuple(section)) if name in fields(one)]
+    is_list = any(get_origin(kind) is tuple for kind in kinds)
+    text = any(takes_text(get_args(kind)[0] if get_origin(kind) is tuple else kind) for kind in kinds)
+    # The parts of a list are separated by commas; a path may have commas.
+    parts = [part.strip() for value in values for part in value.split(",")] if is_list and not text else values
+    written = [part if not text and _NUMBER.fullmatch(part) else json.dumps(part, ensure_ascii=False) for part in parts]
+    typed = " ".join(f"{option} {value}" for value in values)
+    return OptionOverride(f"{key}=[{', '.join(written)}]" if is_list else f"{key}={written[-1]}", typed, problem)

@@ -31,15 +31,16 @@ class UserError(Exception):
 
     Args:
         problems: one message or several; each says what is wrong, where, what is allowed and what to do.
-        note: what the reader wants to know next, printed after the number of problems.
     """
 
-    def __init__(self, problems: str | Sequence[str], *, note: str = "Nothing was started.") -> None:
+    # What has not happened, as a sentence: the command that was given says it.
+    note = ""
+
+    def __init__(self, problems: str | Sequence[str]) -> None:
         found = (problems,) if isinstance(problems, str) else tuple(problems)
         self.problems: tuple[str, ...] = tuple(map(_public, found))
         if not self.problems:
             raise ValueError("a UserError needs at least one problem")
-        self.note = note
         super().__init__("\n".join(self.problems))
 
     def summary(self) -> str:

@@ -283,6 +283,18 @@ def describe_type(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
     return ", ".join([word, " and ".join(bounds)]) if bounds else word
 
 
+def takes_text(annotation: Any) -> bool:
+    """Whether a type has texts among its values."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return takes_text(arguments[0])
+    if origin is Literal:
+        return any(isinstance(value, str) for value in arguments)
+    if origin in (Union, types.UnionType):
+        return any(map(takes_text, arguments))
+    return annotation is str
+
+
 def _has_pattern(metadata: Iterable[Any]) -> bool:
     return any(isinstance(item, StringConstraints) for item in metadata)
 

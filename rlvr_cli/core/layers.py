@@ -147,10 +147,33 @@ class Merged:
             del self.layers[place]
 
 
+class OptionOverride(str):
+    """An override that an option of the command line stands for: `eval.samples=4` for `--samples 4`.
+
+    Attributes:
+        typed: the option as it was typed; messages name it.
+        problem: what speaks against it on this command line; "" = nothing.
+    """
+
+    typed: str
+    problem: str
+
+    def __new__(cls, text: str, typed: str, problem: str = "") -> OptionOverride:
+        """The override ``text``, and what stands behind it."""
+        override = super().__new__(cls, text)
+        override.typed, override.problem = typed, problem
+        return override
+
+
+def typed(text: str) -> str:
+    """An override as it was typed, in short; secrets in an address are not shown."""
+    line = without_secrets(" ".join((text.typed if isinstance(text, OptionOverride) else text).split()))
+    return line if len(line) <= SHOWN else line[: SHOWN - 3] + "..."
+
+
 def label(text: str) -> str:
-    """How an override is named in messages; secrets in an address are not shown."""
-    line = without_secrets(" ".join(text.split()))
-    return f"override {line if len(line) <= SHOWN else line[: SHOWN - 3] + '...'}"
+    """How an override is named as the place that set a value."""
+    return typed(text) if isinstance(text, OptionOverride) else f"override {typed(text)}"
 
 
 def parse_override(schema: Schema, text: str) -> Layer:
@@ -163,6 +186,8 @@ def parse_override(schema: Schema, text: str) -> Layer:
     name = name.strip()
     if not equals or not name:
         raise ValueError("expected `section.key=value`, as in optimizer.lr=1e-6")
+    if isinstance(text, OptionOverride) and text.problem:
+        raise ValueError(text.problem)
     path = tuple(name.split("."))
     if not all(path):
         raise ValueError(f"`{name}` has an empty part between its dots; expected `section.key=value`")

@@ -57,7 +57,7 @@ class ResultDocument:
 def markdown(document: ResultDocument) -> str:
     """Tables, and the lines around them as lists."""
     parts = ["\n".join(f"- {line}" for line in document.before if line)]
-    parts += [f"{table.title}\n\n{markdown_table(table)}".lstrip() for table in document.tables]
+    parts += [f"{table.title}\n\n{markdown_table(table)}\n\n{table.note}".strip() for table in document.tables]
     parts.append("\n".join(f"- {line}" for line in document.after if line))
     return "\n\n".join(part for part in parts if part)
 
@@ -67,6 +67,7 @@ def latex(document: ResultDocument) -> str:
     parts = [f"% {line}" for line in document.before if line]
     for table in document.tables:
         parts += [*([f"% {table.title}"] if table.title else []), latex_table(table)]
+        parts += [f"% {line}" for line in table.note.splitlines()]
     return "\n".join([*parts, *(f"% {line}" for line in document.after if line)])
 
 

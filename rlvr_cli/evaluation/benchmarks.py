@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.schema import Config
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.table import ResultDocument, Table
 from rlvr_cli.tasks.sets import benchmarks, data_sets, generated_names, is_generated, task_kinds
 from rlvr_cli.tasks.suites import SUITES, Setting, Suite, setting_alone
 
@@ -103,12 +103,10 @@ def overrides_for(
 ) -> list[str]:
     """The overrides without keys of other tasks: those that the choice's task does not know and another's does.
 
-    Raises UserError for `task.data`: a benchmark is its data, and other problems must not go by its name.
+    Generated problems need no folder of data sets.
     """
-    if any(text.startswith("task.data=") for text in overrides):
-        raise UserError(
-            f"task.data: --benchmark {choice.benchmark} says which problems are meant; leave one of the two out."
-        )
+    if is_generated(choice.benchmark):
+        overrides = [text for text in overrides if text[:14] != "task.data_dir=" or text == "task.data_dir=null"]
     theirs = {key for other in choices for key in _keys(other.task)} - _keys(choice.task)
     return [text for text in overrides if not (text.startswith("task.") and _KEY.split(text[5:])[0] in theirs)]
 
@@ -123,21 +121,16 @@ def setting_for_style(setting: Setting, style: str | None) -> Setting:
     return setting if keys is setting.task else replace(setting, task=keys)
 
 
-def setting_overrides(choice: SelectedBenchmark, folder: Path | None, given: Sequence[str]) -> list[str]:
-    """A choice as overrides of the configuration, to be laid below those of the command line.
-
-    Args:
-        folder: the folder of ``--data-dir``. given: the command line's own overrides.
-    """
+def setting_overrides(choice: SelectedBenchmark, given: Sequence[str]) -> list[str]:
+    """A choice as overrides of the configuration, to be laid below ``given``, those of the command line."""
     lines = [f"task={choice.task}"]
     setting = choice.setting
     if setting is None:
         return [*lines, f"task.data={choice.benchmark}"] if is_generated(choice.benchmark) else lines
     values: dict[str, object] = {"task.data": choice.benchmark}
-    if folder is not None:
-        values["task.data_dir"] = str(folder)
     # Ks above the samples that this call asks for are left out; a k that this call names stays and is checked.
-    samples = _given_samples(given, setting.samples)
+    samples = given_samples(given)
+    samples = setting.samples if samples is None else samples
     ks = [k for k in setting.pass_at or (1, 8, 32) if k <= samples or samples == 0] or [1]
     values |= {"eval.samples": setting.samples, "eval.pass_at": ks, "eval.greedy": setting.greedy}
     values |= {"eval.temperature": setting.temperature, "eval.top_p": setting.top_p}
@@ -147,9 +140,10 @@ def setting_overrides(choice: SelectedBenchmark, folder: Path | None, given: Seq
     return [*lines, *(f"{key}={_yaml(value)}" for key, value in values.items())]
 
 
-def _given_samples(overrides: Sequence[str], default: int) -> int:
+def given_samples(overrides: Sequence[str]) -> int | None:
+    """The samples of each problem that the overrides ask for; None where they do not."""
     given = [text.removeprefix("eval.samples=") for text in overrides if text.startswith("eval.samples=")]
-    return int(given[-1]) if given and given[-1].isascii() and given[-1].isdigit() else default
+    return int(given[-1]) if given and given[-1].isascii() and given[-1].isdigit() else None
 
 
 def _yaml(value: object) -> str:
@@ -187,6 +181,34 @@ def listing() -> dict[str, Any]:
             for suite in SUITES.values()
         },
     }
+
+
+def document() -> ResultDocument:
+    """The listing for people, as tables with where their values are from, and as rows: one of each setting."""
+    content = listing()
+    names = [(name, one["task"], str(one["problems"]), one["what"]) for name, one in content["benchmarks"].items()]
+    names += [(name, one["task"], "eval.problems", one["what"]) for name, one in content["generated"].items()]
+    suites = [
+        Table(
+            f"suite {suite.name}, {suite.paper}",
+            HEADER,
+            rows_of(suite),
+            note="\n".join(f"- {line}" for line in (*sources_of(suite), *suite.notes)),
+        )
+        for suite in SUITES.values()
+    ]
+    rule = "- samples by the number of problems; docs/evaluation.md has the rule"
+    rows = [{"suite": None, **setting_alone(name).as_json()} for name in benchmarks()]
+    rows += [{"suite": suite.name, **setting.as_json()} for suite in SUITES.values() for setting in suite.settings]
+    return ResultDocument(
+        tables=[
+            Table("", ("benchmark", "task", "problems", "what"), names),
+            Table("named alone", HEADER, rows_alone(), note=rule),
+            *suites,
+        ],
+        data=content,
+        rows=rows,
+    )
 
 
 def rows_of(suite: Suite) -> list[list[str]]:

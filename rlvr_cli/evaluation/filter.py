@@ -23,7 +23,7 @@ from rlvr_cli.core.files import local_path, output_file, output_problems, write_
 from rlvr_cli.core.hashes import digest, text_digest
 from rlvr_cli.evaluation.loading import load_subject
 from rlvr_cli.evaluation.plan import ProgressCallback
-from rlvr_cli.evaluation.request import MOST_COMPLETIONS, collect, only
+from rlvr_cli.evaluation.request import MOST_COMPLETIONS, asked_by, collect, only
 from rlvr_cli.evaluation.served.options import option_problems
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import Key, SampleStore
@@ -52,10 +52,6 @@ class FilterOptions:
     attempts: int = 2
     keep_correct: str = "0"
     split: str = "train"
-    problems: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    max_new_tokens: int | None = None
     seed: int = 0
     overwrite: bool = False
 
@@ -254,24 +250,16 @@ def _keep(options: FilterOptions, wrong: list[str]) -> tuple[int, int] | None:
 
 
 def _overrides(options: FilterOptions) -> list[str]:
-    """The overrides, and options that stand for a key: so they have the key's bounds and messages."""
-    keys = {
-        "eval.problems": options.problems,
-        "eval.temperature": options.temperature,
-        "eval.top_p": options.top_p,
-        "eval.max_new_tokens": options.max_new_tokens,
-    }
-    given = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in keys.items() if value is not None]
-    # Bounds of eval.* that this command does not use would only get in the way.
-    return [*options.overrides, *given, "eval.samples=1", "eval.pass_at=[1]"]
+    """The overrides; bounds of eval.* that this command does not use would only get in the way."""
+    return [*options.overrides, "eval.samples=1", "eval.pass_at=[1]"]
 
 
 def _problems(config: Config, style: str | None, options: FilterOptions) -> list[Problem]:
     """All problems of the data; of a generator, as many as training has; of either, no more than asked for."""
     task = config.task.for_model(style or "logic_rl")
     most = config.task.train_size if is_generated(config.task.data) else _ALL
-    if options.problems is not None:
-        most = options.problems
+    if asked_by(options.overrides, "eval.problems"):
+        most = config.eval.problems
     return task.problems(options.split, most, config.run.seed)  # type: ignore[arg-type]
 
 

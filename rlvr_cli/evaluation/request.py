@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,61 +11,41 @@ from typing import Any
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config, EvalConfig
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.layers import OptionOverride, typed
 from rlvr_cli.evaluation.benchmarks import (
     BenchmarkTable,
     SelectedBenchmark,
+    given_samples,
     overrides_for,
     select_benchmarks,
     setting_for_style,
     setting_overrides,
 )
 from rlvr_cli.evaluation.served.options import option_problems
-from rlvr_cli.evaluation.settings import EvalSettings, engine_of, pass_at_problems
+from rlvr_cli.evaluation.settings import EvalSettings, engine_of
 from rlvr_cli.evaluation.targets import Target, find_run_of, find_target, served_target
 from rlvr_cli.tasks.sets import check_folder, has_split_mark, is_generated
 from rlvr_cli.tasks.suites import Setting, evaluation_names, unknown_names
 
 SPLITS = ("dev", "test", "all")
 MOST_COMPLETIONS = 10_000_000
-# The fields of `Options` that stand for a key.
-_OPTION_KEYS = {
-    "problems": "eval.problems",
-    "temperature": "eval.temperature",
-    "top_p": "eval.top_p",
-    "max_new_tokens": "eval.max_new_tokens",
-    "data": "task.data",
-    "reward": "task.reward",
-    "engine": "eval.engine",
-    "base_url": "eval.base_url",
-    "model_name": "eval.model_name",
-    "concurrency": "eval.concurrency",
-}
 _OVERRIDE = re.compile(r"[a-z_]+(\.[A-Za-z0-9_]+)+=")
 
 
 @dataclass(frozen=True)
 class Options:
-    """The command line of `rlvr eval`, as given; None = not given."""
+    """The command line of `rlvr eval`, as given; None = not given.
+
+    Attributes:
+        arguments: run, checkpoint or model, and overrides; options that stand for a key are among these.
+    """
 
     arguments: tuple[str, ...] = ()
-    pass_at: tuple[str, ...] = ()
-    samples: int | None = None
-    problems: int | None = None
     split: str | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    max_new_tokens: int | None = None
-    data: str | None = None
-    reward: tuple[str, ...] | None = None
-    data_dir: Path | None = None
     average_last: int = 1
     against: str | None = None
     seed: int = 0
     out: Path | None = None
-    engine: str | None = None
-    base_url: str | None = None
-    model_name: str | None = None
-    concurrency: int | None = None
 
 
 @dataclass(frozen=True)
@@ -119,21 +98,15 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
         problems.append(f"one run or model can be evaluated at a time; given: {', '.join(names)}.{hint}")
     if options.average_last < 1:
         problems.append(f"--average-last {options.average_last}: must be at least 1.")
-    if options.data_dir is not None and (choice is None or options.data is not None):
-        problems.append("--data-dir: is for --benchmark, and without --data.")
     if options.split is not None and options.split not in SPLITS:
         problems.append(f"--split {options.split}: must be one of {', '.join(SPLITS)}.")
-    pass_at = _pass_at(options.pass_at, problems)
     root = Path(collect(problems, load_config, fallback=Config(), overrides=only(overrides, "run.")).run.dir)
     count = max(1, options.average_last)
     name = names[0] if names else None
     not_found: list[str] = []
     target = collect(not_found, find_target, name, root, checkpoints=count)
     against = collect(problems, find_target, options.against, root) if options.against is not None else None
-    asked = [*overrides, *_option_overrides(options)]
-    if pass_at and only(overrides, "eval.samples="):
-        # Else that number would be compared with other k than the ones that are asked for.
-        asked.append(f"eval.pass_at={list(pass_at)}")
+    asked = overrides
     if choice is not None and choice.setting is not None:
         style = target.subjects[0].style if target is not None else None
         setting = setting_for_style(choice.setting, style)
@@ -142,11 +115,11 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
             notes.append(f"{choice.benchmark}: with {numbers} people only, as many as this model's words can write")
         choice = replace(choice, setting=setting)
     if choice is not None:
-        asked = [*setting_overrides(choice, options.data_dir, overrides), *asked]
-    if target is not None and target.run is not None:
-        config = collect(problems, load_config, [target.run.config_path], overrides=asked)
-    else:
-        config = collect(problems, load_config, model=name, overrides=asked)
+        asked = [*setting_overrides(choice, overrides), *asked]
+    files = [target.run.config_path] if target is not None and target.run is not None else []
+    model = None if files else name
+    asked = [*asked, *_ks_that_fit(files, model, asked)]
+    config = collect(problems, load_config, files, model=model, overrides=asked)
     if config is not None and only(overrides, "task.data_dir="):
         collect(problems, check_folder, config.task)
     if config is not None and config.eval.engine == "openai":
@@ -154,19 +127,14 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
         if target is None and name is not None and count == 1:
             target, not_found = served_target(name, root), []
     problems = not_found + problems
-    problems += _options_of_a_server(options, config)
-    problems += _told_twice(options, overrides)
     if config is not None:
         problems += [wrong for text in overrides if (wrong := _idle_override(text, config))]
-    if config is not None and config.eval.samples and only(overrides, "eval.pass_at="):
-        pass_at = pass_at or config.eval.pass_at
-    settings = _settings(options, config or Config(), pass_at, problems)
+    settings = _settings(options, overrides, config or Config(), problems)
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
-    limited = options.problems is not None or bool(only(overrides, "eval.problems="))
     if settings.samples == 0:
-        notes += _idle_without_samples(options, overrides, choice)
-    if options.data is not None:
+        notes += _idle_without_samples(overrides, choice)
+    if asked_by(overrides, "task.data"):
         # Not a benchmark's problems, and so without its name.
         choice = None
     return EvalRequest(
@@ -177,9 +145,9 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
         options.out,
         choice.benchmark if choice is not None else None,
         choice.setting if choice is not None else None,
-        choice is not None and choice.setting is not None and not limited,
+        choice is not None and choice.setting is not None and not asked_by(overrides, "eval.problems"),
         tuple(notes),
-        _length_asked(options, overrides),
+        asked_by(overrides, "eval.max_new_tokens") or asked_by(overrides, "rollout.max_new_tokens"),
     )
 
 
@@ -192,7 +160,7 @@ def plan_evaluations(benchmarks: Sequence[str], options: Options) -> EvalPlan:
     """
     names = list(dict.fromkeys(part.strip() for text in benchmarks for part in text.split(",")))
     overrides = [argument for argument in options.arguments if _OVERRIDE.match(argument)]
-    problems = _idle_benchmarks(names, options, overrides)
+    problems = _idle_benchmarks(names, overrides)
     names = names or _own_benchmarks(options, overrides)
     if not names:
         request = collect(problems, make_request, options)
@@ -203,11 +171,11 @@ def plan_evaluations(benchmarks: Sequence[str], options: Options) -> EvalPlan:
     names = [name for name in names if name in evaluation_names()]
     choices, tables = select_benchmarks(names)
     notes: tuple[str, ...] = ()
-    if options.data is not None:
+    if data := asked_by(overrides, "task.data"):
         if len(choices) > 1:
-            raise UserError([*problems, "--data: is for one benchmark; give a folder with --data-dir for several."])
+            raise UserError([*problems, f"{data}: is for one benchmark; give a folder with --data-dir for several."])
         notes = tuple(
-            f"{choice.benchmark}: {options.data} has other problems, which are evaluated as the task {choice.task}, "
+            f"{choice.benchmark}: {data} has other problems, which are evaluated as the task {choice.task}, "
             "without the benchmark's settings"
             for choice in choices
             if choice.setting is not None
@@ -231,7 +199,7 @@ def _own_benchmarks(options: Options, overrides: Sequence[str]) -> list[str]:
 
     What is wrong with the call is left to :func:`make_request`, which tells all of it.
     """
-    if options.data is not None or any(_names_problems(text) for text in overrides):
+    if any(_names_problems(text) for text in overrides):
         return []
     names = [argument for argument in options.arguments if not _OVERRIDE.match(argument)]
     ignored: list[str] = []
@@ -242,18 +210,20 @@ def _own_benchmarks(options: Options, overrides: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(config.eval.benchmark))
 
 
+_PROBLEM_KEYS = ("task.name", "task.data")
+
+
 def _names_problems(override: str) -> bool:
-    return override.partition("=")[0] in ("task.name", "task.data")
+    return override.partition("=")[0] in _PROBLEM_KEYS
 
 
-def _idle_benchmarks(names: Sequence[str], options: Options, overrides: Sequence[str]) -> list[str]:
+def _idle_benchmarks(names: Sequence[str], overrides: Sequence[str]) -> list[str]:
     """What is wrong with an `eval.benchmark` of this call that would not be looked at."""
     given = [text for text in only(overrides, "eval.benchmark=") if not text.endswith(("=[]", "=null"))]
     if not given:
         return []
     others = ["--benchmark"] if names else []
-    others += ["--data"] if options.data is not None else []
-    others += [text.partition("=")[0] for text in overrides if _names_problems(text)]
+    others += [name for key in _PROBLEM_KEYS if (name := asked_by(overrides, key))]
     return [f"{given[-1]}: {others[0]} says which problems are meant; leave one of the two out."] if others else []
 
 
@@ -300,54 +270,45 @@ def _idle_override(text: str, config: Config) -> str | None:
         why = f"eval.max_new_tokens={config.eval.max_new_tokens} decides. Give --max-new-tokens"
     elif key == "rollout.engine" and engine_of(config) != config.rollout.engine:
         why = "an evaluation reads eval.engine (--engine)"
-    return f"{text}: has no effect in an evaluation; {why}." if why is not None else None
+    return f"{typed(text)}: has no effect in an evaluation; {why}." if why is not None else None
 
 
-def _told_twice(options: Options, overrides: Sequence[str]) -> list[str]:
-    """Keys that an option and an override of the same call both set."""
-    keys = {**_OPTION_KEYS, "samples": "eval.samples", "pass_at": "eval.pass_at", "split": "eval.split"}
-    given = [
-        (f"--{name.replace('_', '-')}", key) for name, key in keys.items() if getattr(options, name) not in (None, ())
-    ]
-    return [f"{option} and {key}: set the same; leave one out." for option, key in given if only(overrides, f"{key}=")]
-
-
-def _idle_without_samples(options: Options, overrides: Sequence[str], choice: SelectedBenchmark | None) -> list[str]:
+def _idle_without_samples(overrides: Sequence[str], choice: SelectedBenchmark | None) -> list[str]:
     """A line where this call sets how samples are drawn, and the greedy completion is all that is asked for."""
-    given = [f"--{name.replace('_', '-')}" for name in ("temperature", "top_p") if getattr(options, name) is not None]
-    given += [key for key in ("eval.temperature", "eval.top_p", "eval.pass_at") if only(overrides, f"{key}=")]
+    keys = ("eval.temperature", "eval.top_p")
+    given = [name for key in keys if (name := asked_by(overrides, key))]
     what = f"{choice.benchmark}: " if choice is not None else ""
     return [f"{what}greedy completions only, so {' and '.join(given)} changes nothing"] if given else []
 
 
-def _length_asked(options: Options, overrides: Sequence[str]) -> str | None:
-    if options.max_new_tokens is not None:
-        return "--max-new-tokens"
-    keys = ("eval.max_new_tokens", "rollout.max_new_tokens")
-    return next((key for key in keys if only(overrides, f"{key}=")), None)
+def _ks_that_fit(files: Sequence[Path], model: str | None, overrides: Sequence[str]) -> list[str]:
+    """The k of pass@k that the samples of this call leave, as an override, where the call names none itself."""
+    samples = given_samples(overrides)
+    if not samples or asked_by(overrides, "eval.pass_at"):
+        return []
+    without = [text for text in overrides if not text.startswith("eval.samples=")]
+    config = collect([], load_config, files, model=model, overrides=without, fallback=Config())
+    return [f"eval.pass_at={[k for k in config.eval.pass_at if k <= samples] or [1]}"]
 
 
-def _settings(options: Options, config: Config, pass_at: tuple[int, ...], problems: list[str]) -> EvalSettings:
-    samples = options.samples if options.samples is not None else config.eval.samples
-    least, most = 0 if config.eval.greedy else 1, MOST_COMPLETIONS // config.eval.problems
-    in_bounds = least <= samples <= most
-    if not in_bounds:
+def _settings(options: Options, overrides: Sequence[str], config: Config, problems: list[str]) -> EvalSettings:
+    most = MOST_COMPLETIONS // config.eval.problems
+    if config.eval.samples > most:
         problems.append(
-            f"--samples {samples}: must be at least {least}, and with {config.eval.problems} problems at most {most} "
-            "(the samples of an evaluation are held in memory)."
+            f"{asked_by(overrides, 'eval.samples') or 'eval.samples'}: {config.eval.samples:,} samples of each of "
+            f"{config.eval.problems} problems; at most {most} (the samples of an evaluation are held in memory)."
         )
-    ks = pass_at or tuple(k for k in config.eval.pass_at if k <= samples) or ((1,) if samples else ())
-    wrong = pass_at_problems(ks, samples) if in_bounds else []
-    problems += wrong
+    if not config.eval.samples and (asked := asked_by(overrides, "eval.pass_at")):
+        problems.append(
+            f"{asked}: the greedy completion alone is asked for. Give --samples {max(config.eval.pass_at)}."
+        )
     split = options.split or config.eval.split
     data = config.task.data
-    if options.split is None and options.data is not None and not has_split_mark(data):
+    if options.split is None and asked_by(overrides, "task.data") and not has_split_mark(data):
         split = "all"
     if split == "all" and is_generated(data):
         problems.append("--split all: generated problems have dev and test; `all` is for problems from --data.")
-    if wrong or not in_bounds:
-        return EvalSettings()
-    return EvalSettings.from_config(config, samples=samples, pass_at=ks, split=split, seed=options.seed)
+    return EvalSettings.from_config(config, split=split, seed=options.seed)
 
 
 def _server_problems(config: Config, checkpoints: int) -> list[str]:
@@ -359,29 +320,10 @@ def _server_problems(config: Config, checkpoints: int) -> list[str]:
     return found
 
 
-def _options_of_a_server(options: Options, config: Config | None) -> list[str]:
-    """Options that would be without effect."""
-    if config is None or config.eval.engine == "openai":
-        return []
-    given = {"--base-url": options.base_url, "--model-name": options.model_name, "--concurrency": options.concurrency}
-    return [f"{name}: is for a server. Give --engine openai too." for name, value in given.items() if value is not None]
-
-
-def _pass_at(texts: Sequence[str], problems: list[str]) -> tuple[int, ...]:
-    ks: list[int] = []
-    for part in (part.strip() for text in texts for part in text.split(",")):
-        if part.isascii() and part.isdigit() and len(part) < 8:
-            ks.append(int(part))
-        else:
-            problems.append(f"--pass-at {part!r}: not a whole number of at least 1. Write a list such as 1,8,32.")
-    return tuple(dict.fromkeys(ks))
-
-
-def _option_overrides(options: Options) -> list[str]:
-    """Options that stand for a key, as overrides: so they have the key's bounds and messages."""
-    values = ((key, getattr(options, name)) for name, key in _OPTION_KEYS.items())
-    found = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values if value is not None]
-    return [*(["task.name=own"] if options.reward is not None else []), *found]
+def asked_by(overrides: Sequence[str], key: str) -> str | None:
+    """The option or the key by which this call sets ``key``; None where it does not."""
+    given = next((text for text in reversed(overrides) if text.partition("=")[0] == key), None)
+    return given.typed.split()[0] if isinstance(given, OptionOverride) else key if given is not None else None
 
 
 def only(overrides: Sequence[str], prefix: str) -> list[str]:

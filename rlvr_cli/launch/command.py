@@ -268,8 +268,8 @@ def _accelerate_problems(launch: LaunchConfig, nodes: int, number: int, gpus: in
     kind = str(said.get("distributed_type", "MULTI_GPU"))
     if kind not in ("MULTI_GPU", "MULTI_CPU", "NO"):
         problems.append(
-            f"{file}: distributed_type: {kind}: what divides the model is the run's own choice (--deepspeed or "
-            "--fsdp), not this file's. Set it to MULTI_GPU."
+            f"{file}: distributed_type: {kind}: what divides the model is the run's own choice (launch.deepspeed "
+            "or launch.fsdp), not this file's. Set it to MULTI_GPU."
         )
     if said.get("use_cpu") is True and gpus:
         problems.append(f"{file}: use_cpu: true, and {gpus} GPUs are visible. Set CUDA_VISIBLE_DEVICES= to use none.")

@@ -29,7 +29,7 @@ from rlvr_cli.planning.memory import (
     estimate_memory,
     trained_parameters,
 )
-from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.runs.folder import RunDir, find_run
 
 
 def plan_training(config: Config) -> dict[str, Any]:
@@ -93,10 +93,25 @@ def _checkpoints(steps_total: int, every: int) -> int:
     return -(-steps_total // every)
 
 
+def full_plan(config: Config, **resource_options: Any) -> dict[str, Any]:
+    """:func:`plan_training`, :func:`resources`, and what to be careful about; the data need not be there."""
+    from rlvr_cli.config.checks import cautions
+    from rlvr_cli.tasks.data import generated_hint
+    from rlvr_cli.tasks.sets import waits_for_a_folder
+
+    said = cautions(config)
+    if waits_for_a_folder(config.task):
+        # Its numbers do not depend on the problems.
+        said.append(
+            f"WARNING: `rlvr train` needs the problems of {config.task.data} (task.data), which are on no hub: name "
+            f"their folder with --data-dir.{generated_hint(config.task.sets)}"
+        )
+    return {**plan_training(config), **resources(config, **resource_options), "cautions": said}
+
+
 def resources(
     config: Config,
     *,
-    gpus: int | None = None,
     gpu_memory: str | None = None,
     prompt_tokens: int | None = None,
     speed: Speed | None = None,
@@ -108,7 +123,7 @@ def resources(
     """
     found = find_architecture(config.model.name, config.model.revision)
     model = found.architecture
-    device = choose_device(gpu_memory, gpus, None if model is None else model.parameters)
+    device = choose_device(gpu_memory, None if model is None else model.parameters)
     training, sampling = training_of(config, device, prompt_tokens), sampling_of(config, model)
     return {
         "parameters": _parameters(found, training),
@@ -214,21 +229,19 @@ def parse_bytes(text: str) -> int:
     return round(float(match[1]) * _UNITS[match[2]])
 
 
-def choose_device(gpu_memory: str | None, gpus: int | None, parameters: int | None) -> Device:
+def choose_device(gpu_memory: str | None, parameters: int | None) -> Device:
     """What to plan for: what was said; GPUs of 80 GiB for a large model; else the machine at hand."""
     if gpu_memory is not None:
         return Device(True, parse_bytes(gpu_memory), "as given (--gpu-memory)")
-    if gpus is not None:
-        return Device(True, DEFAULT_GPU_BYTES, "80 GiB a GPU, as nothing else was said (--gpu-memory)")
     if GPU_HERE.exists():
         found = memory_of_the_gpus()
         if found is not None:
-            return Device(True, found, "the GPU of this machine, as nothing else was said (--gpus, --gpu-memory)")
+            return Device(True, found, "the GPU of this machine, as nothing else was said (--gpu-memory)")
         return Device(True, DEFAULT_GPU_BYTES, "a GPU is here; 80 GiB, as nothing else was said (--gpu-memory)")
     if parameters is not None and parameters >= LARGE:
         return Device(True, DEFAULT_GPU_BYTES, "a large model, so GPUs of 80 GiB, as nothing else was said")
     size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Device(False, size, "this machine's CPU and memory; for GPUs give --gpus N --gpu-memory 80GiB")
+    return Device(False, size, "this machine's CPU and memory; for GPUs give --processes N --gpu-memory 80GiB")
 
 
 def memory_of_the_gpus() -> int | None:
@@ -363,6 +376,21 @@ class Duration:
     expected: float | None
 
 
+def speed_of(text: str | None) -> Speed | None:
+    """What `--speed` says: tokens a second, or a run that is measured. Raises UserError where it is neither."""
+    if text is None:
+        return None
+    try:
+        tokens = float(text)
+    except ValueError:
+        from rlvr_cli.config.load import load_config
+
+        return measured_speed(find_run(text, Path(load_config([]).run.dir)))
+    if not 0 < tokens < float("inf"):
+        raise UserError(f"--speed {text}: must be a number above 0, of tokens a second, or a run")
+    return Speed(tokens, "as given (--speed)")
+
+
 def measured_speed(run: RunDir) -> Speed:
     """The speed of a run by its records, the first rollout left out where there are more: it warms up.
 
@@ -380,7 +408,7 @@ def measured_speed(run: RunDir) -> Speed:
     used = rollouts[1:] or rollouts
     rows = [row for row in rows if row["rollout"] in used]
     if not rows:
-        raise UserError(f"--run {run.path}: has no finished rollout, so its speed is not known")
+        raise UserError(f"--speed {run.path}: has no finished rollout, so its speed is not known")
     seconds = sum(float(row["seconds"]) for row in rows)
     # Every step of a rollout repeats the rollout's own numbers.
     lengths = {int(row["rollout"]): float(row["length"]) for row in rows}

@@ -31,7 +31,7 @@ from rlvr_cli.report.evaluations import (
     measures_table,
 )
 from rlvr_cli.report.setup import Commands, commands, configurations, differences_table, environment_table, runs_table
-from rlvr_cli.report.subject import NOTE, ReportData
+from rlvr_cli.report.subject import ReportData
 from rlvr_cli.report.training import AlertReport, cost_table, course_table, find_alerts
 from rlvr_cli.results.completions import SampledCompletions, bin_names, sampled_completions
 
@@ -106,7 +106,7 @@ def make_page(subject: ReportData, output: Path | None = None) -> Page:
     figures = _draw_figures(subject, evaluations, problems)
     cost = cost_table(subject, problems)
     if problems:
-        raise UserError(list(dict.fromkeys(problems)), note=NOTE)
+        raise UserError(list(dict.fromkeys(problems)))
     comparison, ready = subject.comparison, subject.readiness
     groups = commands(subject, evaluations, output)
     return Page(

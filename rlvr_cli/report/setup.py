@@ -219,13 +219,12 @@ def option_words(request: CompareRequest) -> list[str]:
         ("--baseline", request.baseline),
         ("--metric", request.metric),
         ("--benchmark", request.benchmark),
-        ("--match", request.match),
+        ("--match", request.match if request.level is None else f"{request.match}@{request.level}"),
     ):
         words += [option, value] if value is not None else []
     words += ["--by", ",".join(request.by)] if request.by else []
     words += [word for value in request.where for word in ("--where", value)]
-    for option, amount in (("--level", request.level), ("--power", request.power)):
-        words += [option, str(amount)] if amount is not None else []
+    words += ["--power", str(request.power)] if request.power is not None else []
     for option, given in (
         ("--common-problems", request.common_problems),
         ("--unpaired", request.unpaired),

@@ -21,7 +21,6 @@ from rlvr_cli.runs.listing import run_summary
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.sweeps.folder import SweepDir, SweepPlan
 
-NOTE = "No page was written."
 Rows = list[dict[str, Any]]
 T = TypeVar("T")
 SHOWN = 4
@@ -75,15 +74,12 @@ def read_subject(request: CompareRequest) -> ReportData:
     timings = {run.path: _lines(run.dir.timings_path, problems) for run in runs}
     sweeps = _sweeps(runs, problems)
     if problems:
-        raise UserError(list(dict.fromkeys(problems)), note=NOTE)
+        raise UserError(list(dict.fromkeys(problems)))
     statuses = {run.path: str(run_summary(run.dir.path)["status"]) for run in runs}
     ready = readiness(request, arms, baseline, statuses, sweeps)
     comparison = None
     if len(arms) > 1 and not ready.lacking:
-        try:
-            comparison = compare_task(gather_from(request, ready.runs, [], [*notes, *ready.left_out]))
-        except UserError as error:
-            raise UserError(error.problems, note=NOTE) from error
+        comparison = compare_task(gather_from(request, ready.runs, [], [*notes, *ready.left_out]))
         baseline = _page_baseline(comparison, arms)
     return ReportData(
         request=request,

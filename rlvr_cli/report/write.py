@@ -13,7 +13,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_text
 from rlvr_cli.core.text import visible
 from rlvr_cli.report.page import make_page
-from rlvr_cli.report.subject import NOTE, read_subject
+from rlvr_cli.report.subject import read_subject
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -50,7 +50,7 @@ def write_report(request: CompareRequest, output: Path | None = None) -> Written
     subject = read_subject(request)
     path = output or _place([run.dir.path for run in subject.runs])
     if not os.access(path.parent, os.W_OK):
-        raise UserError(f"{path.parent}: cannot be written to; say with --output where the page goes.", note=NOTE)
+        raise UserError(f"{path.parent}: cannot be written to; say with --output where the page goes.")
     page = make_page(subject, output)
     text = render(page)
     write_text(path, text)
@@ -66,11 +66,11 @@ def write_report(request: CompareRequest, output: Path | None = None) -> Written
 
 def _check_place(output: Path) -> None:
     if output.is_dir():
-        raise UserError(f"--output {output}: is a folder. Name a file in it, as {output / NAME}.", note=NOTE)
+        raise UserError(f"--output {output}: is a folder. Name a file in it, as {output / NAME}.")
     if not output.parent.is_dir():
-        raise UserError(f"--output {output}: there is no folder {output.parent}.", note=NOTE)
+        raise UserError(f"--output {output}: there is no folder {output.parent}.")
     if output.exists() and output.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"--output {output}: is there and is no HTML file; it is not replaced.", note=NOTE)
+        raise UserError(f"--output {output}: is there and is no HTML file; it is not replaced.")
 
 
 def _place(runs: Sequence[Path]) -> Path:
@@ -80,7 +80,7 @@ def _place(runs: Sequence[Path]) -> Path:
     folders = list(dict.fromkeys(path.parent for path in runs))
     if len(folders) > 1:
         shown = ", ".join(map(str, folders[:4]))
-        raise UserError(f"the runs lie in several folders ({shown}): say with --output where the page goes.", note=NOTE)
+        raise UserError(f"the runs lie in several folders ({shown}): say with --output where the page goes.")
     return folders[0] / NAME
 
 

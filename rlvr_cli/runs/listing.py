@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -170,57 +171,63 @@ class Query:
         return value if isinstance(value, str) else None
 
 
-def make_query(
-    *,
-    methods: Sequence[str] = (),
-    tasks: Sequence[str] = (),
-    models: Sequence[str] = (),
-    statuses: Sequence[str] = (),
-    since: str | None = None,
-    until: str | None = None,
-    sort: str = "created",
-    reverse: bool = False,
-    now: datetime | None = None,
-) -> Query:
-    """The query that these options describe. Names may be patterns (`*lopti*`); of several, one must fit.
+def make_query(filters: Sequence[str] = (), sort: str = "created", now: datetime | None = None) -> Query:
+    """The query that a command line describes.
 
     Args:
+        filters: `field=value`, as `status=failed`. Names may be patterns (`method=*lopti*`); of several values for a
+            field, one must fit.
+        sort: one of ``SORT_KEYS``, with a `-` before it in reverse.
         now: that ages are counted from.
     Raises:
-        UserError: every option that cannot be understood.
+        UserError: every filter that cannot be understood.
     """
     now = now or datetime.now(UTC)
     problems: list[str] = []
-    conditions: list[Condition] = []
-
-    def names(field: str, wanted: Sequence[str], fits: Callable[[str, str], bool]) -> None:
-        if wanted:
-            text = " ".join(f"--{field} {name}" for name in wanted)
-            conditions.append(Condition(text, field, lambda run: _fits_any(run.get(field), wanted, fits)))
-
-    methods = [_method(name, problems) for name in methods]
-    names("method", methods, fnmatchcase)
-    names("task", tasks, fnmatchcase)
-    names("model", models, _model_fits)
-    for name in statuses:
-        if name not in STATUSES:
+    given: dict[str, list[str]] = {field: [] for field in FILTERS}
+    for text in filters:
+        field, equals, value = text.partition("=")
+        if field not in given or not equals:
             problems.append(
-                f"--status {name}: is not known.{did_you_mean(name, STATUSES)} Allowed: {', '.join(STATUSES)}"
+                f"{text}: is no filter.{did_you_mean(field, FILTERS)} A filter is FIELD=VALUE, with the fields "
+                f"{', '.join(FILTERS)}"
             )
-    names("status", statuses, str.__eq__)
-    first = _moment("--since", since, now, problems, end=False)
-    last = _moment("--until", until, now, problems, end=True)
+        else:
+            given[field].append(_method(value, problems) if field == "method" else value)
+    problems += [
+        f"status={name}: is not known.{did_you_mean(name, STATUSES)} Allowed: {', '.join(STATUSES)}"
+        for name in given["status"]
+        if name not in STATUSES
+    ]
+    conditions = [
+        Condition(_text(field, given[field]), field, partial(_fits_any, field, given[field], fits))
+        for field, fits in _NAMES.items()
+        if given[field]
+    ]
+    moments = {}
+    for field in ("since", "until"):
+        for text in given[field][:1]:
+            moments[field] = _moment(field, text, now, problems)
+        if len(given[field]) > 1:
+            problems.append(f"{_text(field, given[field])}: give one of them.")
+    first, last = moments.get("since"), moments.get("until")
     if first is not None and last is not None and first > last:
-        problems.append(f"--since {since} is after --until {until}: no run can be between them.")
+        said = (_text(field, given[field]) for field in ("since", "until"))
+        problems.append(f"{' is after '.join(said)}: no run can be between them.")
     if first is not None:
-        conditions.append(Condition(f"--since {since}", "created", lambda run: _created(run, first, datetime.max)))
+        conditions.append(Condition(_text("since", given["since"]), "created", partial(_created, first, datetime.max)))
     if last is not None:
-        conditions.append(Condition(f"--until {until}", "created", lambda run: _created(run, datetime.min, last)))
-    if sort not in SORT_KEYS:
-        problems.append(f"--sort {sort}: is not known.{did_you_mean(sort, SORT_KEYS)} Allowed: {', '.join(SORT_KEYS)}")
+        conditions.append(Condition(_text("until", given["until"]), "created", partial(_created, datetime.min, last)))
+    key = sort.removeprefix("-")
+    if key not in SORT_KEYS:
+        problems.append(f"--sort {sort}: is not known.{did_you_mean(key, SORT_KEYS)} Allowed: {', '.join(SORT_KEYS)}")
     if problems:
         raise UserError(problems)
-    return Query(tuple(conditions), sort, reverse)
+    return Query(tuple(conditions), key, sort.startswith("-"))
+
+
+def _text(field: str, values: Sequence[str]) -> str:
+    return " ".join(f"{field}={value}" for value in values)
 
 
 def parse_moment(text: str, now: datetime, *, end: bool) -> datetime:
@@ -257,21 +264,20 @@ def _method(name: str, problems: list[str]) -> str:
     try:
         return canonical_name(name)
     except ValueError as error:
-        problems.append(f"--method: {error}")
+        problems.append(f"method: {error}")
         return name
 
 
-def _moment(option: str, text: str | None, now: datetime, problems: list[str], *, end: bool) -> datetime | None:
-    if text is None:
-        return None
+def _moment(field: str, text: str, now: datetime, problems: list[str]) -> datetime | None:
     try:
-        return parse_moment(text, now, end=end)
+        return parse_moment(text, now, end=field == "until")
     except (ValueError, OverflowError):
-        problems.append(f"{option} {text}: is no date. Allowed: {DATE_FORMS}")
+        problems.append(f"{field}={text}: is no date. Allowed: {DATE_FORMS}")
         return None
 
 
-def _fits_any(value: Any, wanted: Sequence[str], fits: Callable[[str, str], bool]) -> bool:
+def _fits_any(field: str, wanted: Sequence[str], fits: Callable[[str, str], bool], run: dict[str, Any]) -> bool:
+    value = run.get(field)
     return isinstance(value, str) and any(fits(value, pattern) for pattern in wanted)
 
 
@@ -280,7 +286,17 @@ def _model_fits(value: str, pattern: str) -> bool:
     return fnmatchcase(value, pattern) or fnmatchcase(Path(value).name, pattern)
 
 
-def _created(run: dict[str, Any], first: datetime, last: datetime) -> bool:
+# The fields of a run that a filter names, and how a value fits one.
+_NAMES: dict[str, Callable[[str, str], bool]] = {
+    "method": fnmatchcase,
+    "task": fnmatchcase,
+    "model": _model_fits,
+    "status": str.__eq__,
+}
+FILTERS = (*_NAMES, "since", "until")
+
+
+def _created(first: datetime, last: datetime, run: dict[str, Any]) -> bool:
     created = moment_of(run.get("created"))
     return created is not None and first.replace(tzinfo=UTC) <= created <= last.replace(tzinfo=UTC)
 

@@ -345,5 +345,5 @@ def with_sweep_files(names: Sequence[str]) -> list[str]:
             except UserError as error:
                 problems.extend(error.problems)
     if problems:
-        raise UserError(problems, note="")
+        raise UserError(problems)
     return found

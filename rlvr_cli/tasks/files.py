@@ -22,7 +22,6 @@ ENDINGS = (".jsonl", ".jsonl.gz", ".json", ".csv", ".parquet")
 LISTED = ".jsonl, .jsonl.gz, .json, .csv or .parquet"
 
 _SHOWN = 10
-_NOTHING_STARTED = "Nothing was started."
 # A folder that `datasets` saved a data set to has this file.
 _SAVED = "state.json"
 # A cell may hold a whole table; the limit of Python's reader is 128 KiB.
@@ -123,7 +122,7 @@ def raise_if(problems: Sequence[str]) -> None:
     if len(problems) > _SHOWN:
         further = len(problems) - _SHOWN
         shown.append(More(f"... and {further} more rows like these", further))
-    raise UserError(shown, note=_NOTHING_STARTED)
+    raise UserError(shown)
 
 
 def _tried(line: bytes) -> Any:

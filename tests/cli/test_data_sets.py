@@ -77,10 +77,10 @@ def test_sets_lists_every_data_set(capsys, folder):
 
 
 def test_show_and_generate_take_problems_of_a_named_set(capsys, folder, tmp_path):
-    code, shown, _ = outcome(capsys, "tasks", "show", "math", "task.data=dsr_uniform", "--data-dir", folder)
+    code, shown, _ = outcome(capsys, "tasks", "show", "math", "task.data=dsr_uniform", f"task.data_dir={folder}")
     assert code == 0 and "+ 1?" in shown
     out = tmp_path / "out.jsonl"
-    arguments = ["math", "task.data=dsr_uniform", "--data-dir", folder, "--output", out, "--count", 3]
+    arguments = ["math", "task.data=dsr_uniform", f"task.data_dir={folder}", "--output", out, "--problems", 3]
     assert outcome(capsys, "tasks", "generate", *arguments)[0] == 0
     assert len(out.read_text().splitlines()) == 3
 
@@ -88,7 +88,7 @@ def test_show_and_generate_take_problems_of_a_named_set(capsys, folder, tmp_path
 @pytest.mark.parametrize("command", ["show", "generate", "filter"])
 def test_a_folder_without_a_name_to_look_for_is_no_reason_to_generate(capsys, folder, tmp_path, command):
     more = {"show": [], "generate": ["--output", "out.jsonl"], "filter": ["--output", "out.jsonl", "--model", "lab"]}
-    code, _, error = outcome(capsys, "tasks", command, "math", "--data-dir", folder, *more[command])
+    code, _, error = outcome(capsys, "tasks", command, "math", f"task.data_dir={folder}", *more[command])
     assert code == 2 and "the problems are generated (math-gen). Set task.data to one of math, dapo_math_17k" in error
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import typer
@@ -33,9 +35,8 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, BaseException
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (UserError("a.yaml:3  no"), 2, "a.yaml:3  no\n1 problem. Nothing was started.\n"),
-        (UserError(["one", "two"]), 2, "one\ntwo\n2 problems. Nothing was started.\n"),
-        (UserError("no", note="The run is unchanged."), 2, "no\n1 problem. The run is unchanged.\n"),
+        (UserError("a.yaml:3  no"), 2, "a.yaml:3  no\n1 problem.\n"),
+        (UserError(["one", "two"]), 2, "one\ntwo\n2 problems.\n"),
         (RunError("the loss is not finite"), 1, "the loss is not finite\n"),
         (OSError(errno.ENOSPC, "No space left on device", "runs/x"), 1, "runs/x: No space left on device\n"),
         (PermissionError(errno.EACCES, "Permission denied", "runs"), 1, "runs: Permission denied\n"),
@@ -87,3 +88,30 @@ def test_a_wrong_command_line_is_bad_input(arguments: list[str], capsys: pytest.
 def test_a_user_error_needs_a_problem() -> None:
     with pytest.raises(ValueError, match="at least one"):
         UserError([])
+
+
+@pytest.mark.parametrize(
+    ("line", "note"),
+    [
+        ("train optimizer.lrr=1", " Nothing was started."),
+        ("sweep missing.yaml", " Nothing was started."),
+        ("eval lab eval.btach=3", " Nothing was started."),
+        ("compare nowhere", " Nothing was compared."),
+        ("plan optimizer.lrr=1", ""),
+        ("runs show nowhere", ""),
+        ("methods show dgop", ""),
+        ("config keys optimiser", ""),
+    ],
+)
+def test_only_what_would_have_been_done_is_said_not_to_be(
+    line: str, note: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(line.split()) == 2
+    assert capsys.readouterr().err.endswith(f"1 problem.{note}\n")
+
+
+def test_json_is_short_for_a_format(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["methods", "list", "--json"]) == 0
+    assert "methods" in json.loads(capsys.readouterr().out)
+    assert cli.run(["sweep", "stop", "nowhere", "--json"]) == 2

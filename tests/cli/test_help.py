@@ -12,6 +12,8 @@ import typer
 
 from rlvr_cli import __version__
 from rlvr_cli.cli.app import app, run
+from rlvr_cli.cli.command import TEXTS
+from rlvr_cli.cli.key_texts import key_texts
 
 # pydantic is no giant, but it would double the time that a help takes.
 HEAVY = {"torch", "transformers", "trl", "datasets", "numpy", "accelerate", "peft", "safetensors", "sympy", "pydantic"}
@@ -86,3 +88,7 @@ def test_train_says_that_it_imitates_too(capsys: pytest.CaptureFixture[str]) -> 
     assert run(["train", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "By reinforcement learning, or with `--method sft` by imitation of worked solutions." in shown
+
+
+def test_a_help_says_of_its_keys_what_the_schema_says() -> None:
+    assert TEXTS.read_text(encoding="utf-8") == key_texts(), "run: python -m rlvr_cli.cli.key_texts"

@@ -85,7 +85,7 @@ def test_methods_that_differ_are_not_said_to_be_the_same(capsys: pytest.CaptureF
 def test_the_problems_of_all_methods_come_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", "--method", "grpo,dgpo,dgop", "method.policy_loss.n=2", "optimizer.lrr=1"]) == 2
     *problems, summary = capsys.readouterr().err.splitlines()
-    assert summary == "3 problems. Nothing was started."
+    assert summary == "3 problems."
     assert [problem.split("  ")[0] for problem in problems] == [
         "override method.policy_loss.n=2",
         "override optimizer.lrr=1",

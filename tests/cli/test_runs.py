@@ -82,7 +82,7 @@ def test_a_manifest_with_other_things_than_a_run_writes(tmp_path: Path, capsys: 
     make_run(tmp_path, "empty").manifest_path.write_text("{}")
     make_run(tmp_path, "list").manifest_path.write_text("[]")
     for sort in ("created", "model", "reward", "rollout"):
-        assert run(["runs", "list", "--runs", str(tmp_path), "--sort", sort, "--task", "*"]) == 0
+        assert run(["runs", "list", "--runs", str(tmp_path), "--sort", sort, "task=*"]) == 0
         assert "odd" in capsys.readouterr().out
     rows = {row["name"]: row for row in listed(tmp_path, capsys)}
     assert (rows["odd"]["status"], rows["empty"]["status"], rows["list"]["status"]) == (None, None, "damaged")

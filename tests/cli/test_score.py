@@ -410,7 +410,7 @@ def test_what_cannot_be_written_is_refused_and_left_as_it_was(
     if command == "score":
         score(source, target, "--overwrite", code=2)
     else:
-        more = ["--count", "2"] if command == "generate" else ["--model", "lab", "--problems", "2"]
+        more = ["--problems", "2"] if command == "generate" else ["--model", "lab", "--problems", "2"]
         assert run(["tasks", command, "kk", "--output", str(target), "--overwrite", *more]) == 2
     assert f"--output {target}: " in capsys.readouterr().err
     assert sorted((path.name, path.lstat().st_mode) for path in tmp_path.iterdir()) == before

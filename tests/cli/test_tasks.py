@@ -47,7 +47,9 @@ def test_a_task_is_shown_with_judged_responses(name: str, tmp_path: Path, capsys
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "hitab"])
 def test_what_is_generated_can_be_loaded(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "new" / "problems.train.jsonl"
-    assert f"20 train problems of {name}-gen" in shown(capsys, "generate", name, "--count", "20", "--output", str(path))
+    assert f"20 train problems of {name}-gen" in shown(
+        capsys, "generate", name, "--problems", "20", "--output", str(path)
+    )
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     config = choose_task(name, generated=True)
     generated = config.for_model("logic_rl").problems("train", 20, 0)
@@ -63,7 +65,7 @@ def test_what_is_generated_can_be_loaded(name: str, tmp_path: Path, capsys: pyte
 def test_a_file_is_not_replaced_by_chance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("mine\n")
-    line = ["tasks", "generate", "kk", "--count", "2", "--output", str(path)]
+    line = ["tasks", "generate", "kk", "--problems", "2", "--output", str(path)]
     assert run(line) == 2 and "--overwrite" in capsys.readouterr().err and path.read_text() == "mine\n"
     assert run([*line, "--overwrite"]) == 0 and len(path.read_text().splitlines()) == 2
     assert run(["tasks", "generate", "kk", "--split", "all", "--output", str(tmp_path / "b.txt")]) == 2
@@ -78,7 +80,7 @@ def test_bad_data_leave_no_folder_and_a_file_that_is_read_is_kept(
     assert run(["tasks", "generate", "kk", f"task.data={missing}", "--output", str(new / "a.jsonl")]) == 2
     assert "none.jsonl" in capsys.readouterr().err and not new.exists()
     path = tmp_path / "mine.jsonl"
-    assert run(["tasks", "generate", "kk", "--count", "9", "--output", str(path)]) == 0
+    assert run(["tasks", "generate", "kk", "--problems", "9", "--output", str(path)]) == 0
     before = path.read_bytes()
     line = ["tasks", "generate", "kk", f"task.data={path}", "--output", str(path), "--overwrite"]
     assert run(line) == 2 and "is the file that is read" in capsys.readouterr().err

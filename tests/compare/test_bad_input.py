@@ -163,8 +163,8 @@ def test_damaged_records(two_arms: Path, refused: Refused) -> None:
 
 def test_forms_and_numbers_are_checked(two_arms: Path, refused: Refused) -> None:
     assert "table, json, csv, markdown, latex" in refused("grpo-s*", "--format=html")
-    said = refused("grpo-s*", "lopti-s*", "--match", "rolouts", "--power", "0", "--level", "nan")
+    said = refused("grpo-s*", "lopti-s*", "--match", "rolouts@nan", "--power", "0")
     assert "--match rolouts: " in said and "`rollouts`" in said
-    assert "--power 0.0: " in said and "--level nan: " in said
+    assert "--power 0.0: " in said and "rolouts@nan: " in said
     assert "0.02" in refused("grpo-s*", "lopti-s*", "--power", "2")
     assert "held-out" in refused("grpo-s*", "lopti-s*", "--match", "updates")

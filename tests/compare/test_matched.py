@@ -38,7 +38,7 @@ def curves(root: Path) -> Path:
 
 
 def test_equal_rollouts(curves: Path, compared: Compared) -> None:
-    found = compared("grpo*", "lopti*", "--match", "rollouts", "--level", "0.75")
+    found = compared("grpo*", "lopti*", "--match", "rollouts@0.75")
     assert found["match"] == {"budget": "rollouts", "start": 1, "end": 4}
     assert (found["split"], found["metric"]) == ("dev", "avg@4")
     lopti, grpo = arm(found, "lopti"), arm(found, "grpo")

@@ -133,13 +133,13 @@ def test_what_is_refused(refused: Callable[..., str], tmp_path: Path) -> None:
     assert "one benchmark" in refused(*names, "--over", "task", "--benchmark", "kk-gen,hard")
     assert "one benchmark" in refused(*names, "--over", "benchmark", "--match", "rollouts")
     assert "`grpo`" in refused(*names, "--over", "benchmark", "--baseline", "gpro")
-    assert "--over" in refused(*names, "--benchmark", "kk-gen", "--plot", str(tmp_path / "x.png"))
-    assert ".png or .svg" in refused(*names, "--over", "benchmark", "--plot", str(tmp_path / "x.pdf"))
+    assert "--over" in refused(*names, "--benchmark", "kk-gen", "--output", str(tmp_path / "x.png"))
+    assert ".png or .svg" in refused(*names, "--over", "benchmark", "--output", str(tmp_path / "x.pdf"))
 
 
 def test_the_picture(told: Told, tmp_path: Path) -> None:
     picture = tmp_path / "a.svg"
-    assert str(picture) in told("grpo-s*", "lopti-s*", "--over", "benchmark", "--plot", str(picture))
+    assert str(picture) in told("grpo-s*", "lopti-s*", "--over", "benchmark", "--output", str(picture))
     assert picture.read_text().startswith("<?xml")
 
 

@@ -177,7 +177,7 @@ def test_timeouts_are_undecided_and_counted(call: Call, tmp_path: Path, monkeypa
 
 def test_no_problem_is_kept(call: Call, tmp_path: Path) -> None:
     output = tmp_path / "easy.jsonl"
-    arguments = ("--max-new-tokens", "2", "--keep-correct", "2")
+    arguments = ("eval.max_new_tokens=2", "--keep-correct", "2")
     code, _, err = call("--output", str(output), *arguments, "--problems", "3", "run.threads=1")
     assert code == 1
     assert "no problem is kept: of 3 problems none has 2 of 2 attempts right (3 with 0 right)" in err
@@ -194,7 +194,7 @@ def test_everything_bad_is_said_at_once_before_a_model_is_loaded(
     taken = tmp_path / "taken.jsonl"
     taken.write_text("")
     code, _, err = call(
-        *("--output", str(taken), "--keep-correct", "3", "--split", "best", "--temperature", "-1", "--problems", "0"),
+        *("--output", str(taken), "--keep-correct", "3", "--split", "best", "eval.temperature=-1", "--problems", "0"),
         "task.peple=3",
     )
     assert code == 2
@@ -238,7 +238,7 @@ def test_all_rows_of_a_file_and_a_run_as_the_model(call: Call, tmp_path: Path, c
     arguments = ["train.rollouts=1", "rollout.prompts=2", "rollout.max_new_tokens=20", "run.threads=1"]
     assert rlvr(["train", "run.name=mine", *arguments]) == 0
     source, output = tmp_path / "source.jsonl", tmp_path / "kept.jsonl"
-    assert rlvr(["tasks", "generate", "kk", "--output", str(source), "--count", "10", "--split", "test"]) == 0
+    assert rlvr(["tasks", "generate", "kk", "--output", str(source), "--problems", "10", "--split", "test"]) == 0
     capsys.readouterr()
     line = ["tasks", "filter", "kk", "--model", "mine", "--output", str(output), "--split", "all", "--format=json"]
     assert rlvr([*line, f"task.data={source}", "--keep-correct", "0..2"]) == 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rlvr_cli.config.keys import option_override
 from rlvr_cli.config.load import dump_yaml
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.request import EvalPlan, EvalRequest, Options, make_request, plan_evaluations
@@ -84,20 +85,15 @@ def test_average_last_takes_the_newest_and_refuses_more_than_there_are(
 
 def test_k_above_n_is_refused(tmp_path: Path, make_run: MakeRun) -> None:
     make_run()
-    assert "pass@32: only 4 samples" in problems_of(tmp_path, pass_at=("32",))
-    assert "pass@9: only 8 samples" in problems_of(tmp_path, pass_at=("1,8", "9"), samples=8)
-    assert request(tmp_path, pass_at=("1,8", "9"), samples=9).settings.pass_at == (1, 8, 9)
+    assert "eval.pass_at has 32, above eval.samples=4" in problems_of(tmp_path, "eval.pass_at=[32]")
+    asked = option_override("--pass-at", "eval.pass_at", ["1,8", "9"])
+    assert "--pass-at 1,8 --pass-at 9" in problems_of(tmp_path, asked, "eval.samples=8")
+    assert request(tmp_path, asked, "eval.samples=9").settings.pass_at == (1, 8, 9)
 
 
 def test_fewer_samples_alone_keep_the_ks_that_fit(tmp_path: Path, make_run: MakeRun) -> None:
     make_run()
-    assert request(tmp_path, samples=2).settings.pass_at == (1,)
-
-
-def test_ks_of_an_option_go_with_a_number_of_samples_from_a_key(tmp_path: Path, make_run: MakeRun) -> None:
-    make_run("trained")
-    asked = request(tmp_path, "trained", "eval.samples=4", pass_at=("1,4",))
-    assert (asked.settings.samples, asked.settings.pass_at) == (4, (1, 4))
+    assert request(tmp_path, "eval.samples=2").settings.pass_at == (1,)
 
 
 def test_generated_problems_are_a_benchmark_with_the_runs_settings(
@@ -136,8 +132,8 @@ def test_every_problem_is_reported_at_once(tmp_path: Path, make_run: MakeRun) ->
         tmp_path,
         "nowhere/at/all",
         "eval.btach=3",
-        pass_at=("0", "many"),
-        temperature=-1.0,
+        option_override("--pass-at", "eval.pass_at", ["0", "many"]),
+        option_override("--temperature", "eval.temperature", ["-1"]),
         split="train",
         average_last=0,
     )
@@ -145,9 +141,9 @@ def test_every_problem_is_reported_at_once(tmp_path: Path, make_run: MakeRun) ->
         "there is no folder nowhere/at/all",
         "'nowhere/at/all' is no run either",
         "eval.btach",
-        "pass@0: k must be at least 1",
-        "--pass-at 'many'",
-        "eval.temperature",
+        "--pass-at 0 --pass-at many ",
+        "--temperature -1 ",
+        "eval.temperature: must be",
         "--split train",
         "--average-last 0",
     ):
@@ -167,7 +163,7 @@ def test_all_of_a_file_is_evaluated_unless_its_name_says_a_split(tmp_path: Path,
     make_run()
     for name, split in {"mine.jsonl": "all", "mine.test.jsonl": "test"}.items():
         (tmp_path / name).write_text("", encoding="utf-8")
-        assert request(tmp_path, data=str(tmp_path / name)).settings.split == split
+        assert request(tmp_path, f"task.data={tmp_path / name}").settings.split == split
     assert "`all` is for problems from --data" in problems_of(tmp_path, split="all")
 
 
@@ -181,18 +177,18 @@ def test_bad_requests_are_refused_without_importing_torch(tmp_path: Path) -> Non
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "2 []\n"
-    assert "pass@64: only 32 samples" in done.stderr
+    assert "eval.pass_at has 64, above eval.samples=32" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_more_samples_than_memory_holds(tmp_path: Path) -> None:
-    assert "at most 23809" in problems_of(tmp_path, "lab", samples=10**20)
+    assert "at most 23809" in problems_of(tmp_path, "lab", "eval.samples=100000")
 
 
-@pytest.mark.parametrize("options", [{"arguments": ("~nobody-here/model",)}, {"data": "~nobody-here/rows.jsonl"}])
-def test_a_home_folder_that_does_not_exist(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("arguments", [("~nobody-here/model",), ("lab", "task.data=~nobody-here/rows.jsonl")])
+def test_a_home_folder_that_does_not_exist(arguments: tuple[str, ...]) -> None:
     with pytest.raises(UserError, match="no home folder ~nobody-here"):
-        make_request(Options(**{"arguments": ("lab",), **options}))
+        make_request(Options(arguments))
 
 
 def test_a_run_without_its_checkpoints_is_still_a_run(tmp_path: Path, make_run: MakeRun) -> None:
@@ -214,7 +210,7 @@ def test_a_run_is_evaluated_on_the_benchmarks_that_its_configuration_names(
         return [one.benchmark for one in plan_evaluations(names, Options(**options)).requests]
 
     assert asked() == asked("trained") == asked(str(run.checkpoints_dir / "step-10")) == ["math500", "gsm8k"]
-    assert asked("trained", names=("kk",), data_dir=tmp_path) == ["kk"]
+    assert asked("trained", f"task.data_dir={tmp_path}", names=("kk",)) == ["kk"]
     assert asked("trained", "eval.benchmark=minerva") == ["minerva"]
     assert asked("trained", "eval.benchmark=[]") == asked("trained", "task.name=kk") == [None]
     assert asked(str(models[0])) == [None]

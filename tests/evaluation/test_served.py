@@ -181,7 +181,7 @@ def test_many_requests_are_in_flight_and_no_more_than_asked_for(
 ) -> None:
     server.behaviour.fault = lambda number, body: ("sleep", 0.05)
     server.most_at_once = 0
-    assert call("--concurrency", "5")[0] == 0
+    assert call("eval.concurrency=5")[0] == 0
     assert 2 <= server.most_at_once <= 5
     assert records(tmp_path / "out") == quiet
 
@@ -259,10 +259,10 @@ def test_bad_addresses(call: Call, url: str, said: str) -> None:
 def test_options_of_a_server_need_the_engine(
     models: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert rlvr(["eval", str(models[0]), "--concurrency", "4", "--model-name", "x", f"run.dir={tmp_path}"]) == 2
+    assert rlvr(["eval", str(models[0]), "eval.concurrency=4", "--model-name", "x", f"run.dir={tmp_path}"]) == 2
     err = capsys.readouterr().err
-    assert "--concurrency: " in err and "--engine openai" in err
-    assert "--model-name: " in err
+    assert "eval.concurrency=4: has no effect in an evaluation; it is for a server. Give --engine openai too." in err
+    assert "--model-name x: has no effect" in err
     assert rlvr(["eval", str(models[0]), "--engine", "openai", f"run.dir={tmp_path}"]) == 2
     assert "Give --base-url" in capsys.readouterr().err
     assert rlvr(["eval", str(models[0]), "--engine", "opnai", f"run.dir={tmp_path}"]) == 2
@@ -275,7 +275,7 @@ def test_a_refusal_in_the_middle_is_one_message_and_keeps_what_came(
     said = "This model's maximum context length is 16 tokens."
     server.behaviour.fault = lambda number, body: ("status", 400, {}, said) if number > 12 else None
     # One request at a time: with several in flight, the refusal may come before any answer.
-    code, _, err = call("--concurrency", "1")
+    code, _, err = call("eval.concurrency=1")
     assert code == 1
     assert said in err
     assert "--max-new-tokens" in err
@@ -290,7 +290,7 @@ def test_another_model_after_a_restart_is_not_mixed_in(call: Call, server: TestS
 
     server.behaviour.fault = swap
     # One request at a time: with several in flight, a slow machine may have none answered before the change.
-    code, _, err = call("--concurrency", "1")
+    code, _, err = call("eval.concurrency=1")
     assert code == 1
     assert "another" in err and "tiny" in err
     kept = records(tmp_path / "out")

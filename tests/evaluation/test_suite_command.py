@@ -135,10 +135,10 @@ def test_before_and_after_on_several_benchmarks(call: Call, models: list[Path]) 
 
 
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert rlvr(["eval", "--list-benchmarks"]) == 0
+    assert rlvr(["tasks", "benchmarks"]) == 0
     text = capsys.readouterr().out
     assert all(f"suite {name}" in text for name in SUITES)
-    assert rlvr(["eval", "--list-benchmarks", "--format=json"]) == 0
+    assert rlvr(["tasks", "benchmarks", "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)["suites"]) == set(SUITES)
 
 

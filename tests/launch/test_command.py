@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.cli.options import with_options
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.config.load import load_config
@@ -21,6 +20,7 @@ from rlvr_cli.launch.command import Node, environment, launcher_command, plan_no
 from rlvr_cli.launch.link import RankFailure, failure_of, failures, first_cause
 from rlvr_cli.launch.world import world_of_environment
 
+ACCELERATE = ["launch.launcher=accelerate"]
 SIZES = ["rollout.prompts=8", "rollout.group_size=4"]
 
 
@@ -90,11 +90,17 @@ def test_the_nearest_valid_values_are_valid() -> None:
     ("arguments", "said"),
     [
         (["--processes", "3", *SIZES], "launch.processes=3 cannot share"),
-        (["--processes", "2", "launch.processes=4"], "--processes and launch.processes set the same thing"),
-        (["--launcher", "mpirun"], "launch.launcher"),
-        (["--processes", "2", "--accelerate-config", "{folder}/none.yaml"], "none.yaml': no such file"),
-        (["--processes", "2", "--accelerate-config", "{folder}/four.yaml"], "num_processes: 4 contradicts launch.proc"),
-        (["--processes", "2", "--accelerate-config", "a.yaml", "--launcher", "torchrun"], "the launcher is torchrun"),
+        (["--processes", "2", "launch.processes=4"], "--processes 2  and launch.processes=4 set the same thing"),
+        (["launch.launcher=mpirun"], "launch.launcher"),
+        (
+            ["--processes", "2", *ACCELERATE, "launch.accelerate_config={folder}/none.yaml"],
+            "none.yaml': no such file",
+        ),
+        (
+            ["--processes", "2", *ACCELERATE, "launch.accelerate_config={folder}/four.yaml"],
+            "num_processes: 4 contradicts launch.proc",
+        ),
+        (["--processes", "2", "launch.accelerate_config=a.yaml"], "the launcher is torchrun"),
         (["--resume", "{folder}", "--processes", "2"], "leave out --config"),
     ],
 )
@@ -104,18 +110,6 @@ def test_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], arg
     assert run(["train", *given, *([] if "--resume" in given else [f"run.dir={tmp_path / 'runs'}"])]) == 2
     captured = capsys.readouterr()
     assert said in captured.err and "Traceback" not in captured.err and not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize("name", ["zero #2.json", "a: b.json", "2", "null"])
-def test_a_file_may_have_any_name(name: str) -> None:
-    """Options are no YAML, which would read a comment, a mapping, a number or nothing."""
-    assert with_options([], {"deepspeed": name, "accelerate_config": Path(name), "processes": 2, "fsdp": None}) == [
-        f'launch.deepspeed="{name}"',
-        f'launch.accelerate_config="{name}"',
-        "launch.processes=2",
-        'launch.launcher="accelerate"',
-    ]
-    assert load_config(overrides=with_options([], {"deepspeed": name})).launch.deepspeed == name
 
 
 def test_more_processes_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

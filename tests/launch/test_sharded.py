@@ -20,9 +20,9 @@ from rlvr_cli.training.sharding.choose import check_devices
 from tests.launch.launches import NARROW, SHIM, SMALL, assert_same_run, finish, kill_tree, rows, sharded, start
 
 WAYS = {
-    "zero2": ("--deepspeed", "zero2"),
-    "zero3": ("--deepspeed", "zero3"),
-    "fsdp": ("--fsdp",),
+    "zero2": ("launch.deepspeed=zero2",),
+    "zero3": ("launch.deepspeed=zero3",),
+    "fsdp": ("launch.fsdp=true",),
 }
 
 
@@ -137,7 +137,7 @@ def test_bfloat16_does_not_round_what_comes_out(tmp_path: Path, way: str, method
 def test_fsdp_holds_no_gradient_that_is_not_divided(tmp_path: Path, method: str) -> None:
     """In a step of several passes, of which only the last used to divide them: 4 bytes a parameter on each GPU."""
     held = tmp_path / "held.txt"
-    settings = ("--fsdp", f"run.dir={tmp_path}", *NARROW, "update.micro_batch=1", "train.rollouts=1")
+    settings = ("launch.fsdp=true", f"run.dir={tmp_path}", *NARROW, "update.micro_batch=1", "train.rollouts=1")
     if method == "sft":
         settings += ("rollout.max_new_tokens=60", "method.demonstrations=16")
     environment = {"PYTHONPATH": str(SHIM), "RLVR_TEST_BF16": "1", "RLVR_TEST_HELD": str(held)}
@@ -154,7 +154,7 @@ def test_a_run_goes_on_as_it_was_divided(tmp_path: Path) -> None:
     """The file that launch.deepspeed names was changed after the run began."""
     file = tmp_path / "deepspeed.json"
     file.write_text(json.dumps({"zero_optimization": {"stage": 2}}))
-    settings = ("--deepspeed", str(file), f"run.dir={tmp_path}", *NARROW, "checkpoint.every=1", "train.rollouts=200")
+    settings = (f"launch.deepspeed={file}", f"run.dir={tmp_path}", *NARROW, "checkpoint.every=1", "train.rollouts=200")
     process = sharded("run.name=changed", *settings)
     while not (tmp_path / "changed" / "checkpoints" / "step-1").exists():
         assert process.poll() is None, process.communicate()[0]

@@ -151,7 +151,9 @@ def test_started_by_accelerate(tmp_path: Path) -> None:
     file.write_text("compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_processes: 2\n")
     arguments = ("--processes", "2", f"run.dir={tmp_path}", *NARROW)
     finish(start("run.name=torchrun", *arguments))
-    output = finish(start("run.name=accelerate", "--accelerate-config", str(file), *arguments))
+    output = finish(
+        start("run.name=accelerate", "launch.launcher=accelerate", f"launch.accelerate_config={file}", *arguments)
+    )
     assert "in 2 processes" in output
     assert difference(tmp_path / "torchrun", tmp_path / "accelerate") == 0
 

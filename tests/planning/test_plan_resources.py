@@ -61,7 +61,9 @@ def test_a_task_says_how_long_its_prompts_are(capsys: pytest.CaptureFixture[str]
 
 def test_gpus_and_their_memory(capsys: pytest.CaptureFixture[str]) -> None:
     one = plan(capsys, *BIG, "--gpu-memory", "141GB")["memory"]
-    eight = plan(capsys, *BIG, "--gpus", "8", "launch.deepspeed=zero3", "--prompt-tokens", "600")["memory"]
+    eight = plan(
+        capsys, *BIG, "--processes", "8", "--gpu-memory", "80GiB", "launch.deepspeed=zero3", "--prompt-tokens", "600"
+    )["memory"]
     assert one["available"] == 141 * 10**9
     assert (eight["setting"]["processes"], eight["setting"]["strategy"]) == (8, "zero3")
     assert (eight["setting"]["prompt_tokens"], eight["prompt_tokens_assumed"]) == (600, False)
@@ -74,7 +76,7 @@ def test_the_lab_is_planned_for_this_machine(capsys: pytest.CaptureFixture[str])
     if not Path("/dev/nvidia0").exists():
         assert memory["device"] == "cpu"
     assert memory["fits"] == "yes"
-    assert plan(capsys, "--gpus", "1")["memory"]["device"] == "gpu"
+    assert plan(capsys, "--gpu-memory", "80GiB")["memory"]["device"] == "gpu"
 
 
 @pytest.mark.parametrize(
@@ -87,13 +89,12 @@ def test_the_gpu_of_this_machine_has_the_size_that_it_says(
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(rlvr_cli.planning.plan, "GPU_HERE", tmp_path)
-    assert choose_device(None, None, 10**6) == Device(True, size, choose_device(None, None, None).why)
-    assert choose_device(None, 2, None).bytes == 80 * GIB
-    assert choose_device("141GiB", None, None).bytes == 141 * GIB
+    assert choose_device(None, 10**6) == Device(True, size, choose_device(None, None).why)
+    assert choose_device("141GiB", None).bytes == 141 * GIB
 
 
 def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plan", *BIG, "--tokens-per-second", "2000"]) == 0
+    assert run(["plan", *BIG, "--speed", "2000"]) == 0
     shown = capsys.readouterr().out
     for words in (
         "Model: 7,615,616,512 parameters (the preset qwen2.5-7b).",
@@ -228,7 +229,7 @@ def test_strategies_of_a_deepspeed_file(
 
 
 def test_in_which_format_deepspeed_sums_gradients(tmp_path: Path) -> None:
-    device = choose_device("80GiB", 4, None)
+    device = choose_device("80GiB", None)
     (tmp_path / "ds.json").write_text(json.dumps({"zero_optimization": {"stage": 2}}), encoding="utf-8")
     for way, summed in (("zero2", 4), ("zero3", 4), ("zero3-offload", 4), (str(tmp_path / "ds.json"), 2)):
         config = load_config(overrides=["launch.processes=2", f"launch.deepspeed={way}"])
@@ -273,9 +274,10 @@ def test_speed_of_a_run(tmp_path: Path) -> None:
     assert time.expected == pytest.approx(1000 * 30 / 48)
 
 
-def test_two_speeds_are_one_too_many(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plan", "--run", "x", "--tokens-per-second", "5"]) == 2
-    assert "give one of them" in capsys.readouterr().err
+@pytest.mark.parametrize(("speed", "said"), [("x", "x"), ("-5", "above 0"), ("nan", "above 0"), ("inf", "above 0")])
+def test_a_speed_that_is_none(speed: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", f"--speed={speed}"]) == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -233,8 +233,8 @@ def rlvr(folder: Path, *arguments: str, path: str = "") -> subprocess.CompletedP
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_print_script_needs_no_slurm_and_leaves_nothing(tmp_path: Path) -> None:
-    said = rlvr(tmp_path, "--submit", "slurm", "--print-script", "slurm.time=60", "run.name=one")
+def test_a_dry_run_needs_no_slurm_and_leaves_nothing(tmp_path: Path) -> None:
+    said = rlvr(tmp_path, "--submit", "slurm", "--dry-run", "slurm.time=60", "run.name=one")
     assert said.returncode == 0, said.stderr
     assert said.stdout == job_script(
         load_config([], overrides=["slurm.time=60", "run.name=one"]), tmp_path / "runs" / "one", tmp_path
@@ -308,7 +308,7 @@ def test_what_would_be_replaced_stays_until_the_job_is_queued(
 
 def test_a_deepspeed_file_that_contradicts_is_told_before_the_job_waits(tmp_path: Path) -> None:
     (tmp_path / "deepspeed.json").write_text(json.dumps({"train_batch_size": 3, "zero_optimization": {"stage": 2}}))
-    arguments = ("--submit", "slurm", "--print-script", "--processes", "2", "--deepspeed", "deepspeed.json")
+    arguments = ("--submit", "slurm", "--dry-run", "--processes", "2", "launch.deepspeed=deepspeed.json")
     refused = rlvr(tmp_path, *arguments, "run.name=one")
     assert refused.returncode == 2 and "train_batch_size is 3 there" in refused.stderr
 

@@ -36,8 +36,8 @@ def test_a_dry_run_shows_the_space_and_the_most_that_it_costs(
     assert run([*line, "--format=json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert content["rollouts_at_most"] == 40 and content["combinations"] is None and content["trials_so_far"] == 0
-    assert run([*line, "--run", "x"]) == 2
-    assert "--run: is for grids" in capsys.readouterr().err
+    assert run([*line, "--speed", "x"]) == 2
+    assert "--speed: is for grids" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 

@@ -93,7 +93,7 @@ def test_what_is_refused(file: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
         ("retry", str(place.path)): "no trial has failed",
         ("retry", str(place.path), "grpo-s0", "grpo-s9"): "grpo-s9: no such trial",
         ("missing.yaml",): "missing.yaml  no such file",
-        (str(file), "--run", "x"): "--run gives the speed for --dry-run",
+        (str(file), "--speed", "x"): "--speed is for --dry-run",
         (str(file), "--workers", "9999", "--dry-run", "optimizer.lrr=1"): "optimizer.lrr: unknown key",
     }
     for line, said in cases.items():

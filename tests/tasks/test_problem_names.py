@@ -98,7 +98,7 @@ def test_show_and_generate_say_that_the_problems_are_generated(
 ) -> None:
     assert run(["tasks", "show", task, "--format=json"]) == 0
     assert json.loads(capsys.readouterr().out)["data"] == f"{task}-gen"
-    assert run(["tasks", "generate", task, "--count", "1", "--output", str(tmp_path / "a.jsonl")]) == 0
+    assert run(["tasks", "generate", task, "--problems", "1", "--output", str(tmp_path / "a.jsonl")]) == 0
     assert f"problems of {task}-gen" in capsys.readouterr().out
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import subprocess
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.cli.app import run
 from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
@@ -57,18 +55,6 @@ def test_passes_that_are_bounded_by_tokens_are_as_full_as_in_the_training(proces
 
 def test_a_probe_is_no_run_that_is_tracked() -> None:
     assert worst_case(load_config(overrides=["run.track=[tensorboard]"])).run.track == ()
-
-
-def test_a_name_that_is_taken_is_told_before_the_probe(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def probed(config: Any) -> None:
-        raise AssertionError("a probe takes minutes")
-
-    monkeypatch.setattr("rlvr_cli.training.probe.probe", probed)
-    (tmp_path / "taken").mkdir()
-    assert run(["train", "--probe", f"run.dir={tmp_path}", "run.name=taken"]) == 2
-    assert "this run exists" in capsys.readouterr().err
 
 
 def test_a_probe_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,21 +125,3 @@ def test_memory_that_runs_out_for_real(tmp_path: Path) -> None:
     assert "out of memory while" in done.stderr
     assert "update.micro_batch=2048 (now 4096)" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.slow
-def test_train_probes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from rlvr_cli.cli.app import run
-
-    asked = [*SMALL, "rollout.prompts=2", "train.rollouts=1", f"run.dir={tmp_path}", "run.name=one"]
-    assert run(["train", "--probe", *asked]) == 0
-    shown = capsys.readouterr().out
-    assert shown.index("Probe: 2 optimizer steps") < shown.index("finished")
-    assert json.loads((tmp_path / "one" / "manifest.json").read_text(encoding="utf-8"))["status"] == "finished"
-
-
-def test_a_probe_is_not_submitted(capsys: pytest.CaptureFixture[str]) -> None:
-    from rlvr_cli.cli.app import run
-
-    assert run(["train", "--probe", "--print-script"]) == 2
-    assert "--probe starts processes of its own" in capsys.readouterr().err

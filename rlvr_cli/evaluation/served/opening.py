@@ -92,7 +92,7 @@ async def open_server(
         if kind.name == "transformers" and options.concurrency > 1:
             say(
                 f"{options.base_url}: transformers draws all requests from one generator, so samples repeat only with "
-                "--concurrency 1 (it answers one request at a time anyway)"
+                "eval.concurrency=1 (it answers one request at a time anyway)"
             )
         entry = next((entry for entry in entries or () if entry["id"] == asked), {})
         return Server(options, kind, endpoint, asked, model, _longest(entry))

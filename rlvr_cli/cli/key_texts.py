@@ -1,0 +1,59 @@
+"""What the schema says of the keys that options stand for, as a file: `python -m rlvr_cli.cli.key_texts`.
+
+The schema takes as long to load as everything else that a help needs, so a help reads this file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from rlvr_cli.cli.app import app
+from rlvr_cli.cli.command import TEXTS, KeyOption
+from rlvr_cli.config.keys import KEYS
+from rlvr_cli.core.keys import Key
+from rlvr_cli.core.yaml import yaml_text
+
+
+def key_texts() -> str:
+    """The file's content: meaning, bounds, default and metavar of each key that an option of a command stands for."""
+    names = sorted({option.key for option in _options(typer.main.get_command(app))})
+    texts = {name: _text([key for key in KEYS.keys if key.name == name]) for name in names}
+    return f"{json.dumps(texts, indent=2, ensure_ascii=False)}\n"
+
+
+def _options(command: Any) -> Iterator[KeyOption]:
+    yield from getattr(command.callback, "key_options", ())
+    for child in getattr(command, "commands", {}).values():
+        yield from _options(child)
+
+
+def _text(kinds: list[Key]) -> dict[str, str]:
+    """Of a key that means something else in each kind of its section, the name alone."""
+    key = kinds[0]
+    about = [key.name]
+    if len(kinds) == 1:
+        takes = key.type.removeprefix("null, or ")
+        about += [takes] if takes.startswith(("a whole number", "a number", "a list")) else []
+        default = list(key.default) if isinstance(key.default, tuple) else key.default
+        about += (
+            [f"default {default if isinstance(default, str) else yaml_text(default)}"] if default is not None else []
+        )
+    return {"meaning": key.meaning, "about": "; ".join(about), "metavar": _metavar(key.type)}
+
+
+def _metavar(takes: str) -> str:
+    """`N` for a whole number, `X` for another one, `a|b` for one of a and b, `N,...` for a list of numbers."""
+    takes = takes.removeprefix("null, or ")
+    if takes.startswith("a list of"):
+        return f"{_metavar(takes.partition('each ')[2])},..."
+    if takes.startswith("one of "):
+        return takes.removeprefix("one of ").replace(", ", "|")
+    return "N" if takes.startswith("a whole number") else "X" if takes.startswith("a number") else "TEXT"
+
+
+if __name__ == "__main__":
+    TEXTS.write_text(key_texts(), encoding="utf-8")

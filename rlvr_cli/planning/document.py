@@ -1,0 +1,248 @@
+"""A plan for people: tables and sentences of what :mod:`rlvr_cli.planning.plan` has found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rlvr_cli.core.table import ResultDocument, Table
+from rlvr_cli.core.text import duration_in_words
+from rlvr_cli.methods.equivalence import SameGradient
+from rlvr_cli.models.sampling.memory import gib
+
+MOST_CHANGES = 5
+# Rows in which methods differ: several of them have a table of their own for these.
+PER_METHOD = ("method", "optimizer steps per rollout", "optimizer steps", "checkpoints")
+PLAN = ("quantity", "value", "what it is")
+
+
+def plan_document(plan: dict[str, Any]) -> ResultDocument:
+    """The plan of one training."""
+    memory = [] if plan["memory"] is None else _memory_tables(plan["memory"])
+    lines = [
+        _data_sentence(plan),
+        plan["about_data"],
+        _model_sentence(plan),
+        *_memory_lines(plan["memory"]),
+        _time_sentence(plan),
+        *plan["cautions"],
+    ]
+    return ResultDocument(
+        tables=[Table("", PLAN, _rows(plan)), *memory], data=plan, after=[line for line in lines if line], rows=[plan]
+    )
+
+
+def arms_document(plans: list[dict[str, Any]], same: Sequence[SameGradient]) -> ResultDocument:
+    """The plans of several methods next to one another, and which of them have the same gradient."""
+    # Two names are two methods, so that one of them samples.
+    shared = [row for row in _rows(next(plan for plan in plans if plan["policy_age"])) if row[0] not in PER_METHOD]
+    header = ("method", "passes", "steps per rollout", "optimizer steps", "updates old, mean", "largest", "memory")
+    lines = [
+        f"{plan['method']} samples nothing: for each rollout it takes {plan['completions_per_rollout']:,} "
+        f"demonstrations ({' '.join(part for part in _demonstrations(plan) if part)})."
+        for plan in plans
+        if not plan["policy_age"]
+    ]
+    if len({plan["steps_per_rollout"] for plan in plans}) > 1:
+        lines.append("At equal rollouts these methods make different numbers of optimizer steps.")
+    lines += [group.sentence() for group in same]
+    lines += dict.fromkeys(said for plan in plans for said in plan["cautions"])
+    groups = [{"methods": list(group.names), "when": group.when, "note": group.sentence()} for group in same]
+    return ResultDocument(
+        tables=[Table("", PLAN, shared), Table("", header, [*map(_arm, plans)])],
+        data={"arms": plans, "same_gradient": groups},
+        after=lines,
+        rows=plans,
+    )
+
+
+def _arm(plan: dict[str, Any]) -> tuple[str, ...]:
+    ages = plan["policy_age"]
+    return (
+        plan["method"],
+        str(plan["passes"]),
+        f"{plan['steps_per_rollout']:,}",
+        f"{plan['steps_total']:,}",
+        f"{ages['mean']:g}" if ages else "-",
+        f"{ages['largest']:,}" if ages else "-",
+        _memory_in_short(plan["memory"]),
+    )
+
+
+def _forward_passes(plan: dict[str, Any], rows: str) -> tuple[str, str]:
+    """How many, and what is in one."""
+    if plan["policy_age"] is None:
+        return f"{plan['micro_batches_per_step']:,}", f"of {plan['micro_batch']} {rows} (update.micro_batch)"
+    if plan["micro_tokens"] is not None:
+        return "-", f"of {plan['micro_tokens']:,} tokens (update.micro_tokens); as many as the completions need"
+    return (
+        "-",
+        f"of as many tokens as {plan['micro_batch']} of the longest {rows} have (update.micro_batch); as many as the "
+        f"{rows} need",
+    )
+
+
+def _rows(plan: dict[str, Any]) -> list[tuple[str, str, str]]:
+    def number(name: str) -> str:
+        return f"{plan[name]:,}"
+
+    sampled = plan["policy_age"] is not None
+    rows, batch = ("completions", "rollout") if sampled else ("demonstrations", "batch")
+    return [
+        ("method", plan["method"], ""),
+        ("task, model", f"{plan['task']}, {plan['model']}", ""),
+        (
+            f"{rows} per {batch}",
+            number("completions_per_rollout"),
+            f"{plan['prompts']} prompts x {plan['group_size']} completions, at most "
+            f"{plan['rollout_tokens_at_most']:,} tokens"
+            if sampled
+            else f"rollout.prompts x rollout.group_size, {plan['prompts']} x {plan['group_size']}",
+        ),
+        (
+            f"optimizer steps per {batch}",
+            number("steps_per_rollout"),
+            f"{plan['mini_batches']} updates x {plan['epochs']} epochs"
+            + (f" x {plan['passes']} passes of the method" if plan["passes"] > 1 else ""),
+        ),
+        (f"{rows} per step", number("completions_per_step"), ""),
+        ("forward passes per step", *_forward_passes(plan, rows)),
+        ("rollouts" if sampled else "batches", number("rollouts"), "the budget (train.rollouts)"),
+        ("optimizer steps", number("steps_total"), f"{'rollouts' if sampled else 'batches'} x steps per {batch}"),
+        (
+            "completions" if sampled else "demonstrations drawn",
+            number("completions_total"),
+            f"at most {plan['completion_tokens_at_most']:,} tokens{'' if sampled else ' of completions'}",
+        ),
+        ("training problems", *_problems(plan)) if sampled else ("demonstrations", *_demonstrations(plan)),
+        (
+            "checkpoints",
+            number("checkpoints_written"),
+            f"of which the newest {plan['checkpoints_kept']} are kept",
+        ),
+        (
+            "evaluations on the way",
+            number("evaluations"),
+            _evaluation(plan),
+        ),
+    ]
+
+
+def _evaluation(plan: dict[str, Any]) -> str:
+    if not plan["eval_benchmarks"]:
+        return f"`rlvr eval` samples {plan['eval_completions']:,} completions"
+    return f"`rlvr eval` samples {plan['benchmark_completions']:,} completions on {', '.join(plan['eval_benchmarks'])}"
+
+
+def _problems(plan: dict[str, Any]) -> tuple[str, str]:
+    """How many training problems there are, and how often each is seen; of data that are not read, what is certain."""
+    source, visits = plan["problems_from"], plan["visits_per_problem"]
+    if source is None:
+        return f"{plan['problems']:,}", f"each seen {visits:.2f} times on average"
+    return f"at most {plan['problems']:,}", f"of {source} (task.data), each seen {visits:.2f} times or more on average"
+
+
+def _demonstrations(plan: dict[str, Any]) -> tuple[str, str]:
+    """How many demonstrations there are, where that is known, and where they come from."""
+    if plan["data"] is not None:
+        return "", f"the rows of {plan['data']} (method.data)"
+    visits = plan["visits_per_demonstration"]
+    return f"{plan['demonstrations']:,}", f"worked solutions of the task, each drawn {visits:.2f} times on average"
+
+
+def _data_sentence(plan: dict[str, Any]) -> str:
+    ages = plan["policy_age"]
+    if ages is None:
+        return "Imitation: training samples nothing, so there is no ratio, and no data grow old."
+    if ages["largest"] == 0:
+        return "On-policy: each rollout batch makes one optimizer step, so every ratio is 1 and no clip acts."
+    return (
+        f"Off-policy: the data of a rollout are {ages['mean']:g} updates old on average when they are used, "
+        f"{ages['largest']} at most (the first step of each rollout is on-policy)."
+    )
+
+
+def _memory_in_short(memory: dict[str, Any] | None) -> str:
+    """`12.3 GiB`, and whether it fits where it does not."""
+    if memory is None:
+        return "?"
+    return gib(memory["peak"]) + {"yes": "", "tight": ", tight", "no": ", does not fit"}[memory["fits"]]
+
+
+def _model_sentence(plan: dict[str, Any]) -> str:
+    parameters, rate = plan["parameters"], plan["learning_rate"]
+    said_rate = "" if rate is None else f" Peak learning rate {rate:.4g}."
+    if parameters["total"] is None:
+        return f"Parameters and memory are not known: {parameters['note']}.{said_rate}"
+    trained = "" if parameters["trained"] == parameters["total"] else f", {parameters['trained']:,} of them trained"
+    if parameters["trained"] > parameters["total"]:
+        trained = f", {parameters['trained']:,} trained with the value head"
+    return f"Model: {parameters['total']:,} parameters{trained} ({parameters['note']}).{said_rate}"
+
+
+def _memory_tables(memory: dict[str, Any]) -> list[Table]:
+    """What is held at the peak; and where that does not fit, what to change."""
+    setting, gpu = memory["setting"], memory["device"] == "gpu"
+    assumed = " (assumed; --prompt-tokens N)" if memory["prompt_tokens_assumed"] else ""
+    each = f"each of {setting['processes']} {'GPUs' if gpu else 'processes on the CPU'}"
+    where = each if setting["processes"] > 1 else f"the {'GPU' if gpu else 'CPU'}"
+    micro_batch = f"{setting['micro_batch']} row{'s' if setting['micro_batch'] > 1 else ''}"
+    offloads = " with offloading" if setting["offload_optimizer"] or setting["offload_weights"] else ""
+    title = (
+        f"Memory of {where}, {setting['strategy']}{offloads}: micro-batches of {micro_batch} of "
+        f"{setting['prompt_tokens']:,}{assumed} + {setting['completion_tokens']:,} tokens, gradient checkpointing "
+        f"{'on' if setting['checkpointing'] else 'off'}"
+    )
+    fits = {"yes": "fits", "tight": "tight: it may fail", "no": "DOES NOT FIT"}[memory["fits"]]
+    rows = [
+        *((term["name"], gib(term["bytes"]), term["why"]) for term in memory["terms"]),
+        ("sum", gib(memory["peak"]), f"of {gib(memory['available'])} ({memory['available_why']}): {fits}"),
+    ]
+    tables = [Table(title, (f"at the peak ({memory['peak_phase']})", "memory", "what it is"), rows)]
+    changes = _changes(memory)
+    return [*tables, Table("What to change:", ("settings", "memory"), changes)] if changes else tables
+
+
+def _memory_lines(memory: dict[str, Any] | None) -> list[str]:
+    if memory is None:
+        return []
+    lines = []
+    if memory["host"]:
+        lines.append(f"In the computer's memory, for each GPU: {gib(memory['host'])} ({memory['host_why']}).")
+    if memory["fits"] != "yes" and not _changes(memory):
+        lines.append("No single setting helps: take a smaller model or a larger GPU.")
+    return lines
+
+
+def _changes(memory: dict[str, Any]) -> list[tuple[str, str]]:
+    if memory["fits"] == "yes":
+        return []
+    fits = {"yes": "fits", "tight": "tight", "no": "does not fit alone"}
+    rows = [
+        (change["settings"], f"{gib(change['peak'])}, {fits[change['fits']]}")
+        for change in memory["changes"][:MOST_CHANGES]
+    ]
+    for name, end in (("together", "fits together"), ("more_gpus", "on each GPU, fits")):
+        if memory[name] is not None:
+            comma = "" if name == "more_gpus" else ","
+            rows.append((memory[name]["settings"], f"{gib(memory[name]['peak'])}{comma} {end}"))
+    return rows
+
+
+def _time_sentence(plan: dict[str, Any]) -> str:
+    time, sampled = plan["time"], plan["policy_age"] is not None
+    if time is None:
+        return (
+            f"Time: not known without a speed: --speed RUN takes that of a run, --speed X is so many "
+            f"{'completion' if sampled else 'demonstration'} tokens a second."
+        )
+    expected = time["seconds_expected"]
+    usual = (
+        ""
+        if expected is None
+        else f"{duration_in_words(expected)} at {time['tokens_per_completion']:.0f} tokens each, "
+    )
+    return (
+        f"Time: {usual}{duration_in_words(time['seconds_at_most'])} if every completion has the full length, at "
+        f"{time['tokens_per_second']:,.0f} tokens a second ({time['source']})."
+    )
