@@ -96,12 +96,6 @@ SECTIONS = (
         ("benchmarks.updates everything",),
     ),
     Section(
-        "invariance",
-        "What leaving out changes",
-        "In float32, by rounding. In float64, with a policy that moves, the largest difference is below 1e-10: a test.",
-        ("benchmarks.invariance",),
-    ),
-    Section(
         "step",
         "A whole step",
         "Sampling, judging, updating and recording; then where the time of our step goes: all but a few percent in "
