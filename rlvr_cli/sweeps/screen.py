@@ -160,11 +160,12 @@ def table(standings: Sequence[Standing]) -> Table:
     for column in COLUMNS:
         made.add_column(column, no_wrap=column == "trial", overflow="fold")
     for one in standings:
-        made.add_row(*_cells(one), style=STYLES.get(one.look.state, ""))
+        made.add_row(*cells(one), style=STYLES.get(one.look.state, ""))
     return made
 
 
-def _cells(one: Standing) -> list[str]:
+def cells(one: Standing) -> list[str]:
+    """A trial as texts, by ``COLUMNS``."""
     entry, look = one.look.entry, one.look
     return [
         entry.name,

@@ -101,3 +101,14 @@ def test_what_is_refused(file: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
         assert said in capsys.readouterr().err
     assert run(["sweep", "status", str(file)]) == 2
     assert f"rlvr sweep {file}" in capsys.readouterr().err
+
+
+def test_the_status_is_a_table_in_every_form(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, place, _ = begun(tmp_path)
+    assert run(["sweep", "status", str(place.path), "--format=csv"]) == 0
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header.startswith("name,") and "state" in header.split(",") and len(rows) == len(place.read_plan().named)
+    assert run(["sweep", "status", str(place.path), "--format=markdown"]) == 0
+    assert "| trial | status |" in capsys.readouterr().out
+    assert run(["sweep", str(file), "--dry-run", "--format=latex"]) == 0
+    assert r"\begin{tabular}" in capsys.readouterr().out

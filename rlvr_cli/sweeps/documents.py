@@ -1,0 +1,272 @@
+"""What is shown of a sweep: what it would do, how its trials stand, and what was submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.table import ResultDocument, Table
+from rlvr_cli.core.text import duration_in_words, some
+from rlvr_cli.planning.plan import Speed, duration, measured_speed
+from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.sweeps.driver import Orders
+from rlvr_cli.sweeps.expand import Sweep
+from rlvr_cli.sweeps.folder import SweepDir, SweepPlan
+from rlvr_cli.sweeps.prepare import (
+    Cost,
+    check_optuna,
+    cost_of,
+    prepare_sweep,
+    same_arms,
+    same_gradient_sentences,
+    total,
+)
+from rlvr_cli.sweeps.ranking import confirmation, rank
+from rlvr_cli.sweeps.rows import reported
+from rlvr_cli.sweeps.screen import COLUMNS, Standing, cells, standings, state_counts
+from rlvr_cli.sweeps.search_space import axis_name, labels
+from rlvr_cli.sweeps.slurm import Submitted
+from rlvr_cli.sweeps.slurm import scripts as slurm_scripts
+from rlvr_cli.sweeps.slurm_queue import SlurmTask, in_queue, with_queue
+
+# So many tasks of a cluster are named.
+SHOWN_TASKS = 6
+
+
+def status(folder: SweepDir) -> ResultDocument:
+    """The state of each trial of a sweep, and the best arm by its objective."""
+    plan = folder.read_plan()
+    try:
+        tasks, unknown = in_queue(folder), None
+    except UserError as error:
+        tasks, unknown = {}, " ".join(error.problems)
+    found = with_queue(standings(folder, plan), tasks)
+    running = bool(tasks) or folder.running()
+    dropped = [entry.name for entry in plan.trials if not entry.named]
+    lines = [f"{folder.path}: {state_counts(found)}; {'running' if running else 'not running'}"]
+    if tasks:
+        lines.append(f"in SLURM: {some([f'{trial} {task.id}' for trial, task in tasks.items()], SHOWN_TASKS)}")
+    lines += [unknown] if unknown else []
+    lines += _failures(folder, found)
+    if dropped:
+        lines.append(f"no longer named by the sweep file: {', '.join(dropped)}")
+    data = {
+        "sweep": plan.name,
+        "folder": str(folder.path),
+        "running": running,
+        "trials": _with_jobs(found, tasks),
+        "queue_unknown": unknown,
+        "no_longer_named": dropped,
+    }
+    return _standing(folder, plan, found, data, lines)
+
+
+def outcome(folder: SweepDir, found: Sequence[Standing]) -> ResultDocument:
+    """How a sweep stands at the end of a call."""
+    data = {"folder": str(folder.path), "trials": [one.as_json() for one in found]}
+    lines = [f"{folder.path}: {state_counts(found)}", *_failures(folder, found)]
+    return _standing(folder, folder.read_plan(), found, data, lines)
+
+
+def submitted_document(submitted: Submitted) -> ResultDocument:
+    """What is in a cluster's queue, and what was left out."""
+    folder, found = submitted.folder, submitted.standings
+    lines = [f"{folder.path}: {state_counts(found)}", *submitted.notes]
+    for one in submitted.submissions:
+        number = len(one.trials)
+        lines.append(f"submitted {number} trial{'s' if number > 1 else ''} as the array {one.job}")
+    if not submitted.submissions:
+        lines.append("nothing was submitted: every waiting trial is in the queue already")
+    if any(one.look.state == "failed" for one in found):
+        lines.append(f"fix the causes, then: rlvr sweep retry {folder.path} --submit slurm")
+    lines.append(
+        f"see how they stand: rlvr sweep status {folder.path}; to save and end them: rlvr sweep stop {folder.path}"
+    )
+    trials = _with_jobs(found, submitted.tasks)
+    data = {
+        "folder": str(folder.path),
+        "jobs": [{"job": one.job, "trials": one.trials} for one in submitted.submissions],
+        "trials": trials,
+        "notes": submitted.notes,
+    }
+    return ResultDocument(tables=[_trials(found)], data=data, after=lines, rows=trials)
+
+
+def grid(sweep: Sweep, orders: Orders, *, submit: bool, speed: Speed | None) -> ResultDocument:
+    """What a grid would do: its trials, what is done of them, the cost of the rest, identical arms, and its jobs.
+
+    Args:
+        speed: for the time; None = that of the sweep's own first finished trial.
+    """
+    folder = SweepDir(sweep.folder)
+    prepared = prepare_sweep(sweep, folder)
+    found = standings(folder, prepared.plan)
+    costs = [Cost.of_entry(one.look.entry) for one in found]
+    todo = [(one, cost) for one, cost in zip(found, costs, strict=True) if not one.look.trained]
+    cost = total([each for _, each in todo])
+    same = same_arms(sweep.trials)
+    done = next((one.look.entry.name for one in found if one.look.trained), None)
+    if speed is None and done is not None:
+        speed = measured_speed(RunDir(folder.path / done))
+    number = orders.workers or (max(len(todo), 1) if submit else 1)
+    seconds = None if speed is None else _seconds(sweep, {one.look.entry.id for one, _ in todo}, speed) / number
+    scripts = slurm_scripts(sweep, folder, prepared.plan, orders) if submit else []
+    printed = reported(sweep.file, {trial.row for trial in sweep.trials})
+    trials = [{**one.as_json(), **asdict(each)} for one, each in zip(found, costs, strict=True)]
+    lines = [
+        f"{len(found)} trials in {folder.path}, {len(todo)} to do: {cost.rollouts:,} rollouts, "
+        f"{cost.completions:,} completions, {cost.steps:,} optimizer steps"
+    ]
+    if todo and seconds is not None and speed is not None:
+        lines.append(
+            f"about {duration_in_words(seconds)} with {number} worker{'s' if number > 1 else ''}, by {speed.source}"
+        )
+    lines += [*prepared.notes, *same_gradient_sentences(same)]
+    lines += [line for script in scripts for line in ("", *script.splitlines())]
+    header = ("trial", "status", "method", "seed", "rollouts", "completions", "optimizer steps")
+    rows = [
+        (entry.name, one.look.state, entry.method, str(entry.seed), *(f"{amount:,}" for amount in amounts))
+        for one in found
+        for entry in [one.look.entry]
+        for amounts in [(entry.rollouts, entry.completions, entry.steps)]
+    ]
+    data = {
+        "sweep": sweep.file.name,
+        "folder": str(folder.path),
+        "trials": trials,
+        "to_do": {"trials": len(todo), **asdict(cost)},
+        "seconds": seconds,
+        "speed": None if speed is None else speed.source,
+        "same_gradient": [{"trials": list(one.names), "when": one.when, "note": one.sentence()} for one in same],
+        "reported": printed,
+        "notes": list(prepared.notes),
+        **({"scripts": scripts} if submit else {}),
+    }
+    return ResultDocument(
+        tables=[Table("", header, rows), *map(_reported, printed)], data=data, after=lines, rows=trials
+    )
+
+
+def search(sweep: Sweep) -> ResultDocument:
+    """The space of a search, how many configurations there will be, and the most that they cost."""
+    assert sweep.space is not None and sweep.objective is not None and sweep.file.spec.search is not None
+    spec, budget, seeds = sweep.file.spec.search, sweep.file.spec.budget, len(sweep.space.seeds)
+    prepared = prepare_sweep(sweep, SweepDir(sweep.folder))
+    size = sweep.space.size()
+    limits = [one for one in (spec.trials, size) if one is not None]
+    rollouts = min([*(one * sweep.bound for one in limits), *([budget] if budget is not None else [])])
+    notes = [*prepared.notes, *_missing()]
+    axes = [{"axis": axis_name(axis), **_described(axis)} for axis in sweep.space.axes]
+    per = f"{seeds} seed{'s' if seeds > 1 else ''} each, up to {sweep.bound:,} rollouts a configuration"
+    number = f"{min(limits):,} configurations" if limits else "as many configurations as the budget allows"
+    lines = [f"{spec.sampler} search for {sweep.objective}: {number}, {per}; at most {rollouts:,} rollouts together"]
+    if size is not None and (spec.trials is None or size <= spec.trials):
+        lines.append(f"the space has {size:,} combinations: a grid runs each once as well")
+    if spec.pruning is not None:
+        lines.append(
+            "pruning: a configuration whose first seed is below the median at a held-out evaluation is stopped, once "
+            f"{spec.pruning.startup} are finished"
+        )
+    if prepared.plan.named:
+        lines.append(f"{len(prepared.plan.named)} trials are there already in {sweep.folder}")
+    data = {
+        "sweep": sweep.file.name,
+        "folder": str(sweep.folder),
+        "search": spec.model_dump(),
+        "objective": str(sweep.objective),
+        "space": axes,
+        "combinations": size,
+        "seeds": seeds,
+        "rollouts_at_most": rollouts,
+        "rollouts_of_a_configuration": sweep.bound,
+        "trials_so_far": len(prepared.plan.named),
+        "notes": notes,
+    }
+    table = Table("", ("axis", "searched", "values"), [tuple(axis.values()) for axis in axes])
+    return ResultDocument(tables=[table], data=data, after=[*lines, *notes], rows=axes)
+
+
+def _standing(
+    folder: SweepDir, plan: SweepPlan, found: Sequence[Standing], data: dict[str, Any], lines: list[str]
+) -> ResultDocument:
+    """The trials, and of a sweep with an objective its arms; how far a search is, and what it gave up and why."""
+    tables = [_trials(found)]
+    lines += [f"{one.look.entry.name} pruned: {one.look.reason}" for one in found if one.look.state == "pruned"]
+    if plan.search is not None:
+        state = plan.search
+        parts = [f"{state.configurations} configurations"]
+        parts += [f"{state.again} suggestions of one that was there already"] if state.again else []
+        parts += [f"{state.refused} excluded or not valid, and not run"] if state.refused else []
+        lines.append(f"search: {', '.join(parts)}{f'; ended: {state.ended}' if state.ended else ''}")
+    ranking = rank(folder, plan, [one.look for one in found])
+    if ranking is not None:
+        header = ("arm", ranking.objective.metric, "95% interval over seeds", "seeds", "status")
+        rows = []
+        for arm in ranking.arms:
+            one = arm.estimate
+            interval = "-" if one is None or one.low is None else f"{one.low:.3f} to {one.high:.3f}"
+            value = "-" if one is None else f"{one.value:.3f}"
+            rows.append((arm.name, value, interval, f"{len(arm.values)}/{arm.wanted}", arm.state))
+        tables.append(Table("", header, rows))
+        confirm = confirmation(folder, plan)
+        lines += [*ranking.sentences(), *([f"confirm: {confirm}"] if confirm else [])]
+        data = {**data, "objective": {**ranking.as_json(), "confirm": confirm}}
+    if plan.search is not None:
+        data = {**data, "search": asdict(plan.search)}
+    return ResultDocument(tables=tables, data=data, after=lines, rows=data["trials"])
+
+
+def _trials(found: Sequence[Standing]) -> Table:
+    return Table("", COLUMNS, [*map(cells, found)])
+
+
+def _failures(folder: SweepDir, found: Sequence[Standing]) -> list[str]:
+    failed = [one.look for one in found if one.look.state == "failed"]
+    return [f"{look.entry.name} failed: {look.reason} (output: {folder.output_path(look.entry)})" for look in failed]
+
+
+def _with_jobs(found: Sequence[Standing], tasks: Mapping[str, SlurmTask]) -> list[dict[str, Any]]:
+    """The trials as JSON, each with its task's number in SLURM; None where it has none there."""
+    own = [(one, tasks.get(one.look.entry.name)) for one in found]
+    return [{**one.as_json(), "job": task.id if task else None} for one, task in own]
+
+
+def _reported(printed: Mapping[str, Any]) -> Table:
+    rows = [
+        (name, *("-" if value is None else f"{value:g}" for value in values))
+        for name, values in printed["rows"].items()
+    ]
+    title = f"reported in {printed['place']} ({printed['unit']}), not ours:"
+    return Table(title, ("trial", *printed["columns"]), rows)
+
+
+def _seconds(sweep: Sweep, todo: set[str], speed: Speed) -> float:
+    """Seconds of the trials ``todo``, one after the other, completions as long as in the measured run."""
+    lengths = [
+        duration(cost_of(trial.config).completions, trial.config.rollout.max_new_tokens, speed)
+        for trial in sweep.trials
+        if trial.id in todo
+    ]
+    return sum(one.at_most if one.expected is None else one.expected for one in lengths)
+
+
+def _missing() -> list[str]:
+    """What has to be installed before the search can be run."""
+    try:
+        check_optuna()
+    except UserError as error:
+        return [error.problems[0]]
+    return []
+
+
+def _described(axis: Any) -> dict[str, str]:
+    """How an axis is searched, in words."""
+    interval = axis.interval
+    if interval is None:
+        texts = [label.removeprefix(f"{axis.keys[0]}=") if len(axis.keys) == 1 else label for label in labels(axis)]
+        return {"kind": "one of", "values": "; ".join(texts) if len(axis.keys) > 1 else ", ".join(texts)}
+    kind = f"{'logarithmic' if interval.log else 'uniform'}{', whole numbers' if interval.whole else ''}"
+    step = f", step {interval.step:g}" if interval.step not in (None, 1) else ""
+    return {"kind": kind, "values": f"{interval.low:g} to {interval.high:g}{step}"}
