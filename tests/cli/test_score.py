@@ -455,8 +455,8 @@ def scoring_with_workers(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         "import time\n"
         "from rlvr_cli.cli.app import main\n"
         "from rlvr_cli.evaluation import score\n"
-        "score.CHUNK, as_json = 10, score.as_json\n"
-        "score.as_json = lambda verdict: time.sleep(0.05) or as_json(verdict)\n"
+        "score.CHUNK, as_json = 10, score.verdict_as_json\n"
+        "score.verdict_as_json = lambda verdict: time.sleep(0.05) or as_json(verdict)\n"
         "main()"
     )
     process = subprocess.Popen(

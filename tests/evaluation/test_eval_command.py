@@ -210,8 +210,8 @@ def test_a_length_that_nobody_asked_for_is_cut_to_what_fits(make_run: MakeRun, c
         (("eval.concurrency=3",), "--engine openai"),
         (("rollout.engine=vllm_server",), "eval.engine"),
         (("eval.max_new_tokens=8", "rollout.max_new_tokens=9"), "rollout.max_new_tokens=9"),
-        (("--problems", "2", "eval.problems=3"), "--problems and eval.problems"),
-        (("--samples", "2", "eval.pass_at=[4]"), "pass@4"),
+        (("--problems", "2", "eval.problems=3"), "--problems 2  and eval.problems=3"),
+        (("--samples", "2", "eval.pass_at=[4]"), "eval.pass_at has 4"),
         (("--benchmark", "math500", "eval.benchmark=[gsm8k]"), "eval.benchmark"),
     ],
 )

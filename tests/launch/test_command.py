@@ -206,7 +206,7 @@ PRESET = Path(__file__).parents[2] / "configs" / "accelerate" / "4-gpus.yaml"
 @pytest.mark.parametrize(
     ("arguments", "variables", "said"),
     [
-        (["--accelerate-config", str(PRESET)], {}, "num_processes: 4 contradicts launch.processes=1"),
+        ([*ACCELERATE, f"launch.accelerate_config={PRESET}"], {}, "num_processes: 4 contradicts launch.processes=1"),
         ([], {"NNODES": "2", "NODE_RANK": "0"}, "each machine would make a run of its own. Give --processes"),
     ],
 )

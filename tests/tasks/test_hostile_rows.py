@@ -103,7 +103,7 @@ def test_show_takes_a_test_problem_where_there_is_no_other(place, tmp_path, caps
     path = tmp_path / place
     path.parent.mkdir()
     path.write_text(json.dumps({"nums": [1, 2, 3], "target": 6}) + "\n")
-    data = ["task.data=countdown", "--data-dir", str(tmp_path)] if path.stem == "test" else [f"task.data={path}"]
+    data = ["task.data=countdown", f"task.data_dir={tmp_path}"] if path.stem == "test" else [f"task.data={path}"]
     assert run(["tasks", "show", "countdown", *data]) == 0
     assert "[1, 2, 3]" in capsys.readouterr().out
     assert run(["tasks", "show", "countdown", f"task.data={tmp_path / 'none.jsonl'}"]) == 2
