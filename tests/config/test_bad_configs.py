@@ -351,7 +351,7 @@ def test_names_file_line_key_and_remedy(case: str, tmp_path: Path, capsys: pytes
     for part in wanted:
         assert part in message
     assert "Traceback" not in printed.err
-    assert printed.err.splitlines()[1:] == ["1 problem. Nothing was started."]
+    assert printed.err.splitlines()[1:] == ["1 problem."]
     assert printed.out == ""
 
 
@@ -415,7 +415,7 @@ def test_all_problems_come_at_once(tmp_path: Path, capsys: pytest.CaptureFixture
     wrong.write_text("eval:\n  greedy: 3\nupdate:\n  micro_batch: 48\n")
     assert run(["plan", "-c", str(broken), "-c", str(wrong), "optimizer.lrr=1"]) == 2
     *problems, summary = capsys.readouterr().err.splitlines()
-    assert summary == "4 problems. Nothing was started."
+    assert summary == "4 problems."
     text = "\n".join(problems)
     for wanted in (f"{broken}:", f"{wrong}:2 ", "override optimizer.lrr=1", f"{wrong}:4 "):
         assert wanted in text
@@ -424,7 +424,7 @@ def test_all_problems_come_at_once(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_contradiction_with_a_wrong_value_is_not_reported(capsys: pytest.CaptureFixture[str]) -> None:
     """The default that stands in for a wrong value must not be blamed."""
     assert run(["plan", "update.micro_batch=48", "rollout.prompts=many"]) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == "1 problem. Nothing was started."
+    assert capsys.readouterr().err.splitlines()[-1] == "1 problem."
 
 
 def test_bad_input_imports_nothing_heavy(tmp_path: Path) -> None:
