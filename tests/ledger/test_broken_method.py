@@ -51,7 +51,7 @@ def double(folder: Path, file: str, right: str, wrong: str) -> Path:
 
 def verdicts(data: Path, runs: Path, source: Path, *names: str) -> dict[str, Any]:
     """The verdicts of the package in ``source``."""
-    arguments = ["reproduce", *names, "--data", str(data), "--runs", str(runs), "--format=json"]
+    arguments = ["reproduce", *names, "--claims", str(data), "--runs", str(runs), "--format=json"]
     done = subprocess.run(
         [sys.executable, "-m", "rlvr_cli", *arguments],
         env={**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"},

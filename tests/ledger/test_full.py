@@ -46,7 +46,7 @@ def test_nothing_is_started_where_something_is_lacking(
     monkeypatch.setattr(full, "visible_gpus", lambda: 0)
     monkeypatch.setattr(full, "_models", lambda configs: iter(()))
     data = write_book(tmp_path / "data", [{**CONTRAST, "full": RECIPES}, LENGTH, EXACT])
-    place = ["--scale", "full", "--data", str(data), "--runs", str(tmp_path / "runs")]
+    place = ["--scale", "full", "--claims", str(data), "--runs", str(tmp_path / "runs")]
     assert run(["reproduce", "landscape/length", *place]) == 2
     assert "landscape/length: names no recipe for the full scale" in capsys.readouterr().err
     assert run(["reproduce", "landscape/updates", *place]) == 2
@@ -61,5 +61,5 @@ def test_nothing_is_started_where_something_is_lacking(
 def test_recipes_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     claim = {**LENGTH, "full": {"of": f"{FOLDER}:no-such"}}
     data = write_book(tmp_path / "data", [claim])
-    assert run(["reproduce", "--all", "--scale", "full", "--data", str(data)]) == 2
+    assert run(["reproduce", "--all", "--scale", "full", "--claims", str(data)]) == 2
     assert "figure-4.yaml: has no row 'no-such'" in capsys.readouterr().err

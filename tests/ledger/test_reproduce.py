@@ -32,7 +32,7 @@ def verdicts(folder: Path, seeds: int = 0) -> dict[str, str]:
 
 def test_nothing_is_done_on_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = str(write_book(tmp_path / "data", [LENGTH]))
-    place = ["--data", data, "--runs", str(tmp_path / "runs")]
+    place = ["--claims", data, "--runs", str(tmp_path / "runs")]
     for arguments, said in (
         (["landscape/lenght"], "Did you mean `landscape/length`?"),
         (["landscape", "--scale", "huge"], "must be lab or full"),
@@ -48,7 +48,7 @@ def test_nothing_is_done_on_bad_input(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_an_exact_statement_needs_no_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_book(tmp_path / "data", [EXACT, LENGTH])
-    place = ["--data", str(data), "--runs", str(tmp_path / "runs")]
+    place = ["--claims", str(data), "--runs", str(tmp_path / "runs")]
     assert run(["reproduce", "ar_lopti", "--format=json", *place]) == 0
     (claim,) = json.loads(capsys.readouterr().out)["claims"]
     assert (claim["verdict"], claim["values"], claim["seeds"]) == ("holds", [2.0], [])
@@ -64,7 +64,7 @@ def test_an_exact_statement_needs_no_training(tmp_path: Path, capsys: pytest.Cap
 def test_from_nothing_killed_and_asked_again(tmp_path: Path) -> None:
     data = write_book(tmp_path / "data", [EXACT, LENGTH, CONTRAST, NO_NUMBER])
     folder = tmp_path / "runs"
-    place = ["--data", str(data), "--runs", str(folder)]
+    place = ["--claims", str(data), "--runs", str(folder)]
 
     # One claim, killed with all that it started while its second training runs.
     process = begin("landscape/length", *place)
@@ -121,6 +121,6 @@ def test_a_damaged_base_is_told_before_anything_is_trained(tmp_path: Path, capsy
     # What `rlvr lab build` does not leave, but a full disk or a person may.
     base = base_folder(SeededBase("odd", 0), recipe, Folders(tmp_path / "runs"))
     base.mkdir(parents=True)
-    assert run(["reproduce", "landscape/updates", "--data", str(data), "--runs", str(tmp_path / "runs")]) == 1
+    assert run(["reproduce", "landscape/updates", "--claims", str(data), "--runs", str(tmp_path / "runs")]) == 1
     assert f"{base}: this base is damaged" in capsys.readouterr().err
     assert not (tmp_path / "runs" / "ledger-lab").exists()
