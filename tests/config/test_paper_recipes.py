@@ -55,7 +55,7 @@ def test_each_can_be_planned_and_fits_its_gpus(paper: str) -> None:
         config = loaded(name)
         if not waits_for_a_folder(config.task):
             check_training(config)
-        needs = resources(config, gpus=None, gpu_memory="80GiB", prompt_tokens=None, speed=None)
+        needs = resources(config, gpu_memory="80GiB")
         assert needs["memory"]["fits"] == "yes", name
 
 
