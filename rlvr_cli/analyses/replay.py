@@ -106,7 +106,7 @@ class ReplayedUpdates:
 
     def _kept_state(self, parameters: list[Tensor]) -> dict[int, Any] | None:
         """AdamW's state in the checkpoint of the policy; None where there is none that fits these parameters."""
-        from rlvr_cli.training.state import FOLDER, OPTIMIZER, load_optimizer
+        from rlvr_cli.training.checkpoint_state import FOLDER, OPTIMIZER, load_optimizer
 
         if self.saved.old.step == 0:
             return None

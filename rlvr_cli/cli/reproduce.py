@@ -13,8 +13,8 @@ from rlvr_cli.cli.output import ListFormat, show
 from rlvr_cli.core.errors import UserError
 
 if TYPE_CHECKING:
-    from rlvr_cli.ledger.book import ClaimSet
-    from rlvr_cli.ledger.outcomes import Results
+    from rlvr_cli.ledger.claim_results import Results
+    from rlvr_cli.ledger.claims import ClaimSet
     from rlvr_cli.ledger.schema import Claim
     from rlvr_cli.ledger.trainings import Folders
 
@@ -72,27 +72,27 @@ def command(
     Ends with 0 whatever the verdicts are; 1 when a training or a measure failed; 130 after Ctrl-C, 143 after SIGTERM,
     129 when its terminal is closed (what is done stays done); 2 on bad input.
     """
-    from rlvr_cli.ledger.book import DATA, read_book
+    from rlvr_cli.ledger.claims import DATA, read_claims
     from rlvr_cli.ledger.documents import claims_document
     from rlvr_cli.ledger.trainings import Folders
 
     if scale not in ("lab", "full"):
         raise UserError(f"--scale {scale}: must be lab or full.")
-    book = read_book(own or DATA)
+    claim_set = read_claims(own or DATA)
     folders = Folders(root.resolve(), "lab" if scale == "lab" else "full")
     if names and everything:
         raise UserError("--all and names of claims: give one of them.")
     if not names and not everything:
         if dry_run or write is not None or scale == "full":
             raise UserError("name claims or papers, or give --all; without any, this lists the lab's verdicts.")
-        show(form, claims_document(book, folders))
+        show(form, claims_document(claim_set, folders))
         return
-    claims = tuple(book.claims.values()) if everything else tuple(book.choose(names or []))
-    _run(book, claims, folders, seed_from, workers, dry_run, write, against, form)
+    claims = tuple(claim_set.claims.values()) if everything else tuple(claim_set.choose(names or []))
+    _run(claim_set, claims, folders, seed_from, workers, dry_run, write, against, form)
 
 
 def _run(
-    book: ClaimSet,
+    claim_set: ClaimSet,
     claims: tuple[Claim, ...],
     folders: Folders,
     seed_from: int,
@@ -107,19 +107,19 @@ def _run(
     from rich.console import Console
 
     from rlvr_cli.launch.stopping import say
-    from rlvr_cli.ledger import words
+    from rlvr_cli.ledger import wording
+    from rlvr_cli.ledger.claim_results import read_results
     from rlvr_cli.ledger.documents import plan_document, results_document
     from rlvr_cli.ledger.jobs import Stopped
-    from rlvr_cli.ledger.outcomes import read_results
     from rlvr_cli.ledger.page import check_page, write_page
     from rlvr_cli.ledger.run import Order, reproduce
 
     if folders.scale == "full":
         from rlvr_cli.ledger.full import at_full_scale, recipes_folder
 
-        book, claims = at_full_scale(book, claims, recipes_folder())
+        claim_set, claims = at_full_scale(claim_set, claims, recipes_folder())
     command = ("rlvr", "reproduce", *sys.argv[2:])
-    order = Order(claims, book, folders, seed_from, workers, command)
+    order = Order(claims, claim_set, folders, seed_from, workers, command)
     if write is not None:
         check_page(write)
     other = None if against is None else read_results(against)
@@ -137,10 +137,12 @@ def _run(
     # As on the page: what was judged by an earlier rule says nothing.
     others = None
     if other is not None:
-        others = {claim.id: found for claim in chosen if (found := words.current(claim, book, other)) is not None}
+        others = {
+            claim.id: found for claim in chosen if (found := wording.current(claim, claim_set, other)) is not None
+        }
     show(form, results_document(chosen, results, others, None if other is None else other.seed_from))
     if write is not None:
-        write_page(write, book, results, other)
+        write_page(write, claim_set, results, other)
         say(console, f"\nwritten: {write}")
     if any(results.outcomes[claim.id].verdict == "failed" for claim in chosen):
         raise typer.Exit(FAILED)
@@ -148,6 +150,6 @@ def _run(
 
 def _other(folders: Folders, seed_from: int) -> Results | None:
     """The results of another set of seeds, the first that there is."""
-    from rlvr_cli.ledger.outcomes import all_results
+    from rlvr_cli.ledger.claim_results import all_results
 
     return next((found for found in all_results(folders) if found.seed_from != seed_from), None)

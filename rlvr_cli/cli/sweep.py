@@ -206,12 +206,12 @@ def _finish(ended: SweepEnd, console: Console, form: str) -> None:
     from rlvr_cli.sweeps.documents import outcome
 
     folder = ended.folder
-    document = outcome(folder, ended.standings)
+    document = outcome(folder, ended.progress)
     show(form, document)
     for line in document.after if form != "table" else []:
         say(console, line)
     if ended.exit_code > 1:
         say(console, f"saved; continue with: {folder.read_plan().command}")
-    elif any(one.look.state == "failed" for one in ended.standings):
+    elif any(one.status.state == "failed" for one in ended.progress):
         say(console, f"fix the cause, then: rlvr sweep retry {folder.path}")
     raise typer.Exit(ended.exit_code)

@@ -7,25 +7,25 @@ from dataclasses import asdict
 
 from rlvr_cli.core.table import ResultDocument, Table
 from rlvr_cli.core.text import duration_in_words
-from rlvr_cli.ledger import words
-from rlvr_cli.ledger.book import ClaimSet
-from rlvr_cli.ledger.outcomes import ClaimResult, Results, all_results
+from rlvr_cli.ledger import wording
+from rlvr_cli.ledger.claim_results import ClaimResult, Results, all_results
+from rlvr_cli.ledger.claims import ClaimSet
 from rlvr_cli.ledger.run import Order, plan_reproduction
 from rlvr_cli.ledger.schema import Claim
 from rlvr_cli.ledger.trainings import Folders
 
 
-def claims_document(book: ClaimSet, folders: Folders) -> ResultDocument:
+def claims_document(claim_set: ClaimSet, folders: Folders) -> ResultDocument:
     """The claims, with the last verdict of each set of seeds."""
     sets = all_results(folders)
     rows = []
-    for claim in book.claims.values():
-        found = {str(one.seed_from): words.current(claim, book, one) for one in sets}
+    for claim in claim_set.claims.values():
+        found = {str(one.seed_from): wording.current(claim, claim_set, one) for one in sets}
         verdicts = {seeds: None if one is None else one.verdict for seeds, one in found.items()}
         rows.append({**claim.model_dump(mode="json", by_alias=True, exclude_none=True), "verdicts": verdicts})
     cells = [
-        (claim.id, claim.place, claim.statement, *(words.last(claim, book, one) for one in sets))
-        for claim in book.claims.values()
+        (claim.id, claim.place, claim.statement, *(wording.last(claim, claim_set, one) for one in sets))
+        for claim in claim_set.claims.values()
     ]
     header = ("claim", "place", "statement", *(f"seeds {one.seed_from}-" for one in sets))
     said = f"{len(rows)} claims. `rlvr reproduce CLAIM`, a paper's name, or --all puts them to the test."
@@ -64,25 +64,25 @@ def results_document(
     cells, rows = [], []
     for claim in claims:
         found = results.outcomes[claim.id]
-        other = None if others is None else words.other_set(found, others.get(claim.id))
+        other = None if others is None else wording.other_set(found, others.get(claim.id))
         cells.append(
             (
                 claim.id,
                 claim.paper_value,
-                words.effect(found),
+                wording.effect(found),
                 str(claim.rule),
-                words.size(found),
-                words.verdict_in_words(found, claim),
+                wording.size(found),
+                wording.verdict_in_words(found, claim),
                 *([] if other is None else [other]),
             )
         )
         about = claim.model_dump(mode="json", by_alias=True, exclude_none=True)
         rows.append({**about, **asdict(found), "other_set": other})
     second = [] if others is None else [f"seeds {other_seeds}-"]
-    counted = words.that_can_fail(claims, results.outcomes)
-    lines = [f"{words.claims_headline(claims, results.outcomes)} {words.by_chance(counted)}"]
+    counted = wording.that_can_fail(claims, results.outcomes)
+    lines = [f"{wording.claims_headline(claims, results.outcomes)} {wording.by_chance(counted)}"]
     if others is not None:
-        lines.append(f"Another set of seeds {words.agreements(claims, results.outcomes, others)}.")
+        lines.append(f"Another set of seeds {wording.agreements(claims, results.outcomes, others)}.")
     for one in (results.outcomes[claim.id] for claim in claims):
         if one.reason is not None:
             lines.append(f"{one.claim} {one.verdict}: {one.reason}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.ledger.outcomes import ClaimResult
+from rlvr_cli.ledger.claim_results import ClaimResult
 from rlvr_cli.ledger.schema import PAPERS, Claim, Rule
 from rlvr_cli.results.figure import COLOURS
 

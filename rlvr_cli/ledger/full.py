@@ -13,7 +13,7 @@ from rlvr_cli.config.load import leaves, load
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.command import visible_gpus
-from rlvr_cli.ledger.book import NOT_OF_AN_ARM, ClaimSet
+from rlvr_cli.ledger.claims import NOT_OF_AN_ARM, ClaimSet
 from rlvr_cli.ledger.schema import At, Claim, ClaimArm, ClaimContrast, Full, Side
 from rlvr_cli.models.source import resolve_model
 from rlvr_cli.sweeps.expand import Sweep
@@ -32,8 +32,8 @@ def recipes_folder() -> Path:
     raise UserError(f"--scale full: needs the papers' recipes ({RECIPES}), which are in the source tree; run it there.")
 
 
-def at_full_scale(book: ClaimSet, claims: Sequence[Claim], folder: Path) -> tuple[ClaimSet, tuple[Claim, ...]]:
-    """The book and the claims with recipes in place of arms.
+def at_full_scale(claim_set: ClaimSet, claims: Sequence[Claim], folder: Path) -> tuple[ClaimSet, tuple[Claim, ...]]:
+    """The claim set and the claims with recipes in place of arms.
 
     Raises:
         UserError: claims that name no recipe, recipes that are not there or are no valid configuration.
@@ -60,7 +60,7 @@ def at_full_scale(book: ClaimSet, claims: Sequence[Claim], folder: Path) -> tupl
                     problems += [f"{claim.id}: {said}" for said in error.problems]
     if problems:
         raise UserError(problems)
-    found = replace(book, arms=arms, arm_lines={}, claims={claim.id: claim for claim in changed})
+    found = replace(claim_set, arms=arms, arm_lines={}, claims={claim.id: claim for claim in changed})
     return found, tuple(changed)
 
 

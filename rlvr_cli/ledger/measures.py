@@ -146,15 +146,15 @@ def _inside(value: Any, part: str, name: str) -> Any:
         raise RunError(f"{name}: there is no {part} in it.") from None
 
 
-class Material:
-    """What there is of the trainings in ``looks``.
+class AnalysisNumbers:
+    """The numbers that analyses gave of the trainings in ``statuses``.
 
     Attributes:
         failed: why analyses failed, by the files that they should have written.
     """
 
-    def __init__(self, folders: Folders, looks: Mapping[ArmSeed, TrialStatus]) -> None:
-        self.folder, self.sweep, self.looks = folders.measures, SweepDir(folders.sweep), looks
+    def __init__(self, folders: Folders, statuses: Mapping[ArmSeed, TrialStatus]) -> None:
+        self.folder, self.sweep, self.statuses = folders.measures, SweepDir(folders.sweep), statuses
         self.failed: dict[Path, str] = {}
         self._read: dict[Path, dict[str, Any]] = {}
 
@@ -164,16 +164,16 @@ class Material:
         for claim in claims:
             for seed in claim.seeds_from(seed_from):
                 for call in claim.calls():
-                    if self.looks[ArmSeed(call.arm, seed)].trained:
+                    if self.statuses[ArmSeed(call.arm, seed)].trained:
                         reading = self._reading(call, seed)
                         wanted.setdefault(reading.path(self.folder), reading)
         return {path: reading for path, reading in wanted.items() if reading.read(self.folder) is None}
 
     def numbers(self, call: Call, seed: int) -> dict[str, Any]:
         """All numbers of an analysis of one training. Raises RunError where there are none, saying why."""
-        look = self.looks[ArmSeed(call.arm, seed)]
-        if not look.trained:
-            raise RunError(f"its training failed: {look.reason}")
+        status = self.statuses[ArmSeed(call.arm, seed)]
+        if not status.trained:
+            raise RunError(f"its training failed: {status.reason}")
         reading = self._reading(call, seed)
         path = reading.path(self.folder)
         if path in self.failed:
@@ -186,5 +186,5 @@ class Material:
         return self._read[path]
 
     def _reading(self, call: Call, seed: int) -> RunAnalysis:
-        entry = self.looks[ArmSeed(call.arm, seed)].entry
+        entry = self.statuses[ArmSeed(call.arm, seed)].entry
         return RunAnalysis.of(call, self.sweep.run_dir(entry), entry.id)

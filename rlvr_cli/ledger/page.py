@@ -9,10 +9,10 @@ from typing import NamedTuple
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_text
 from rlvr_cli.core.text import count, duration_in_words
-from rlvr_cli.ledger import words
-from rlvr_cli.ledger.book import ClaimSet
+from rlvr_cli.ledger import wording
+from rlvr_cli.ledger.claim_results import ClaimResult, Results
+from rlvr_cli.ledger.claims import ClaimSet
 from rlvr_cli.ledger.figure import claims_figure
-from rlvr_cli.ledger.outcomes import ClaimResult, Results
 from rlvr_cli.ledger.schema import PAPERS, Claim
 from rlvr_cli.results.figure import style, write_figure
 
@@ -35,7 +35,7 @@ class ClaimRow(NamedTuple):
     @property
     def follows(self) -> bool:
         """Whether it holds by its formula alone."""
-        return self.found is not None and words.verdict_in_words(self.found, self.claim) == words.FOLLOWS
+        return self.found is not None and wording.verdict_in_words(self.found, self.claim) == wording.FOLLOWS
 
     def cells(self, *, two: bool) -> list[str]:
         """Its row of a table; ``two``: with what the other set of seeds says."""
@@ -46,13 +46,13 @@ class ClaimRow(NamedTuple):
         else:
             unit = f" {claim.measure.unit}" if claim.measure.unit else ""
             cells += [
-                f"{words.effect(found)}{unit}",
+                f"{wording.effect(found)}{unit}",
                 str(claim.rule),
-                words.size(found),
-                words.verdict_in_words(found, claim),
+                wording.size(found),
+                wording.verdict_in_words(found, claim),
             ]
         if two:
-            cells.append("-" if found is None or claim.cannot_fail else words.other_set(found, self.second))
+            cells.append("-" if found is None or claim.cannot_fail else wording.other_set(found, self.second))
         return cells
 
 
@@ -67,7 +67,7 @@ def check_page(path: Path) -> None:
         raise UserError(f"{beside}: the figure and the data go into this folder, and it is a file.")
 
 
-def write_page(path: Path, book: ClaimSet, results: Results, other: Results | None) -> None:
+def write_page(path: Path, claim_set: ClaimSet, results: Results, other: Results | None) -> None:
     """Write the page, and into the folder of its name the figure and the results that it is made from."""
     beside = path.with_suffix("")
     beside.mkdir(exist_ok=True)
@@ -75,8 +75,8 @@ def write_page(path: Path, book: ClaimSet, results: Results, other: Results | No
     for one, name in zip(sets, data_files(results, other), strict=True):
         one.write(beside / name)
     with style():
-        write_figure(claims_figure(_rows(book, results, other)), beside / FIGURE)
-    write_text(path, page(book, results, other, beside.name))
+        write_figure(claims_figure(_rows(claim_set, results, other)), beside / FIGURE)
+    write_text(path, page(claim_set, results, other, beside.name))
 
 
 def data_files(results: Results, other: Results | None) -> list[str]:
@@ -88,7 +88,7 @@ def data_files(results: Results, other: Results | None) -> list[str]:
     return names
 
 
-def page(book: ClaimSet, results: Results, other: Results | None, beside: str) -> str:
+def page(claim_set: ClaimSet, results: Results, other: Results | None, beside: str) -> str:
     """The text of the page; ``beside`` is the folder with the figure and the data."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -100,7 +100,7 @@ def page(book: ClaimSet, results: Results, other: Results | None, beside: str) -
         keep_trailing_newline=True,
     )
     environment.filters["fill"] = _fill
-    rows = _rows(book, results, other)
+    rows = _rows(claim_set, results, other)
     papers = [(title, [row for row in rows if row.claim.paper == paper]) for paper, title in PAPERS.items()]
     sets = [results] if other is None else [results, other]
     return environment.get_template("ledger.md.j2").render(
@@ -110,25 +110,27 @@ def page(book: ClaimSet, results: Results, other: Results | None, beside: str) -
         beside=beside,
         figure=FIGURE,
         rows=rows,
-        claims=list(book.claims.values()),
+        claims=list(claim_set.claims.values()),
         outcomes={row.claim.id: row.found for row in rows if row.found is not None},
         others={row.claim.id: row.second for row in rows if row.second is not None},
         papers=[(title, own) for title, own in papers if own],
         failing=[row for row in rows if row.found is not None and row.found.verdict != "holds"],
         holding=[row for row in rows if row.state == "holds"],
-        arms=[(name, arm) for name, arm in book.arms.items() if any(name in row.claim.arms for row in rows)],
-        words=words,
+        arms=[(name, arm) for name, arm in claim_set.arms.items() if any(name in row.claim.arms for row in rows)],
+        wording=wording,
         count=count,
         in_words=duration_in_words,
     )
 
 
-def _rows(book: ClaimSet, results: Results, other: Results | None) -> list[ClaimRow]:
+def _rows(claim_set: ClaimSet, results: Results, other: Results | None) -> list[ClaimRow]:
     return [
         ClaimRow(
-            claim, words.current(claim, book, results), None if other is None else words.current(claim, book, other)
+            claim,
+            wording.current(claim, claim_set, results),
+            None if other is None else wording.current(claim, claim_set, other),
         )
-        for claim in book.claims.values()
+        for claim in claim_set.claims.values()
     ]
 
 

@@ -13,11 +13,19 @@ from rich.console import Console
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import number, read_jsonl, sole_writer
 from rlvr_cli.launch.stopping import say
-from rlvr_cli.ledger.book import ClaimSet
+from rlvr_cli.ledger.claim_results import (
+    ClaimResult,
+    Results,
+    claim_result,
+    read_results,
+    session,
+    this_machine,
+    time_taken,
+)
+from rlvr_cli.ledger.claims import ClaimSet
 from rlvr_cli.ledger.full import lacking
 from rlvr_cli.ledger.jobs import Job, Stopped, carry_out
-from rlvr_cli.ledger.measures import Material
-from rlvr_cli.ledger.outcomes import ClaimResult, Results, claim_result, read_results, session, this_machine, time_taken
+from rlvr_cli.ledger.measures import AnalysisNumbers
 from rlvr_cli.ledger.schema import Claim
 from rlvr_cli.ledger.trainings import (
     ONE_CORE,
@@ -48,7 +56,7 @@ class Order:
     """
 
     claims: tuple[Claim, ...]
-    book: ClaimSet
+    claim_set: ClaimSet
     folders: Folders
     seed_from: int
     workers: int | None
@@ -57,12 +65,12 @@ class Order:
     @property
     def needs(self) -> list[ArmSeed]:
         """The trainings."""
-        return needed_trainings(self.claims, self.book, self.seed_from)
+        return needed_trainings(self.claims, self.claim_set, self.seed_from)
 
     @property
     def bases(self) -> dict[SeededBase, Path]:
         """The folder of each base that is needed next to `lab`."""
-        return base_folders({need.base(self.book) for need in self.needs}, self.book, self.folders)
+        return base_folders({need.base(self.claim_set) for need in self.needs}, self.claim_set, self.folders)
 
     def slots(self) -> list[Slot]:
         """What each worker has to itself: in the lab a core. Raises UserError for more workers than cores."""
@@ -71,7 +79,7 @@ class Order:
     def sweep(self) -> Sweep | None:
         """The trainings as a sweep; None where there are none. Raises UserError as `make_sweep`."""
         wanted = self.needs
-        return make_sweep(wanted, self.book, self.folders, self.bases, self.command) if wanted else None
+        return make_sweep(wanted, self.claim_set, self.folders, self.bases, self.command) if wanted else None
 
 
 def reproduce(order: Order, console: Console) -> Results:
@@ -92,15 +100,15 @@ def reproduce(order: Order, console: Console) -> Results:
         raise UserError(f"{folders.own}: cannot be created ({error.strerror}). Give another --runs.") from error
     with sole_writer(folders.own, "Wait for it, or stop it."), session(folders.sessions(order.seed_from)):
         build_bases(order, own, console)
-        looks = {} if sweep is None else _train(order, sweep, own, console)
-        outcomes = _judge(order, looks, own, console)
+        statuses = {} if sweep is None else _train(order, sweep, own, console)
+        outcomes = _judge(order, statuses, own, console)
     return _keep(order, outcomes, len(own))
 
 
 def build_bases(order: Order, own: Sequence[Slot], console: Console) -> None:
     """Build the bases that are missing. Raises RunError for one that is damaged or fails."""
     missing = {base: folder for base, folder in order.bases.items() if not is_built(folder)}
-    jobs = [base.job(order.book.recipes[base.recipe], folder) for base, folder in missing.items()]
+    jobs = [base.job(order.claim_set.recipes[base.recipe], folder) for base, folder in missing.items()]
     failed = _carry_out(order, jobs, own, "bases", console)
     if failed:
         raise RunError("\n".join(f"base {jobs[number].name}: {why}" for number, why in failed.items()))
@@ -109,18 +117,21 @@ def build_bases(order: Order, own: Sequence[Slot], console: Console) -> None:
 def _train(order: Order, sweep: Sweep, own: Sequence[Slot], console: Console) -> dict[ArmSeed, TrialStatus]:
     """Train what is not trained; how each training stands."""
     folder = SweepDir(order.folders.sweep)
-    looks = trained(order, sweep)
-    if all(look is not None and look.state in ("finished", "failed") for look in looks.values()):
-        say(console, f"trainings: {len(looks)} of {len(looks)} are there")
+    statuses = trained(order, sweep)
+    if all(status is not None and status.state in ("finished", "failed") for status in statuses.values()):
+        say(console, f"trainings: {len(statuses)} of {len(statuses)} are there")
     else:
         ended = run_sweep(sweep, Orders(len(own)), console=console)
         if ended.exit_code > 1:
             raise Stopped(ended.exit_code)
-        looks = trained(order, sweep)
-    found = {need: look for need, look in looks.items() if look is not None}
-    for need, look in found.items():
-        if look.state == "failed":
-            say(console, f"{need.name} failed: {look.reason}; try it again: rlvr sweep retry {folder.path} {need.name}")
+        statuses = trained(order, sweep)
+    found = {need: status for need, status in statuses.items() if status is not None}
+    for need, status in found.items():
+        if status.state == "failed":
+            say(
+                console,
+                f"{need.name} failed: {status.reason}; try it again: rlvr sweep retry {folder.path} {need.name}",
+            )
     return found
 
 
@@ -133,24 +144,25 @@ def trained(order: Order, sweep: Sweep) -> dict[ArmSeed, TrialStatus | None]:
     entries = {entry.id: entry for entry in plan.trials}
     found: dict[ArmSeed, TrialStatus | None] = {}
     for need, trial in zip(order.needs, sweep.trials, strict=True):
-        found[need] = folder.look(plan, entries[trial.id]) if trial.id in entries else None
+        found[need] = folder.status(plan, entries[trial.id]) if trial.id in entries else None
     return found
 
 
 def _judge(
-    order: Order, looks: Mapping[ArmSeed, TrialStatus], own: Sequence[Slot], console: Console
+    order: Order, statuses: Mapping[ArmSeed, TrialStatus], own: Sequence[Slot], console: Console
 ) -> list[ClaimResult]:
     """Measure what is not measured, and judge."""
-    material = Material(order.folders, looks)
-    missing = material.missing(order.claims, order.seed_from)
+    numbers = AnalysisNumbers(order.folders, statuses)
+    missing = numbers.missing(order.claims, order.seed_from)
     for path in missing:
         if path.exists():
             say(console, f"{path}: is damaged, and is computed again")
     jobs = [reading.job(order.folders.measures) for reading in missing.values()]
     failed = _carry_out(order, jobs, own, "measures", console)
-    material.failed = {path: failed[number] for number, path in enumerate(missing) if number in failed}
+    numbers.failed = {path: failed[number] for number, path in enumerate(missing) if number in failed}
     return [
-        claim_result(claim, order.book, claim.seeds_from(order.seed_from), material.numbers) for claim in order.claims
+        claim_result(claim, order.claim_set, claim.seeds_from(order.seed_from), numbers.numbers)
+        for claim in order.claims
     ]
 
 
@@ -221,14 +233,14 @@ class LedgerPlan:
 def plan_reproduction(order: Order) -> LedgerPlan:
     """Looks at what there is, and writes nothing. Raises UserError as a run would."""
     sweep, workers = order.sweep(), len(order.slots())
-    looks = {} if sweep is None else trained(order, sweep)
+    statuses = {} if sweep is None else trained(order, sweep)
     costs = {} if sweep is None else dict(zip(order.needs, map(cost_of, (t.config for t in sweep.trials)), strict=True))
     rows = []
     for arm in dict.fromkeys(need.arm for need in order.needs):
         own = [need for need in order.needs if need.arm == arm]
-        states = [look.state for need in own if (look := looks[need]) is not None]
+        states = [status.state for need in own if (status := statuses[need]) is not None]
         counted = (len(own), states.count("finished"), states.count("failed"))
-        kind = order.book.arms[arm]
+        kind = order.claim_set.arms[arm]
         model = str(kind.set.get("model.name", kind.base))
         rows.append(ArmPlan(arm, model, *counted, costs[own[0]].rollouts))
     return LedgerPlan(
@@ -237,7 +249,7 @@ def plan_reproduction(order: Order) -> LedgerPlan:
         arms=rows,
         measures=_measures(order),
         workers=workers,
-        seconds=_seconds(order, rows, [look for look in looks.values() if look is not None], workers),
+        seconds=_seconds(order, rows, [status for status in statuses.values() if status is not None], workers),
         lacking=lacking(sweep) if order.folders.scale == "full" else [],
     )
 
@@ -253,21 +265,21 @@ def _measures(order: Order) -> int:
     return len(wanted)
 
 
-def _seconds(order: Order, rows: Sequence[ArmPlan], looks: Sequence[TrialStatus], workers: int) -> float | None:
+def _seconds(order: Order, rows: Sequence[ArmPlan], statuses: Sequence[TrialStatus], workers: int) -> float | None:
     """Of what is to be trained: an arm's rollouts as long as its own that are done, else as the mean of all."""
-    pace = _pace(SweepDir(order.folders.sweep), looks)
+    pace = _pace(SweepDir(order.folders.sweep), statuses)
     if not pace:
         return None
     mean = sum(pace.values()) / len(pace)
     return sum(row.to_do * row.rollouts * pace.get(row.arm, mean) for row in rows) / workers
 
 
-def _pace(folder: SweepDir, looks: Sequence[TrialStatus]) -> Mapping[str, float]:
+def _pace(folder: SweepDir, statuses: Sequence[TrialStatus]) -> Mapping[str, float]:
     """Seconds a rollout, by arm, of the last finished training of each."""
     found: dict[str, float] = {}
-    for look in looks:
-        if look.trained:
-            rows = read_jsonl(folder.run_dir(look.entry).timings_path)
+    for status in statuses:
+        if status.trained:
+            rows = read_jsonl(folder.run_dir(status.entry).timings_path)
             seconds = sum(number(row.get("seconds")) or 0.0 for row in rows)
-            found[look.entry.name.rpartition("-s")[0]] = seconds / look.entry.rollouts
+            found[status.entry.name.rpartition("-s")[0]] = seconds / status.entry.rollouts
     return found

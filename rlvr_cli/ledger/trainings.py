@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.yaml import dump
-from rlvr_cli.ledger.book import ClaimSet
+from rlvr_cli.ledger.claims import ClaimSet
 from rlvr_cli.ledger.jobs import Job
 from rlvr_cli.ledger.schema import LAB, Claim
 from rlvr_cli.runs.checkpoints import file_hash
@@ -93,9 +93,11 @@ def base_folder(base: SeededBase, recipe: Path, folders: Folders) -> Path:
     return folders.bases / f"{base.recipe}-s{base.seed}-{load_recipe(recipe).fingerprint()[:12]}"
 
 
-def base_folders(bases: Iterable[SeededBase], book: ClaimSet, folders: Folders) -> dict[SeededBase, Path]:
+def base_folders(bases: Iterable[SeededBase], claim_set: ClaimSet, folders: Folders) -> dict[SeededBase, Path]:
     """The folder of each base but `lab`, built or not."""
-    return {base: base_folder(base, book.recipes[base.recipe], folders) for base in sorted(bases) if base.recipe != LAB}
+    return {
+        base: base_folder(base, claim_set.recipes[base.recipe], folders) for base in sorted(bases) if base.recipe != LAB
+    }
 
 
 def is_built(folder: Path) -> bool:
@@ -144,12 +146,12 @@ class ArmSeed:
     def name(self) -> str:
         return f"{self.arm}-s{self.seed}"
 
-    def base(self, book: ClaimSet) -> SeededBase:
+    def base(self, claim_set: ClaimSet) -> SeededBase:
         """What it begins with."""
-        return SeededBase(book.arms[self.arm].base, self.seed)
+        return SeededBase(claim_set.arms[self.arm].base, self.seed)
 
 
-def needed_trainings(claims: Sequence[Claim], book: ClaimSet, seed_from: int) -> list[ArmSeed]:
+def needed_trainings(claims: Sequence[Claim], claim_set: ClaimSet, seed_from: int) -> list[ArmSeed]:
     """Every training that ``claims`` look at, seed by seed, so that what is broken shows early."""
     seeds: dict[str, int] = {}
     for claim in claims:
@@ -159,14 +161,14 @@ def needed_trainings(claims: Sequence[Claim], book: ClaimSet, seed_from: int) ->
     return [
         ArmSeed(arm, seed_from + number)
         for number in range(most)
-        for arm in book.arms
+        for arm in claim_set.arms
         if arm in seeds and number < seeds[arm]
     ]
 
 
 def make_sweep(
     wanted: Sequence[ArmSeed],
-    book: ClaimSet,
+    claim_set: ClaimSet,
     folders: Folders,
     bases: Mapping[SeededBase, Path],
     command: Sequence[str],
@@ -179,21 +181,25 @@ def make_sweep(
     Raises:
         UserError: what is wrong with the arms' configurations, with the lines of arms.yaml.
     """
-    points = [_point(need, book, bases, alone=folders.scale == "lab") for need in wanted]
+    points = [_point(need, claim_set, bases, alone=folders.scale == "lab") for need in wanted]
     content: dict[str, Any] = {
         "name": folders.sweep_name,
         "set": {"run.dir": str(folders.root)},
         "list": points,
         **({"slots": ONE_CORE} if folders.scale == "lab" else {}),
     }
-    lines = {("list", row): book.arm_lines[need.arm] for row, need in enumerate(wanted) if need.arm in book.arm_lines}
-    file = SweepFile(book.arms_path, dump(content), SweepSpec.model_validate(content), dict(lines))
+    lines = {
+        ("list", row): claim_set.arm_lines[need.arm]
+        for row, need in enumerate(wanted)
+        if need.arm in claim_set.arm_lines
+    }
+    file = SweepFile(claim_set.arms_path, dump(content), SweepSpec.model_validate(content), dict(lines))
     return replace(expand(file), owner=tuple(command))
 
 
-def _point(need: ArmSeed, book: ClaimSet, bases: Mapping[SeededBase, Path], *, alone: bool) -> dict[str, Any]:
-    arm = book.arms[need.arm]
-    model = {} if arm.base == LAB else {"model.name": str(bases[need.base(book)])}
+def _point(need: ArmSeed, claim_set: ClaimSet, bases: Mapping[SeededBase, Path], *, alone: bool) -> dict[str, Any]:
+    arm = claim_set.arms[need.arm]
+    model = {} if arm.base == LAB else {"model.name": str(bases[need.base(claim_set)])}
     # Sums depend on the number of threads: one gives everyone the same numbers.
     threads = {"run.threads": 1} if alone else {}
     # A copy: YAML would write what two points share as an alias.

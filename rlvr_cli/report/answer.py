@@ -10,8 +10,8 @@ from rlvr_cli.compare.sentences import power_lines, replicate, sentence, what_is
 from rlvr_cli.compare.wording import comparative
 from rlvr_cli.core.text import capital, count, listed
 from rlvr_cli.evaluation.tables import metric_name
+from rlvr_cli.report.data import ReportData
 from rlvr_cli.report.evaluations import MeasuredSetting, MetricChange, change_in_words, final_accuracy, in_short
-from rlvr_cli.report.subject import ReportData
 from rlvr_cli.report.training import without_signal
 from rlvr_cli.results.metrics import metric as declared
 from rlvr_cli.tasks.sets import problems_name

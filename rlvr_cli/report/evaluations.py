@@ -18,7 +18,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import capital, count
 from rlvr_cli.evaluation.tables import metric_name, with_interval
-from rlvr_cli.report.subject import ReportData
+from rlvr_cli.report.data import ReportData
 from rlvr_cli.results.arms import Arm
 from rlvr_cli.results.curves import whole_rows
 from rlvr_cli.results.evaluations import SETTINGS, Evaluation, read_checked, steps_of

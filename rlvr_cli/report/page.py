@@ -21,6 +21,7 @@ from rlvr_cli.report.charts.lines import MOST_SHOWN
 from rlvr_cli.report.charts.over_k import over_k_figures
 from rlvr_cli.report.charts.reasons import reasons_figure
 from rlvr_cli.report.charts.svg import Chart
+from rlvr_cli.report.data import ReportData
 from rlvr_cli.report.evaluations import (
     Budgets,
     MeasuredSetting,
@@ -31,7 +32,6 @@ from rlvr_cli.report.evaluations import (
     measures_table,
 )
 from rlvr_cli.report.setup import Commands, commands, configurations, differences_table, environment_table, runs_table
-from rlvr_cli.report.subject import ReportData
 from rlvr_cli.report.training import AlertReport, cost_table, course_table, find_alerts
 from rlvr_cli.results.completions import SampledCompletions, bin_names, sampled_completions
 

@@ -14,8 +14,8 @@ from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.config.load import dump_yaml
 from rlvr_cli.core.table import NONE, Table
 from rlvr_cli.core.text import clock, count, listed, some
+from rlvr_cli.report.data import ReportData
 from rlvr_cli.report.evaluations import MeasuredSetting
-from rlvr_cli.report.subject import ReportData
 from rlvr_cli.results.arms import Arm
 from rlvr_cli.results.evaluations import Evaluation, steps_of
 from rlvr_cli.results.find import Run

@@ -14,7 +14,7 @@ from rlvr_cli.core.files import number
 from rlvr_cli.core.table import NONE, Table
 from rlvr_cli.core.text import clock, count, listed
 from rlvr_cli.report.charts.reasons import last_window
-from rlvr_cli.report.subject import ReportData, Rows
+from rlvr_cli.report.data import ReportData, Rows
 from rlvr_cli.results.arms import Arm
 from rlvr_cli.results.find import Run
 from rlvr_cli.results.metrics import METRICS

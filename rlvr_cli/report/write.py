@@ -12,8 +12,8 @@ from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_text
 from rlvr_cli.core.text import visible
+from rlvr_cli.report.data import read_subject
 from rlvr_cli.report.page import make_page
-from rlvr_cli.report.subject import read_subject
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -25,7 +25,7 @@ from rlvr_cli.sweeps.prepare import (
 )
 from rlvr_cli.sweeps.ranking import confirmation, rank
 from rlvr_cli.sweeps.rows import reported
-from rlvr_cli.sweeps.screen import COLUMNS, Standing, cells, standings, state_counts
+from rlvr_cli.sweeps.screen import COLUMNS, TrialProgress, cells, state_counts, trials_progress
 from rlvr_cli.sweeps.search_space import axis_name, labels
 from rlvr_cli.sweeps.slurm import Submitted
 from rlvr_cli.sweeps.slurm import scripts as slurm_scripts
@@ -42,7 +42,7 @@ def status(folder: SweepDir) -> ResultDocument:
         tasks, unknown = in_queue(folder), None
     except UserError as error:
         tasks, unknown = {}, " ".join(error.problems)
-    found = with_queue(standings(folder, plan), tasks)
+    found = with_queue(trials_progress(folder, plan), tasks)
     running = bool(tasks) or folder.running()
     dropped = [entry.name for entry in plan.trials if not entry.named]
     lines = [f"{folder.path}: {state_counts(found)}; {'running' if running else 'not running'}"]
@@ -60,26 +60,26 @@ def status(folder: SweepDir) -> ResultDocument:
         "queue_unknown": unknown,
         "no_longer_named": dropped,
     }
-    return _standing(folder, plan, found, data, lines)
+    return _progress(folder, plan, found, data, lines)
 
 
-def outcome(folder: SweepDir, found: Sequence[Standing]) -> ResultDocument:
+def outcome(folder: SweepDir, found: Sequence[TrialProgress]) -> ResultDocument:
     """How a sweep stands at the end of a call."""
     data = {"folder": str(folder.path), "trials": [one.as_json() for one in found]}
     lines = [f"{folder.path}: {state_counts(found)}", *_failures(folder, found)]
-    return _standing(folder, folder.read_plan(), found, data, lines)
+    return _progress(folder, folder.read_plan(), found, data, lines)
 
 
 def submitted_document(submitted: Submitted) -> ResultDocument:
     """What is in a cluster's queue, and what was left out."""
-    folder, found = submitted.folder, submitted.standings
+    folder, found = submitted.folder, submitted.progress
     lines = [f"{folder.path}: {state_counts(found)}", *submitted.notes]
     for one in submitted.submissions:
         number = len(one.trials)
         lines.append(f"submitted {number} trial{'s' if number > 1 else ''} as the array {one.job}")
     if not submitted.submissions:
         lines.append("nothing was submitted: every waiting trial is in the queue already")
-    if any(one.look.state == "failed" for one in found):
+    if any(one.status.state == "failed" for one in found):
         lines.append(f"fix the causes, then: rlvr sweep retry {folder.path} --submit slurm")
     lines.append(
         f"see how they stand: rlvr sweep status {folder.path}; to save and end them: rlvr sweep stop {folder.path}"
@@ -102,16 +102,16 @@ def grid(sweep: Sweep, orders: Orders, *, submit: bool, speed: Speed | None) -> 
     """
     folder = SweepDir(sweep.folder)
     prepared = prepare_sweep(sweep, folder)
-    found = standings(folder, prepared.plan)
-    costs = [Cost.of_entry(one.look.entry) for one in found]
-    todo = [(one, cost) for one, cost in zip(found, costs, strict=True) if not one.look.trained]
+    found = trials_progress(folder, prepared.plan)
+    costs = [Cost.of_entry(one.status.entry) for one in found]
+    todo = [(one, cost) for one, cost in zip(found, costs, strict=True) if not one.status.trained]
     cost = total([each for _, each in todo])
     same = same_arms(sweep.trials)
-    done = next((one.look.entry.name for one in found if one.look.trained), None)
+    done = next((one.status.entry.name for one in found if one.status.trained), None)
     if speed is None and done is not None:
         speed = measured_speed(RunDir(folder.path / done))
     number = orders.workers or (max(len(todo), 1) if submit else 1)
-    seconds = None if speed is None else _seconds(sweep, {one.look.entry.id for one, _ in todo}, speed) / number
+    seconds = None if speed is None else _seconds(sweep, {one.status.entry.id for one, _ in todo}, speed) / number
     scripts = slurm_scripts(sweep, folder, prepared.plan, orders) if submit else []
     printed = reported(sweep.file, {trial.row for trial in sweep.trials})
     trials = [{**one.as_json(), **asdict(each)} for one, each in zip(found, costs, strict=True)]
@@ -127,9 +127,9 @@ def grid(sweep: Sweep, orders: Orders, *, submit: bool, speed: Speed | None) -> 
     lines += [line for script in scripts for line in ("", *script.splitlines())]
     header = ("trial", "status", "method", "seed", "rollouts", "completions", "optimizer steps")
     rows = [
-        (entry.name, one.look.state, entry.method, str(entry.seed), *(f"{amount:,}" for amount in amounts))
+        (entry.name, one.status.state, entry.method, str(entry.seed), *(f"{amount:,}" for amount in amounts))
         for one in found
-        for entry in [one.look.entry]
+        for entry in [one.status.entry]
         for amounts in [(entry.rollouts, entry.completions, entry.steps)]
     ]
     data = {
@@ -188,19 +188,19 @@ def search(sweep: Sweep) -> ResultDocument:
     return ResultDocument(tables=[table], data=data, after=[*lines, *notes], rows=axes)
 
 
-def _standing(
-    folder: SweepDir, plan: SweepPlan, found: Sequence[Standing], data: dict[str, Any], lines: list[str]
+def _progress(
+    folder: SweepDir, plan: SweepPlan, found: Sequence[TrialProgress], data: dict[str, Any], lines: list[str]
 ) -> ResultDocument:
     """The trials, and of a sweep with an objective its arms; how far a search is, and what it gave up and why."""
     tables = [_trials(found)]
-    lines += [f"{one.look.entry.name} pruned: {one.look.reason}" for one in found if one.look.state == "pruned"]
+    lines += [f"{one.status.entry.name} pruned: {one.status.reason}" for one in found if one.status.state == "pruned"]
     if plan.search is not None:
         state = plan.search
         parts = [f"{state.configurations} configurations"]
         parts += [f"{state.again} suggestions of one that was there already"] if state.again else []
         parts += [f"{state.refused} excluded or not valid, and not run"] if state.refused else []
         lines.append(f"search: {', '.join(parts)}{f'; ended: {state.ended}' if state.ended else ''}")
-    ranking = rank(folder, plan, [one.look for one in found])
+    ranking = rank(folder, plan, [one.status for one in found])
     if ranking is not None:
         header = ("arm", ranking.objective.metric, "95% interval over seeds", "seeds", "status")
         rows = []
@@ -218,18 +218,18 @@ def _standing(
     return ResultDocument(tables=tables, data=data, after=lines, rows=data["trials"])
 
 
-def _trials(found: Sequence[Standing]) -> Table:
+def _trials(found: Sequence[TrialProgress]) -> Table:
     return Table("", COLUMNS, [*map(cells, found)])
 
 
-def _failures(folder: SweepDir, found: Sequence[Standing]) -> list[str]:
-    failed = [one.look for one in found if one.look.state == "failed"]
-    return [f"{look.entry.name} failed: {look.reason} (output: {folder.output_path(look.entry)})" for look in failed]
+def _failures(folder: SweepDir, found: Sequence[TrialProgress]) -> list[str]:
+    failed = [one.status for one in found if one.status.state == "failed"]
+    return [f"{one.entry.name} failed: {one.reason} (output: {folder.output_path(one.entry)})" for one in failed]
 
 
-def _with_jobs(found: Sequence[Standing], tasks: Mapping[str, SlurmTask]) -> list[dict[str, Any]]:
+def _with_jobs(found: Sequence[TrialProgress], tasks: Mapping[str, SlurmTask]) -> list[dict[str, Any]]:
     """The trials as JSON, each with its task's number in SLURM; None where it has none there."""
-    own = [(one, tasks.get(one.look.entry.name)) for one in found]
+    own = [(one, tasks.get(one.status.entry.name)) for one in found]
     return [{**one.as_json(), "job": task.id if task else None} for one, task in own]
 
 

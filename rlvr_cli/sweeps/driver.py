@@ -21,7 +21,7 @@ from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan
 from rlvr_cli.sweeps.prepare import check_not_running, check_optuna, make_folder, prepare_sweep, write
 from rlvr_cli.sweeps.ranking import rank, write_confirmation
-from rlvr_cli.sweeps.screen import Standing, SweepScreen, standings
+from rlvr_cli.sweeps.screen import SweepScreen, TrialProgress, trials_progress
 from rlvr_cli.sweeps.slots import Slot, slots, with_parent
 
 WORKER = "rlvr_cli.sweeps.worker"
@@ -43,7 +43,7 @@ class SweepEnd:
     """How a sweep ended: 0 all done, 1 some failed, 128 + the signal when it was stopped."""
 
     folder: SweepDir
-    standings: list[Standing]
+    progress: list[TrialProgress]
     exit_code: int
 
 
@@ -80,10 +80,10 @@ def retry_trials(folder: SweepDir, names: Sequence[str], orders: Orders, *, cons
 
 def begin_again(folder: SweepDir, plan: SweepPlan, names: Sequence[str]) -> list[Entry]:
     """Open failed trials again, of a sweep that is held: those of ``names``, or all. Raises UserError for others."""
-    looks = folder.looks(plan)
-    failed = {look.entry.name: look.entry for look in looks if look.state == "failed"}
+    statuses = folder.statuses(plan)
+    failed = {status.entry.name: status.entry for status in statuses if status.state == "failed"}
     # What a search gave up is completed only for who asks for it by name.
-    pruned = {look.entry.name: look.entry for look in looks if look.state == "pruned"}
+    pruned = {status.entry.name: status.entry for status in statuses if status.state == "pruned"}
     allowed = failed | {name: entry for name, entry in pruned.items() if name in names}
     known = {entry.name for entry in plan.named}
     given_up = f" Given up by the search, to be named: {some(list(pruned), SHOWN)}." if pruned else ""
@@ -118,7 +118,7 @@ class _Driver:
             try:
                 while True:
                     self._read_search()
-                    now = standings(self.folder, self.plan)
+                    now = trials_progress(self.folder, self.plan)
                     screen.show(now)
                     stopping = stop.signal is not None
                     self._see_workers(screen, stopping=stopping)
@@ -137,12 +137,12 @@ class _Driver:
                     process.wait()
                 self._read_search()
                 self.folder.close_attempts(self.plan)
-            now = standings(self.folder, self.plan)
+            now = trials_progress(self.folder, self.plan)
             screen.show(now)
-        ranking = rank(self.folder, self.plan, [one.look for one in now])
+        ranking = rank(self.folder, self.plan, [one.status for one in now])
         if ranking is not None and stop.signal is None:
             write_confirmation(self.folder, self.plan, ranking)
-        failed = [one for one in now if one.look.state == "failed"]
+        failed = [one for one in now if one.status.state == "failed"]
         code = stop.exit_code if stop.signal is not None else 1 if failed else 0
         return SweepEnd(self.folder, now, code)
 
@@ -162,9 +162,9 @@ class _Driver:
         number = len(self.slots)
         return f"sweep {self.folder.path}: {len(self.plan.named)} trials, {number} worker{'s' if number > 1 else ''}"
 
-    def _man(self, now: Sequence[Standing]) -> None:
+    def _man(self, now: Sequence[TrialProgress]) -> None:
         """Start a worker in each free slot, while there is a trial for it."""
-        waiting = [one for one in now if one.look.state in OPEN]
+        waiting = [one for one in now if one.status.state in OPEN]
         for number, slot in enumerate(self.slots):
             # A worker that was just started has not taken its trial yet.
             needed = waiting and len(_unsettled(now)) > len(self.workers)
@@ -214,6 +214,6 @@ class _Driver:
         return self.folder.state_dir / f"worker-{number}.txt"
 
 
-def _unsettled(now: Sequence[Standing]) -> list[Standing]:
+def _unsettled(now: Sequence[TrialProgress]) -> list[TrialProgress]:
     """The trials that somebody works on, or has to."""
-    return [one for one in now if one.look.state in (*OPEN, "running", "evaluating")]
+    return [one for one in now if one.status.state in (*OPEN, "running", "evaluating")]

@@ -250,7 +250,7 @@ class SweepDir:
         row = {"event": event, "time": now(), **content}
         append_jsonl(self.attempts_path(entry), [row], durable=True)
 
-    def look(self, plan: SweepPlan, entry: Entry) -> TrialStatus:
+    def status(self, plan: SweepPlan, entry: Entry) -> TrialStatus:
         """How ``entry`` stands."""
         everything = self._attempts(entry)
         begun_again = [number for number, row in enumerate(everything, start=1) if row["event"] == "retry"]
@@ -282,9 +282,9 @@ class SweepDir:
         found = (row.get("rollout") for row in self._attempts(entry) if row.get("outcome") == "pruned")
         return next((rollout for rollout in found if isinstance(rollout, int)), None)
 
-    def looks(self, plan: SweepPlan) -> list[TrialStatus]:
+    def statuses(self, plan: SweepPlan) -> list[TrialStatus]:
         """How each trial that the file names stands."""
-        return [self.look(plan, entry) for entry in plan.named]
+        return [self.status(plan, entry) for entry in plan.named]
 
 
 def _check(plan: SweepPlan) -> None:

@@ -206,7 +206,7 @@ def _stays(sweep: Sweep, folder: SweepDir, before: SweepPlan | None, entry: Entr
     """Whether a trial that is not asked for belongs to the sweep still: a finished one that --only leaves out."""
     if before is None or not sweep.flags or not entry.named:
         return False
-    return folder.look(before, entry).state == "finished"
+    return folder.status(before, entry).state == "finished"
 
 
 def write(sweep: Sweep, folder: SweepDir, plan: SweepPlan) -> None:

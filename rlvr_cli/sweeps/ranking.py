@@ -32,13 +32,13 @@ class RankedArm:
     """Trials that differ in nothing but the seed.
 
     Attributes:
-        values: the objective of each finished trial, in the order of ``looks``. wanted: how many trials it will have.
+        values: the objective of each finished trial, as ``statuses``. wanted: how many trials it will have.
         estimate: their mean with its 95% interval over seeds; None without a value.
     """
 
     name: str
     varies: dict[str, Any]
-    looks: tuple[TrialStatus, ...]
+    statuses: tuple[TrialStatus, ...]
     values: tuple[float, ...]
     wanted: int
     estimate: Estimate | None
@@ -51,7 +51,7 @@ class RankedArm:
     @property
     def state(self) -> str:
         """`finished`, else what the trials that are not are."""
-        rest = dict.fromkeys(look.state for look in self.looks if look.state != "finished")
+        rest = dict.fromkeys(status.state for status in self.statuses if status.state != "finished")
         return ", ".join(rest) or ("finished" if self.complete else "no value" if not self.values else "waiting")
 
     def as_json(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class RankedArm:
             "seeds": len(self.values),
             "of": self.wanted,
             "state": self.state,
-            "trials": [look.entry.name for look in self.looks],
+            "trials": [status.entry.name for status in self.statuses],
         }
 
 
@@ -100,7 +100,7 @@ class Ranking:
             found.append(f"As good by this number: {some(level, SHOWN)}. It does not tell them apart.")
         if number > 1:
             bias = "high" if self.objective.maximize else "low"
-            given_up = sum(any(look.state == "pruned" for look in arm.looks) for arm in self.arms)
+            given_up = sum(any(status.state == "pruned" for status in arm.statuses) for arm in self.arms)
             others = f" ({given_up} more {'were' if given_up > 1 else 'was'} given up early)" if given_up else ""
             found.append(
                 f"It was picked out of {number} by this number{others}, which is therefore likely to be too {bias}. "
@@ -115,15 +115,15 @@ class Ranking:
         return {**objective, "best": best, "arms": [arm.as_json() for arm in self.arms], "notes": self.sentences()}
 
 
-def rank(folder: SweepDir, plan: SweepPlan, looks: Sequence[TrialStatus]) -> Ranking | None:
+def rank(folder: SweepDir, plan: SweepPlan, statuses: Sequence[TrialStatus]) -> Ranking | None:
     """The arms of ``plan`` by its objective; None for a sweep without one."""
     objective = plan.objective
     if objective is None:
         return None
     groups: dict[str, list[TrialStatus]] = {}
-    for look in looks:
-        rest = {key: value for key, value in look.entry.varies.items() if key != SEED}
-        groups.setdefault(json.dumps(rest, sort_keys=True), []).append(look)
+    for status in statuses:
+        rest = {key: value for key, value in status.entry.varies.items() if key != SEED}
+        groups.setdefault(json.dumps(rest, sort_keys=True), []).append(status)
     wanted = 0 if plan.search is None else plan.search.seeds
     arms = [_arm(folder, objective, group, wanted) for group in groups.values()]
     sign = -1 if objective.maximize else 1
@@ -136,8 +136,8 @@ def rank(folder: SweepDir, plan: SweepPlan, looks: Sequence[TrialStatus]) -> Ran
 
 def _arm(folder: SweepDir, objective: Objective, group: Sequence[TrialStatus], wanted: int) -> RankedArm:
     entry = group[0].entry
-    done = [look for look in group if look.state == "finished"]
-    found = [objective.value(folder.run_dir(look.entry)) for look in done]
+    done = [status for status in group if status.state == "finished"]
+    found = [objective.value(folder.run_dir(status.entry)) for status in done]
     values = tuple(value for value in found if value is not None)
     varies = {key: value for key, value in entry.varies.items() if key != SEED}
     name = entry.name.removesuffix(f"-s{entry.seed}")

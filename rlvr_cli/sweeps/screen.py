@@ -22,10 +22,10 @@ TAIL_BYTES = 16_384
 
 
 @dataclass(frozen=True)
-class Standing:
+class TrialProgress:
     """A trial with its last numbers; ``left`` are the seconds that it takes still, by its latest steps."""
 
-    look: TrialStatus
+    status: TrialStatus
     rollout: int
     reward: float | None
     accuracy: float | None
@@ -33,41 +33,41 @@ class Standing:
 
     def as_json(self) -> dict[str, Any]:
         """What `rlvr sweep status --format json` says of the trial."""
-        entry, look = self.look.entry, self.look
+        entry, status = self.status.entry, self.status
         return {
             "name": entry.name,
             "id": entry.id,
             "method": entry.method,
             "seed": entry.seed,
             "varies": entry.varies,
-            "state": look.state,
+            "state": status.state,
             "rollout": self.rollout,
             "rollouts": entry.rollouts,
             "reward": self.reward,
             "accuracy": self.accuracy,
             "seconds_left": self.left,
-            "attempts": look.attempts,
-            "failures": look.failures,
-            "reason": look.reason,
+            "attempts": status.attempts,
+            "failures": status.failures,
+            "reason": status.reason,
         }
 
 
-def standings(sweep: SweepDir, plan: SweepPlan) -> list[Standing]:
+def trials_progress(sweep: SweepDir, plan: SweepPlan) -> list[TrialProgress]:
     """How far every trial is that the sweep file names."""
-    return [_standing(sweep, look) for look in sweep.looks(plan)]
+    return [_progress(sweep, status) for status in sweep.statuses(plan)]
 
 
-def _standing(sweep: SweepDir, look: TrialStatus) -> Standing:
-    entry, run = look.entry, sweep.run_dir(look.entry)
+def _progress(sweep: SweepDir, status: TrialStatus) -> TrialProgress:
+    entry, run = status.entry, sweep.run_dir(status.entry)
     row: dict[str, Any] = next(reversed(tail_jsonl(run.metrics_path, TAIL_BYTES)), {})
     step = int(number(row.get("step")) or 0)
     rollout = step * entry.rollouts // entry.steps
     left = None
-    if look.state == "running":
+    if status.state == "running":
         timings = tail_jsonl(run.timings_path, TAIL_BYTES)
         seconds = [taken for timing in timings if (taken := number(timing.get("seconds"))) is not None]
         left = (entry.steps - step) * sum(seconds) / len(seconds) if seconds else None
-    return Standing(look, rollout, number(row.get("reward")), number(row.get("accuracy")), left)
+    return TrialProgress(status, rollout, number(row.get("reward")), number(row.get("accuracy")), left)
 
 
 COLUMNS = ("trial", "status", "rollout", "reward", "accuracy", "left", "attempts")
@@ -113,78 +113,78 @@ class SweepScreen:
         """One line, above the table."""
         say(self.console, text)
 
-    def show(self, standings: Sequence[Standing]) -> None:
+    def show(self, progress: Sequence[TrialProgress]) -> None:
         """Bring the screen up to date."""
         if self._live is not None:
-            self._live.update(self._render(standings))
+            self._live.update(self._render(progress))
             return
-        for one in standings:
-            name, state = one.look.entry.name, one.look.state
+        for one in progress:
+            name, state = one.status.entry.name, one.status.state
             before = self._states.get(name, state if state in SETTLED else "waiting")
             if before != state:
                 self.message(_line(one))
             self._states[name] = state
         if time.monotonic() - self._told > EVERY:
             self._told = time.monotonic()
-            for one in standings:
-                if one.look.state == "running":
+            for one in progress:
+                if one.status.state == "running":
                     self.message(_line(one))
 
-    def _render(self, standings: Sequence[Standing]) -> RenderableType:
-        shown = sorted(standings, key=lambda one: ORDER.index(one.look.state))
+    def _render(self, progress: Sequence[TrialProgress]) -> RenderableType:
+        shown = sorted(progress, key=lambda one: ORDER.index(one.status.state))
         room = max(self.console.height - SPARE_LINES, 5)
         more = len(shown) - room
         below = [Text(f"... and {more} more", style="dim")] if more > 0 else []
-        return Group(table(shown[:room]), *below, Text(self._summary(standings), style="dim"))
+        return Group(table(shown[:room]), *below, Text(self._summary(progress), style="dim"))
 
-    def _summary(self, standings: Sequence[Standing]) -> str:
+    def _summary(self, progress: Sequence[TrialProgress]) -> str:
         """How many trials are in which state, and when all will be done at the pace since the start."""
-        done = sum(one.rollout for one in standings)
-        wanted = sum(one.rollout if one.look.state == "pruned" else one.look.entry.rollouts for one in standings)
+        done = sum(one.rollout for one in progress)
+        wanted = sum(one.rollout if one.status.state == "pruned" else one.status.entry.rollouts for one in progress)
         if self._rollouts_at_start is None:
             self._rollouts_at_start = done
         pace = (done - self._rollouts_at_start) / max(time.monotonic() - self._begun, 1e-9)
         left = f", about {duration_in_words((wanted - done) / pace)} left" if pace > 0 and wanted > done else ""
-        return f"{state_counts(standings)}; rollouts {done:,}/{wanted:,}{left}"
+        return f"{state_counts(progress)}; rollouts {done:,}/{wanted:,}{left}"
 
 
-def state_counts(standings: Sequence[Standing]) -> str:
+def state_counts(progress: Sequence[TrialProgress]) -> str:
     """`2 running, 3 waiting, 15 finished`."""
-    number = Counter(one.look.state for one in standings)
+    number = Counter(one.status.state for one in progress)
     return ", ".join(f"{number[state]} {state}" for state in ORDER if number[state])
 
 
-def table(standings: Sequence[Standing]) -> Table:
+def table(progress: Sequence[TrialProgress]) -> Table:
     """One row a trial."""
     made = Table(box=None, pad_edge=False)
     for column in COLUMNS:
         made.add_column(column, no_wrap=column == "trial", overflow="fold")
-    for one in standings:
-        made.add_row(*cells(one), style=STYLES.get(one.look.state, ""))
+    for one in progress:
+        made.add_row(*cells(one), style=STYLES.get(one.status.state, ""))
     return made
 
 
-def cells(one: Standing) -> list[str]:
+def cells(one: TrialProgress) -> list[str]:
     """A trial as texts, by ``COLUMNS``."""
-    entry, look = one.look.entry, one.look
+    entry, status = one.status.entry, one.status
     return [
         entry.name,
-        look.state,
+        status.state,
         f"{one.rollout}/{entry.rollouts}",
         "-" if one.reward is None else f"{one.reward:.3f}",
         "-" if one.accuracy is None else f"{one.accuracy:.3f}",
         "-" if one.left is None else duration_in_words(one.left),
-        str(look.attempts),
+        str(status.attempts),
     ]
 
 
-def _line(one: Standing) -> str:
+def _line(one: TrialProgress) -> str:
     """A trial in one line of text."""
-    entry, look = one.look.entry, one.look
-    parts = [f"{entry.name}: {look.state}", f"rollout {one.rollout}/{entry.rollouts}"]
+    entry, status = one.status.entry, one.status
+    parts = [f"{entry.name}: {status.state}", f"rollout {one.rollout}/{entry.rollouts}"]
     parts += [f"reward {one.reward:.3f}"] if one.reward is not None else []
     parts += [f"accuracy {one.accuracy:.3f}"] if one.accuracy is not None else []
     parts += [f"{duration_in_words(one.left)} left"] if one.left is not None else []
-    if look.reason and look.state in ("failed", "pruned", "running", "interrupted"):
-        parts.append(look.reason if look.state in ("failed", "pruned") else f"failed before: {look.reason}")
+    if status.reason and status.state in ("failed", "pruned", "running", "interrupted"):
+        parts.append(status.reason if status.state in ("failed", "pruned") else f"failed before: {status.reason}")
     return "  ".join(parts)

@@ -159,9 +159,9 @@ class Search:
 
     def _settle(self, plan: SweepPlan) -> None:
         """Tell the sampler of each configuration whose runs have ended. One that has failed may be tried again yet."""
-        looks = self._looks(plan)
+        statuses = self._looks(plan)
         for trial in self.study.running():
-            found = [looks.get(id_) for id_ in _runs(trial)]
+            found = [statuses.get(id_) for id_ in _runs(trial)]
             first = found[0] if found else None
             if first is None:
                 continue
@@ -169,11 +169,11 @@ class Search:
             if first.state == "pruned" or (until is not None and first.state == "finished"):
                 self._report(trial, first.entry, until)
                 self.study.give_up(trial)
-            elif all(look is not None and look.state == "finished" for look in found):
+            elif all(status is not None and status.state == "finished" for status in found):
                 if SAME not in trial.user_attrs:
                     # What was suggested twice is one configuration to the pruner.
                     self._report(trial, first.entry, None)
-                runs = [self.folder.run_dir(look.entry) for look in found if look is not None]
+                runs = [self.folder.run_dir(status.entry) for status in found if status is not None]
                 self.study.finish(trial, [self.objective.value(run) for run in runs])
 
     def _report(self, trial: FrozenTrial, entry: Entry, until: int | None) -> None:
@@ -184,13 +184,13 @@ class Search:
 
     def _with_all_seeds(self, plan: SweepPlan) -> SweepPlan:
         """Add the trials that a configuration lacks: with pruning, the first seed alone until it has come through."""
-        looks = self._looks(plan)
+        statuses = self._looks(plan)
         added: dict[str, Entry] = {}
         for trial in self.study.running():
             ids = _runs(trial)
-            first = looks.get(ids[0]) if ids else None
+            first = statuses.get(ids[0]) if ids else None
             through = self.spec.pruning is None or (first is not None and first.state == "finished")
-            wanted = [id_ for id_ in (ids if through else ids[:1]) if id_ not in looks and id_ not in added]
+            wanted = [id_ for id_ in (ids if through else ids[:1]) if id_ not in statuses and id_ not in added]
             if not wanted:
                 continue
             assert plan.search is not None
@@ -223,26 +223,26 @@ class Search:
 
     def _committed(self, plan: SweepPlan) -> int:
         """Rollouts that the trials take or have taken: of those that were given up, as many as they had."""
-        looks = self._looks(plan)
+        statuses = self._looks(plan)
         spent = sum(
-            (self.folder.pruned_at(look.entry) or 0) if look.state == "pruned" else look.entry.rollouts
-            for look in looks.values()
+            (self.folder.pruned_at(status.entry) or 0) if status.state == "pruned" else status.entry.rollouts
+            for status in statuses.values()
         )
         for trial in self.study.running():
-            first = looks.get(next(iter(_runs(trial)), ""))
+            first = statuses.get(next(iter(_runs(trial)), ""))
             if first is not None and SAME not in trial.user_attrs and first.state != "failed":
-                spent += first.entry.rollouts * sum(id_ not in looks for id_ in _runs(trial))
+                spent += first.entry.rollouts * sum(id_ not in statuses for id_ in _runs(trial))
         return spent
 
     def _state(self, plan: SweepPlan, reason: str | None) -> SearchState:
         assert plan.search is not None
-        looks = self._looks(plan)
+        statuses = self._looks(plan)
         configurations, again, refused = self.study.counts()
         # What has failed is for a person to look at, and nothing to wait for.
         waiting = [
             trial
             for trial in self.study.running()
-            if not any((look := looks.get(id_)) and look.state == "failed" for id_ in _runs(trial))
+            if not any((status := statuses.get(id_)) and status.state == "failed" for id_ in _runs(trial))
         ]
         return replace(
             plan.search,
@@ -255,10 +255,10 @@ class Search:
 
     def _open(self, plan: SweepPlan) -> bool:
         """Whether there is a trial that nobody works on."""
-        return any(look.state in OPEN for look in self._looks(plan).values())
+        return any(status.state in OPEN for status in self._looks(plan).values())
 
     def _looks(self, plan: SweepPlan) -> dict[str, TrialStatus]:
-        return {look.entry.id: look for look in self.folder.looks(plan)}
+        return {status.entry.id: status for status in self.folder.statuses(plan)}
 
     def _trials(self, points: Sequence[AxisPoint], plan: SweepPlan) -> list[Trial]:
         assert plan.search is not None

@@ -27,7 +27,7 @@ from rlvr_cli.sweeps.driver import Orders, begin_again
 from rlvr_cli.sweeps.expand import SHOWN_TRIALS, Sweep, Trial, at_lines
 from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan
 from rlvr_cli.sweeps.prepare import check_not_running, make_folder, prepare_sweep, write
-from rlvr_cli.sweeps.screen import Standing, standings
+from rlvr_cli.sweeps.screen import TrialProgress, trials_progress
 from rlvr_cli.sweeps.slots import with_slots
 from rlvr_cli.sweeps.slurm_queue import SlurmTask, Submission, cancel, in_queue, record, with_queue
 
@@ -138,7 +138,7 @@ class Submitted:
     folder: SweepDir
     submissions: list[Submission]
     notes: tuple[str, ...]
-    standings: list[Standing]
+    progress: list[TrialProgress]
     tasks: dict[str, SlurmTask]
 
 
@@ -214,7 +214,7 @@ def _with_command(plan: SweepPlan, orders: Orders) -> SweepPlan:
 
 def _open(folder: SweepDir, plan: SweepPlan, tasks: Mapping[str, SlurmTask]) -> list[Entry]:
     """The trials that wait for somebody, and for whom no task waits."""
-    return [look.entry for look in folder.looks(plan) if look.state in OPEN and look.entry.name not in tasks]
+    return [status.entry for status in folder.statuses(plan) if status.state in OPEN and status.entry.name not in tasks]
 
 
 def _submitted(folder: SweepDir, plan: SweepPlan, made: list[Submission], notes: tuple[str, ...]) -> Submitted:
@@ -223,7 +223,7 @@ def _submitted(folder: SweepDir, plan: SweepPlan, made: list[Submission], notes:
     except UserError:
         # They are in the queue, whatever can be seen of it.
         tasks = {}
-    return Submitted(folder, made, notes, with_queue(standings(folder, plan), tasks), tasks)
+    return Submitted(folder, made, notes, with_queue(trials_progress(folder, plan), tasks), tasks)
 
 
 def _arrays(

@@ -15,7 +15,7 @@ from rlvr_cli.core.files import append_jsonl, read_jsonl, truncate_jsonl, write_
 from rlvr_cli.launch.slurm_script import stop_file
 from rlvr_cli.runs.folder import now
 from rlvr_cli.sweeps.folder import State, SweepDir
-from rlvr_cli.sweeps.screen import Standing
+from rlvr_cli.sweeps.screen import TrialProgress
 
 ASK_EVERY = 1.0
 # What squeue says of a job that it has forgotten, and scancel of one that has just ended.
@@ -87,19 +87,19 @@ def in_queue(sweep: SweepDir) -> dict[str, SlurmTask]:
     return found
 
 
-def with_queue(standings: Sequence[Standing], tasks: Mapping[str, SlurmTask]) -> list[Standing]:
+def with_queue(progress: Sequence[TrialProgress], tasks: Mapping[str, SlurmTask]) -> list[TrialProgress]:
     """How trials stand, with what the queue knows of those that nobody seems to work on.
 
     Where locks do not reach from one machine to the other, a trial that runs elsewhere looks as if it did not.
     """
-    return [_with_task(one, tasks.get(one.look.entry.name)) for one in standings]
+    return [_with_task(one, tasks.get(one.status.entry.name)) for one in progress]
 
 
-def _with_task(one: Standing, task: SlurmTask | None) -> Standing:
-    if task is None or one.look.state not in ("waiting", "interrupted"):
+def _with_task(one: TrialProgress, task: SlurmTask | None) -> TrialProgress:
+    if task is None or one.status.state not in ("waiting", "interrupted"):
         return one
-    running: State = "evaluating" if one.look.trained else "running"
-    return replace(one, look=replace(one.look, state=running if task.state == "running" else "queued"))
+    running: State = "evaluating" if one.status.trained else "running"
+    return replace(one, status=replace(one.status, state=running if task.state == "running" else "queued"))
 
 
 def cancel_jobs(sweep: SweepDir, tasks: Mapping[str, SlurmTask], end: float) -> None:

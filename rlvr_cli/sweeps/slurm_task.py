@@ -41,11 +41,11 @@ def run_slurm_task(sweep: SweepDir, name: str, flags: list[str]) -> int:
         await_release(sweep.run_dir(entry).path, LOCK_SECONDS)
     if not worker.take(entry):
         return _say(f"{name}: another worker has it", 1 if restarted else 0)
-    look = sweep.look(worker.plan, entry)
-    if look.state == "finished":
+    status = sweep.status(worker.plan, entry)
+    if status.state == "finished":
         return _say(f"{name}: finished", 0)
-    if look.state == "failed":
-        return _say(f"{name}: failed: {look.reason} (output: {sweep.output_path(entry)})", 1)
+    if status.state == "failed":
+        return _say(f"{name}: failed: {status.reason} (output: {sweep.output_path(entry)})", 1)
     if stopped.exists():
         return _say(f"{name}: saved; the sweep was stopped", 0)
     return _say(f"{name}: saved", SAVED)

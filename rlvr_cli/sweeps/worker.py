@@ -58,7 +58,7 @@ class SweepWorker:
             return
         while not self.stopping:
             self.plan = self.search.advance()
-            if not any(look.state in OPEN for look in self.sweep.looks(self.plan)):
+            if not any(status.state in OPEN for status in self.sweep.statuses(self.plan)):
                 return
             self._go_through()
 
@@ -71,7 +71,7 @@ class SweepWorker:
         for entry in self.plan.named:
             if self.stopping:
                 return
-            if self.sweep.look(self.plan, entry).state not in OPEN:
+            if self.sweep.status(self.plan, entry).state not in OPEN:
                 continue
             self.take(entry)
 
@@ -88,12 +88,12 @@ class SweepWorker:
 
     def _open(self, entry: Entry) -> bool:
         """Whether the trial that this worker holds has something left to do."""
-        return self.sweep.look(self.plan, entry).state in ("running", "evaluating")
+        return self.sweep.status(self.plan, entry).state in ("running", "evaluating")
 
     def _attempt(self, entry: Entry) -> None:
         """Train the trial, or go on with it, or evaluate it; and record how that ended."""
         run = self.sweep.run_dir(entry)
-        evaluation = self.sweep.look(self.plan, entry).trained
+        evaluation = self.sweep.status(self.plan, entry).trained
         about: dict[str, Any] = {"eval": self.plan.eval} if evaluation else {}
         self.sweep.record(entry, "start", worker=self.number, pid=os.getpid(), step=newest_step(run), **about)
         output = self.sweep.output_path(entry)

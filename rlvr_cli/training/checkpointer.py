@@ -24,7 +24,7 @@ from rlvr_cli.models.adapter import load_adapter_of_checkpoint, trained_tensors
 from rlvr_cli.runs.checkpoints import keep_newest, write_checkpoint
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import IN_CHECKPOINT, Seal, Sealer, drop_made_again, seal_text
-from rlvr_cli.training import state
+from rlvr_cli.training import checkpoint_state
 from rlvr_cli.training.sharding.base import load_model_weights, optimizer_name
 from rlvr_cli.training.value_head import HEAD_FILE, split_off
 from rlvr_cli.training.value_head import NAME as VALUE_HEAD
@@ -60,7 +60,7 @@ class Checkpointer(TrainerCallback):
         trainer.store_flos()
         position, rows = trainer.position()
         weights, others = self._weights()
-        processes = gather_object([state.pack_process(rows)])
+        processes = gather_object([checkpoint_state.pack_process(rows)])
         optimizer_parts = self._write_optimizer_parts(step) if trainer.sharding.divided else None
         if trainer.accelerator.is_main_process:
             _check_finite(step, {**weights, **others})
@@ -116,21 +116,21 @@ class Checkpointer(TrainerCallback):
             model.config.use_cache = trained_with
         trainer.processing_class.save_pretrained(folder)
         trainer.state.save_to_json(str(folder / "trainer_state.json"))
-        inner = folder / state.FOLDER
+        inner = folder / checkpoint_state.FOLDER
         inner.mkdir()
         if optimizer_parts is None:
-            state.save_optimizer(inner, trainer.sharding.optimizer_part())
+            checkpoint_state.save_optimizer(inner, trainer.sharding.optimizer_part())
         else:
             for part in sorted(optimizer_parts.iterdir()):
                 part.rename(inner / part.name)
             optimizer_parts.rmdir()
         if value_head:
             save_file(value_head, inner / HEAD_FILE)
-        (inner / state.SCHEDULER).write_text(json.dumps(trainer.lr_scheduler.state_dict()), encoding="utf-8")
-        (inner / state.COUNTERS).write_text(json.dumps(counters), encoding="utf-8")
+        (inner / checkpoint_state.SCHEDULER).write_text(json.dumps(trainer.lr_scheduler.state_dict()), encoding="utf-8")
+        (inner / checkpoint_state.COUNTERS).write_text(json.dumps(counters), encoding="utf-8")
         (folder / IN_CHECKPOINT).write_text(seal_text(seal), encoding="utf-8")
         for rank, packed in enumerate(processes):
-            (inner / state.PROCESS.format(rank=rank)).write_bytes(packed)
+            (inner / checkpoint_state.PROCESS.format(rank=rank)).write_bytes(packed)
         for path in folder.rglob("*.safetensors"):
             path.chmod(0o644)  # safetensors makes files that nobody else may read
 
@@ -144,7 +144,7 @@ class Checkpointer(TrainerCallback):
             folder.mkdir()
         accelerator.wait_for_everyone()
         name = optimizer_name(accelerator.process_index)
-        state.save_optimizer(folder, self.trainer.sharding.optimizer_part(), name)
+        checkpoint_state.save_optimizer(folder, self.trainer.sharding.optimizer_part(), name)
         accelerator.wait_for_everyone()
         return folder
 
@@ -159,7 +159,7 @@ class Checkpointer(TrainerCallback):
             model = model.get_base_model()
         else:
             load_model_weights(model, checkpoint)
-        head = checkpoint / state.FOLDER / HEAD_FILE
+        head = checkpoint / checkpoint_state.FOLDER / HEAD_FILE
         if head.exists():
             model.get_submodule(VALUE_HEAD).load_state_dict(load_file(head))
 
@@ -175,8 +175,8 @@ class Checkpointer(TrainerCallback):
 
     def _restore(self, checkpoint: Path) -> None:
         """Optimizer, schedule, counters and position of ``checkpoint``."""
-        trainer, inner = self.trainer, checkpoint / state.FOLDER
-        counters = json.loads((inner / state.COUNTERS).read_text(encoding="utf-8"))
+        trainer, inner = self.trainer, checkpoint / checkpoint_state.FOLDER
+        counters = json.loads((inner / checkpoint_state.COUNTERS).read_text(encoding="utf-8"))
         if counters["processes"] != trainer.accelerator.num_processes:
             raise RunError(
                 f"{checkpoint} was written by {counters['processes']} processes and cannot be resumed by "
@@ -184,9 +184,9 @@ class Checkpointer(TrainerCallback):
             )
         trainer.sharding.check_same(checkpoint, counters.get("sharding"))
         rank = trainer.accelerator.process_index
-        name = optimizer_name(rank) if trainer.sharding.divided else state.OPTIMIZER
-        trainer.sharding.restore_optimizer_part(state.load_optimizer(inner, name))
-        self._restore_schedule(json.loads((inner / state.SCHEDULER).read_text(encoding="utf-8")))
+        name = optimizer_name(rank) if trainer.sharding.divided else checkpoint_state.OPTIMIZER
+        trainer.sharding.restore_optimizer_part(checkpoint_state.load_optimizer(inner, name))
+        self._restore_schedule(json.loads((inner / checkpoint_state.SCHEDULER).read_text(encoding="utf-8")))
         trainer.skips.count = counters["skips"]
         trainer.executed.update(counters["executed"])
         trainer.restore_position(counters, self._process_state(checkpoint)[1])
@@ -202,11 +202,13 @@ class Checkpointer(TrainerCallback):
         schedule.load_state_dict(saved)
 
     def _restore_random_states(self, checkpoint: Path) -> None:
-        state.restore_random_states(self._process_state(checkpoint)[0])
+        checkpoint_state.restore_random_states(self._process_state(checkpoint)[0])
 
     def _process_state(self, checkpoint: Path) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
         rank = self.trainer.accelerator.process_index
-        return state.unpack_process(checkpoint / state.FOLDER / state.PROCESS.format(rank=rank))
+        return checkpoint_state.unpack_process(
+            checkpoint / checkpoint_state.FOLDER / checkpoint_state.PROCESS.format(rank=rank)
+        )
 
 
 def _check_finite(step: int, tensors: Mapping[str, torch.Tensor]) -> None:

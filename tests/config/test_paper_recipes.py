@@ -13,7 +13,7 @@ from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.checks import check_training
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
-from rlvr_cli.ledger.book import read_book
+from rlvr_cli.ledger.claims import read_claims
 from rlvr_cli.methods.method import Method
 from rlvr_cli.planning.plan import adapter_of, resources
 from rlvr_cli.sweeps.expand import expand
@@ -200,7 +200,7 @@ def test_acpo_and_cispo_have_one_reading() -> None:
         assert isinstance(preset, Method)
         if config.method.name != "dapo":  # clip-higher is the released script's
             assert config.method.policy_loss == preset.policy_loss
-    ledger = [arm.set for arm in read_book().arms.values() if arm.set.get("method") in ("acpo", "cispo")]
+    ledger = [arm.set for arm in read_claims().arms.values() if arm.set.get("method") in ("acpo", "cispo")]
     assert ledger and not any(key.startswith("method.policy_loss") for arm in ledger for key in arm)
 
 

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.sweep_kills import SETTINGS
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.yaml import dump
-from rlvr_cli.ledger.book import ClaimSet, read_book
+from rlvr_cli.ledger.claims import ClaimSet, read_claims
 
 ARMS = {"tiny-grpo": {"set": {**SETTINGS, "method": "grpo"}}, "tiny-pl": {"set": {**SETTINGS, "method": "pl"}}}
 del ARMS["tiny-grpo"]["set"]["run.threads"], ARMS["tiny-pl"]["set"]["run.threads"]
@@ -57,15 +57,15 @@ def write_book(folder: Path, claims: list[object], arms: object = ARMS) -> Path:
     return folder
 
 
-def book(folder: Path, claims: list[object], arms: object = ARMS) -> ClaimSet:
+def claim_set(folder: Path, claims: list[object], arms: object = ARMS) -> ClaimSet:
     """The same, read."""
-    return read_book(write_book(folder, claims, arms))
+    return read_claims(write_book(folder, claims, arms))
 
 
 def problems(folder: Path, claims: list[object], arms: object = ARMS) -> list[str]:
     """What is wrong with it, places reduced to the file's name and alignment to one blank."""
     with pytest.raises(UserError) as caught:
-        book(folder, claims, arms)
+        claim_set(folder, claims, arms)
     return [" ".join(line.replace(f"{folder}/", "").split()) for line in caught.value.problems]
 
 

@@ -13,7 +13,7 @@ from rlvr_cli.ledger import full
 from rlvr_cli.ledger.trainings import ArmSeed, Folders, make_sweep
 from rlvr_cli.sweeps.naming import config_differences
 from rlvr_cli.sweeps.rows import config_source
-from tests.ledger.files import CONTRAST, EXACT, LENGTH, book, write_book
+from tests.ledger.files import CONTRAST, EXACT, LENGTH, claim_set, write_book
 from tests.recipes import recipes
 
 FOLDER = "ar_lopti/figure-4.yaml"
@@ -22,7 +22,7 @@ RECIPES = {"of": f"{FOLDER}:qwen2.5-3b-lopti", "against": f"{FOLDER}:qwen2.5-3b-
 
 def test_a_training_is_its_recipe(tmp_path: Path) -> None:
     """What is flattened to overrides means what the file means."""
-    read = book(tmp_path, [{**CONTRAST, "full": RECIPES}])
+    read = claim_set(tmp_path, [{**CONTRAST, "full": RECIPES}])
     changed, (claim,) = full.at_full_scale(read, list(read.claims.values()), full.recipes_folder())
     names = ["ar-lopti-figure-4-qwen2-5-3b-lopti", "ar-lopti-figure-4-qwen2-5-3b-grpo"]
     assert claim.arms == names

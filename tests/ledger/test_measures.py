@@ -12,11 +12,11 @@ import pytest
 from rlvr_cli.analyses.base import analyses
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.ledger import measures
+from rlvr_cli.ledger.claim_results import claim_result
 from rlvr_cli.ledger.measures import RunAnalysis, number_of
-from rlvr_cli.ledger.outcomes import claim_result
 from rlvr_cli.ledger.schema import At, Call
 from rlvr_cli.runs.folder import RunDir
-from tests.ledger.files import CONTRAST, LENGTH, book
+from tests.ledger.files import CONTRAST, LENGTH, claim_set
 
 NUMBERS = {
     "summary": {"length_end": 12, "collapsed": True, "never": None, "word": "x"},
@@ -55,7 +55,7 @@ def test_what_stands_for_null() -> None:
 
 
 def test_a_contrast_is_seed_by_seed_and_a_failure_is_told(tmp_path: Path) -> None:
-    read = book(tmp_path, [LENGTH, {**CONTRAST, "measure": {"analysis": "landscape", "number": "length_end"}}])
+    read = claim_set(tmp_path, [LENGTH, {**CONTRAST, "measure": {"analysis": "landscape", "number": "length_end"}}])
     lengths: dict[tuple[str, int], float | None] = {
         ("tiny-pl", 0): 4.0,
         ("tiny-pl", 1): 6.0,
@@ -82,7 +82,7 @@ def test_a_contrast_is_seed_by_seed_and_a_failure_is_told(tmp_path: Path) -> Non
 def test_two_arms_that_are_the_same_decide_nothing(tmp_path: Path) -> None:
     """A difference of exactly 0 in every seed comes from a term that never acted: no evidence against it."""
     measure = {"analysis": "landscape", "number": "length_end"}
-    read = book(tmp_path, [LENGTH, {**CONTRAST, "measure": measure, "rule": {"above": 1.0}}])
+    read = claim_set(tmp_path, [LENGTH, {**CONTRAST, "measure": measure, "rule": {"above": 1.0}}])
     found = claim_result(
         read.claims["landscape/updates"], read, [0, 1], lambda call, seed: {"summary": {"length_end": 4.0}}
     )

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.ledger.book import ClaimSet, read_book
+from rlvr_cli.ledger.claim_results import ClaimResult, Results, asked, read_results
+from rlvr_cli.ledger.claims import ClaimSet, read_claims
 from rlvr_cli.ledger.figure import distance
-from rlvr_cli.ledger.outcomes import ClaimResult, Results, asked, read_results
 from rlvr_cli.ledger.page import write_page
 from rlvr_cli.ledger.schema import Rule
 
@@ -25,7 +25,7 @@ def stored() -> tuple[ClaimSet, Results, Results]:
     """The small ledger of the stored page, its results and those of a second set of seeds."""
     beside = STORED / "ledger"
     first, second = (read_results(beside / f"seeds-{seed}.json") for seed in (0, 10))
-    return read_book(STORED / "data"), first, second
+    return read_claims(STORED / "data"), first, second
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -40,10 +40,10 @@ def test_the_same_results_give_the_same_page(tmp_path: Path) -> None:
 
 
 def test_a_claim_that_was_changed_since_is_not_shown_by_its_old_verdict(tmp_path: Path) -> None:
-    book, first, _ = stored()
-    (name, *_) = book.claims
-    changed = book.claims[name].model_copy(update={"rule": Rule(above=123.0)})
-    write_page(tmp_path / "ledger.md", replace(book, claims={**book.claims, name: changed}), first, None)
+    claim_set, first, _ = stored()
+    (name, *_) = claim_set.claims
+    changed = claim_set.claims[name].model_copy(update={"rule": Rule(above=123.0)})
+    write_page(tmp_path / "ledger.md", replace(claim_set, claims={**claim_set.claims, name: changed}), first, None)
     row = next(
         line for line in (tmp_path / "ledger.md").read_text().splitlines() if f"**{name.split('/')[1]}**" in line
     )
@@ -57,7 +57,7 @@ def test_the_committed_ledger_is_what_its_results_say(tmp_path: Path) -> None:
     # The first set has the shortest name: seeds-0, before seeds-10 and seeds-0-again.
     paths = sorted((ROOT / "docs" / "ledger").glob("seeds-*.json"), key=lambda path: len(path.name))
     first, *others = [read_results(path) for path in paths]
-    write_page(tmp_path / "ledger.md", read_book(), first, others[0] if others else None)
+    write_page(tmp_path / "ledger.md", read_claims(), first, others[0] if others else None)
     assert (tmp_path / "ledger.md").read_text() == page.read_text()
 
 
@@ -76,22 +76,22 @@ def test_the_distance_from_the_threshold(mean: float, half: float, rule: Rule, e
     assert distance(found, rule) == (expected, False)
 
 
-def _outcome(book: ClaimSet, name: str, seeds: list[int], values: list[float]) -> ClaimResult:
+def _outcome(claim_set: ClaimSet, name: str, seeds: list[int], values: list[float]) -> ClaimResult:
     from rlvr_cli.ledger.verdicts import judge_claim
 
-    claim = book.claims[name]
+    claim = claim_set.claims[name]
     found = judge_claim(values, claim.rule, exact=not seeds)
     about = (found.mean, found.low, found.high, found.needed)
-    return ClaimResult(name, asked(claim, book), found.verdict, seeds, values, [], *about)
+    return ClaimResult(name, asked(claim, claim_set), found.verdict, seeds, values, [], *about)
 
 
-def _results(book: ClaimSet, first: int, values: dict[str, list[float]]) -> Results:
+def _results(claim_set: ClaimSet, first: int, values: dict[str, list[float]]) -> Results:
     outcomes = {
-        name: _outcome(book, name, [first + number for number in range(len(own))] if len(own) > 1 else [], own)
+        name: _outcome(claim_set, name, [first + number for number in range(len(own))] if len(own) > 1 else [], own)
         for name, own in values.items()
     }
     failed = ClaimResult(
-        "gtpo/fails", asked(book.claims["gtpo/fails"], book), "failed", reason="words of a-s0: no words."
+        "gtpo/fails", asked(claim_set.claims["gtpo/fails"], claim_set), "failed", reason="words of a-s0: no words."
     )
     machine = {"processor": "A processor", "cores": 2, "rlvr": "0.1.0", "torch": "2.13.0", "trl": "1.16.0"}
     both = {**outcomes, failed.claim: failed}
@@ -100,7 +100,7 @@ def _results(book: ClaimSet, first: int, values: dict[str, list[float]]) -> Resu
 
 def _store() -> None:
     """Write the stored page anew, from made-up numbers of every kind of verdict."""
-    book = read_book(STORED / "data")
+    claim_set = read_claims(STORED / "data")
     first = {
         "ar_lopti/exact": [2.0],
         "ar_lopti/holds": [1.2, 1.4, 1.1],
@@ -109,7 +109,7 @@ def _store() -> None:
         "gtpo/no-spread": [1.0, 1.0],
     }
     second = {**first, "ar_lopti/holds": [1.3, 1.2, 1.5], "dgpo/does-not": [-0.4, -0.5, -0.45]}
-    write_page(STORED / "ledger.md", book, _results(book, 0, first), _results(book, 10, second))
+    write_page(STORED / "ledger.md", claim_set, _results(claim_set, 0, first), _results(claim_set, 10, second))
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def go_on(place: SweepDir, curve: Curve, most: int = 1000, search: Search | None
     for _ in range(most):
         one = search or Search(place, place.read_plan())
         plan = one.advance()
-        waiting = [look.entry for look in place.looks(plan) if look.state in OPEN]
+        waiting = [status.entry for status in place.statuses(plan) if status.state in OPEN]
         if not waiting:
             return plan
         end(place, one, waiting[0], curve(waiting[0].varies))

@@ -125,7 +125,7 @@ def test_arms_are_ranked_by_their_means_and_the_best_is_said_with_its_interval(t
     names = {f"{arm}-s{seed}": one for arm, several in values.items() for seed, one in enumerate(several, start=2)}
     place = finished(tmp_path, text, names)
     plan = place.read_plan()
-    ranking = rank(place, plan, place.looks(plan))
+    ranking = rank(place, plan, place.statuses(plan))
     assert ranking is not None
     assert [(arm.name, len(arm.values), arm.wanted, arm.state) for arm in ranking.arms] == [
         ("lopti", 3, 3, "finished"),
@@ -147,7 +147,7 @@ def test_arms_of_one_value_are_not_told_apart(tmp_path: Path) -> None:
     text = TEXT.replace("eval: {samples: 4, pass_at: [1], split: dev}\n", "")
     names = {f"{arm}-s{seed}": 0.25 for arm in ("grpo", "lopti", "dapo") for seed in (2, 3, 4)}
     place = finished(tmp_path, text, names)
-    ranking = rank(place, place.read_plan(), place.looks(place.read_plan()))
+    ranking = rank(place, place.read_plan(), place.statuses(place.read_plan()))
     assert ranking is not None
     assert ranking.sentences()[1] == "As good by this number: lopti, dapo. It does not tell them apart."
 
@@ -158,13 +158,13 @@ def test_the_best_two_are_run_again_with_fresh_seeds_on_the_test_split(tmp_path:
     place = finished(tmp_path, TEXT, names)
     plan = place.read_plan()
     assert confirmation(place, plan) is None
-    looks = place.looks(plan)
+    statuses = place.statuses(plan)
     # Trained, and not evaluated yet: not finished.
-    assert {look.state for look in looks} == {"waiting"}
-    for look in looks:
-        place.record(look.entry, "start", worker=0, step=0, eval=plan.eval)
-        place.record(look.entry, "end", outcome="finished", reason=None, eval=plan.eval)
-    ranking = rank(place, plan, place.looks(plan))
+    assert {status.state for status in statuses} == {"waiting"}
+    for status in statuses:
+        place.record(status.entry, "start", worker=0, step=0, eval=plan.eval)
+        place.record(status.entry, "end", outcome="finished", reason=None, eval=plan.eval)
+    ranking = rank(place, plan, place.statuses(plan))
     assert ranking is not None
     # As a sweep that was queued on a cluster has it.
     write_confirmation(place, replace(plan, given=[*plan.given, "--submit", "slurm", "--workers", "2"]), ranking)

@@ -127,7 +127,7 @@ def test_attempts_decide_what_is_open(tmp_path: Path) -> None:
     first, second, third, fourth = plan.trials
 
     def states() -> list[str]:
-        return [look.state for look in place.looks(plan)]
+        return [status.state for status in place.statuses(plan)]
 
     def attempt(entry: int, outcome: str | None) -> None:
         place.record(plan.trials[entry], "start", worker=0, step=0)
@@ -150,15 +150,15 @@ def test_attempts_decide_what_is_open(tmp_path: Path) -> None:
     for number in range(MOST_LOST):
         with place.leased(third) as mine, place.leased(third) as again:
             assert mine and not again
-            assert place.look(plan, third).state == ("running" if number < MOST_LOST - 1 else "failed")
+            assert place.status(plan, third).state == ("running" if number < MOST_LOST - 1 else "failed")
         attempt(2, None)
-    assert f"{MOST_LOST} times" in str(place.look(plan, third).reason)
+    assert f"{MOST_LOST} times" in str(place.status(plan, third).reason)
     # One that was killed when its trial was finished already has finished it.
     attempt(3, None)
     (place.path / fourth.name / "manifest.json").write_text('{"status": "finished"}')
     place.close_attempts(plan)
     assert read_jsonl(place.attempts_path(fourth))[-1]["outcome"] == "finished"
-    assert place.look(plan, fourth).state == "finished" and place.look(plan, second).reason == "why"
+    assert place.status(plan, fourth).state == "finished" and place.status(plan, second).reason == "why"
 
 
 def test_a_lost_copy_of_the_plan_is_made_again(tmp_path: Path) -> None:

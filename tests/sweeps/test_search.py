@@ -36,8 +36,10 @@ def suggested(plan: SweepPlan) -> list[dict[str, Any]]:
 
 
 def states(place: SweepDir) -> dict[str, int]:
-    looks = place.looks(place.read_plan())
-    return {state: [look.state for look in looks].count(state) for state in {look.state for look in looks}}
+    statuses = place.statuses(place.read_plan())
+    return {
+        state: [status.state for status in statuses].count(state) for state in {status.state for status in statuses}
+    }
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
@@ -180,13 +182,13 @@ def test_a_first_seed_below_the_median_is_given_up_and_its_other_seeds_are_not_r
     text = HEAD + "grid:\n  optimizer.lr: [1e-4, 2e-4, 3e-4, 4e-4, 5e-3]\nseeds: 2\n"
     place = begin(tmp_path, text + "search: {trials: 5, seed: 4, pruning: {startup: 2, warmup: 2}}\n")
     plan = go_on(place, lambda varies: [0.0] * 4 if varies["optimizer.lr"] == 5e-3 else [0.1, 0.2, 0.3, 0.4])
-    looks = {look.entry.name: look for look in place.looks(plan)}
-    bad = [look for look in looks.values() if look.entry.varies["optimizer.lr"] == 5e-3]
-    good = [look for look in looks.values() if look not in bad]
-    assert all(look.state == "finished" for look in good) and len(good) == 8
-    assert [look.state for look in bad] == ["pruned"] and place.pruned_at(bad[0].entry) == 2
+    statuses = {status.entry.name: status for status in place.statuses(plan)}
+    bad = [status for status in statuses.values() if status.entry.varies["optimizer.lr"] == 5e-3]
+    good = [status for status in statuses.values() if status not in bad]
+    assert all(status.state == "finished" for status in good) and len(good) == 8
+    assert [status.state for status in bad] == ["pruned"] and place.pruned_at(bad[0].entry) == 2
     assert "accuracy was 0.000 at best until rollout 2, below the median 0.200" in str(bad[0].reason)
-    ranking = rank(place, plan, list(looks.values()))
+    ranking = rank(place, plan, list(statuses.values()))
     assert ranking is not None and [arm.state for arm in ranking.arms] == ["finished"] * 4 + ["pruned"]
     assert len(ranking.complete) == 4
     notes: list[str] = []
@@ -195,7 +197,7 @@ def test_a_first_seed_below_the_median_is_given_up_and_its_other_seeds_are_not_r
     # Asked for by name, it is finished, whatever it comes to.
     place.record(bad[0].entry, "retry")
     search = Search(place, plan)
-    assert place.look(plan, bad[0].entry).state in OPEN and search.watch(bad[0].entry) is None
+    assert place.status(plan, bad[0].entry).state in OPEN and search.watch(bad[0].entry) is None
 
 
 def test_a_changed_file_keeps_what_it_still_names_and_learns_from_it(tmp_path: Path) -> None:
@@ -235,7 +237,7 @@ def test_kills_leave_attempts_that_say_so(tmp_path: Path) -> None:
     (entry,) = Search(place, place.read_plan()).advance().trials
     place.record(entry, "start", worker=0, pid=0, step=0)
     plan = Search(place, place.read_plan()).advance()
-    assert plan.trials == [entry] and place.look(plan, entry).state == "interrupted"
+    assert plan.trials == [entry] and place.status(plan, entry).state == "interrupted"
     with place.leased(entry):
         rows = read_jsonl(place.attempts_path(entry))
     assert [row["event"] for row in rows] == ["start", "end"] and rows[1]["outcome"] == "lost"

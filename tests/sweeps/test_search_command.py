@@ -46,7 +46,7 @@ def test_the_status_says_the_best_and_how_to_confirm_it(tmp_path: Path, capsys: 
     assert run(["sweep", "status", str(place.path)]) == 0
     assert "no arm has its accuracy (held-out, in training) of every seed yet" in capsys.readouterr().out
     plan = go_on(place, bell)
-    ranking = rank(place, plan, place.looks(plan))
+    ranking = rank(place, plan, place.statuses(plan))
     assert ranking is not None
     write_confirmation(place, plan, ranking)
     assert run(["sweep", "status", str(place.path)]) == 0

@@ -101,14 +101,14 @@ def test_a_bad_learning_rate_is_given_up_and_a_good_one_is_not(tmp_path: Path) -
     )
     sweep = SweepDir(tmp_path / "runs" / "sweep")
     finish(start(file), file)
-    looks = {look.entry.varies["optimizer.lr"]: look for look in sweep.looks(sweep.read_plan())}
-    assert {lr: look.state for lr, look in looks.items()} == {
+    statuses = {status.entry.varies["optimizer.lr"]: status for status in sweep.statuses(sweep.read_plan())}
+    assert {lr: status.state for lr, status in statuses.items()} == {
         1e-8: "finished",
         1e-7: "finished",
         2e-7: "finished",
         1e-2: "pruned",
     }
-    bad = looks[1e-2].entry
+    bad = statuses[1e-2].entry
     run = sweep.run_dir(bad)
     manifest = run.read_manifest()
     assert manifest["status"] == "interrupted" and (run.checkpoints_dir / f"step-{manifest['step']}").is_dir()

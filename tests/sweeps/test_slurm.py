@@ -208,7 +208,7 @@ def test_a_refused_retry_leaves_the_trial_as_failed_as_it_was(
     place.record(plan.trials[1], "end", outcome="bad_input", reason="the data are bad")
     monkeypatch.setenv("REFUSES", "1")
     assert run(["sweep", "retry", str(place.path), "--submit", "slurm"]) == 2
-    assert [look.state for look in place.looks(plan)] == ["waiting", "failed", "waiting", "waiting"]
+    assert [status.state for status in place.statuses(plan)] == ["waiting", "failed", "waiting", "waiting"]
 
 
 def test_a_changed_file_is_refused_while_tasks_are_in_the_queue(

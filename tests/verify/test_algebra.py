@@ -158,7 +158,7 @@ def test_memory_that_ran_out_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> N
     def no_memory(*_: object, **__: object) -> object:
         raise MemoryError
 
-    monkeypatch.setattr(algebra.reader, "read", no_memory)
+    monkeypatch.setattr(algebra.reader, "read_expression", no_memory)
     with pytest.raises(algebra.Unable):
         algebra.judge_answer("5", "6+1")
 

@@ -13,7 +13,7 @@ from transformers.trainer_utils import load_sharded_checkpoint
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.training import state
+from rlvr_cli.training import checkpoint_state
 from rlvr_cli.training.value_head import NAME as VALUE_HEAD
 
 
@@ -52,7 +52,7 @@ class Sharding:
         return tensors(self.trainer.model)
 
     def optimizer_part(self) -> dict[str, Any]:
-        """What this process holds of the optimizer's state, as ``state.save_optimizer`` takes it."""
+        """What this process holds of the optimizer's state, as ``checkpoint_state.save_optimizer`` takes it."""
         part: dict[str, Any] = self.trainer.optimizer.state_dict()
         return part
 
@@ -113,4 +113,4 @@ def load_model_weights(model: nn.Module, folder: Path) -> None:
 
 def optimizer_name(rank: int) -> str:
     """What a process's part of the optimizer's state is called in a checkpoint, without ending."""
-    return f"{state.OPTIMIZER}-{rank}"
+    return f"{checkpoint_state.OPTIMIZER}-{rank}"

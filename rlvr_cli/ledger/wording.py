@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from rlvr_cli.core.text import count
-from rlvr_cli.ledger.book import ClaimSet
-from rlvr_cli.ledger.outcomes import ClaimResult, Results, asked
+from rlvr_cli.ledger.claim_results import ClaimResult, Results, asked
+from rlvr_cli.ledger.claims import ClaimSet
 from rlvr_cli.ledger.schema import Claim, ClaimArm, Side
 from rlvr_cli.ledger.verdicts import DECIDED, MOST_SEEDS, Verdict, agreement, leaning, wrong_by_chance
 from rlvr_cli.sweeps.axes import override_text
@@ -51,19 +51,21 @@ def size(found: ClaimResult) -> str:
     return "exact" if found.exact else str(len(found.seeds)) if found.seeds else "-"
 
 
-def current(claim: Claim, book: ClaimSet, results: Results) -> ClaimResult | None:
+def current(claim: Claim, claim_set: ClaimSet, results: Results) -> ClaimResult | None:
     """The outcome of ``claim`` as it is written today; None where there is none, or of an earlier wording of it."""
     found = results.outcomes.get(claim.id)
-    return found if found is not None and found.asked == asked(claim, book) else None
+    return found if found is not None and found.asked == asked(claim, claim_set) else None
 
 
-def last(claim: Claim, book: ClaimSet, results: Results) -> str:
+def last(claim: Claim, claim_set: ClaimSet, results: Results) -> str:
     """The last verdict on ``claim`` for a list of claims."""
     found = results.outcomes.get(claim.id)
     if found is None:
         return "-"
     return (
-        verdict_in_words(found, claim) if current(claim, book, results) is not None else f"({found.verdict}; {CHANGED})"
+        verdict_in_words(found, claim)
+        if current(claim, claim_set, results) is not None
+        else f"({found.verdict}; {CHANGED})"
     )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from rlvr_cli.ledger.outcomes import ClaimResult
+from rlvr_cli.ledger.claim_results import ClaimResult
 from rlvr_cli.ledger.schema import Claim
-from rlvr_cli.ledger.words import FOLLOWS, agreements, claims_headline, that_can_fail, verdict_in_words
+from rlvr_cli.ledger.wording import FOLLOWS, agreements, claims_headline, that_can_fail, verdict_in_words
 from tests.ledger.files import LENGTH
 
 

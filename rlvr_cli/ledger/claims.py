@@ -64,7 +64,7 @@ class ClaimSet:
         return [claim for claim in self.claims.values() if claim.id in chosen]
 
 
-def read_book(folder: Path = DATA) -> ClaimSet:
+def read_claims(folder: Path = DATA) -> ClaimSet:
     """The ledger's data in ``folder``. Raises UserError with every problem of all files."""
     problems: list[Problem] = []
     recipes = {path.stem: path for path in sorted((folder / "bases").glob("*.yaml"))}

@@ -15,7 +15,7 @@ from typing import Any
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import write_json
 from rlvr_cli.ledger import exact
-from rlvr_cli.ledger.book import ClaimSet
+from rlvr_cli.ledger.claims import ClaimSet
 from rlvr_cli.ledger.measures import NoValue, number_of, short_hash
 from rlvr_cli.ledger.schema import Call, Claim
 from rlvr_cli.ledger.trainings import Folders
@@ -61,23 +61,23 @@ SAME = (
 )
 
 
-def asked(claim: Claim, book: ClaimSet) -> str:
+def asked(claim: Claim, claim_set: ClaimSet) -> str:
     """The hash of what decides the outcome of ``claim``: not its words."""
     content: dict[str, Any] = claim.model_dump(mode="json", by_alias=True)
     for words in ("statement", "paper_value", "place", "note", "full", "cannot_fail"):
         content.pop(words)
-    arms = {name: book.arms[name].model_dump(mode="json") for name in claim.arms}
+    arms = {name: claim_set.arms[name].model_dump(mode="json") for name in claim.arms}
     for arm in arms.values():
         arm.pop("about")
-        if arm["base"] in book.recipes:
-            arm["recipe"] = book.recipes[arm["base"]].read_text(encoding="utf-8")
+        if arm["base"] in claim_set.recipes:
+            arm["recipe"] = claim_set.recipes[arm["base"]].read_text(encoding="utf-8")
             arm["bases"] = "one a seed"  # earlier results had one for all
     return short_hash({"claim": content, "arms": arms})
 
 
-def claim_result(claim: Claim, book: ClaimSet, seeds: Sequence[int], numbers: Numbers) -> ClaimResult:
+def claim_result(claim: Claim, claim_set: ClaimSet, seeds: Sequence[int], numbers: Numbers) -> ClaimResult:
     """The outcome of ``claim`` over ``seeds``."""
-    hashed = asked(claim, book)
+    hashed = asked(claim, claim_set)
     measure = claim.measure
     try:
         if measure.exact is not None:

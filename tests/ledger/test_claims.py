@@ -8,11 +8,11 @@ import pytest
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.ledger import exact
-from rlvr_cli.ledger.book import ClaimSet, read_book
-from rlvr_cli.ledger.outcomes import asked, read_results
+from rlvr_cli.ledger.claim_results import asked, read_results
+from rlvr_cli.ledger.claims import ClaimSet, read_claims
 from rlvr_cli.ledger.schema import PAPERS
 from rlvr_cli.ledger.trainings import ArmSeed, Folders, base_folders, make_sweep, needed_trainings
-from tests.ledger.files import ARMS, CONTRAST, EXACT, LENGTH, WORDS, book, problems
+from tests.ledger.files import ARMS, CONTRAST, EXACT, LENGTH, WORDS, claim_set, problems
 
 
 def test_a_side_takes_from_the_measure_what_it_does_not_say(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_a_side_takes_from_the_measure_what_it_does_not_say(tmp_path: Path) -> N
     }
     claim = {**LENGTH, "contrast": sides}
     del claim["arm"]
-    (first, second) = book(tmp_path, [claim]).claims["landscape/length"].calls()
+    (first, second) = claim_set(tmp_path, [claim]).claims["landscape/length"].calls()
     assert (first.number, first.at.rollout, dict(first.options)) == ("length_start", 1, {})
     assert (second.number, second.at.rollout, dict(second.options)) == ("length_end", None, {"samples": 2})
 
@@ -75,14 +75,14 @@ def test_every_problem_at_once(tmp_path: Path) -> None:
 
 
 def test_names_that_are_none(tmp_path: Path) -> None:
-    read = book(tmp_path, [LENGTH, EXACT])
+    read = claim_set(tmp_path, [LENGTH, EXACT])
     with pytest.raises(UserError, match="Did you mean `landscape/length`"):
         read.choose(["landscape/lenght"])
     assert [claim.id for claim in read.choose(["landscape", "ar_lopti/cost"])] == ["ar_lopti/cost", "landscape/length"]
 
 
 def test_what_claims_share_is_trained_once(tmp_path: Path) -> None:
-    read = book(tmp_path, [LENGTH, {**CONTRAST, "seeds": 3}])
+    read = claim_set(tmp_path, [LENGTH, {**CONTRAST, "seeds": 3}])
     wanted = needed_trainings(list(read.claims.values()), read, 10)
     assert [need.name for need in wanted] == [
         f"{arm}-s{seed}" for seed in (10, 11, 12) for arm in ("tiny-grpo", "tiny-pl")
@@ -93,7 +93,7 @@ def test_what_claims_share_is_trained_once(tmp_path: Path) -> None:
 
 
 def test_an_arm_that_is_no_configuration_is_named_by_its_line(tmp_path: Path) -> None:
-    read = book(tmp_path, [LENGTH], {"other": ARMS["tiny-pl"], "tiny-grpo": {"set": {"rollout.prompts": 0}}})
+    read = claim_set(tmp_path, [LENGTH], {"other": ARMS["tiny-pl"], "tiny-grpo": {"set": {"rollout.prompts": 0}}})
     with pytest.raises(UserError, match=rf"arms.yaml:{read.arm_lines['tiny-grpo']} .*rollout.prompts"):
         make_sweep([ArmSeed("tiny-grpo", 0)], read, Folders(tmp_path), {}, ())
 
@@ -104,17 +104,17 @@ def test_what_changes_a_claim(tmp_path: Path) -> None:
     def hashed(read: ClaimSet) -> str:
         return asked(read.claims["landscape/length"], read)
 
-    first = hashed(book(tmp_path, [LENGTH]))
-    assert hashed(book(tmp_path, [{**LENGTH, "statement": "Other words.", "note": "More."}])) == first
-    assert hashed(book(tmp_path, [LENGTH], {**ARMS, "tiny-pl": {"set": {"method": "nl"}}})) == first
-    assert hashed(book(tmp_path, [{**LENGTH, "rule": {"above": 0.1}}])) != first
-    assert hashed(book(tmp_path, [{**LENGTH, "seeds": 3}])) != first
-    assert hashed(book(tmp_path, [LENGTH], {**ARMS, "tiny-grpo": {"set": {"method": "nl"}}})) != first
+    first = hashed(claim_set(tmp_path, [LENGTH]))
+    assert hashed(claim_set(tmp_path, [{**LENGTH, "statement": "Other words.", "note": "More."}])) == first
+    assert hashed(claim_set(tmp_path, [LENGTH], {**ARMS, "tiny-pl": {"set": {"method": "nl"}}})) == first
+    assert hashed(claim_set(tmp_path, [{**LENGTH, "rule": {"above": 0.1}}])) != first
+    assert hashed(claim_set(tmp_path, [{**LENGTH, "seeds": 3}])) != first
+    assert hashed(claim_set(tmp_path, [LENGTH], {**ARMS, "tiny-grpo": {"set": {"method": "nl"}}})) != first
 
 
 def test_the_shipped_ledger(tmp_path: Path) -> None:
     """All claims are read, over all five papers, and every training that they look at is a valid configuration."""
-    read = read_book()
+    read = read_claims()
     claims = list(read.claims.values())
     assert {claim.paper for claim in claims} == set(PAPERS)
     wanted = needed_trainings(claims, read, 0)
@@ -138,8 +138,8 @@ def test_exact_statements() -> None:
 
 def test_fourteen_claims_cannot_fail_and_hold() -> None:
     """What follows from a formula is no evidence; a second set cannot decide against it either."""
-    given = [claim.id for claim in read_book().claims.values() if claim.cannot_fail]
-    exact = [claim.id for claim in read_book().claims.values() if claim.measure.exact is not None]
+    given = [claim.id for claim in read_claims().claims.values() if claim.cannot_fail]
+    exact = [claim.id for claim in read_claims().claims.values() if claim.measure.exact is not None]
     assert len(given) == 14 and set(exact) <= set(given)
     results = read_results(Path(__file__).parents[2] / "docs" / "ledger" / "seeds-0.json")
     assert {results.outcomes[name].verdict for name in given} == {"holds"}
