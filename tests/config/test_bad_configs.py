@@ -339,20 +339,20 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_names_file_line_key_and_remedy(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text, wanted = BAD[case]
-    file = tmp_path / "bad.yaml"
-    file.write_text(text, encoding="utf-8")
-    assert run(["plan", "-c", str(file)]) == 2
-    printed = capsys.readouterr()
-    message = printed.err.splitlines()[0]
-    assert message.startswith(str(file))
-    for part in wanted:
-        assert part in message
-    assert "Traceback" not in printed.err
-    assert printed.err.splitlines()[1:] == ["1 problem."]
-    assert printed.out == ""
+def test_names_file_line_key_and_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for case in BAD:
+        text, wanted = BAD[case]
+        file = tmp_path / "bad.yaml"
+        file.write_text(text, encoding="utf-8")
+        assert run(["plan", "-c", str(file)]) == 2, case
+        printed = capsys.readouterr()
+        message = printed.err.splitlines()[0]
+        assert message.startswith(str(file)), case
+        for part in wanted:
+            assert part in message, case
+        assert "Traceback" not in printed.err, case
+        assert printed.err.splitlines()[1:] == ["1 problem."], case
+        assert printed.out == "", case
 
 
 def test_a_file_that_is_not_utf8_names_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -362,9 +362,8 @@ def test_a_file_that_is_not_utf8_names_the_line(tmp_path: Path, capsys: pytest.C
     assert f"{file}:2  is not UTF-8" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("override", "wanted"),
-    [
+def test_a_bad_override_is_quoted(capsys: pytest.CaptureFixture[str]) -> None:
+    for override, wanted in [
         ("optimizer.lrr=1e-6", ("optimizer.lrr: unknown key", "`lr`")),
         ("lr=1e-6", ("lr: unknown key", "`optimizer.lr`")),
         ("optimizer.lr", ("expected `section.key=value`",)),
@@ -387,14 +386,12 @@ def test_a_file_that_is_not_utf8_names_the_line(tmp_path: Path, capsys: pytest.C
         ("method.eps_low=0.1", ("method.eps_low: unknown key", "`method.policy_loss.eps_low`")),
         ("model=", ("model.name", "null")),
         ("run.name=a/b", ("run.name", '"a/b"')),
-    ],
-)
-def test_a_bad_override_is_quoted(override: str, wanted: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plan", override]) == 2
-    message = capsys.readouterr().err.splitlines()[0]
-    assert message.startswith(f"override {override}  ")
-    for part in wanted:
-        assert part in message
+    ]:
+        assert run(["plan", override]) == 2, (override, wanted)
+        message = capsys.readouterr().err.splitlines()[0]
+        assert message.startswith(f"override {override}  "), (override, wanted)
+        for part in wanted:
+            assert part in message, (override, wanted)
 
 
 def test_a_bad_option_is_quoted(capsys: pytest.CaptureFixture[str]) -> None:

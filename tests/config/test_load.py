@@ -93,13 +93,27 @@ def test_a_whole_number_will_do_for_a_fraction() -> None:
     assert load_config(overrides=["rollout.temperature=2"]).rollout.temperature == 2.0
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["yes", "null", "~", "1e-6", "007", "0x10", "1:30", "it's", 'a "b"', "a: b", "# x", "- x", "{x}", "*x", "é", " x "],
-)
-def test_text_survives_the_way_to_disk(text: str, tmp_path: Path) -> None:
-    config = Config.model_validate({"run": {"dir": text}, "model": {"name": text}})
-    assert load_config([write(tmp_path, "a.yaml", dump_yaml(config))]) == config
+def test_text_survives_the_way_to_disk(tmp_path: Path) -> None:
+    for text in [
+        "yes",
+        "null",
+        "~",
+        "1e-6",
+        "007",
+        "0x10",
+        "1:30",
+        "it's",
+        'a "b"',
+        "a: b",
+        "# x",
+        "- x",
+        "{x}",
+        "*x",
+        "é",
+        " x ",
+    ]:
+        config = Config.model_validate({"run": {"dir": text}, "model": {"name": text}})
+        assert load_config([write(tmp_path, "a.yaml", dump_yaml(config))]) == config, text
 
 
 @pytest.mark.parametrize(

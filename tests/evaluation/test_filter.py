@@ -50,10 +50,10 @@ def test_ranges_of_right_attempts(text: str, expected: tuple[int, int]) -> None:
     assert parse_keep(text, 8) == expected
 
 
-@pytest.mark.parametrize("text", ["", "..", "x", "1-7", "1..2..3", "-1", "0.5", "7..1", "9", "1..9", "9.."])
-def test_what_is_no_range(text: str) -> None:
-    with pytest.raises(ValueError, match=r"must be|is above|there are only 8"):
-        parse_keep(text, 8)
+def test_what_is_no_range() -> None:
+    for text in ["", "..", "x", "1-7", "1..2..3", "-1", "0.5", "7..1", "9", "1..9", "9.."]:
+        with pytest.raises(ValueError, match=r"must be|is above|there are only 8"):
+            parse_keep(text, 8)
 
 
 @pytest.mark.parametrize(

@@ -160,9 +160,8 @@ def test_precision_is_compared_where_it_is_known(tmp_path: Path) -> None:
     assert "bf16.enabled is True there, and the run has False" in problem
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
+def test_files_that_cannot_be(tmp_path: Path) -> None:
+    for content, expected in [
         ({}, "zero_optimization.stage is 0 there, which divides nothing"),
         ({"zero_optimization": {"stage": 0}}, "zero_optimization.stage is 0 there"),
         ({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}}, "offload_optimizer.device is"),
@@ -181,11 +180,9 @@ def test_precision_is_compared_where_it_is_known(tmp_path: Path) -> None:
         ("[]", "which is a JSON object"),
         ("{", "which is JSON: "),
         ('{"a": 1, "a": 2}', "'a' stands there twice"),
-    ],
-)
-def test_files_that_cannot_be(tmp_path: Path, content: Any, expected: str) -> None:
-    (problem,) = problems(with_file(tmp_path, content))
-    assert expected in problem
+    ]:
+        (problem,) = problems(with_file(tmp_path, content))
+        assert expected in problem, (content, expected)
 
 
 def test_names_that_are_not_there() -> None:

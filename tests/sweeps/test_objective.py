@@ -43,9 +43,8 @@ def test_a_trials_own_benchmark_is_the_one_that_it_is_ranked_by(tmp_path: Path) 
     assert found.trials[0].id == sweep(tmp_path, "methods: [grpo]\n").trials[0].id
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_what_no_trial_records_is_refused(tmp_path: Path) -> None:
+    for text, said in [
         (
             "objective: {of: held_out}",
             "no held-out evaluation in training (eval.every=0, train.rollouts=60); set eval.every",
@@ -66,12 +65,10 @@ def test_a_trials_own_benchmark_is_the_one_that_it_is_ranked_by(tmp_path: Path) 
             "accuracy, greedy, avg@n, avg@4, pass@1",
         ),
         ("objective: length", "length is neither better large nor small; say `direction: minimize`"),
-    ],
-)
-def test_what_no_trial_records_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    (line,) = [line for line in problems(tmp_path, f"seeds: 2\n{text}\n") if "objective" in line]
-    number = 2 + text[: text.index("objective")].count("\n")
-    assert line.startswith(f"s.yaml:{number} objective: {said}"), line
+    ]:
+        (line,) = [line for line in problems(tmp_path, f"seeds: 2\n{text}\n") if "objective" in line]
+        number = 2 + text[: text.index("objective")].count("\n")
+        assert line.startswith(f"s.yaml:{number} objective: {said}"), line
 
 
 def test_its_value_in_a_run(tmp_path: Path) -> None:

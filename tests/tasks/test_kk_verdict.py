@@ -275,15 +275,13 @@ HOSTILE = {
 }
 
 
-@pytest.mark.timeout(60)  # a quadratic judge would take hours on these
-@pytest.mark.parametrize("kind", HOSTILE)
-@pytest.mark.parametrize(
-    ("reward", "style"), [("logic_rl", "logic_rl"), ("strict", "logic_rl"), ("logic_rl", "compact")]
-)
-def test_hostile_text_gets_a_verdict(kind: str, reward: str, style: str) -> None:
-    verdict = task(reward, style).judge(ZOEY, HOSTILE[kind], truncated=True)
-    assert not verdict.correct
-    assert set(verdict.parts) == {"format", "answer"}
+@pytest.mark.timeout(60)
+def test_hostile_text_gets_a_verdict() -> None:
+    for paid, style in [("logic_rl", "logic_rl"), ("strict", "logic_rl"), ("logic_rl", "compact")]:
+        for kind in HOSTILE:
+            verdict = task(paid, style).judge(ZOEY, HOSTILE[kind], truncated=True)
+            assert not verdict.correct, (paid, style, kind)
+            assert set(verdict.parts) == {"format", "answer"}, (paid, style, kind)
 
 
 def test_zero_or_one_pays_for_what_logic_rl_takes_for_right_and_never_less_than_nothing() -> None:
