@@ -22,6 +22,7 @@ from rlvr_cli.cli import (
     export,
     lab,
     methods,
+    new,
     plan,
     report,
     reproduce,
@@ -87,6 +88,7 @@ app.command("plan")(plan.command)
 app.command("export")(export.command)
 app.command("score")(score.command)
 app.command("doctor")(doctor.command)
+app.command("new")(new.new)
 for name, group in GROUPS.items():
     app.add_typer(group, name=name)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.cli.templates import text_of
+from rlvr_cli.cli.templates import files_of
 from rlvr_cli.config.checks import check_training
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import _rebuild, dump_yaml, load_config, method_named
@@ -20,7 +20,7 @@ from rlvr_cli.methods.base import PolicyLoss, Shaping
 from rlvr_cli.methods.equivalence import same_gradients
 from rlvr_cli.methods.names import BASES, MODIFIERS
 
-FILE = text_of("method", "power")
+FILE = files_of("method", "power")["power.py"]
 METHODS = Path(own.__file__).parent
 PAGE = (METHODS.parents[1] / "docs" / "methods" / "own.md").read_text(encoding="utf-8")
 HEAD = """
