@@ -218,7 +218,12 @@ _REGISTER = {"task": register_task, "method": own.register_method}
 
 def _registered(source: OwnFile) -> str:
     """The name of a file's task or method, which configurations know from now on."""
-    name, new = _REGISTER[source.of](source)
+    try:
+        name, new = _REGISTER[source.of](source)
+    except UserError as error:
+        if not source.package:
+            raise
+        raise UserError([f"the package {source.package}: {said}" for said in error.problems]) from None
     if new:
         _rebuild()
         if source.of == "method":

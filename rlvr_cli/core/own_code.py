@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -169,6 +169,15 @@ def offered(of: str) -> list[tuple[str, str, Any]]:
         (one.name, f"{one.dist.name} {one.dist.version}" if one.dist else "?", one)
         for one in entry_points(group=f"rlvr.{of}s")
     ]
+
+
+def of_packages(of: str, built_in: Collection[str]) -> list[str]:
+    """Lines that list the tasks or methods of installed packages; none where there are none."""
+    said = [
+        f"{name} ({package}{': hidden by the built-in one' if name in built_in else ''})"
+        for name, package, _ in offered(of)
+    ]
+    return [f"From installed packages: {', '.join(sorted(said))}."] if said else []
 
 
 def packaged(name: str, of: str) -> OwnFile | None:

@@ -19,7 +19,7 @@ from rlvr_cli.core.include import INCLUDE, source_files
 from rlvr_cli.core.layers import Layer, Merged, override_text, parse_override
 from rlvr_cli.core.own_code import OwnFile
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.core.yaml import dump, yaml_text
+from rlvr_cli.core.yaml import yaml_text
 from rlvr_cli.methods import own
 from rlvr_cli.sweeps.spec import Problem, SweepFile
 

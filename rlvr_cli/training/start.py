@@ -17,7 +17,8 @@ from rlvr_cli.core.layers import override_text
 from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch.checks import check_resumable, check_trackers
 from rlvr_cli.launch.command import check_alone, needs_launcher
-from rlvr_cli.runs.folder import RunDir, find_run
+from rlvr_cli.launch.stopping import RunEnd
+from rlvr_cli.runs.folder import find_run
 
 
 def train(
@@ -60,17 +61,16 @@ def train(
         given += [f"--{option}", value] if value is not None else []
     command = without_secrets(shlex.join(["rlvr", "train", *given, *overrides]))
     console = Console(quiet=quiet)
-    outcome: Any
     if needs_launcher(loaded.launch):
         from rlvr_cli.launch import supervise
 
-        outcome = supervise.start_launched(loaded, overwrite=overwrite, console=console)
+        end = supervise.start_launched(loaded, overwrite=overwrite, console=console)
     else:
         check_alone(loaded.launch)
         from rlvr_cli.training import run as training
 
-        outcome = training.start_training(loaded, overwrite=overwrite, console=console, command=command)
-    return _finished(outcome)
+        end = training.start_training(loaded, overwrite=overwrite, console=console, command=command)
+    return _finished(end)
 
 
 def resume(run: str | Path, *, settings: Mapping[str, Any] | None = None, quiet: bool = False) -> Path:
@@ -96,21 +96,20 @@ def resume(run: str | Path, *, settings: Mapping[str, Any] | None = None, quiet:
     loaded = load_config([found.config_path])
     check_trackers(loaded.run.track)
     check_resumable(found)
-    outcome: Any
     if needs_launcher(loaded.launch):
         from rlvr_cli.launch import supervise
 
-        outcome = supervise.resume_launched(found, loaded, console=console)
+        end = supervise.resume_launched(found, loaded, console=console)
     else:
         check_alone(loaded.launch)
         from rlvr_cli.training import run as training
 
-        outcome = training.resume_training(found, console=console)
-    return _finished(outcome)
+        end = training.resume_training(found, console=console)
+    return _finished(end)
 
 
-def _finished(outcome: Any) -> Path:
-    run: RunDir = outcome.run
-    if outcome.status != "finished":
-        raise RunError(f"{run.path}: {outcome.status}; rlvr_cli.resume({str(run.path)!r}) goes on with it.")
+def _finished(end: RunEnd) -> Path:
+    run = end.run
+    if end.status != "finished":
+        raise RunError(f"{run.path}: {end.status}; rlvr_cli.resume({str(run.path)!r}) goes on with it.")
     return run.path
