@@ -25,6 +25,7 @@ from rlvr_cli.core.keys import schema_of
 from rlvr_cli.core.layers import Layer, Merged, validate
 from rlvr_cli.core.own_code import OwnFile, class_lines, import_own, line_of
 from rlvr_cli.core.section import Choice
+from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.base import CODE, TEXT, Advantage, Part, PolicyLoss, Shaping
 from rlvr_cli.methods.lopti import Passes
 from rlvr_cli.methods.method import AnyMethod, Method
@@ -33,9 +34,17 @@ from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper, Preset
 
 PAGE = "docs/methods/own.md"
 # The families by the section in which one of their kinds stands.
-FAMILIES: Mapping[str, type[Choice]] = {"advantage": Advantage, "policy_loss": PolicyLoss, "passes": Passes}
+FAMILIES: Mapping[str, type[Choice]] = {
+    "advantage": Advantage,
+    "policy_loss": PolicyLoss,
+    "aggregation": Aggregation,
+    "passes": Passes,
+}
 # What computes, of any part.
-_COMPUTING = ("advantages", "statistics", "weight", "bounds", "shape", "factor", "selected", "threshold")
+_COMPUTING = (
+    *("advantages", "statistics", "weight", "bounds", "shape", "factor"),
+    *("count", "coefficients", "selected", "threshold"),
+)
 _NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,39}$")
 
 

@@ -66,7 +66,7 @@ def test_a_broken_package_is_named(site: Path) -> None:
     for name, said in (
         ("broken", "island 1.0.*no_such_module"),
         ("gone", "island 1.0.*no module island.gone"),
-        ("other", "island 1.0.*calls itself power"),
+        ("other", "island 1.0.*it is called power"),
         ("none", 'unknown method "none"'),
     ):
         found = rlvr(site, "config", "show", "--method", name)
@@ -75,8 +75,11 @@ def test_a_broken_package_is_named(site: Path) -> None:
 
 def test_commands_that_name_nothing_unknown_look_for_no_package(site: Path) -> None:
     code = (
-        "import sys\nfrom rlvr_cli.cli.app import run\nrun(['config', 'show', '--method', 'dgpo+lopti'])\n"
-        "assert 'importlib.metadata' not in sys.modules and 'island' not in sys.modules\n"
+        "import importlib.metadata as found, sys\n"
+        "found.entry_points = lambda group='', **_: 1 / 0 if group.startswith('rlvr.') else ()\n"
+        "from rlvr_cli.cli.app import run\n"
+        "assert run(['config', 'show', '--method', 'dgpo+lopti', '--task', 'math']) == 0\n"
+        "assert 'island' not in sys.modules\n"
     )
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{site}"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
