@@ -50,15 +50,19 @@ GROUPS = {
     "config": config.app,
     "lab": lab.app,
 }
-# Where a group's own --help has no value, typer loads pydantic to turn None into a flag: 0.1 s on every command's help.
-DEFAULTS: dict[str, Any] = {"help": False, **{name: {"help": False} for name in GROUPS}}
+# Where a flag of a group has no value, typer loads pydantic to turn None into a flag: 0.1 s on every command's help.
+DEFAULTS: dict[str, Any] = {
+    "help": False,
+    "install_completion": False,
+    "show_completion": False,
+    **{name: {"help": False} for name in GROUPS},
+}
 
 app = App(
     name="rlvr",
     help="Compare reinforcement-learning methods on tasks whose answers can be checked.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"], "default_map": DEFAULTS},
 )
 
