@@ -1,0 +1,1 @@
+"""Its verifier is not tried."""
