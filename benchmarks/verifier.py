@@ -27,7 +27,7 @@ import math_verify
 
 from benchmarks.turns import processor_seconds
 from rlvr_cli.verify.math_answer import boxed
-from rlvr_cli.verify.pool import Outcome, Pool
+from rlvr_cli.verify.pool import MathPool, Outcome
 
 # Answers that take a parser or SymPy long, or break them. None of them is the gold answer of its row, which is 7.
 HOSTILE = [
@@ -140,12 +140,12 @@ def compared(judged: list[Row], workers: int) -> tuple[list[Outcome], list[bool]
     outcomes: list[Outcome] = []
     theirs: list[bool] = []
     ours, loops = Cost(), Cost()
-    pool: Pool | None = None
+    pool: MathPool | None = None
     size = -(-len(judged) // PIECES)
     for start in range(0, len(judged), size):
         piece = judged[start : start + size]
         with _measured(ours):
-            pool = pool or Pool(workers=workers)
+            pool = pool or MathPool(workers=workers)
             outcomes += pool.judge_many([(row.gold, boxed(row.response).answer or "") for row in piece])
             if start + size >= len(judged):
                 # What children used is known when they have ended.

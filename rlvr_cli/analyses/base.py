@@ -121,7 +121,7 @@ class Analysis:
 
 
 _DEFINED: dict[str, Analysis] = {}
-Measure = Callable[[AnalysisInput, Options], Findings]
+MeasureFunction = Callable[[AnalysisInput, Options], Findings]
 
 
 def analysis(
@@ -132,10 +132,10 @@ def analysis(
     runs: int | None = 1,
     policy: bool = True,
     version: int = 1,
-) -> Callable[[Measure[Options]], Measure[Options]]:
+) -> Callable[[MeasureFunction[Options]], MeasureFunction[Options]]:
     """Give a function its place among the analyses, by its name. The arguments are those of `Analysis`."""
 
-    def define(measure: Measure[Options]) -> Measure[Options]:
+    def define(measure: MeasureFunction[Options]) -> MeasureFunction[Options]:
         name = measure.__name__
         _DEFINED[name] = Analysis(name, summary, paper, options, measure, runs, policy, version)
         return measure

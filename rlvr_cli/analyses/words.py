@@ -397,10 +397,10 @@ def _frequency(values: Array, problems: Sequence[str]) -> Estimate:
     return found if found.low is None else replace(found, low=max(0.0, found.low))
 
 
-Found = tuple[Counted, Mapping[str, KindFound], Mapping[str, KindFound]]
+WordCounts = tuple[Counted, Mapping[str, KindFound], Mapping[str, KindFound]]
 
 
-def words_figure(runs: Mapping[str, Found], per: str, bins: int) -> Figure:
+def words_figure(runs: Mapping[str, WordCounts], per: str, bins: int) -> Figure:
     """A panel for each kind. Must be called inside ``results.figure.style()``.
 
     Args:

@@ -186,13 +186,13 @@ def _show(request: CompareRequest, form: str, figure: Path | None) -> None:
 
     inputs = gather(request)
     from rlvr_cli.compare.contrasts import compare_arms
-    from rlvr_cli.compare.tables import document
+    from rlvr_cli.compare.tables import comparison_document
     from rlvr_cli.core.sparkline import BLOCKS, levels_for
 
     comparison = compare_arms(inputs)
     # LaTeX has no characters for curves, and a terminal may lack them.
     levels = {"table": levels_for(sys.stdout.encoding), "latex": None}.get(form, BLOCKS)
-    show(form, document(comparison, levels))
+    show(form, comparison_document(comparison, levels))
     if figure is not None:
         from rlvr_cli.compare.figure import comparison_figure
         from rlvr_cli.results.figure import style, write_figure

@@ -49,7 +49,7 @@ def all_findings() -> list[Finding]:
         processor(),
         memory(),
         disk(),
-        lab(),
+        check_lab(),
         hub(),
     ]
 
@@ -159,7 +159,7 @@ def disk() -> Finding:
     return Finding("disk", "ok", found)
 
 
-def lab() -> Finding:
+def check_lab() -> Finding:
     """The lab's base checkpoint, which ships with the package."""
     if (LAB_BASE / "model.safetensors").is_file() and (LAB_BASE / "config.json").is_file():
         return Finding("lab model", "ok", str(LAB_BASE))

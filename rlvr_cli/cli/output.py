@@ -136,7 +136,7 @@ def print_rows(*rows: Sequence[str]) -> None:
         print("".join(padded).rstrip())
 
 
-def text_of(value: Any) -> str:
+def printed_text(value: Any) -> str:
     """A field's value; `-` where there is none."""
     if isinstance(value, float):
         return f"{value:.6g}"
@@ -145,7 +145,7 @@ def text_of(value: Any) -> str:
 
 def progress(done: Any, total: Any) -> str:
     """`12/60`."""
-    return f"{text_of(done)}/{text_of(total)}"
+    return f"{printed_text(done)}/{printed_text(total)}"
 
 
 def reward(last: dict[str, Any]) -> str:

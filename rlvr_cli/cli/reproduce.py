@@ -109,7 +109,7 @@ def _run(
     from rlvr_cli.launch.stopping import say
     from rlvr_cli.ledger import wording
     from rlvr_cli.ledger.claim_results import read_results
-    from rlvr_cli.ledger.documents import plan_document, results_document
+    from rlvr_cli.ledger.documents import reproduction_document, results_document
     from rlvr_cli.ledger.jobs import Stopped
     from rlvr_cli.ledger.page import check_page, write_page
     from rlvr_cli.ledger.run import Order, reproduce
@@ -124,7 +124,7 @@ def _run(
         check_page(write)
     other = None if against is None else read_results(against)
     if dry_run:
-        show(form, plan_document(order))
+        show(form, reproduction_document(order))
         return
     console = Console(stderr=form != "table")
     try:

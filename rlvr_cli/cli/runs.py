@@ -21,10 +21,10 @@ from rlvr_cli.cli.output import (
     print_json,
     print_rows,
     print_table,
+    printed_text,
     progress,
     reward,
     show,
-    text_of,
     width,
 )
 from rlvr_cli.core.errors import RunError
@@ -65,7 +65,7 @@ def show_run(
     table.show_header = False
     for name, value in details.items():
         if name not in _LISTS and value is not None:
-            table.add_row(name.replace("_", " "), text_of(value))
+            table.add_row(name.replace("_", " "), printed_text(value))
     print_table(table)
     if curves:
         from rlvr_cli.core.sparkline import levels_for
@@ -78,10 +78,10 @@ def show_run(
     for name, value in details["last_metrics"].items():
         if isinstance(value, dict):
             for inner, one in value.items():
-                table.add_row(f"last {name} {inner}", text_of(one))
+                table.add_row(f"last {name} {inner}", printed_text(one))
         # Alerts have lines of their own, and one that is off is no news.
         elif not name.startswith(PREFIX):
-            table.add_row(f"last {name}", text_of(value))
+            table.add_row(f"last {name}", printed_text(value))
     for alert in details["alerts"]:
         table.add_row("alert", str(AlertSpan(**alert)))
     for kind in ("checkpoint", "evaluation"):

@@ -114,7 +114,7 @@ def status(sweep: SweepName, form: ListFormat = "table") -> None:
     from rlvr_cli.sweeps import documents
     from rlvr_cli.sweeps.folder import find_sweep
 
-    show(form, documents.status(find_sweep(sweep)))
+    show(form, documents.status_document(find_sweep(sweep)))
 
 
 @app.command()

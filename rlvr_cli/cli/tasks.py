@@ -88,9 +88,9 @@ def sets(
 @app.command()
 def benchmarks(form: ListFormat = "table") -> None:
     """List the benchmarks and suites of `rlvr eval --benchmark`: samples, k, temperature, prompt, and their sources."""
-    from rlvr_cli.evaluation.benchmarks import document
+    from rlvr_cli.evaluation.benchmarks import benchmarks_document
 
-    show_document(form, document())
+    show_document(form, benchmarks_document())
 
 
 def _count(row: dict[str, Any], split: str) -> str:

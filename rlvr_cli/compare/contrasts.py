@@ -39,7 +39,7 @@ LEVEL = 0.05
 THRESHOLDS = 60
 # Percentage points that a comparison of shares is asked to see where nothing else is asked.
 DEFAULT_DIFFERENCE = 0.02
-Verdict = Literal["higher", "lower", "uncertain", "unseen", "unknown"]
+ContrastVerdict = Literal["higher", "lower", "uncertain", "unseen", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Contrast:
     permutation: PermutationTest | None
     outcomes: Outcomes
     needed: Needed | None
-    verdict: Verdict
+    verdict: ContrastVerdict
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def _target(inputs: TaskInputs) -> float | None:
     return inputs.request.power or (DEFAULT_DIFFERENCE if declared(inputs.by_run.metric).share else None)
 
 
-def verdict_of(difference: CrossedEstimate, corrected: float | None) -> Verdict:
+def verdict_of(difference: CrossedEstimate, corrected: float | None) -> ContrastVerdict:
     """What a difference comes to, by its interval and its corrected p."""
     if corrected is None:
         return "unknown"
@@ -253,7 +253,7 @@ class MeanContrast:
 
     difference: CrossedEstimate
     p_value: float | None
-    verdict: Verdict
+    verdict: ContrastVerdict
     outcomes: Outcomes
     improvement: Aggregate
 

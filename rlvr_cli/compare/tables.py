@@ -14,7 +14,7 @@ from rlvr_cli.compare.wording import VERDICTS, chance_text, cost_text, p_text
 from rlvr_cli.core.sparkline import BLOCKS, sparkline
 from rlvr_cli.core.table import ResultDocument, Table
 from rlvr_cli.evaluation.tables import Row as Cells
-from rlvr_cli.evaluation.tables import metric_name, value_text, with_interval
+from rlvr_cli.evaluation.tables import metric_name, metric_value_text, with_interval
 from rlvr_cli.stats.clustered import CrossedEstimate
 from rlvr_cli.stats.over_tasks import Aggregate
 
@@ -25,7 +25,7 @@ WIDTH = 20
 COLUMNS = 7
 
 
-def document(comparison: Comparison, levels: str | None = BLOCKS) -> ResultDocument:
+def comparison_document(comparison: Comparison, levels: str | None = BLOCKS) -> ResultDocument:
     """The whole comparison, to be printed in any form; ``levels``: as of :func:`_tables`."""
     data = comparison_as_json(comparison)
     return ResultDocument(
@@ -146,7 +146,7 @@ def profile_table(comparison: Comparison, levels: str | None = BLOCKS) -> Table:
     """The share of runs above each of a few round scores, mean over tasks, and the whole profile as a line."""
     thresholds = comparison.rows[0].profile.thresholds
     shown = round_scores(float(thresholds[0]), float(thresholds[-1]))
-    curve = [] if levels is None else [f"{value_text(comparison.metric, thresholds[0])} to {thresholds[-1]:.3g}"]
+    curve = [] if levels is None else [f"{metric_value_text(comparison.metric, thresholds[0])} to {thresholds[-1]:.3g}"]
     header = ["share of runs above", *(f"{score:.6g}" for score in shown), *curve]
     rows = []
     for row in comparison.rows:

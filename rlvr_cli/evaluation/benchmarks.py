@@ -183,7 +183,7 @@ def listing() -> dict[str, Any]:
     }
 
 
-def document() -> ResultDocument:
+def benchmarks_document() -> ResultDocument:
     """The listing for people, as tables with where their values are from, and as rows: one of each setting."""
     content = listing()
     names = [(name, one["task"], str(one["problems"]), one["what"]) for name, one in content["benchmarks"].items()]

@@ -26,7 +26,7 @@ from rlvr_cli.evaluation.plan import ProgressCallback
 from rlvr_cli.evaluation.request import MOST_COMPLETIONS, asked_by, collect, only
 from rlvr_cli.evaluation.served.options import option_problems
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.evaluation.store import Key, SampleStore
+from rlvr_cli.evaluation.store import SampleKey, SampleStore
 from rlvr_cli.evaluation.targets import EvaluatedModel, find_target, slug
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.sets import check_folder, data_sets, is_generated, problems_name
@@ -211,7 +211,7 @@ def filter_sentences(filtered: Filtered) -> list[str]:
     ]
 
 
-def count_right(problem: str, samples: Mapping[Key, Mapping[str, Any]], attempts: int) -> tuple[int, int]:
+def count_right(problem: str, samples: Mapping[SampleKey, Mapping[str, Any]], attempts: int) -> tuple[int, int]:
     """How many of a problem's attempts are right, and how many could not be judged."""
     rows = [samples[problem, index] for index in range(attempts)]
     return sum(bool(row["correct"]) for row in rows), sum(not row.get("scorable", True) for row in rows)

@@ -12,7 +12,7 @@ from typing import Any
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.evaluation.store import Key
+from rlvr_cli.evaluation.store import SampleKey
 from rlvr_cli.results.evaluations import ProblemValues, read_evaluation
 from rlvr_cli.results.metrics import GREEDY, metric, problem_value, sample_metrics
 from rlvr_cli.stats.intervals import Estimate, mean_interval, paired_interval, share_interval
@@ -21,7 +21,7 @@ from rlvr_cli.tasks.problem import Problem
 
 def problem_metrics(
     problems: Sequence[Problem],
-    samples: Mapping[Key, Mapping[str, Any]],
+    samples: Mapping[SampleKey, Mapping[str, Any]],
     settings: EvalSettings,
     reasons: Sequence[str],
 ) -> list[ProblemValues]:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.evaluation.store import Key, SampleStore
+from rlvr_cli.evaluation.store import SampleKey, SampleStore
 from rlvr_cli.results.metrics import GREEDY
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Problem, Verdict
@@ -38,7 +38,7 @@ class Sampler(Protocol):
     def fill(
         self,
         store: SampleStore,
-        samples: dict[Key, dict[str, Any]],
+        samples: dict[SampleKey, dict[str, Any]],
         task: Task,
         problems: Sequence[Problem],
         settings: EvalSettings,
@@ -51,7 +51,7 @@ class Sampler(Protocol):
         """
 
 
-def passes(problems: Sequence[Problem], settings: EvalSettings) -> Iterator[tuple[float, list[Key]]]:
+def passes(problems: Sequence[Problem], settings: EvalSettings) -> Iterator[tuple[float, list[SampleKey]]]:
     """The temperature and the (problem, index) of each pass: the greedy completions, then the samples."""
     if settings.greedy:
         yield 0.0, [(problem.id, GREEDY) for problem in problems]
@@ -67,7 +67,7 @@ def too_long(key: str, new_tokens: int, longest: int, positions: int) -> str:
     )
 
 
-def deal(keys: Sequence[Key], processes: int) -> list[list[Key]]:
+def deal(keys: Sequence[SampleKey], processes: int) -> list[list[SampleKey]]:
     """``keys`` dealt out to as many processes, to each about as many: problem by problem in turn.
 
     The samples of a problem stay together, since its prompt is then computed once, but for what would make one
@@ -75,7 +75,7 @@ def deal(keys: Sequence[Key], processes: int) -> list[list[Key]]:
     like length.
     """
     most = -(-len(keys) // processes)
-    shares: list[list[Key]] = [[] for _ in range(processes)]
+    shares: list[list[SampleKey]] = [[] for _ in range(processes)]
     turn = 0
     for _, of_problem in groupby(keys, key=lambda key: key[0]):
         run = list(of_problem)
@@ -126,7 +126,7 @@ def sample_record(
 
 def check_same_problems(
     store: SampleStore,
-    samples: Mapping[Key, Mapping[str, Any]],
+    samples: Mapping[SampleKey, Mapping[str, Any]],
     problems: Sequence[Problem],
     hashes: Mapping[str, str],
 ) -> None:

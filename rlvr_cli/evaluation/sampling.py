@@ -27,7 +27,7 @@ from rlvr_cli.evaluation.plan import (
 )
 from rlvr_cli.evaluation.served.tokenizer import ModelFacts
 from rlvr_cli.evaluation.settings import EvalSettings, row_key
-from rlvr_cli.evaluation.store import Key, SampleStore
+from rlvr_cli.evaluation.store import SampleKey, SampleStore
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.load import eos_token_ids
 from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, greedy_once
@@ -106,7 +106,7 @@ class LocalSampler:
     def fill(
         self,
         store: SampleStore,
-        samples: dict[Key, dict[str, Any]],
+        samples: dict[SampleKey, dict[str, Any]],
         task: Task,
         problems: Sequence[Problem],
         settings: EvalSettings,
@@ -146,7 +146,7 @@ class LocalSampler:
 
 def fill(
     store: SampleStore | None,
-    samples: dict[Key, dict[str, Any]],
+    samples: dict[SampleKey, dict[str, Any]],
     model: Any,
     tokenizer: Any,
     task: Task,
@@ -199,7 +199,7 @@ class BatchSource:
 def fill_batches(
     source: BatchSource,
     store: SampleStore | None,
-    samples: dict[Key, dict[str, Any]],
+    samples: dict[SampleKey, dict[str, Any]],
     task: Task,
     problems: Sequence[Problem],
     settings: EvalSettings,
@@ -218,7 +218,7 @@ def fill_batches(
         raise UserError(too_long("max_new_tokens", settings.max_new_tokens, longest, source.positions))
     hashes = {problem_id: digest(ids)[:16] for problem_id, ids in prompts.items()}
 
-    def keys_found() -> frozenset[Key]:
+    def keys_found() -> frozenset[SampleKey]:
         if store is not None:
             check_same_problems(store, samples, problems, hashes)
         return frozenset(samples)
@@ -256,7 +256,7 @@ def fill_batches(
 def _sample(
     source: BatchSource,
     task: Task,
-    keys: Sequence[Key],
+    keys: Sequence[SampleKey],
     problems: Mapping[str, Problem],
     prompts: Mapping[str, list[int]],
     hashes: Mapping[str, str],
@@ -331,7 +331,7 @@ class VllmSampler:
     def fill(
         self,
         store: SampleStore,
-        samples: dict[Key, dict[str, Any]],
+        samples: dict[SampleKey, dict[str, Any]],
         task: Task,
         problems: Sequence[Problem],
         settings: EvalSettings,

@@ -13,7 +13,7 @@ from rlvr_cli.core.files import append_jsonl, sole_writer, truncate_jsonl, write
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.results.evaluations import CHECK, CHECKED, read_samples, sample_check
 
-Key = tuple[str, int | str]
+SampleKey = tuple[str, int | str]
 
 
 class SampleStore:
@@ -36,7 +36,7 @@ class SampleStore:
         return self.folder / "samples.jsonl"
 
     @contextmanager
-    def open(self) -> Iterator[dict[Key, dict[str, Any]]]:
+    def open(self) -> Iterator[dict[SampleKey, dict[str, Any]]]:
         """Hold the folder for this process and give the samples in it, by (problem id, sample index or "greedy").
 
         An unfinished last line, left by a killed writer, is cut off. Raises UserError when another process holds the
@@ -89,11 +89,11 @@ class SampleStore:
                 "Samples are never mixed: choose another folder with --output."
             )
 
-    def _read(self) -> dict[Key, dict[str, Any]]:
+    def _read(self) -> dict[SampleKey, dict[str, Any]]:
         records = read_samples(self.folder)
         if self.samples_path.exists():
             truncate_jsonl(self.samples_path, len(records))
-        samples: dict[Key, dict[str, Any]] = {}
+        samples: dict[SampleKey, dict[str, Any]] = {}
         for number, record in enumerate(records, start=1):
             key = (record.get("problem"), record.get("sample"))
             if None in key or key in samples:

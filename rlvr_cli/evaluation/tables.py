@@ -32,7 +32,7 @@ def accuracy_table(result: Mapping[str, Any]) -> tuple[Row, list[Row]]:
     counts = [str(next(iter(group.values()))["problems"]) for group in groups.values()]
     rows = [["problems", str(result["problems"]), *counts]]
     for name, whole in result["metrics"].items():
-        cells = [value_text(name, group[name]["value"]) for group in groups.values()]
+        cells = [metric_value_text(name, group[name]["value"]) for group in groups.values()]
         rows.append([metric_name(name), with_interval(name, whole), *cells])
     return header, rows
 
@@ -65,13 +65,13 @@ def _comparison(name: str, item: PairedDifference) -> Row:
 
 def with_interval(name: str, estimate: Mapping[str, Any], *, signed: bool = False) -> str:
     """A value with its interval: ``0.731 [0.694, 0.765]``."""
-    value = value_text(name, estimate["value"], signed=signed)
+    value = metric_value_text(name, estimate["value"], signed=signed)
     if estimate["low"] is None:
         return value
-    low, high = (value_text(name, estimate[end], signed=signed) for end in ("low", "high"))
+    low, high = (metric_value_text(name, estimate[end], signed=signed) for end in ("low", "high"))
     return f"{value} [{low}, {high}]"
 
 
-def value_text(name: str, value: float, *, signed: bool = False) -> str:
+def metric_value_text(name: str, value: float, *, signed: bool = False) -> str:
     """Shares and rewards with three decimals, lengths with one."""
     return f"{value:{'+' if signed else ''}z.{metric(name).decimals}f}"

@@ -29,7 +29,7 @@ _SECONDARY = re.compile(
     r"socket timeout|recvvalue|sendbytes|remote process exited|process group|tcpstore|read error \[|write error \[",
     re.IGNORECASE,
 )
-Kind = Literal["user", "run", "joint", "bug"]
+FailureKind = Literal["user", "run", "joint", "bug"]
 
 
 # Not the error files of torch.distributed's `record`: their time stamps are whole seconds, within which the echoes of a
@@ -46,7 +46,7 @@ class RankFailure:
     """
 
     rank: int
-    kind: Kind
+    kind: FailureKind
     text: str
     trace: str = ""
     secondary: bool = False

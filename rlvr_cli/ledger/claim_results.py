@@ -19,7 +19,7 @@ from rlvr_cli.ledger.claims import ClaimSet
 from rlvr_cli.ledger.measures import NoValue, number_of, short_hash
 from rlvr_cli.ledger.schema import Call, Claim
 from rlvr_cli.ledger.trainings import Folders
-from rlvr_cli.ledger.verdicts import DECIDED, Verdict, judge_claim
+from rlvr_cli.ledger.verdicts import DECIDED, ClaimVerdict, judge_claim
 from rlvr_cli.runs.environment import hardware, versions
 from rlvr_cli.runs.folder import now
 
@@ -40,7 +40,7 @@ class ClaimResult:
 
     claim: str
     asked: str
-    verdict: Verdict
+    verdict: ClaimVerdict
     seeds: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     sides: list[list[float]] = field(default_factory=list)

@@ -25,7 +25,7 @@ NOT_OF_AN_ARM = {
     "run.seed": "the seed is the ledger's",
     "model.name": "give the arm a `base`",
 }
-Problem = tuple[str, str]
+ClaimProblem = tuple[str, str]
 S = TypeVar("S", bound=Section)
 
 
@@ -66,7 +66,7 @@ class ClaimSet:
 
 def read_claims(folder: Path = DATA) -> ClaimSet:
     """The ledger's data in ``folder``. Raises UserError with every problem of all files."""
-    problems: list[Problem] = []
+    problems: list[ClaimProblem] = []
     recipes = {path.stem: path for path in sorted((folder / "bases").glob("*.yaml"))}
     arms, lines = _arms(folder / "arms.yaml", recipes, problems)
     claims: dict[str, Claim] = {}
@@ -87,7 +87,7 @@ def read_claims(folder: Path = DATA) -> ClaimSet:
     return ClaimSet(folder, claims, arms, lines, recipes)
 
 
-def _document(path: Path, problems: list[Problem]) -> YamlDocument | None:
+def _document(path: Path, problems: list[ClaimProblem]) -> YamlDocument | None:
     try:
         return parse(read_text(path))
     except YamlProblem as problem:
@@ -95,7 +95,9 @@ def _document(path: Path, problems: list[Problem]) -> YamlDocument | None:
         return None
 
 
-def _arms(path: Path, recipes: dict[str, Path], problems: list[Problem]) -> tuple[dict[str, ClaimArm], dict[str, int]]:
+def _arms(
+    path: Path, recipes: dict[str, Path], problems: list[ClaimProblem]
+) -> tuple[dict[str, ClaimArm], dict[str, int]]:
     document = _document(path, problems)
     if document is None:
         return {}, {}
@@ -124,7 +126,7 @@ def _arms(path: Path, recipes: dict[str, Path], problems: list[Problem]) -> tupl
     return found, lines
 
 
-def _claims(path: Path, problems: list[Problem]) -> Iterator[tuple[Claim, str]]:
+def _claims(path: Path, problems: list[ClaimProblem]) -> Iterator[tuple[Claim, str]]:
     document = _document(path, problems)
     if document is None:
         return
@@ -138,7 +140,7 @@ def _claims(path: Path, problems: list[Problem]) -> Iterator[tuple[Claim, str]]:
 
 
 def _section(
-    model: type[S], data: Any, path: Path, document: YamlDocument, where: tuple[Any, ...], problems: list[Problem]
+    model: type[S], data: Any, path: Path, document: YamlDocument, where: tuple[Any, ...], problems: list[ClaimProblem]
 ) -> S | None:
     section, faults = read_section(model, data)
     name = data.get("id", where[-1]) if isinstance(data, dict) else where[-1]

@@ -32,7 +32,7 @@ def claims_document(claim_set: ClaimSet, folders: Folders) -> ResultDocument:
     return ResultDocument(tables=[Table("", header, cells)], data=rows, after=[said], rows=rows)
 
 
-def plan_document(order: Order) -> ResultDocument:
+def reproduction_document(order: Order) -> ResultDocument:
     """What would be built, trained and measured."""
     plan = plan_reproduction(order)
     header = ("arm", "base", "trainings", "done", "failed", "to do", "rollouts each")

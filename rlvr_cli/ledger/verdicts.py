@@ -10,8 +10,8 @@ from typing import Literal
 from rlvr_cli.ledger.schema import Rule
 from rlvr_cli.stats.intervals import LEVEL, mean_interval, student_quantile
 
-Verdict = Literal["holds", "does not hold", "undecided", "failed"]
-DECIDED: tuple[Verdict, ...] = ("holds", "does not hold")
+ClaimVerdict = Literal["holds", "does not hold", "undecided", "failed"]
+DECIDED: tuple[ClaimVerdict, ...] = ("holds", "does not hold")
 MOST_SEEDS = 1000
 
 
@@ -25,7 +25,7 @@ class Judgement:
             1000, and where one seed shows no spread.
     """
 
-    verdict: Verdict
+    verdict: ClaimVerdict
     mean: float
     low: float | None
     high: float | None
@@ -52,7 +52,7 @@ def judge_claim(values: Sequence[float], rule: Rule, *, exact: bool = False) -> 
     return Judgement(verdict, estimate.value, low, high, estimate.n, needed)
 
 
-def _verdict(low: float, high: float, rule: Rule) -> Verdict:
+def _verdict(low: float, high: float, rule: Rule) -> ClaimVerdict:
     """*Beyond* a threshold leaves the threshold out, *within* two takes both in."""
     if rule.within is not None:
         if rule.within[0] <= low and high <= rule.within[1]:
@@ -90,12 +90,12 @@ def wrong_by_chance(decided: int) -> tuple[float, float]:
     return (1 - LEVEL) / 2 * decided, (1 - LEVEL) * decided
 
 
-def leaning(mean: float, rule: Rule) -> Verdict:
+def leaning(mean: float, rule: Rule) -> ClaimVerdict:
     """The verdict if ``mean`` were the truth."""
     return _verdict(mean, mean, rule)
 
 
-def agreement(first: Verdict, second: Verdict | None) -> str | None:
+def agreement(first: ClaimVerdict, second: ClaimVerdict | None) -> str | None:
     """What a second set of seeds says of a decided claim; None where the first decided nothing, or there is none."""
     if first not in DECIDED or second is None:
         return None

@@ -9,12 +9,12 @@ from rlvr_cli.core.text import count
 from rlvr_cli.ledger.claim_results import ClaimResult, Results, asked
 from rlvr_cli.ledger.claims import ClaimSet
 from rlvr_cli.ledger.schema import Claim, ClaimArm, Side
-from rlvr_cli.ledger.verdicts import DECIDED, MOST_SEEDS, Verdict, agreement, leaning, wrong_by_chance
+from rlvr_cli.ledger.verdicts import DECIDED, MOST_SEEDS, ClaimVerdict, agreement, leaning, wrong_by_chance
 from rlvr_cli.sweeps.axes import override_text
 
 UNDECIDED = "undecided at this scale"
 FOLLOWS = "follows from the formula"
-ORDER: tuple[Verdict, ...] = ("holds", "does not hold", "undecided", "failed")
+ORDER: tuple[ClaimVerdict, ...] = ("holds", "does not hold", "undecided", "failed")
 CHANGED = "changed since"
 UNDECIDED_THERE = "undecided there"
 LEANINGS = ("leaning the same way", "the other way", "without a number in some seed", "with both arms the same")

@@ -10,7 +10,7 @@ from rlvr_cli.config.batch import largest_divisor
 from rlvr_cli.models.architecture import Architecture
 from rlvr_cli.planning.memory import Adapter, MemoryEstimate, Sampling, Training, estimate_memory
 
-Verdict = Literal["yes", "tight", "no"]
+Fit = Literal["yes", "tight", "no"]
 # Above this share of the memory an estimate, and fragmentation, may decide otherwise.
 COMFORTABLE = 0.9
 # Changes that take less off than this are not worth their line.
@@ -24,7 +24,7 @@ class SettingsChange:
 
     settings: str
     peak: int
-    fits: Verdict
+    fits: Fit
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class _State:
     sampling: Sampling
 
 
-def memory_verdict(peak: int, available: int) -> Verdict:
+def memory_verdict(peak: int, available: int) -> Fit:
     """Whether ``peak`` bytes fit into ``available``: tight when more than nine tenths are taken."""
     if peak > available:
         return "no"

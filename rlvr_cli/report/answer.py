@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlvr_cli.compare.contrasts import ArmResult, TaskComparison, Verdict
+from rlvr_cli.compare.contrasts import ArmResult, ContrastVerdict, TaskComparison
 from rlvr_cli.compare.sentences import power_lines, replicate, sentence, what_is_compared
 from rlvr_cli.compare.wording import comparative
 from rlvr_cli.core.text import capital, count, listed
@@ -17,7 +17,7 @@ from rlvr_cli.results.metrics import metric as declared
 from rlvr_cli.tasks.sets import problems_name
 
 # What a verdict is called, as the reader sees it at the head of its sentence.
-WORDS: dict[Verdict, str] = {"unseen": "no difference", "unknown": "no interval"}
+WORDS: dict[ContrastVerdict, str] = {"unseen": "no difference", "unknown": "no interval"}
 
 
 @dataclass(frozen=True)

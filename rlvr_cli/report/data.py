@@ -21,7 +21,7 @@ from rlvr_cli.runs.listing import run_summary
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.sweeps.folder import SweepDir, SweepPlan
 
-Rows = list[dict[str, Any]]
+MetricRows = list[dict[str, Any]]
 T = TypeVar("T")
 SHOWN = 4
 
@@ -43,8 +43,8 @@ class ReportData:
     arms: tuple[Arm, ...]
     sweeps: Mapping[Path, SweepPlan]
     statuses: Mapping[str, str]
-    metrics: Mapping[str, Rows]
-    timings: Mapping[str, Rows]
+    metrics: Mapping[str, MetricRows]
+    timings: Mapping[str, MetricRows]
     readiness: Readiness
     comparison: TaskComparison | None
     notes: tuple[str, ...]
@@ -102,7 +102,7 @@ def _page_baseline(comparison: TaskComparison, arms: Sequence[Arm]) -> str:
     return next(arm.name for arm in arms if any(run.path in paths for run in arm.runs.values()))
 
 
-def _steps(run: Run, problems: list[str]) -> Rows:
+def _steps(run: Run, problems: list[str]) -> MetricRows:
     try:
         lines = read_record(run.dir, run.dir.metrics_path)
     except RunError as error:
@@ -115,7 +115,7 @@ def _steps(run: Run, problems: list[str]) -> Rows:
     return rows
 
 
-def _lines(path: Path, problems: list[str]) -> Rows:
+def _lines(path: Path, problems: list[str]) -> MetricRows:
     try:
         return read_jsonl(path)
     except RunError as error:

@@ -14,7 +14,7 @@ from rlvr_cli.core.files import number
 from rlvr_cli.core.table import NONE, Table
 from rlvr_cli.core.text import clock, count, listed
 from rlvr_cli.report.charts.reasons import last_window
-from rlvr_cli.report.data import ReportData, Rows
+from rlvr_cli.report.data import MetricRows, ReportData
 from rlvr_cli.results.arms import Arm
 from rlvr_cli.results.find import Run
 from rlvr_cli.results.metrics import METRICS
@@ -84,7 +84,7 @@ def _window_note(subject: ReportData) -> str:
     return f"The first rollout, and {last}, of each run; in the mean over the runs of an arm."
 
 
-def _rollouts(rows: Rows) -> int:
+def _rollouts(rows: MetricRows) -> int:
     last: int = max(row["rollout"] for row in rows)
     return last + 1
 
@@ -97,7 +97,7 @@ def _from_to(subject: ReportData, arm: Arm, key: str, form: str) -> str:
     return f"{form.format(first)} → {form.format(last)}"
 
 
-def _ends(rows: Rows, key: str) -> tuple[float | None, float | None]:
+def _ends(rows: MetricRows, key: str) -> tuple[float | None, float | None]:
     rollouts = _rollouts(rows)
     start = rollouts - last_window(rollouts)
     first = [number(row.get(key)) for row in rows if row["rollout"] == 0]

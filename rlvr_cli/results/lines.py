@@ -12,7 +12,7 @@ from rlvr_cli.stats.curves import band
 # Times the median: above, a linear scale would show one peak and nothing else.
 _FAR = 50.0
 Points = tuple[np.ndarray, np.ndarray]
-Interval = tuple[np.ndarray, np.ndarray]
+Band = tuple[np.ndarray, np.ndarray]
 # Curves of more points are drawn as a running mean, and lightly as they are.
 MOST_RAW = 150
 WINDOWS = 40
@@ -159,8 +159,8 @@ def arm_line(
     axis: YAxis,
     *,
     alone: bool,
-    intervals: Sequence[Interval | None],
-    over_problems: Callable[[np.ndarray], Interval | None] | None = None,
+    intervals: Sequence[Band | None],
+    over_problems: Callable[[np.ndarray], Band | None] | None = None,
 ) -> ArmLine | None:
     """The line of one arm; None without any curve.
 

@@ -33,7 +33,7 @@ from rlvr_cli.stats.intervals import LEVEL
 from rlvr_cli.stats.scores import Array, paired, same_problems, score_matrix
 
 # A part of a variance and its degrees of freedom.
-Part = tuple[float, float]
+WeightedPart = tuple[float, float]
 DRAWS = 2000
 _NO_SPREAD = 1e-12
 _TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
@@ -88,7 +88,7 @@ def _checked(tables: list[Array], *, together: bool) -> list[Array]:
     return tables
 
 
-def _runs(tables: list[Array], *, together: bool) -> list[Part]:
+def _runs(tables: list[Array], *, together: bool) -> list[WeightedPart]:
     """The run parts of the mean over tasks; none with one run, whose luck cannot be told from the method."""
     if any(len(table) < 2 for table in tables):
         return []
@@ -102,7 +102,7 @@ def _runs(tables: list[Array], *, together: bool) -> list[Part]:
     return [(sum(part for part, _ in own) if tied else spread, len(rows) - 1.0)]
 
 
-def _problems(table: Array) -> Part:
+def _problems(table: Array) -> WeightedPart:
     """What the spread between the problems of one task adds to the variance of its mean."""
     seeds, problems = table.shape
     if seeds < 2:
@@ -110,7 +110,7 @@ def _problems(table: Array) -> Part:
     return float(two_way(table).variance.problems), problems - 1.0
 
 
-def _difference_problems(a: Array, b: Array) -> Part:
+def _difference_problems(a: Array, b: Array) -> WeightedPart:
     """The same of the difference of two arms whose seeds are not shared."""
     problems = a.shape[1]
     rest = sum(float(two_way(arm).rest) / (len(arm) * problems) for arm in (a, b) if len(arm) > 1)
@@ -120,7 +120,9 @@ def _difference_problems(a: Array, b: Array) -> Part:
     return max(spread - rest, 0.0), problems - 1.0
 
 
-def _estimate(value: float, runs: list[Part], problems: list[Part], tables: list[Array]) -> CrossedEstimate:
+def _estimate(
+    value: float, runs: list[WeightedPart], problems: list[WeightedPart], tables: list[Array]
+) -> CrossedEstimate:
     seeds, number = min(map(len, tables)), sum(table.shape[1] for table in tables)
     weighted = [(part / len(problems) ** 2, degrees) for part, degrees in problems]
     run_part, run_degrees = _sum(runs or weighted)
@@ -130,7 +132,7 @@ def _estimate(value: float, runs: list[Part], problems: list[Part], tables: list
     return estimated(np.asarray(value), MeanVariance(*(np.asarray(part) for part in parts)), scale, seeds, number)
 
 
-def _sum(parts: list[Part]) -> Part:
+def _sum(parts: list[WeightedPart]) -> WeightedPart:
     """The sum of independent parts, and the degrees of freedom by which it is known."""
     total = sum(part for part, _ in parts)
     spread = sum(part**2 / degrees for part, degrees in parts)

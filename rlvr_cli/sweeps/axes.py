@@ -21,7 +21,7 @@ from rlvr_cli.core.own_code import OwnFile
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import dump, yaml_text
 from rlvr_cli.methods import own
-from rlvr_cli.sweeps.spec import Problem, SweepFile
+from rlvr_cli.sweeps.spec import SpecProblem, SweepFile
 
 RANGES = "{range: [1, 5], step: 2}, {range: [0, 1], count: 5} or {log_range: [1e-6, 1e-4], count: 3}"
 MOST_VALUES = 1000
@@ -206,7 +206,7 @@ def key_problem(key: str) -> str | None:
     return f"{key}: no such key.{hint}"
 
 
-def read_axes(file: SweepFile, problems: list[Problem]) -> list[Axis]:
+def read_axes(file: SweepFile, problems: list[SpecProblem]) -> list[Axis]:
     """The axes in the order in which they vary, the first slowest: methods, lists, zips, grids, seeds."""
     know_own_files(file.base)
     spec = file.spec
@@ -251,7 +251,7 @@ def read_axes(file: SweepFile, problems: list[Problem]) -> list[Axis]:
     return axes
 
 
-def _with_methods(axis: Axis, file: SweepFile, files: list[OwnFile], problems: list[Problem]) -> Axis:
+def _with_methods(axis: Axis, file: SweepFile, files: list[OwnFile], problems: list[SpecProblem]) -> Axis:
     """The axis with the names of methods where it names files of Python, from the sweep file's folder."""
     points = []
     for point in axis.points:
@@ -264,7 +264,7 @@ def _with_methods(axis: Axis, file: SweepFile, files: list[OwnFile], problems: l
     return replace(axis, points=tuple(points))
 
 
-def _method(written: str, place: str, file: SweepFile, files: list[OwnFile], problems: list[Problem]) -> str:
+def _method(written: str, place: str, file: SweepFile, files: list[OwnFile], problems: list[SpecProblem]) -> str:
     try:
         return method_named(written, file.path.parent, files)
     except UserError as error:
@@ -272,7 +272,7 @@ def _method(written: str, place: str, file: SweepFile, files: list[OwnFile], pro
         return "grpo"
 
 
-def combinations(axes: list[Axis], file: SweepFile, problems: list[Problem]) -> list[tuple[AxisPoint, ...]]:
+def combinations(axes: list[Axis], file: SweepFile, problems: list[SpecProblem]) -> list[tuple[AxisPoint, ...]]:
     """The product of the axes without what is excluded."""
     if math.prod(len(axis.points) for axis in axes) > MOST_TRIALS:
         problems.append((str(file.path), f"has more than {MOST_TRIALS:,} combinations; a sweep of so many ends never"))
@@ -297,7 +297,7 @@ def combinations(axes: list[Axis], file: SweepFile, problems: list[Problem]) -> 
 
 
 def exclusions(
-    axes: Sequence[Axis], file: SweepFile, problems: list[Problem]
+    axes: Sequence[Axis], file: SweepFile, problems: list[SpecProblem]
 ) -> Iterator[tuple[str, Mapping[str, Any], dict[str, Any] | None]]:
     """Each item of `exclude` with its place, as written and by full keys; None for one that is not understood."""
     keys = {key for axis in axes for key in axis.keys}
@@ -366,7 +366,7 @@ def _simple(file: SweepFile, name: str, key: str, values: list[Any]) -> Axis:
     return Axis((key,), points, file.place(name))
 
 
-def _lists(file: SweepFile, problems: list[Problem]) -> Iterator[Axis]:
+def _lists(file: SweepFile, problems: list[SpecProblem]) -> Iterator[Axis]:
     """The axis of a `list` of points, or those of a list of such lists."""
     written = file.spec.list
     several = any(isinstance(one, tuple) for one in written)
@@ -381,7 +381,9 @@ def _lists(file: SweepFile, problems: list[Problem]) -> Iterator[Axis]:
                 problems.append((point.place, "list: an item sets no key"))
 
 
-def _listed(file: SweepFile, where: tuple[Any, ...], entry: Mapping[str, Any], problems: list[Problem]) -> AxisPoint:
+def _listed(
+    file: SweepFile, where: tuple[Any, ...], entry: Mapping[str, Any], problems: list[SpecProblem]
+) -> AxisPoint:
     """An item of `list`; its keys `name`, which names it, and `include` are no configuration's."""
     name, place = entry.get(NAME), file.place(*where)
     if NAME in entry and not (isinstance(name, str) and re.fullmatch(RUN_NAME, name)):
@@ -406,7 +408,7 @@ def _listed(file: SweepFile, where: tuple[Any, ...], entry: Mapping[str, Any], p
     return AxisPoint({**below, **own}, place, name if isinstance(name, str) else None, places)
 
 
-def _included(file: SweepFile, where: tuple[Any, ...], entry: Mapping[str, Any], problems: list[Problem]) -> Merged:
+def _included(file: SweepFile, where: tuple[Any, ...], entry: Mapping[str, Any], problems: list[SpecProblem]) -> Merged:
     """What the configuration files of an item's `include` set."""
     merged = Merged(KEYS)
     written = entry.get(INCLUDE, [])
@@ -436,7 +438,9 @@ def _flat(values: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tu
             yield place, value
 
 
-def _zipped(file: SweepFile, where: tuple[Any, ...], entry: dict[str, Any], problems: list[Problem]) -> Iterator[Axis]:
+def _zipped(
+    file: SweepFile, where: tuple[Any, ...], entry: dict[str, Any], problems: list[SpecProblem]
+) -> Iterator[Axis]:
     columns = {key: _values(file, (*where, key), key, written, problems) for key, written in entry.items()}
     known = {key: values for key, values in columns.items() if values is not None}
     if len({len(values) for values in known.values()}) > 1:
@@ -451,7 +455,7 @@ def _zipped(file: SweepFile, where: tuple[Any, ...], entry: dict[str, Any], prob
         yield Axis(tuple(map(full_key, known)), points, file.place(*where))
 
 
-def _interval(file: SweepFile, key: str, written: dict[Any, Any], problems: list[Problem]) -> Iterator[Axis]:
+def _interval(file: SweepFile, key: str, written: dict[Any, Any], problems: list[SpecProblem]) -> Iterator[Axis]:
     """The axis of a range that is searched."""
     place = file.place("grid", key)
     try:
@@ -463,7 +467,7 @@ def _interval(file: SweepFile, key: str, written: dict[Any, Any], problems: list
     yield Axis((full_key(key),), points, place, interval)
 
 
-def _check_keys(file: SweepFile, axes: list[Axis], problems: list[Problem]) -> None:
+def _check_keys(file: SweepFile, axes: list[Axis], problems: list[SpecProblem]) -> None:
     """Every key that is set must be one, and be set once."""
     seen: dict[str, str] = {}
     for key in file.spec.set:
@@ -485,7 +489,7 @@ def _check_keys(file: SweepFile, axes: list[Axis], problems: list[Problem]) -> N
 
 
 def _values(
-    file: SweepFile, where: tuple[Any, ...], key: str, written: Any, problems: list[Problem]
+    file: SweepFile, where: tuple[Any, ...], key: str, written: Any, problems: list[SpecProblem]
 ) -> list[Any] | None:
     """The values that an axis is written with; None, and a problem, where it is not understood."""
     if isinstance(written, list):

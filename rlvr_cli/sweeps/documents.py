@@ -35,7 +35,7 @@ from rlvr_cli.sweeps.slurm_queue import SlurmTask, in_queue, with_queue
 SHOWN_TASKS = 6
 
 
-def status(folder: SweepDir) -> ResultDocument:
+def status_document(folder: SweepDir) -> ResultDocument:
     """The state of each trial of a sweep, and the best arm by its objective."""
     plan = folder.read_plan()
     try:

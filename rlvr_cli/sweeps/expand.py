@@ -39,7 +39,7 @@ from rlvr_cli.sweeps.objective import (
 )
 from rlvr_cli.sweeps.rows import choose_row, reported_problems, row_names, varying_keys, with_seeds
 from rlvr_cli.sweeps.search_space import Space, split_seeds
-from rlvr_cli.sweeps.spec import Problem, SweepFile
+from rlvr_cli.sweeps.spec import SpecProblem, SweepFile
 
 SHOWN_TRIALS = 3
 
@@ -119,7 +119,7 @@ def expand(
     Raises:
         UserError: every problem of the file, of its axes and of every trial's configuration, with its line.
     """
-    problems: list[Problem] = []
+    problems: list[SpecProblem] = []
     if seeds is not None:
         file = with_seeds(file, seeds)
     axes = read_axes(file, problems)
@@ -141,7 +141,7 @@ def expand(
     places = {label(override_text(key, value)): file.place("set", key) for key, value in file.spec.set.items()}
     trials: list[Trial] = []
     combos: list[tuple[AxisPoint, ...]] = []
-    found: dict[Problem, list[str]] = {}
+    found: dict[SpecProblem, list[str]] = {}
     for combination, row in zip(points, names_of_rows, strict=True):
         values = values_of(combination)
         names, unnamed = in_a_name(combination)
@@ -207,7 +207,7 @@ def load_trial(
     return loaded.config, method, own
 
 
-def _found(error: UserError, file: SweepFile, combination: tuple[AxisPoint, ...]) -> list[Problem]:
+def _found(error: UserError, file: SweepFile, combination: tuple[AxisPoint, ...]) -> list[SpecProblem]:
     """An error's problems by their places; one that begins with a key is where the key is set."""
     if isinstance(error, ConfigError):
         return list(error.found)
@@ -224,7 +224,7 @@ def at_lines(place: str, named: dict[str, str]) -> str:
     return ", ".join(dict.fromkeys(place.split(", ")))
 
 
-def _check_overrides(overrides: Sequence[str], axes: Sequence[Axis], problems: list[Problem]) -> None:
+def _check_overrides(overrides: Sequence[str], axes: Sequence[Axis], problems: list[SpecProblem]) -> None:
     """The command line may not set what an axis sets, nor where a trial is kept."""
     for text in overrides:
         key = full_key(text.partition("=")[0].strip())
@@ -240,7 +240,9 @@ def _check_overrides(overrides: Sequence[str], axes: Sequence[Axis], problems: l
             problems.append((label(text), "run.name: trials are named by what varies"))
 
 
-def _misplaced_files(file: SweepFile, overrides: Sequence[str], points: Sequence[Sequence[AxisPoint]]) -> list[Problem]:
+def _misplaced_files(
+    file: SweepFile, overrides: Sequence[str], points: Sequence[Sequence[AxisPoint]]
+) -> list[SpecProblem]:
     """A file of the user's own that is named where the sweep keeps no copy of it."""
     named: list[tuple[str, str, Any]] = [(label(text), *text.partition("=")[::2]) for text in overrides]
     named += [(file.place("set", key), key, value) for key, value in file.spec.set.items()]
@@ -262,7 +264,7 @@ def _set(file: SweepFile) -> list[str]:
 
 
 def _points(
-    axes: list[Axis], space: Space | None, file: SweepFile, problems: list[Problem]
+    axes: list[Axis], space: Space | None, file: SweepFile, problems: list[SpecProblem]
 ) -> list[tuple[AxisPoint, ...]]:
     """Every trial of a grid; of a search, which has endless ones, trials at the ends of its space."""
     if space is None:
@@ -270,12 +272,12 @@ def _points(
     return [(*corner, space.seeds[0]) for corner in space.corners()]
 
 
-def _search_problems(sweep: Sweep) -> list[Problem]:
+def _search_problems(sweep: Sweep) -> list[SpecProblem]:
     """What a search lacks."""
     file, spec = sweep.file, sweep.file.spec
     assert spec.search is not None and sweep.space is not None
     place, configs = file.place("search"), [trial.config for trial in sweep.corners]
-    found: list[Problem] = []
+    found: list[SpecProblem] = []
     if spec.objective is None:
         said = "search: needs an `objective`, the metric by which configurations are judged, as `objective: accuracy`"
         found.append((place, said))
@@ -295,7 +297,7 @@ def _search_problems(sweep: Sweep) -> list[Problem]:
     return found
 
 
-def _evaluated(file: SweepFile, trials: Sequence[Trial], problems: list[Problem]) -> list[Config]:
+def _evaluated(file: SweepFile, trials: Sequence[Trial], problems: list[SpecProblem]) -> list[Config]:
     """The configurations that finished trials are evaluated by; ``problems`` get what `eval.set` makes wrong of them.
 
     On a benchmark the keys of a task are the benchmark's, and only those of the section `eval` are looked at.
@@ -324,7 +326,7 @@ def _evaluated(file: SweepFile, trials: Sequence[Trial], problems: list[Problem]
     return found
 
 
-def _duplicates(trials: Sequence[Trial], combos: Sequence[tuple[AxisPoint, ...]]) -> list[Problem]:
+def _duplicates(trials: Sequence[Trial], combos: Sequence[tuple[AxisPoint, ...]]) -> list[SpecProblem]:
     """Trials with one configuration: the first pair of each two lines of the file stands for the others."""
     first: dict[str, int] = {}
     found: dict[str, list[tuple[str, str]]] = {}
@@ -349,7 +351,7 @@ def _described(trial: Trial) -> str:
     return ", ".join(override_text(key, value) for key, value in trial.varies.items())
 
 
-def _over_budget(file: SweepFile, trials: Sequence[Trial]) -> list[Problem]:
+def _over_budget(file: SweepFile, trials: Sequence[Trial]) -> list[SpecProblem]:
     wanted, budget = sum(trial.config.train.rollouts for trial in trials), file.spec.budget
     if budget is None or wanted <= budget:
         return []

@@ -25,7 +25,7 @@ from rlvr_cli.results.metrics import (
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.sweeps.axes import key_problem, override_text
-from rlvr_cli.sweeps.spec import EvalSpec, ObjectiveSpec, Problem, SweepFile
+from rlvr_cli.sweeps.spec import EvalSpec, ObjectiveSpec, SpecProblem, SweepFile
 from rlvr_cli.tasks.suites import SUITES, unknown_names
 
 
@@ -54,7 +54,7 @@ def benchmarks_of(spec: EvalSpec, config: Config) -> tuple[str, ...]:
     return spec.benchmark or config.eval.benchmark
 
 
-def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[Problem]:
+def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[SpecProblem]:
     """What is wrong with the evaluation that the file asks for, as far as that shows without a model.
 
     Args:
@@ -154,7 +154,7 @@ def metric_value(result: dict[str, Any], name: str) -> float | None:
 
 
 def read_objective(
-    file: SweepFile, configs: Sequence[Config], evaluated: Sequence[Config], problems: list[Problem]
+    file: SweepFile, configs: Sequence[Config], evaluated: Sequence[Config], problems: list[SpecProblem]
 ) -> Objective | None:
     """The objective that ``file`` names; None without one, and (with a line in ``problems``) where no trial records it.
 

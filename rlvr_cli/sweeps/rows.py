@@ -17,7 +17,7 @@ from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.core.yaml import YamlProblem, parse, read_text
 from rlvr_cli.sweeps.axes import SEED, Axis, AxisPoint, combinations, in_a_name, override_text, read_axes, values_of
 from rlvr_cli.sweeps.naming import short_keys, trial_name
-from rlvr_cli.sweeps.spec import Problem, SweepFile, SweepSpec, read_sweep
+from rlvr_cli.sweeps.spec import SpecProblem, SweepFile, SweepSpec, read_sweep
 
 SHOWN = 8
 # Keys that a sweep file has and a configuration has not.
@@ -50,7 +50,7 @@ def trial_rows(file: SweepFile) -> dict[str, SweepRow]:
     Raises:
         UserError: every problem of the file's axes, or a search, which has no rows.
     """
-    problems: list[Problem] = []
+    problems: list[SpecProblem] = []
     axes = read_axes(file, problems)
     if file.spec.search is not None:
         problems.append((file.place("search"), "search: suggests its trials; there are no rows to be named"))
@@ -115,9 +115,9 @@ def with_seeds(file: SweepFile, seeds: str) -> SweepFile:
     return replace(file, spec=file.spec.model_copy(update={"seeds": checked.seeds}))
 
 
-def reported_problems(file: SweepFile, names: Sequence[str]) -> list[Problem]:
+def reported_problems(file: SweepFile, names: Sequence[str]) -> list[SpecProblem]:
     """Numbers of a trial that the file does not name, and rows that are not as long as the columns."""
-    found: list[Problem] = []
+    found: list[SpecProblem] = []
     for number, table in enumerate(file.spec.reported):
         for name, values in table.rows.items():
             place = file.place("reported", number, "rows", name)

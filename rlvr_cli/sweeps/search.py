@@ -23,7 +23,7 @@ from rlvr_cli.sweeps.objective import Objective
 from rlvr_cli.sweeps.prepare import entry_of, suggested_trials
 from rlvr_cli.sweeps.search_space import Space, split_seeds
 from rlvr_cli.sweeps.search_study import RUNS, SAME, Suggestions
-from rlvr_cli.sweeps.spec import Problem, SearchSpec, read_sweep
+from rlvr_cli.sweeps.spec import SearchSpec, SpecProblem, read_sweep
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Search:
         assert plan.objective is not None and plan.search is not None
         self.folder, self.objective = folder, plan.objective
         file = read_sweep(folder.file_copy)
-        problems: list[Problem] = []
+        problems: list[SpecProblem] = []
         self.space: Space = split_seeds(file, read_axes(file, problems), problems)
         assert file.spec.search is not None and not problems
         self.spec: SearchSpec = file.spec.search

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlvr_cli.core.yaml import yaml_text
 from rlvr_cli.sweeps.axes import SEED, Axis, AxisPoint, exclusions, matches, override_text, values_of
-from rlvr_cli.sweeps.spec import Problem, SweepFile
+from rlvr_cli.sweeps.spec import SpecProblem, SweepFile
 
 # Of all combinations of values and ends of ranges, so many are looked at for problems before a search.
 MOST_CORNERS = 64
@@ -97,7 +97,7 @@ def labels(axis: Axis) -> list[str]:
     return [", ".join(override_text(key, value) for key, value in point.values.items()) for point in axis.points]
 
 
-def split_seeds(file: SweepFile, axes: Sequence[Axis], problems: list[Problem]) -> Space:
+def split_seeds(file: SweepFile, axes: Sequence[Axis], problems: list[SpecProblem]) -> Space:
     """The space of a search; ``problems`` get what no search can have."""
     searched = [axis for axis in axes if axis.keys != (SEED,) or axis.place != file.place("seeds")]
     seeds = next((axis.points for axis in axes if axis not in searched), (AxisPoint({}, file.place("seeds")),))

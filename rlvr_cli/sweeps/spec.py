@@ -18,7 +18,7 @@ from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.section import Count, CountOrZero, FromList, OneOrMore, Section, Text
 from rlvr_cli.core.yaml import YamlDocument, YamlProblem, parse, read_text
 
-Problem = tuple[str, str]
+SpecProblem = tuple[str, str]
 
 
 MOST_SEEDS = 1000

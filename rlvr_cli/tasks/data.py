@@ -255,7 +255,7 @@ def _divided(task: FromData, problems: list[Problem], split: DataSplit) -> list[
     return [problem for problem in problems if task.part_of(problem) == split]
 
 
-Rows = Iterable[tuple[Any, RowOrigin]]
+PlacedRows = Iterable[tuple[Any, RowOrigin]]
 
 
 def _read(task: FromData, paths: Iterable[Path]) -> list[Problem]:
@@ -286,7 +286,7 @@ def _repeated(task: FromData, hub_id: str | None) -> bool:
     return hub_id is not None and hub_id in task.hubs and task.hubs[hub_id].repeated
 
 
-def _file_rows(task: FromData, path: Path, wrong: list[str]) -> Rows:
+def _file_rows(task: FromData, path: Path, wrong: list[str]) -> PlacedRows:
     companion = task.read_companion(path, wrong)
     for number, where, value in read_rows(path):
         if path.name.endswith(".csv") and isinstance(value, dict):
@@ -304,7 +304,7 @@ def _cell(text: str, is_json: bool) -> Any:
         return text
 
 
-def _problems(task: FromData, sources: Iterable[Rows], wrong: list[str]) -> list[Problem]:
+def _problems(task: FromData, sources: Iterable[PlacedRows], wrong: list[str]) -> list[Problem]:
     """The problems of rows. Raises UserError with everything that is wrong, what is in ``wrong`` first."""
     found: list[Problem] = []
     places: dict[str, str] = {}

@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 from trl.models.utils import disable_gradient_checkpointing
 
 from rlvr_cli.training.log_probs import chosen_log_probs, head_is_linear, inside, prompts_can_be_shared
-from rlvr_cli.training.packing import MicroBatches, Rows, TokenRow, numbered_prompts, pack
+from rlvr_cli.training.packing import MicroBatches, TensorRows, TokenRow, numbered_prompts, pack
 from rlvr_cli.training.value_head import ValueHead
 
 # What a forward pass reads of rows.
@@ -91,7 +91,7 @@ class PolicyForward:
     def __call__(
         self,
         model: Any,
-        rows: Rows,
+        rows: TensorRows,
         chosen: Tensor,
         *,
         entropies: bool,
@@ -151,7 +151,7 @@ class PolicyForward:
     def without_gradient(
         self,
         model: Any,
-        rows: Rows,
+        rows: TensorRows,
         chosen: Tensor | None = None,
         *,
         entropies: bool = False,
@@ -177,7 +177,7 @@ class PolicyForward:
                         whole.setdefault(name, found.new_zeros(chosen.shape))[some] = found
         return Outputs(whole["log_probs"], whole.get("entropies"), whole.get("values"), None)
 
-    def pack(self, rows: Rows, chosen: Tensor) -> MicroBatches:
+    def pack(self, rows: TensorRows, chosen: Tensor) -> MicroBatches:
         """The passes over ``rows`` in which the log-probs of the ``chosen`` tokens are computed."""
         mask = rows["completion_mask"].bool()
         ends = row_ends(self._computed(mask, chosen)).tolist()

@@ -29,7 +29,7 @@ from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.ppo import value_loss
 from rlvr_cli.training.forward import Outputs
-from rlvr_cli.training.packing import Rows
+from rlvr_cli.training.packing import TensorRows
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,9 @@ class Loss:
     importance: tuple[Tensor, Tensor] | None
 
 
-def loss(method: Method, step: Step, rows: Rows, grad_mask: Tensor, outputs: Outputs, tis_cap: float | None) -> Loss:
+def loss(
+    method: Method, step: Step, rows: TensorRows, grad_mask: Tensor, outputs: Outputs, tis_cap: float | None
+) -> Loss:
     """The share that ``rows`` have in the loss of ``step``.
 
     Args:
@@ -94,7 +96,9 @@ def loss(method: Method, step: Step, rows: Rows, grad_mask: Tensor, outputs: Out
     return Loss(total, tokens, values, importance)
 
 
-def tokens_of(rows: Rows, log_probs: Tensor, entropies: Tensor | None = None, known: Tensor | None = None) -> Tokens:
+def tokens_of(
+    rows: TensorRows, log_probs: Tensor, entropies: Tensor | None = None, known: Tensor | None = None
+) -> Tokens:
     """The completions of some rows; a token whose log-prob is not ``known`` is as the sampling policy has it."""
     old = rows.get("old_log_probs", log_probs)
     return Tokens(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlvr_cli.core.streams import stream_seed
 
-Rows = dict[str, Tensor]
+TensorRows = dict[str, Tensor]
 
 # Prompts end where completions begin.
 LEFT_PADDED = ("prompt_ids", "prompt_mask")
@@ -24,7 +24,7 @@ COPIED = 8
 PASS_TOKENS = 256
 
 
-def padded_rows(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], pad_id: int) -> Rows:
+def padded_rows(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], pad_id: int) -> TensorRows:
     """Token ids and masks of some rows, (n, P) and (n, T): prompts end where completions begin."""
 
     def padded(rows: Sequence[Sequence[int]], *, left: bool) -> tuple[Tensor, Tensor]:
@@ -62,7 +62,9 @@ def token_rows(told: Sequence[Sequence[float]], mask: Tensor) -> Tensor:
     return values.to(mask.device)
 
 
-def gather_rows(rows: Mapping[str, Tensor], gather: Callable[[Tensor], Tensor], processes: int, pad_id: int) -> Rows:
+def gather_rows(
+    rows: Mapping[str, Tensor], gather: Callable[[Tensor], Tensor], processes: int, pad_id: int
+) -> TensorRows:
     """The rows of every process in the order of the processes, padded to one width.
 
     Args:
@@ -71,7 +73,7 @@ def gather_rows(rows: Mapping[str, Tensor], gather: Callable[[Tensor], Tensor], 
     """
     if processes == 1:
         return dict(rows)
-    gathered: Rows = {}
+    gathered: TensorRows = {}
     for key in sorted(rows):
         value = rows[key].contiguous()
         if value.dim() == 2:
@@ -94,7 +96,7 @@ def row_order(seed: int, rollout: int, rows: int) -> Tensor:
     return torch.randperm(rows, generator=generator)
 
 
-def split_into_steps(rows: Rows, order: Tensor, *, steps: int, process: int, processes: int) -> list[Rows]:
+def split_into_steps(rows: TensorRows, order: Tensor, *, steps: int, process: int, processes: int) -> list[TensorRows]:
     """This process's rows of each optimizer step of one pass over a rollout.
 
     The rows of an optimizer step are the same for any number of processes. Those with an advantage are dealt out first
@@ -106,7 +108,7 @@ def split_into_steps(rows: Rows, order: Tensor, *, steps: int, process: int, pro
     """
     lengths = rows["completion_mask"].sum(dim=1)
     idle = (rows["advantages"] == 0).all(dim=1)
-    parts: list[Rows] = []
+    parts: list[TensorRows] = []
     for chosen in order.to(lengths.device).chunk(steps):
         by_length = chosen[torch.sort(lengths[chosen], stable=True).indices]
         dealt = by_length[torch.sort(idle[by_length].int(), stable=True).indices]

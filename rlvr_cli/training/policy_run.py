@@ -16,7 +16,7 @@ from rlvr_cli.models.libraries import remote_code_allowed
 from rlvr_cli.models.sampling.engine import Completions, Engine
 from rlvr_cli.training.alerts import TrainingAlerts
 from rlvr_cli.training.metrics import StepMeter
-from rlvr_cli.training.packing import Rows, row_order, token_rows
+from rlvr_cli.training.packing import TensorRows, row_order, token_rows
 from rlvr_cli.training.prepare import PreparedPolicy
 from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource, problem_order
 from rlvr_cli.training.run_trainer import RunTrainer
@@ -79,7 +79,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         if torch.cuda.is_available():
             torch.cuda.manual_seed_all(seed)
 
-    def rollout_collected(self, batch: RolloutBatch, rows: Rows) -> None:
+    def rollout_collected(self, batch: RolloutBatch, rows: TensorRows) -> None:
         """Check the sampler: at a run's first rollout, with vLLM at the first two of every start."""
         if self.sampler_checked:
             return
@@ -130,7 +130,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         self.rollouts.seconds = dict.fromkeys(spent, 0.0)
         return spent
 
-    def position(self) -> tuple[dict[str, Any], list[Rows]]:
+    def position(self) -> tuple[dict[str, Any], list[TensorRows]]:
         steps, initial_entropy = self.kept_rollout()
         return {
             "steps": int(self.state.global_step),
@@ -138,7 +138,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
             "rollout_summary": self.rollouts.summary,
         }, steps
 
-    def restore_position(self, counters: dict[str, Any], rows: list[Rows]) -> None:
+    def restore_position(self, counters: dict[str, Any], rows: list[TensorRows]) -> None:
         self.restore_rollout(rows, counters["initial_entropy"])
         self.rollouts.summary = counters["rollout_summary"]
         self.alerts.resume()

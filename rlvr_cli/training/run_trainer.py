@@ -19,7 +19,7 @@ from rlvr_cli.models.adapter import AdapterFolder
 from rlvr_cli.models.source import AdapterBase
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training.checkpointer import Checkpointer
-from rlvr_cli.training.packing import Rows
+from rlvr_cli.training.packing import TensorRows
 from rlvr_cli.training.progress import Reporter
 from rlvr_cli.training.recorder import Evaluate, Recorder, Skips, StopAtStepEnd
 from rlvr_cli.training.sharding.choose import sharding_of
@@ -90,14 +90,14 @@ class RunTrainer(Trainer):
         """Seconds since the last call that went to anything but the update, by name."""
         return {}
 
-    def position(self) -> tuple[dict[str, Any], list[Rows]]:
+    def position(self) -> tuple[dict[str, Any], list[TensorRows]]:
         """Counters (JSON) and tensors of this process that a resumed training needs next to weights and optimizer.
 
         Without any, the step that transformers counts is the whole position.
         """
         return {}, []
 
-    def restore_position(self, counters: dict[str, Any], rows: list[Rows]) -> None:
+    def restore_position(self, counters: dict[str, Any], rows: list[TensorRows]) -> None:
         """Continue where :meth:`position` was called."""
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> float:

@@ -15,7 +15,7 @@ from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.ppo import GAEAdvantage
 from rlvr_cli.training.forward import PolicyForward
-from rlvr_cli.training.packing import Rows, padded_rows, token_rows
+from rlvr_cli.training.packing import TensorRows, padded_rows, token_rows
 from rlvr_cli.training.rollouts import RolloutBatch
 
 
@@ -69,7 +69,9 @@ class Scoring:
         self.correct_above, self.tis_cap, self.sampler_told = correct_above, tis_cap, sampler_told
         self.initial_entropy: float | None = None
 
-    def measured(self, own: Rows, batch: RolloutBatch | None, model: Any, reference: Callable[[Rows], Tensor]) -> Rows:
+    def measured(
+        self, own: TensorRows, batch: RolloutBatch | None, model: Any, reference: Callable[[TensorRows], Tensor]
+    ) -> TensorRows:
         """The columns that the method needs next to tokens, before the first update; of this process's rows.
 
         Args:
@@ -126,7 +128,7 @@ class Scoring:
         self.initial_entropy = float(entropy / max(tokens, 1.0))
         return self.initial_entropy
 
-    def scored(self, rows: Rows, rewards: Tensor) -> tuple[Rollout, Rows]:
+    def scored(self, rows: TensorRows, rewards: Tensor) -> tuple[Rollout, TensorRows]:
         """The rollout as the method sees it, and its rows, of all processes, with what they are trained with.
 
         Args:
@@ -143,7 +145,7 @@ class Scoring:
             kept["returns"] = self.method.advantage.returns(rollout)
         return rollout, kept
 
-    def _rollout(self, rows: Rows, rewards: Tensor) -> Rollout:
+    def _rollout(self, rows: TensorRows, rewards: Tensor) -> Rollout:
         # A row that must not be learned from has no tokens: no KL, no share in any statistic or divisor.
         mask = rows["completion_mask"] * ~rewards.isnan().unsqueeze(1)
         rollout = Rollout(

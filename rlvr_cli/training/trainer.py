@@ -38,10 +38,10 @@ from rlvr_cli.models.gpu import cudnn_attention_off
 from rlvr_cli.training.forward import INPUTS, Outputs, PolicyForward
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.objective import Step, loss, tokens_of
-from rlvr_cli.training.packing import Rows, gather_rows, padded_rows, split_into_steps
+from rlvr_cli.training.packing import TensorRows, gather_rows, padded_rows, split_into_steps
 from rlvr_cli.training.rollouts import RolloutBatch
 from rlvr_cli.training.scoring import Rollouts, Scoring
-from rlvr_cli.training.trl_arguments import Part, method_of, with_method
+from rlvr_cli.training.trl_arguments import MethodPart, method_of, with_method
 from rlvr_cli.training.value_head import HEAD_FILE, split_off, value_head_for
 
 KEPT = (*INPUTS, "importance_sampling_ratio")
@@ -95,7 +95,7 @@ class PolicyTrainer(GRPOTrainer):
         callbacks: Any = None,
         optimizers: tuple[Any, Any] = (None, None),
         *,
-        method: str | Method | Part | None = None,
+        method: str | Method | MethodPart | None = None,
         overrides: Sequence[str] = (),
         correct_above: float = 0.0,
         rollouts: Rollouts | None = None,
@@ -118,7 +118,7 @@ class PolicyTrainer(GRPOTrainer):
         self.meter = meter or StepMeter(self.method, entropies=rollouts is None)
         self._trl_rewards: Tensor | None = None
         self._generating = False
-        self._rows_of_steps: list[Rows] | None = None
+        self._rows_of_steps: list[TensorRows] | None = None
         arguments = with_method(args, self.method)
         self.group_size = group_size or arguments.num_generations
         if arguments.generation_batch_size % self.group_size:
@@ -207,7 +207,7 @@ class PolicyTrainer(GRPOTrainer):
     def begin_updates(self, rollout: int) -> None:
         """``rollout`` is sampled and scored: seed what is drawn while updating on it (dropout)."""
 
-    def rollout_collected(self, batch: RolloutBatch, rows: Rows) -> None:
+    def rollout_collected(self, batch: RolloutBatch, rows: TensorRows) -> None:
         """The rows of this process were sampled and judged; nothing was trained on them yet."""
 
     def initial_entropy_measured(self, nats: float) -> None:
@@ -247,7 +247,7 @@ class PolicyTrainer(GRPOTrainer):
 
     # --- rollout -----------------------------------------------------------------------------------------------
 
-    def _rows_of_step(self, inputs: list[dict[str, Any]]) -> Rows:
+    def _rows_of_step(self, inputs: list[dict[str, Any]]) -> TensorRows:
         """This process's rows of the step that begins; a rollout's first step collects the rollout."""
         if self._rows_of_steps is None and self.step_in_rollout:
             raise ValueError(
@@ -271,10 +271,10 @@ class PolicyTrainer(GRPOTrainer):
                     outputs = self.forward.without_gradient(self.model, later, self._grad_mask(later))
                     later["old_log_probs"] = outputs.log_probs
             self.begin_updates(rollout)
-        own: Rows = self._rows_of_steps[self.state.global_step % self.args.steps_per_generation]
+        own: TensorRows = self._rows_of_steps[self.state.global_step % self.args.steps_per_generation]
         return own
 
-    def _scored_rollout(self, inputs: list[dict[str, Any]]) -> Rows:
+    def _scored_rollout(self, inputs: list[dict[str, Any]]) -> TensorRows:
         """Every row of the rollout, of all processes, with what it is trained with."""
         pad_id, samples = int(self._tokenizer.pad_token_id), self.method.initial_entropy_samples
         if self.rollouts is None:
@@ -299,7 +299,7 @@ class PolicyTrainer(GRPOTrainer):
             self._store(rollout, rows["advantages"])
         return rows
 
-    def _padded(self, batch: RolloutBatch, pad_id: int) -> Rows:
+    def _padded(self, batch: RolloutBatch, pad_id: int) -> TensorRows:
         """The rows of a batch on the device; with drop_truncated, cut-off rows have no tokens."""
         rows = padded_rows(batch.prompt_ids, batch.completion_ids, pad_id)
         rows = {key: value.to(self.args.device) for key, value in rows.items()}
@@ -309,7 +309,7 @@ class PolicyTrainer(GRPOTrainer):
             rows["completion_mask"][torch.tensor(batch.truncated, device=self.args.device)] = 0
         return rows
 
-    def _sampled_by_trl(self, inputs: list[dict[str, Any]]) -> tuple[Rows, Tensor]:
+    def _sampled_by_trl(self, inputs: list[dict[str, Any]]) -> tuple[TensorRows, Tensor]:
         """The rows of this process by TRL's own generation, and the rewards of all by the reward functions."""
         resumed = self._rows_of_steps is None and self.rollout_index > 0
         if resumed and self.method.needs_initial_entropy:
@@ -324,7 +324,7 @@ class PolicyTrainer(GRPOTrainer):
         assert self._trl_rewards is not None
         return {key: output[key] for key in KEPT if key in output}, self._trl_rewards
 
-    def _generated(self, inputs: list[dict[str, Any]]) -> Rows:
+    def _generated(self, inputs: list[dict[str, Any]]) -> TensorRows:
         self._generating = True
         try:
             return dict(self._generate_and_score_completions(inputs))
@@ -356,7 +356,7 @@ class PolicyTrainer(GRPOTrainer):
             self._generated(inputs)
         return None, None, None
 
-    def _reference_log_probs(self, rows: Rows) -> Tensor:
+    def _reference_log_probs(self, rows: TensorRows) -> Tensor:
         forward = self.forward.of_reference()
         if self.ref_model is not None:
             return forward.without_gradient(self.ref_model, rows).log_probs
@@ -407,7 +407,7 @@ class PolicyTrainer(GRPOTrainer):
             rows["old_log_probs"] = old_log_probs
         return total
 
-    def _whole_step(self, rows: Rows) -> Step:
+    def _whole_step(self, rows: TensorRows) -> Step:
         """The step that begins, counted and measured over all of its rows and all processes."""
         mask = rows["completion_mask"]
         counts = torch.stack([self.method.aggregation.count(mask, rows["estimated"]), mask.sum(dtype=torch.float64)])
@@ -426,7 +426,7 @@ class PolicyTrainer(GRPOTrainer):
             statistics = self.method.policy_loss.statistics(shaped)
         return Step(self.current_pass, count, tokens, statistics)
 
-    def _grad_mask(self, rows: Rows) -> Tensor:
+    def _grad_mask(self, rows: TensorRows) -> Tensor:
         """(n, T) the tokens whose log-probs this step's gradient, or a later one by way of the ratio, depends on."""
         known = "old_log_probs" in rows
         if not known and self.method.policy_loss.needs_statistics and self.steps_per_rollout > 1:
@@ -451,13 +451,13 @@ class PolicyTrainer(GRPOTrainer):
     def _with_deepspeed(self) -> bool:
         return bool(self.accelerator.distributed_type == DistributedType.DEEPSPEED)
 
-    def _outputs(self, model: Any, rows: Rows, grad_mask: Tensor, *, share_prompts: bool) -> Outputs:
+    def _outputs(self, model: Any, rows: TensorRows, grad_mask: Tensor, *, share_prompts: bool) -> Outputs:
         """The forward pass of an update."""
         # With TRL's own generation the entropy is measured nowhere else.
         entropies = self.method.policy_loss.needs_entropies or self.rollouts is None
         return self.forward(model, rows, grad_mask, entropies=entropies, share_prompts=share_prompts)
 
-    def _loss(self, step: Step, part: Rows, grad_mask: Tensor, outputs: Outputs, *, rows: int) -> Tensor:
+    def _loss(self, step: Step, part: TensorRows, grad_mask: Tensor, outputs: Outputs, *, rows: int) -> Tensor:
         """What a part of a step's rows contributes to its loss, for the backward pass; ``rows`` of this process."""
         found = loss(self.method, step, part, grad_mask, outputs, self.tis_cap)
         if found.importance is not None:
@@ -508,7 +508,7 @@ class PolicyTrainer(GRPOTrainer):
         if self.value_head is not None:
             self.value_head.load(Path(resume_from_checkpoint))
 
-    def kept_rollout(self) -> tuple[list[Rows], float | None]:
+    def kept_rollout(self) -> tuple[list[TensorRows], float | None]:
         """This process's rows of the rollout that the next step goes on with (none between two), initial entropy."""
         between = self.step_in_rollout == 0 or self._rows_of_steps is None
         return [] if between else [dict(rows) for rows in self._rows_of_steps or []], self.scoring.initial_entropy

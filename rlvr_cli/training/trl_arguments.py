@@ -16,7 +16,7 @@ from rlvr_cli.methods.lopti import Passes
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import METHODS
 
-Part = Advantage | PolicyLoss | Passes
+MethodPart = Advantage | PolicyLoss | Passes
 
 # What TRL would do with these is the method's to decide; one that is set would silently do nothing.
 DECIDED_BY_THE_METHOD = (
@@ -83,7 +83,7 @@ def with_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
     return arguments
 
 
-def method_of(method: str | Method | Part, overrides: Sequence[str] = ()) -> Method:
+def method_of(method: str | Method | MethodPart, overrides: Sequence[str] = ()) -> Method:
     """The keys of the method that is meant.
 
     Raises:

@@ -13,7 +13,7 @@ from rlvr_cli.verify.math_answer import DIED, TIMEOUT, Outcome, check
 from rlvr_cli.workers import pool as processes
 from rlvr_cli.workers.pool import Died, Judge, Late, Limits
 
-__all__ = ["Outcome", "Pool", "shared_pool", "size_shared_pool"]
+__all__ = ["MathPool", "Outcome", "shared_pool", "size_shared_pool"]
 
 WORKERS = 2
 DEADLINE = 2.0
@@ -26,7 +26,7 @@ PAIRS_PER_WORKER = 5000
 REMEMBERED = 20_000
 
 
-class Pool(processes.Pool):
+class MathPool(processes.Pool):
     """Judges pairs (gold answer, answer) by their mathematics, in processes of their own.
 
     Pairs that ``math_answer.check`` decides never leave the calling process; nothing else is done to a text there.
@@ -89,18 +89,18 @@ class Pending:
     A context manager: what has not begun at its end is not judged. Not for several threads at once.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: MathPool) -> None:
         self._pool = pool
         self._outcomes: dict[tuple[str, str], Outcome | Future[list[Any]]] = {}
 
     def add(self, gold: str, answer: str) -> None:
-        """Have a pair judged, without waiting. Raises as ``Pool.judge_many``."""
+        """Have a pair judged, without waiting. Raises as ``MathPool.judge_many``."""
         pair = (gold, answer)
         if pair not in self._outcomes:
             self._outcomes[pair] = self._pool.begun(pair)
 
     def outcome(self, gold: str, answer: str) -> Outcome:
-        """The outcome of a pair that was added; waits for it. Raises as ``Pool.judge_many``."""
+        """The outcome of a pair that was added; waits for it. Raises as ``MathPool.judge_many``."""
         pair = (gold, answer)
         outcome = self._outcomes[pair]
         if isinstance(outcome, Future):
@@ -118,16 +118,16 @@ class Pending:
                 outcome.cancel()
 
 
-_shared: Pool | None = None
+_shared: MathPool | None = None
 _shared_lock = threading.Lock()
 
 
-def shared_pool() -> Pool:
+def shared_pool() -> MathPool:
     """The pool of this process, made at the first call."""
     global _shared
     with _shared_lock:
         if _shared is None or _shared.closed:
-            _shared = Pool()
+            _shared = MathPool()
         return _shared
 
 
@@ -139,7 +139,7 @@ def size_shared_pool(workers: int) -> None:
             if _shared.workers == workers:
                 return
             _shared.close()
-        _shared = Pool(workers)
+        _shared = MathPool(workers)
 
 
 def _after_fork() -> None:

@@ -121,7 +121,7 @@ def _read(descriptor: int, size: int, until: float) -> bytes:
     return bytes(data)
 
 
-class Nursery:
+class ForkServer:
     """Forks workers and reaps them until there is nobody to serve.
 
     Args:
@@ -297,7 +297,7 @@ def main() -> None:
     # Not ignored, which programs that the user's code starts would inherit.
     signal.signal(signal.SIGTERM, lambda *_: None)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    Nursery(control, receive(control.fileno(), _PATIENCE)).serve()
+    ForkServer(control, receive(control.fileno(), _PATIENCE)).serve()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.workers.process import Died, Failed, Judge, Late, Limits, NoAnswer, Nursery, Worker
+from rlvr_cli.workers.process import Died, Failed, ForkServerHandle, Judge, Late, Limits, NoAnswer, Worker
 
 __all__ = ["Died", "Failed", "Judge", "Late", "Limits", "NoAnswer", "Pool"]
 
@@ -118,7 +118,7 @@ class Pool:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._running: list[Worker] = []
-        self._nursery = Nursery(self.judge_in_workers, self.limits)
+        self._nursery = ForkServerHandle(self.judge_in_workers, self.limits)
 
     def _serve(self) -> None:
         """Give jobs to one worker after another, until the pool is closed."""

@@ -89,7 +89,7 @@ class Limits:
     memory_mib: int = 1024
 
 
-class Nursery:
+class ForkServerHandle:
     """A process that answers nothing; it forks the processes that do, in a few milliseconds.
 
     It has a session of its own (Ctrl-C in a terminal is the parent's to handle) and ends by itself when the parent is
@@ -226,7 +226,7 @@ class Worker:
     Raises RunError when it cannot be started, and NoAnswer where it cannot load what answers.
     """
 
-    def __init__(self, nursery: Nursery) -> None:
+    def __init__(self, nursery: ForkServerHandle) -> None:
         self.nursery = nursery
         self.asked = 0
         self._gone = False
@@ -270,7 +270,7 @@ class Worker:
                 os.kill(self.pid, signal.SIGKILL)
 
     def kill(self) -> int | None:
-        """End the process now, with all that it started, and wait until it is gone; see ``Nursery.reap``."""
+        """End the process now, with all that it started, and wait until it is gone; see ``ForkServerHandle.reap``."""
         if self._gone:
             return None
         self.stop()

@@ -13,7 +13,7 @@ from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.evaluation.evaluate import evaluate_with
 from rlvr_cli.evaluation.plan import sample_record
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.evaluation.store import Key, SampleStore
+from rlvr_cli.evaluation.store import SampleKey, SampleStore
 from rlvr_cli.results.metrics import GREEDY
 from rlvr_cli.runs.folder import RunDir, create_run
 from rlvr_cli.tasks import Problem, Task, Verdict
@@ -40,7 +40,7 @@ class MadeSampler:
     def fill(
         self,
         store: SampleStore,
-        samples: dict[Key, dict[str, Any]],
+        samples: dict[SampleKey, dict[str, Any]],
         task: Task,
         problems: Sequence[Problem],
         settings: EvalSettings,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.table import latex_text
-from rlvr_cli.evaluation.tables import value_text
+from rlvr_cli.evaluation.tables import metric_value_text
 from tests.compare.conftest import BASE, BETTER
 from tests.compare.made_runs import make_run
 
@@ -58,4 +58,4 @@ def test_markdown_is_a_table_between_lists(two_arms: Path, told: Told) -> None:
 
 
 def test_what_rounds_to_zero_has_no_minus() -> None:
-    assert value_text("avg@8", -0.0004, signed=True) == "+0.000" and value_text("length", -0.04) == "0.0"
+    assert metric_value_text("avg@8", -0.0004, signed=True) == "+0.000" and metric_value_text("length", -0.04) == "0.0"

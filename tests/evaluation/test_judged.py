@@ -13,7 +13,7 @@ from rlvr_cli.models.sampling.engine import Completions, OnDone, SamplingParams
 from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.tasks import Problem, Task, response_text
 from rlvr_cli.tasks.math.task import MathTask
-from rlvr_cli.verify.pool import Pool
+from rlvr_cli.verify.pool import MathPool
 from tests.models.tiny import make
 
 ROWS = 24
@@ -57,15 +57,15 @@ class Rollout:
 
 def test_judging_begins_while_the_rest_is_sampled_and_changes_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     task, rollout, begun = MathTask(), Rollout(), []
-    submit = Pool.submit
+    submit = MathPool.submit
 
-    def noting(pool: Pool, pair: object) -> Any:
+    def noting(pool: MathPool, pair: object) -> Any:
         begun.append(rollout.sampled)
         return submit(pool, pair)
 
-    monkeypatch.setattr(Pool, "submit", noting)
+    monkeypatch.setattr(MathPool, "submit", noting)
     # One that remembers nothing of other tests.
-    with Pool(workers=2) as pool:
+    with MathPool(workers=2) as pool:
         monkeypatch.setattr("rlvr_cli.verify.pool.shared_pool", lambda: pool)
         judged = sample_and_judge(rollout, task, [problem()] * ROWS, Words())
     monkeypatch.undo()
@@ -98,14 +98,14 @@ def test_a_judge_of_this_process_is_asked_in_the_end(monkeypatch: pytest.MonkeyP
 def test_an_engine_that_breaks_off_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was begun is ended, and who stopped it is heard."""
     task, futures = MathTask(), []
-    submit = Pool.submit
+    submit = MathPool.submit
 
-    def noting(pool: Pool, pair: object) -> Any:
+    def noting(pool: MathPool, pair: object) -> Any:
         futures.append(submit(pool, pair))
         return futures[-1]
 
-    monkeypatch.setattr(Pool, "submit", noting)
-    with Pool(workers=1) as pool:
+    monkeypatch.setattr(MathPool, "submit", noting)
+    with MathPool(workers=1) as pool:
         monkeypatch.setattr("rlvr_cli.verify.pool.shared_pool", lambda: pool)
         threads = threading.active_count()
 

@@ -18,7 +18,7 @@ import rlvr_cli.tasks
 import rlvr_cli.verify
 from rlvr_cli.config.load import choose_task
 from rlvr_cli.verify.math_answer import UNPARSED_ANSWER
-from rlvr_cli.verify.pool import Pool
+from rlvr_cli.verify.pool import MathPool
 
 # Seconds of processor time for one text. What is linear takes milliseconds, what is cubic minutes.
 LIMIT = 5.0
@@ -102,7 +102,7 @@ def main(name, rule, style):
     # What the pool's processes compute has a deadline of its own; here only what the judge itself reads counts.
     done = Future()
     done.set_result(UNPARSED_ANSWER)
-    Pool._submit = lambda pool, gold, answer: done
+    MathPool._submit = lambda pool, gold, answer: done
     task = choose_task(name, rule=rule, generated=True).for_model(style)
     problem = task.problem_from(ROWS[name], "here")
     signal.signal(signal.SIGVTALRM, lambda number, frame: sys.exit(f"more than {LIMIT} s: {label}"))

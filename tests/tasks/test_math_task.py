@@ -9,7 +9,7 @@ import pytest
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.math.reward import answer_verdict, parse_answer
+from rlvr_cli.tasks.math.reward import answer_verdict, extract_answer
 from rlvr_cli.tasks.math.task import MathTask, is_chain
 from rlvr_cli.verify.math_answer import DIED, EQUAL, TIMEOUT, TOO_LONG_ANSWER, UNPARSED_ANSWER, UNPARSED_GOLD
 
@@ -105,7 +105,7 @@ def test_truncation_is_a_reason_only_where_no_answer_was_reached():
 def test_what_nobody_can_judge_has_no_reward(compared, reason, scorable):
     for kind in ("zero_one", "plus_minus"):
         judged = answer_verdict(
-            kind, parse_answer(r"\boxed{4}", "boxed", "paper"), compared, answer="4", truncated=False
+            kind, extract_answer(r"\boxed{4}", "boxed", "paper"), compared, answer="4", truncated=False
         )
         assert (judged.reason, judged.scorable) == (reason, scorable)
         assert math.isnan(judged.reward) != scorable

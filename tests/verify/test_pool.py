@@ -20,7 +20,7 @@ import pytest
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.verify import pool as pool_module
 from rlvr_cli.verify.math_answer import DIED, DIFFERENT, EQUAL, TIMEOUT, Outcome
-from rlvr_cli.verify.pool import Pool, shared_pool
+from rlvr_cli.verify.pool import MathPool, shared_pool
 from rlvr_cli.workers import child, process
 from rlvr_cli.workers import pool as processes
 from rlvr_cli.workers.process import Worker
@@ -33,8 +33,8 @@ HARD = ("x^2-1", "(x-1)(x+1)")
 
 
 @pytest.fixture
-def pool() -> Iterator[Pool]:
-    with Pool(workers=2, deadline=2.0) as pool:
+def pool() -> Iterator[MathPool]:
+    with MathPool(workers=2, deadline=2.0) as pool:
         yield pool
 
 
@@ -61,7 +61,7 @@ def until(condition: object, seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-def test_order(pool: Pool) -> None:
+def test_order(pool: MathPool) -> None:
     pairs = [(f"x+{number}", f"{number % 3}+x+{number - number % 3}") for number in range(40)]
     pairs[7] = ("x+7", "x+8")
     outcomes = pool.judge_many(pairs)
@@ -70,7 +70,7 @@ def test_order(pool: Pool) -> None:
     assert pool.judge_many([]) == []
 
 
-def test_duplicates_are_judged_once(pool: Pool, asked: list[tuple[str, str]]) -> None:
+def test_duplicates_are_judged_once(pool: MathPool, asked: list[tuple[str, str]]) -> None:
     assert pool.judge_many([HARD] * 1000) == [EQUAL] * 1000
     assert asked == [HARD]
     assert pool.judge(*HARD) == EQUAL
@@ -78,14 +78,14 @@ def test_duplicates_are_judged_once(pool: Pool, asked: list[tuple[str, str]]) ->
 
 
 def test_a_timeout_is_not_remembered(asked: list[tuple[str, str]]) -> None:
-    with Pool(workers=1, deadline=0.5) as pool:
+    with MathPool(workers=1, deadline=0.5) as pool:
         assert pool.judge_many([SLOW, SLOW]) == [TIMEOUT, TIMEOUT]
         assert pool.judge(*SLOW) == TIMEOUT
     assert asked == [SLOW, SLOW]
 
 
 def test_a_pair_that_comes_again_later_has_the_same_outcome(asked: list[tuple[str, str]]) -> None:
-    with Pool(workers=1, deadline=0.3) as pool, pool.pending() as pending:
+    with MathPool(workers=1, deadline=0.3) as pool, pool.pending() as pending:
         pending.add(*SLOW)
         assert pending.outcome(*SLOW) == TIMEOUT
         pending.add(*HARD)
@@ -95,7 +95,7 @@ def test_a_pair_that_comes_again_later_has_the_same_outcome(asked: list[tuple[st
 
 
 def test_what_has_not_begun_when_the_judgement_is_given_up_is_not_judged(asked: list[tuple[str, str]]) -> None:
-    with Pool(workers=1, deadline=0.5) as pool:
+    with MathPool(workers=1, deadline=0.5) as pool:
         with pytest.raises(KeyboardInterrupt), pool.pending() as pending:
             pending.add(*SLOW)
             until(lambda: asked)
@@ -105,12 +105,12 @@ def test_what_has_not_begun_when_the_judgement_is_given_up_is_not_judged(asked: 
     assert asked == [SLOW, ("x+1", "1+x+0")]
 
 
-def test_what_needs_no_algebra_needs_no_process(pool: Pool) -> None:
+def test_what_needs_no_algebra_needs_no_process(pool: MathPool) -> None:
     assert pool.judge_many([("5", "5.0"), ("5", "6"), ("x", " $x$ ")]) == [EQUAL, DIFFERENT, EQUAL]
     assert pool.pids == []
 
 
-def test_the_deadline(pool: Pool) -> None:
+def test_the_deadline(pool: MathPool) -> None:
     pairs = [HARD, SLOW, HARD[::-1], SLOW, ("x+1", "1+x"), ("x+1", "x+2")]
     started = time.monotonic()
     assert pool.judge_many(pairs) == [EQUAL, TIMEOUT, EQUAL, TIMEOUT, EQUAL, DIFFERENT]
@@ -118,7 +118,7 @@ def test_the_deadline(pool: Pool) -> None:
     assert pool.judge(*HARD) == EQUAL
 
 
-def stopped_for(pool: Pool, seconds: float) -> Outcome:
+def stopped_for(pool: MathPool, seconds: float) -> Outcome:
     """What a pair is worth whose worker gets no processor for that long."""
     assert pool.judge("x+1", "1+x") == EQUAL
     worker = psutil.Process(pool.pids[0])
@@ -133,22 +133,22 @@ def stopped_for(pool: Pool, seconds: float) -> Outcome:
 
 
 def test_a_busy_machine_times_nobody_out() -> None:
-    with Pool(workers=1, deadline=1.0) as pool:
+    with MathPool(workers=1, deadline=1.0) as pool:
         assert stopped_for(pool, 2.0) == EQUAL
 
 
 def test_a_worker_that_never_gets_a_processor_is_given_up() -> None:
-    with Pool(workers=1, deadline=0.2) as pool:
+    with MathPool(workers=1, deadline=0.2) as pool:
         assert stopped_for(pool, 60.0) == TIMEOUT
         assert pool.judge(*HARD) == EQUAL
 
 
 def test_a_cold_worker_times_nobody_out() -> None:
-    with Pool(workers=1, deadline=0.3) as pool:
+    with MathPool(workers=1, deadline=0.3) as pool:
         assert pool.judge(*HARD) == EQUAL
 
 
-def test_a_worker_that_is_killed_is_replaced(pool: Pool) -> None:
+def test_a_worker_that_is_killed_is_replaced(pool: MathPool) -> None:
     assert pool.judge_many([HARD, ("x+1", "1+x")]) == [EQUAL, EQUAL]
     before = pool.pids
     for pid in before:
@@ -158,7 +158,7 @@ def test_a_worker_that_is_killed_is_replaced(pool: Pool) -> None:
     assert not set(before) & set(pool.pids)
 
 
-def test_what_forks_the_workers_is_replaced_when_it_is_killed(pool: Pool) -> None:
+def test_what_forks_the_workers_is_replaced_when_it_is_killed(pool: MathPool) -> None:
     assert pool.judge(*HARD) == EQUAL
     workers = pool.pids
     os.kill(psutil.Process(workers[0]).ppid(), signal.SIGKILL)
@@ -167,7 +167,7 @@ def test_what_forks_the_workers_is_replaced_when_it_is_killed(pool: Pool) -> Non
     assert not set(workers) & set(pool.pids)
 
 
-def test_a_kill_costs_no_start(pool: Pool) -> None:
+def test_a_kill_costs_no_start(pool: MathPool) -> None:
     """Workers are forks: the one that takes the place of a killed one has the same parent."""
     assert pool.judge(*HARD) == EQUAL
     before = psutil.Process(pool.pids[0]).ppid()
@@ -177,7 +177,7 @@ def test_a_kill_costs_no_start(pool: Pool) -> None:
 
 
 def test_closing_leaves_nobody_behind() -> None:
-    with Pool(workers=2, deadline=1.0) as pool:
+    with MathPool(workers=2, deadline=1.0) as pool:
         assert pool.judge_many([HARD, SLOW, ("x+1", "1+x")]) == [EQUAL, TIMEOUT, EQUAL]
         pids = [*pool.pids, psutil.Process(pool.pids[0]).ppid()]
         assert len(pids) >= 2
@@ -185,7 +185,7 @@ def test_closing_leaves_nobody_behind() -> None:
 
 
 def test_killed_in_the_middle_of_a_judgement() -> None:
-    with Pool(workers=1, deadline=60.0) as pool:
+    with MathPool(workers=1, deadline=60.0) as pool:
         outcomes: list[Outcome] = []
         thread = threading.Thread(target=lambda: outcomes.extend(pool.judge_many([SLOW, HARD])))
         thread.start()
@@ -232,7 +232,7 @@ def test_a_memory_bomb(changed: Callable[[str], None]) -> None:
         "    return len(bytearray(2**31)) if answer == 'bomb' else judge(gold, answer)\n"
         "algebra.judge_answer = bomb\n"
     )
-    with Pool(workers=1, memory_mib=512) as pool:
+    with MathPool(workers=1, memory_mib=512) as pool:
         assert pool.judge_many([HARD, ("7", "bomb"), ("x+1", "1+x")]) == [EQUAL, DIED, EQUAL]
 
 
@@ -252,7 +252,7 @@ def test_a_segfault_and_junk(changed: Callable[[str], None]) -> None:
         "    return judge(gold, answer)\n"
         "algebra.judge_answer = bad\n"
     )
-    with Pool(workers=1) as pool:
+    with MathPool(workers=1) as pool:
         pairs = [("7", "segfault"), HARD, ("7", "junk"), ("x+1", "1+x"), ("x+1", "x+2")]
         assert pool.judge_many(pairs) == [DIED, EQUAL, DIED, EQUAL, DIFFERENT]
 
@@ -268,7 +268,7 @@ def test_a_fork_that_fails_harms_no_other_worker(changed: Callable[[str], None])
         "    return fork()\n"
         "os.fork = failing\n"
     )
-    with Pool(workers=2) as pool:
+    with MathPool(workers=2) as pool:
         assert pool.judge(*HARD) == EQUAL
         first = pool.pids
         assert pool.judge_many([("x+1", "1+x"), ("x+1", "x+2")]) == [EQUAL, DIFFERENT]
@@ -276,7 +276,7 @@ def test_a_fork_that_fails_harms_no_other_worker(changed: Callable[[str], None])
         assert set(first) < set(pool.pids)
 
 
-def test_descriptors_that_run_out_for_a_moment(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_descriptors_that_run_out_for_a_moment(pool: MathPool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert pool.judge(*HARD) == EQUAL
     pair, calls = socket.socketpair, []
 
@@ -302,7 +302,7 @@ def test_a_thread_that_cannot_be_started_is_an_error_and_the_pool_goes_on(monkey
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", starting)
-    with Pool(workers=1) as pool:
+    with MathPool(workers=1) as pool:
         with pytest.raises(RunError, match="can't start new thread"):
             pool.judge(*HARD)
         fails[0] = False
@@ -314,7 +314,7 @@ def test_a_thread_that_cannot_be_started_is_an_error_and_the_pool_goes_on(monkey
 
 
 def test_an_error_while_waiting_leaves_no_outcome_for_the_next_pair(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Pool(workers=1) as pool:
+    with MathPool(workers=1) as pool:
         assert pool.judge(*HARD) == EQUAL
         receive = child.receive
         with monkeypatch.context() as patch:
@@ -330,7 +330,7 @@ def test_an_error_while_waiting_leaves_no_outcome_for_the_next_pair(monkeypatch:
             assert pool.judge("x+3", "3+x") == EQUAL
 
 
-def test_nobody_else_is_killed(pool: Pool) -> None:
+def test_nobody_else_is_killed(pool: MathPool) -> None:
     """When what forks the workers is dead, the system may have given their numbers to others."""
     assert pool.judge(*HARD) == EQUAL
     (worker,) = pool._running
@@ -348,7 +348,7 @@ def test_nobody_else_is_killed(pool: Pool) -> None:
 
 def test_closing_while_what_forks_the_workers_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "CLOSING", 0.5)
-    pool = Pool(workers=1, deadline=0.5)
+    pool = MathPool(workers=1, deadline=0.5)
     assert pool.judge(*HARD) == EQUAL
     os.kill(psutil.Process(pool.pids[0]).ppid(), signal.SIGSTOP)
     errors: list[BaseException] = []
@@ -369,14 +369,14 @@ def test_closing_while_what_forks_the_workers_is_stopped(monkeypatch: pytest.Mon
     assert len(errors) == 1
 
 
-def test_the_address_space_of_a_worker_is_limited(pool: Pool) -> None:
+def test_the_address_space_of_a_worker_is_limited(pool: MathPool) -> None:
     pool.judge(*HARD)
     for pid in pool.pids:
         limits = psutil.Process(pid).rlimit(psutil.RLIMIT_AS)
         assert limits == (1024 * 2**20, 1024 * 2**20)
 
 
-def test_hostile_answers(hostile_pool: Pool) -> None:
+def test_hostile_answers(hostile_pool: MathPool) -> None:
     for answer in [
         "(" * 50 + "7" + ")" * 50,
         "9**9**9",
@@ -405,12 +405,12 @@ def test_hostile_answers(hostile_pool: Pool) -> None:
 
 
 @pytest.fixture(scope="module")
-def hostile_pool() -> Iterator[Pool]:
-    with Pool(workers=1) as pool:
+def hostile_pool() -> Iterator[MathPool]:
+    with MathPool(workers=1) as pool:
         yield pool
 
 
-def test_threads(pool: Pool) -> None:
+def test_threads(pool: MathPool) -> None:
     found: dict[int, list[Outcome]] = {}
 
     def work(number: int) -> None:
@@ -424,7 +424,7 @@ def test_threads(pool: Pool) -> None:
     assert found == {number: [EQUAL, DIFFERENT] for number in range(1, 13)}
 
 
-def test_asyncio(pool: Pool) -> None:
+def test_asyncio(pool: MathPool) -> None:
     async def work() -> tuple[list[list[Outcome]], int]:
         beats = 0
 
@@ -445,7 +445,7 @@ def test_asyncio(pool: Pool) -> None:
     assert beats > 10
 
 
-def test_closing_kills(pool: Pool) -> None:
+def test_closing_kills(pool: MathPool) -> None:
     pool.judge(*HARD)
     pids = pool.pids
     assert pids
@@ -457,7 +457,7 @@ def test_closing_kills(pool: Pool) -> None:
 
 
 def test_closing_that_is_interrupted_is_finished_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = Pool(workers=1)
+    pool = MathPool(workers=1)
     assert pool.judge(*HARD) == EQUAL
     above = psutil.Process(pool.pids[0]).ppid()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -470,7 +470,7 @@ def test_closing_that_is_interrupted_is_finished_by_the_next(monkeypatch: pytest
 
 
 def test_closing_while_a_pair_is_judged() -> None:
-    pool = Pool(workers=1, deadline=60.0)
+    pool = MathPool(workers=1, deadline=60.0)
     errors: list[BaseException] = []
 
     def work() -> None:
@@ -489,7 +489,7 @@ def test_closing_while_a_pair_is_judged() -> None:
 
 def test_workers_are_recycled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "PAIRS_PER_WORKER", 2)
-    with Pool(workers=1) as pool:
+    with MathPool(workers=1) as pool:
         pids = set()
         for number in range(5):
             assert pool.judge(f"z+{number}", f"{number}+z+0") == EQUAL
@@ -499,14 +499,14 @@ def test_workers_are_recycled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_worker_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process.sys, "executable", "/bin/false")
-    with Pool(workers=1) as pool, pytest.raises(RunError, match="cannot be started"):
+    with MathPool(workers=1) as pool, pytest.raises(RunError, match="cannot be started"):
         pool.judge_many([HARD, ("x", "y")])
 
 
 def test_arguments() -> None:
     for keywords in ({"workers": 0}, {"deadline": 0.0}, {"memory_mib": 10}):
         with pytest.raises(ValueError, match="a pool needs"):
-            Pool(**keywords)  # type: ignore[arg-type]
+            MathPool(**keywords)  # type: ignore[arg-type]
 
 
 def test_the_shared_pool() -> None:

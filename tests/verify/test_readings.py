@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.tasks.math.reward import parse_answer as read_response
+from rlvr_cli.tasks.math.reward import extract_answer as read_response
 from rlvr_cli.verify import algebra
 from rlvr_cli.verify.math_answer import DIFFERENT, EQUAL, UNPARSED_ANSWER, UNPARSED_GOLD, Outcome, boxed, check, clean
-from rlvr_cli.verify.pool import Pool
+from rlvr_cli.verify.pool import MathPool
 from rlvr_cli.verify.reader import read_expression
 from rlvr_cli.verify.spelling import without_unit
 
@@ -469,7 +469,7 @@ def test_strict_takes_a_box_with_nothing_that_changes_it() -> None:
 
 
 def test_a_worker_survives_what_nobody_thought_of() -> None:
-    with Pool(workers=1) as pool:
+    with MathPool(workers=1) as pool:
         assert pool.judge("x^2", "x\u2460") == UNPARSED_ANSWER
         pids = pool.pids
         assert pool.judge("x^2", "\u2464\u00b2") == UNPARSED_ANSWER
@@ -481,7 +481,7 @@ def test_a_process_that_cannot_be_started_is_an_error_for_people(monkeypatch: py
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr("rlvr_cli.workers.process.subprocess.Popen", no_descriptors)
-    with Pool(workers=1) as pool, pytest.raises(RunError, match="Too many open files"):
+    with MathPool(workers=1) as pool, pytest.raises(RunError, match="Too many open files"):
         pool.judge("x^2-1", "(x-1)(x+1)")
 
 

@@ -14,7 +14,7 @@ from rlvr_cli.evaluation.served.kinds import Answer, Ask, Prompt, chat_prompts, 
 from rlvr_cli.evaluation.served.opening import Server
 from rlvr_cli.evaluation.served.tokenizer import ModelFacts
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.evaluation.store import Key, SampleStore
+from rlvr_cli.evaluation.store import SampleKey, SampleStore
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.tasks.base import Task, response_text
 from rlvr_cli.tasks.problem import Problem
@@ -54,7 +54,7 @@ class ServedSampler:
     def fill(
         self,
         store: SampleStore,
-        samples: dict[Key, dict[str, Any]],
+        samples: dict[SampleKey, dict[str, Any]],
         task: Task,
         problems: Sequence[Problem],
         settings: EvalSettings,
@@ -74,7 +74,7 @@ class ServedSampler:
         if missing:
             by_id = {problem.id: problem for problem in problems}
 
-            def record(answers: Sequence[tuple[Key, Answer]]) -> list[dict[str, Any]]:
+            def record(answers: Sequence[tuple[SampleKey, Answer]]) -> list[dict[str, Any]]:
                 records = self._records(answers, task, by_id, prompts)
                 store.append(records)
                 samples.update(zip((key for key, _ in answers), records, strict=True))
@@ -93,22 +93,22 @@ class ServedSampler:
     async def _fill(
         self,
         prompts: Mapping[str, Prompt],
-        missing: Sequence[tuple[Key, float]],
+        missing: Sequence[tuple[SampleKey, float]],
         settings: EvalSettings,
-        record: Callable[[Sequence[tuple[Key, Answer]]], list[dict[str, Any]]],
+        record: Callable[[Sequence[tuple[SampleKey, Answer]]], list[dict[str, Any]]],
         count: _Count,
     ) -> None:
         async with Client(self.server.options, self.say) as client:
             if self.server.endpoint == "completions":
                 prompts = await self._agreed(client, prompts, settings)
 
-            async def ask(item: tuple[Key, float]) -> tuple[Key, Answer]:
+            async def ask(item: tuple[SampleKey, float]) -> tuple[SampleKey, Answer]:
                 (problem_id, index), temperature = item
                 seed = stream_seed(settings.seed, "eval", problem_id, index) >> (63 - _SEED_BITS)
                 wanted = self._ask(prompts[problem_id], settings.max_new_tokens, temperature, settings.top_p, seed)
                 return item[0], await self.server.ask(client, wanted)
 
-            async def keep(answers: Sequence[tuple[Key, Answer]]) -> None:
+            async def keep(answers: Sequence[tuple[SampleKey, Answer]]) -> None:
                 # Judging may take seconds and waits for the disk; requests must not.
                 records = await asyncio.to_thread(record, answers)
                 count.add(records)
@@ -176,7 +176,7 @@ class ServedSampler:
 
     def _records(
         self,
-        answers: Sequence[tuple[Key, Answer]],
+        answers: Sequence[tuple[SampleKey, Answer]],
         task: Task,
         problems: Mapping[str, Problem],
         prompts: Mapping[str, Prompt],
@@ -226,7 +226,7 @@ class ServedSampler:
         return counted if answer.truncated else counted + 1
 
     def _warn(
-        self, samples: Mapping[Key, Mapping[str, Any]], problems: Sequence[Problem], settings: EvalSettings
+        self, samples: Mapping[SampleKey, Mapping[str, Any]], problems: Sequence[Problem], settings: EvalSettings
     ) -> None:
         if settings.samples < 2 or settings.temperature == 0:
             return

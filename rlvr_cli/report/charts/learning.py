@@ -12,13 +12,13 @@ from rlvr_cli.core.text import listed, one_line, told_apart
 from rlvr_cli.report.charts.lines import MOST_ARMS, MOST_TITLE, STRETCHES, draw_panels
 from rlvr_cli.report.charts.metrics import MetricFigure, Recorded, crossed_band, metrics, recorded
 from rlvr_cli.report.charts.svg import Chart, new_figure, page_style, page_svg
-from rlvr_cli.results.lines import MOST_RAW, ArmLine, Extent, Interval, Panel, Points, XAxis, arm_line, extents
+from rlvr_cli.results.lines import MOST_RAW, ArmLine, Band, Extent, Panel, Points, XAxis, arm_line, extents
 from rlvr_cli.results.spending import BUDGETS
 from rlvr_cli.runs.folder import RunDir
 
 Arms = Mapping[str, Sequence[Recorded]]
 _ROWS = 60
-Table = tuple[tuple[str, ...], ...]
+TableRows = tuple[tuple[str, ...], ...]
 
 
 def learning_figures(arms: Mapping[str, Sequence[RunDir]], budget: str = "rollouts") -> list[Chart]:
@@ -107,7 +107,7 @@ def _lines(metric: MetricFigure, title: str, arms: Arms, budget: str) -> tuple[l
     return found, missing
 
 
-def _interval(metric: MetricFigure, title: str, run: Recorded, points: Points) -> Interval | None:
+def _interval(metric: MetricFigure, title: str, run: Recorded, points: Points) -> Band | None:
     """The ends of a run's own interval at each of its points; None where it has none."""
     ends = {} if metric.interval is None else metric.interval(run, title)
     if not ends:
@@ -241,7 +241,7 @@ def _drawing(lines: Sequence[ArmLine], scales: Sequence[Extent], *, ranged: bool
     return parts
 
 
-def curve_table(panels: Mapping[str, Sequence[ArmLine]], x: XAxis, *, share: bool) -> Table:
+def curve_table(panels: Mapping[str, Sequence[ArmLine]], x: XAxis, *, share: bool) -> TableRows:
     """Up to a dozen points of every line, the first and the last among them: mean, interval, number of runs."""
     several = len(panels) > 1
     lines = sum(map(len, panels.values()))

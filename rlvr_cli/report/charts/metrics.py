@@ -18,7 +18,7 @@ from rlvr_cli.core.text import capital
 from rlvr_cli.results.curves import by_rollout, whole_rows
 from rlvr_cli.results.evaluations import read_result
 from rlvr_cli.results.find import Run
-from rlvr_cli.results.lines import Interval, Points, YAxis
+from rlvr_cli.results.lines import Band, Points, YAxis
 from rlvr_cli.results.metrics import accuracy_of, held_out_accuracy
 from rlvr_cli.results.spending import SpendingCurve, curve_values, read_curve, spending_by_rollout
 from rlvr_cli.runs.folder import RunDir
@@ -292,7 +292,7 @@ def evaluated_names(records: Recorded) -> list[str]:
     return [name for name in found[0] if all(name in one for one in found)] if found else []
 
 
-def crossed_band(runs: Sequence[Recorded], budget: str, metric: str, at: np.ndarray) -> Interval | None:
+def crossed_band(runs: Sequence[Recorded], budget: str, metric: str, at: np.ndarray) -> Band | None:
     """The ends of the 95% interval of the mean over runs and problems at each budget of ``at``, NaN where none is.
 
     A problem's values are joined by straight lines, as in `rlvr compare --match`. None where the evaluations are not

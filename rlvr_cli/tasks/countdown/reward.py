@@ -71,19 +71,19 @@ class Sign(Generic[V]):
     apply: Callable[[V], V]
 
 
-Step = str | Operator[Any] | Sign[Any]
+Token = str | Operator[Any] | Sign[Any]
 
 
 def postfix(
     tokens: Sequence[str], binary: Mapping[str, Operator[Any]], signs: Mapping[str, Sign[Any]] | None = None
-) -> list[Step] | None:
+) -> list[Token] | None:
     """The expression in postfix order (literals stay text); None when it is not one whole expression.
 
     Args:
         tokens: literals, operators and parentheses. What is no operator and no parenthesis counts as a literal.
         binary: the operators between operands. signs: the operators before an operand, none by default.
     """
-    output: list[Step] = []
+    output: list[Token] = []
     waiting: list[Operator[Any] | Sign[Any] | None] = []  # None is an open parenthesis
     operand_expected = True
     for token in tokens:
@@ -126,7 +126,7 @@ def _goes_first(earlier: Operator[Any] | Sign[Any], later: Operator[Any]) -> boo
     return earlier.rank > later.rank or (earlier.rank == later.rank and not later.from_right)
 
 
-def evaluate_expression(steps: Sequence[Step], literal: Callable[[str], V]) -> V:
+def evaluate_expression(steps: Sequence[Token], literal: Callable[[str], V]) -> V:
     """The value of an expression in postfix order. Raises what the operators and ``literal`` raise."""
     values: list[V] = []
     for step in steps:

@@ -14,7 +14,7 @@ from rlvr_cli.tasks.gsm8k.number import read_number
 from rlvr_cli.tasks.gsm8k.problems import draw
 from rlvr_cli.tasks.hub import Hub
 from rlvr_cli.tasks.math.answers import AnswerTask
-from rlvr_cli.tasks.math.reward import answer_verdict, parse_answer
+from rlvr_cli.tasks.math.reward import answer_verdict, extract_answer
 from rlvr_cli.tasks.math.rows import answer_text, make_problem, question_of
 from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Verdict, made_here
 from rlvr_cli.verify.math_answer import DIFFERENT, EQUAL, UNPARSED_ANSWER
@@ -48,7 +48,7 @@ class GSM8K(AnswerTask):
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         """Judge one response. Pure; raises for no string; time linear in the response."""
-        reading = parse_answer(response, self.form, self.rule)
+        reading = extract_answer(response, self.form, self.rule)
         if reading.answer is None:
             return answer_verdict(self.reward, reading, None, answer=None, truncated=truncated)
         value = read_number(reading.answer, self.rule)

@@ -29,7 +29,7 @@ class ParsedAnswer:
     refused: bool = False
 
 
-def parse_answer(response: str, style: Style, rule: Rule) -> ParsedAnswer:
+def extract_answer(response: str, style: Style, rule: Rule) -> ParsedAnswer:
     """Find the answer in what a model wrote. Pure, raises for no string, linear in its length.
 
     The paper rule takes the last answer wherever it is; with the tags, only where all four occur (GTPO's code pays for

@@ -16,7 +16,7 @@ from rlvr_cli.tasks.hub import Hub
 from rlvr_cli.tasks.math import rows
 from rlvr_cli.tasks.math.answers import AnswerTask
 from rlvr_cli.tasks.math.problems import draw
-from rlvr_cli.tasks.math.reward import ParsedAnswer, answer_verdict, parse_answer
+from rlvr_cli.tasks.math.reward import ParsedAnswer, answer_verdict, extract_answer
 from rlvr_cli.tasks.problem import DataSet, Judging, Problem, Verdict, made_here
 from rlvr_cli.verify.math_answer import MAX_LENGTH, UNPARSED_GOLD, Outcome, clean, is_name, plain_number
 
@@ -164,7 +164,7 @@ class MathTask(AnswerTask):
             return rows.make_problem(fields, rows.question_of(fields, where), "")
 
     def _read(self, problem: Problem, response: str) -> ParsedAnswer:
-        reading = parse_answer(response, self.form, self.rule)
+        reading = extract_answer(response, self.form, self.rule)
         if self.rule == "strict" and reading.answer is not None and is_chain(reading.answer, _gold(problem)):
             return ParsedAnswer(reading.format, None, refused=True)
         return reading
