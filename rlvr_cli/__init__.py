@@ -1,8 +1,8 @@
 """Compare reinforcement-learning methods on tasks whose answers can be checked.
 
-The trainers and the parts of methods, from Python; each is imported when it is first used:
+From Python, each imported when it is first used: trainings, and the trainers and parts of methods:
 
-    from rlvr_cli import DGPO, DGPOTrainer, PolicyTrainer
+    from rlvr_cli import DGPO, DGPOTrainer, PolicyTrainer, resume, train
 
 ``rlvr_cli.results`` has the results of runs as data frames.
 """
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
     from rlvr_cli.methods.rloo import RLOOAdvantage
     from rlvr_cli.methods.unclipped import ImportanceSampling, NoImportanceSampling
+    from rlvr_cli.training.start import resume, train
     from rlvr_cli.training.trainers import (
         ACPOMaxTrainer,
         ACPOMeanTrainer,
@@ -99,33 +100,37 @@ __all__ = [
     "TNCLTrainer",
     "TNNLTrainer",
     "TNPLTrainer",
+    "resume",
+    "train",
 ]
 
-# Where a part of a method is defined; trainers have one module.
-_PARTS = {
-    "ACPO": "acpo",
-    "ASPO": "aspo",
-    "ByProbability": "lopti",
-    "CISPO": "cispo",
-    "PPOClip": "grpo",
-    "DGPO": "dgpo",
-    "GAEAdvantage": "ppo",
-    "GPPO": "gppo",
-    "GSPO": "gspo",
-    "GroupAdvantage": "grpo",
-    "LikelihoodAdvantage": "likelihood",
-    "NoImportanceSampling": "unclipped",
-    "OnePass": "lopti",
-    "RLOOAdvantage": "rloo",
-    "ImportanceSampling": "unclipped",
-    "ReinforcePPAdvantage": "reinforce_pp",
+# Where everything but the trainers is, which have one module.
+_PLACES = {
+    "ACPO": "methods.acpo",
+    "ASPO": "methods.aspo",
+    "ByProbability": "methods.lopti",
+    "CISPO": "methods.cispo",
+    "PPOClip": "methods.grpo",
+    "DGPO": "methods.dgpo",
+    "GAEAdvantage": "methods.ppo",
+    "GPPO": "methods.gppo",
+    "GSPO": "methods.gspo",
+    "GroupAdvantage": "methods.grpo",
+    "LikelihoodAdvantage": "methods.likelihood",
+    "NoImportanceSampling": "methods.unclipped",
+    "OnePass": "methods.lopti",
+    "RLOOAdvantage": "methods.rloo",
+    "ImportanceSampling": "methods.unclipped",
+    "ReinforcePPAdvantage": "methods.reinforce_pp",
+    "resume": "training.start",
+    "train": "training.start",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = f"methods.{_PARTS[name]}" if name in _PARTS else "training.trainers"
+    module = _PLACES.get(name, "training.trainers")
     value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
     return value
 

@@ -22,6 +22,7 @@ from rlvr_cli.cli import (
     export,
     lab,
     methods,
+    new,
     plan,
     report,
     reproduce,
@@ -49,15 +50,19 @@ GROUPS = {
     "config": config.app,
     "lab": lab.app,
 }
-# Where a group's own --help has no value, typer loads pydantic to turn None into a flag: 0.1 s on every command's help.
-DEFAULTS: dict[str, Any] = {"help": False, **{name: {"help": False} for name in GROUPS}}
+# Where a flag of a group has no value, typer loads pydantic to turn None into a flag: 0.1 s on every command's help.
+DEFAULTS: dict[str, Any] = {
+    "help": False,
+    "install_completion": False,
+    "show_completion": False,
+    **{name: {"help": False} for name in GROUPS},
+}
 
 app = App(
     name="rlvr",
     help="Compare reinforcement-learning methods on tasks whose answers can be checked.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"], "default_map": DEFAULTS},
 )
 
@@ -87,6 +92,7 @@ app.command("plan")(plan.command)
 app.command("export")(export.command)
 app.command("score")(score.command)
 app.command("doctor")(doctor.command)
+app.command("new")(new.new)
 for name, group in GROUPS.items():
     app.add_typer(group, name=name)
 

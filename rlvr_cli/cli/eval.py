@@ -54,7 +54,13 @@ def command(
         ),
     ] = None,
     average_last: Annotated[
-        int, typer.Option("--average-last", metavar="N", help="Evaluate a run's last N checkpoints and average.")
+        int,
+        typer.Option(
+            "--average-last",
+            metavar="N",
+            rich_help_panel=MORE,
+            help="Evaluate a run's last N checkpoints and average.",
+        ),
     ] = 1,
     against: Annotated[
         str | None,
@@ -62,7 +68,7 @@ def command(
             "--against", metavar="OTHER", help="Evaluate this run or model too and show before, after, difference."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the samples.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", rich_help_panel=MORE, help="Seed of the samples.")] = 0,
     out: Annotated[
         Path | None,
         output("FOLDER", "Where the evaluation is kept. Default: eval/ of the run."),

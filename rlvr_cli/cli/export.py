@@ -13,11 +13,13 @@ from rlvr_cli.core.errors import UserError
 
 
 def command(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name or path, or the path of a checkpoint.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="A run's name or path (its newest checkpoint), or the path of a checkpoint."
+        ),
+    ],
     output: Annotated[Path, output("DIR", "Folder to write.")],
-    checkpoint: Annotated[
-        int | None, typer.Option("--checkpoint", metavar="N", help="The checkpoint of step N. Default: the newest.")
-    ] = None,
     dtype: Annotated[
         str, typer.Option("--dtype", metavar="NAME", help="float32, bfloat16, or auto = as it was trained.")
     ] = "auto",
@@ -46,16 +48,7 @@ def command(
         problems.append("--private: is for --push-to-hub.")
     if problems:
         raise UserError(problems)
-    name = run
-    if checkpoint is not None:
-        from rlvr_cli.runs.folder import find_run
-
-        folder = find_run(run, root).checkpoints_dir
-        name = str(folder / f"step-{checkpoint}")
-        if not Path(name).is_dir():
-            there = ", ".join(sorted(path.name.removeprefix("step-") for path in folder.glob("step-*"))) or "none"
-            raise UserError(f"--checkpoint {checkpoint}: {run} has no such checkpoint; there are {there}.")
-    target = find_target(name, root)
+    target = find_target(run, root)
     if target.run is None:
         raise UserError(
             f"{run}: no run of that name in {root}; it is a model, a plain folder already. `rlvr runs list` shows "

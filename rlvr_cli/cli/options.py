@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.command import key_option
+from rlvr_cli.cli.command import MORE, key_option
 
 if TYPE_CHECKING:
     from rlvr_cli.config.load import SweepRow
@@ -55,6 +55,7 @@ TrustRemoteCode = Annotated[
     bool,
     typer.Option(
         "--trust-remote-code",
+        rich_help_panel=MORE,
         help="Let Python code of the model's own repository run here. Nothing stores this: give it each time.",
     ),
 ]

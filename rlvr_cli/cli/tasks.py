@@ -32,13 +32,15 @@ def tasks(context: typer.Context) -> None:
 @app.command("list")
 def list_command(form: ListFormat = "table") -> None:
     """List every task: what it is, its keys, and the reasons of its verdicts."""
+    from rlvr_cli.core.own_code import of_packages
     from rlvr_cli.core.table import ResultDocument, Table
     from rlvr_cli.describe.task import task_rows
 
     rows = task_rows()
     header = ("task", "what it is", "problems (task.data)", "keys (task.*)", "a verdict's reasons")
     cells = [(row["name"], row["what"], row["data"], ", ".join(row["keys"]), ", ".join(row["reasons"])) for row in rows]
-    show_document(form, ResultDocument(tables=[Table("", header, cells)], data={"tasks": rows}, rows=rows))
+    more = of_packages("task", {row["name"] for row in rows})
+    show_document(form, ResultDocument(tables=[Table("", header, cells)], data={"tasks": rows}, after=more, rows=rows))
 
 
 @app.command()

@@ -21,11 +21,20 @@ from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.include import CODE, SourceFile, source_files
 from rlvr_cli.core.keys import schema_of
 from rlvr_cli.core.layers import Layer, Merged, choices_first, label, parse_override, validate
-from rlvr_cli.core.own_code import ENDING, OwnFile, find_own_file, read_own_file
+from rlvr_cli.core.own_code import ENDING, OwnFile, find_own_file, packaged, read_own_file
 from rlvr_cli.core.yaml import YamlDocument, dump, parse, read_text
 from rlvr_cli.methods import own
 from rlvr_cli.methods.method import rebuild
-from rlvr_cli.methods.names import BASES, MethodName, nearest_method, parse_method_name, presets_of
+from rlvr_cli.methods.names import (
+    ALIASES,
+    BASES,
+    METHODS,
+    MODIFIER_PRESETS,
+    MethodName,
+    nearest_method,
+    parse_method_name,
+    presets_of,
+)
 from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.from_file import register_task, task_file
 from rlvr_cli.tasks.rg import task as rg
@@ -104,7 +113,8 @@ def load(
 def dump_yaml(config: Config) -> str:
     """The resolved configuration as YAML; `load_config` reads it back to an equal one."""
     plain, files = as_plain(config), own_files(config)
-    return dump({**plain, CODE: [one.block() for one in files]} if files else plain)
+    copies = [one.block() for one in files if not one.module]
+    return dump({**plain, CODE: copies} if copies else plain)
 
 
 def own_files(config: Config) -> list[OwnFile]:
@@ -209,7 +219,12 @@ _REGISTER = {"task": register_task, "method": own.register_method}
 
 def _registered(source: OwnFile) -> str:
     """The name of a file's task or method, which configurations know from now on."""
-    name, new = _REGISTER[source.of](source)
+    try:
+        name, new = _REGISTER[source.of](source)
+    except UserError as error:
+        if not source.package:
+            raise
+        raise UserError([f"the package {source.package}: {said}" for said in error.problems]) from None
     if new:
         _rebuild()
         if source.of == "method":
@@ -237,19 +252,29 @@ def with_own_files(layer: Layer, folder: Path | None = None) -> Layer:
 def _named(layer: Layer, folder: Path | None) -> tuple[Layer, list[OwnFile]]:
     """The layer with names in the place of files, and the files."""
     found: list[OwnFile] = []
-    for section, ends in (("task", _stands_for_more), ("method", names_a_file)):
+    for section in ("task", "method"):
         values = layer.data.get(section)
         written = values.get("name") if isinstance(values, dict) else values
-        if not isinstance(written, str) or not ends(written):
+        if not isinstance(written, str):
             continue
-        if section == "task" and written.startswith(rg.PREFIX):
+        if section == "method":
+            chosen = {"name": method_named(written, folder, found)}
+        elif written.startswith(rg.PREFIX):
             chosen = rg.keys_of(written)
-        elif section == "task":
-            source = read_own_file(find_own_file(written, folder), "task")
+        else:
+            source = _source_of_task(written, folder)
+            if source is None:
+                continue
+            said = values.get("code") if isinstance(values, dict) else None
+            if source.module and said not in (None, source.sha256):
+                raise UserError(
+                    f"{layer.label}: was written with another version of the task {written} than that of the package "
+                    f"{source.package}, which is installed. Install that one again."
+                )
             chosen = {"name": _registered(source), "code": source.sha256}
             found.append(source)
-        else:
-            chosen = {"name": method_named(written, folder, found)}
+        if chosen["name"] == written and "code" not in chosen:
+            continue
         more = values if isinstance(values, dict) else {}
         lines = layer.lines
         if not isinstance(values, dict) and (section,) in lines:
@@ -258,9 +283,17 @@ def _named(layer: Layer, folder: Path | None) -> tuple[Layer, list[OwnFile]]:
     return layer, found
 
 
-def _stands_for_more(task: str) -> bool:
-    """Whether a task's name is a file of Python, or names data sets of reasoning-gym."""
-    return task.endswith(ENDING) or task.startswith(rg.PREFIX)
+def _source_of_task(written: str, folder: Path | None) -> OwnFile | None:
+    """The file of a task that is named by its path, or that a package offers; None of any other name."""
+    if written.endswith(ENDING):
+        return read_own_file(find_own_file(written, folder), "task")
+    known = Task.kinds.get(written)
+    if known is not None and known.__module__.startswith("rlvr_cli."):
+        return None
+    of_file = (
+        task_file(known.model_fields["code"].default) if known is not None and "code" in known.model_fields else None
+    )
+    return packaged(written, "task") if of_file is None or of_file.module else None
 
 
 def names_a_file(method: str) -> bool:
@@ -271,25 +304,41 @@ def names_a_file(method: str) -> bool:
 def method_named(text: str, folder: Path | None = None, found: list[OwnFile] | None = None) -> str:
     """The method with names where it has files, from ``folder``: `my.py+lopti` is `power+lopti`, known from now on.
 
-    ``found`` gets the files. Raises UserError for a file that is none or has no method.
+    So are the names that installed packages offer. ``found`` gets the files.
+
+    Raises UserError for a file that is none or has no method.
     """
-    if not names_a_file(text):
-        return text
     names: list[str] = []
     parts = text.split("+")
     while parts:
         # A folder may have a + in its name.
         ways = ("+".join(parts[:end]).strip() for end in range(1, len(parts) + 1))
         there = (way for way in ways if way.endswith(ENDING) and find_own_file(way, folder).is_file())
-        written = next(there, parts[0].strip())
+        written = next(there, parts[0])
         parts = parts[written.count("+") + 1 :]
-        if written.endswith(ENDING):
-            source = read_own_file(find_own_file(written, folder), "method")
-            written = _registered(source)
+        of_file = written.strip().endswith(ENDING)
+        source = (
+            read_own_file(find_own_file(written.strip(), folder), "method")
+            if of_file
+            else _method_of_package(written.strip())
+        )
+        if source is not None:
+            name = _registered(source)
+            if source.module and name != written.strip():
+                raise UserError(
+                    f"the package {source.package} offers a method {written.strip()}, and it is called {name}"
+                )
+            written = name
             if found is not None:
                 found.append(source)
         names.append(written)
     return "+".join(names)
+
+
+def _method_of_package(name: str) -> OwnFile | None:
+    """The file of a method that no table has and a package offers."""
+    known = name.lower() in {*METHODS, *MODIFIER_PRESETS, *ALIASES}
+    return None if known or not name else packaged(name, "method")
 
 
 def self_contained(source: SourceFile) -> str:
@@ -307,7 +356,7 @@ def of_files(files: Iterable[OwnFile]) -> str:
 
 
 def _bare(files: Iterable[OwnFile]) -> dict[str, Any]:
-    return {CODE: [one.block(bare=True) for one in {one.sha256: one for one in files}.values()]}
+    return {CODE: [one.block(bare=True) for one in {one.sha256: one for one in files}.values() if not one.module]}
 
 
 def _option_layers(options: dict[str, str | None]) -> Iterable[Layer]:

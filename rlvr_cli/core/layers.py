@@ -13,7 +13,7 @@ from rlvr_cli.core.keys import Path, Schema
 from rlvr_cli.core.messages import drop_odd_keys, faults, set_paths, value_at
 from rlvr_cli.core.section import Contradiction, Section
 from rlvr_cli.core.text import nearest, without_secrets
-from rlvr_cli.core.yaml import YamlProblem, parse
+from rlvr_cli.core.yaml import YamlProblem, dump, parse
 
 SHOWN = 80
 S = TypeVar("S", bound=Section)
@@ -204,6 +204,13 @@ def parse_override(schema: Schema, text: str) -> Layer:
     for part in reversed(path):
         value = {part: value}
     return Layer(label(text), dict(value))
+
+
+def override_text(key: str, value: Any) -> str:
+    """`key=value` with the value as YAML on one line, so that reading it gives the value back."""
+    if isinstance(value, float) and abs(value) < float("inf"):
+        return f"{key}={value!r}"
+    return f"{key}={dump([value], flow=True)[1:-1]}"
 
 
 def choices_first(schema: Schema, layers: list[Layer]) -> list[Layer]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import contextlib
 import hashlib
+import importlib
+import importlib.util
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -118,11 +120,15 @@ class OwnFile:
         of: the section of the configuration that names it: task or method.
         file: its path; absolute where the file itself counts, bare where this text is all that counts (a sweep's copy).
         text: its content, with `\\n` at the ends of lines.
+        module: the name by which it is imported, of an installed package; "" = it is executed from its text.
+        package: that package with its version.
     """
 
     of: str
     file: str
     text: str
+    module: str = ""
+    package: str = ""
 
     @property
     def sha256(self) -> str:
@@ -152,6 +158,62 @@ def read_own_file(path: Path, of: str) -> OwnFile:
     return source
 
 
+def offered(of: str) -> list[tuple[str, str, Any]]:
+    """What installed packages offer as tasks or methods: name, package with version, entry point.
+
+    Nothing of a package is imported.
+    """
+    from importlib.metadata import entry_points  # slow to import, and few commands need it
+
+    return [
+        (one.name, f"{one.dist.name} {one.dist.version}" if one.dist else "?", one)
+        for one in entry_points(group=f"rlvr.{of}s")
+    ]
+
+
+def of_packages(of: str, built_in: Collection[str]) -> list[str]:
+    """Lines that list the tasks or methods of installed packages; none where there are none."""
+    said = [
+        f"{name} ({package}{': hidden by the built-in one' if name in built_in else ''})"
+        for name, package, _ in offered(of)
+    ]
+    return [f"From installed packages: {', '.join(sorted(said))}."] if said else []
+
+
+def packaged(name: str, of: str) -> OwnFile | None:
+    """The file of the task or method that an installed package offers by ``name``; None where none does.
+
+    Raises:
+        UserError: several packages offer it, or the package's module is not there; names the package.
+    """
+    found = [(package, entry) for offers, package, entry in offered(of) if offers == name]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise UserError(f"{name}: is a {of} of several packages: {', '.join(package for package, _ in found)}.")
+    ((package, entry),) = found
+    try:
+        spec = importlib.util.find_spec(entry.module)
+    except Exception as error:
+        raise _of_package(package, of, entry, f"{type(error).__name__}: {error}") from error
+    if spec is None or spec.origin is None or not spec.origin.endswith(ENDING):
+        raise _of_package(package, of, entry, f"there is no module {entry.module}")
+    return replace(read_own_file(Path(spec.origin), of), module=entry.module, package=package)
+
+
+def _of_package(package: str, of: str, entry: Any, said: str) -> UserError:
+    return UserError(f"the package {package} cannot give its {of} {entry.name} (= {entry.value}): {said}")
+
+
+def import_own(source: OwnFile, name: str) -> ModuleType:
+    """The module of the file: executed as ``name``, or that of a package imported. Raises whatever its code raises."""
+    if not source.module:
+        return execute(source.text, Path(source.file), name)
+    with contextlib.redirect_stdout(sys.stderr):
+        there = sys.modules.get(source.module)
+        return importlib.import_module(source.module) if there is None else importlib.reload(there)
+
+
 def find_own_file(name: str, folder: Path | None) -> Path:
     """Where the file ``name`` is: next to the file that names it, in ``folder``, else from the current folder."""
     path = local_path(name)
@@ -161,7 +223,10 @@ def find_own_file(name: str, folder: Path | None) -> Path:
 
 def in_manifest(sources: Iterable[OwnFile]) -> dict[str, list[dict[str, str]]]:
     """What a run's manifest says of the files: nothing where there are none."""
-    files = [{"of": one.of, "file": one.file, "sha256": one.sha256} for one in sources]
+    files = [
+        {"of": one.of, "file": one.file, "sha256": one.sha256} | ({"package": one.package} if one.package else {})
+        for one in sources
+    ]
     return {"own_files": files} if files else {}
 
 
@@ -172,7 +237,13 @@ def check_unchanged(place: Path, manifest: Mapping[str, Any]) -> None:
     """
     for about in manifest.get("own_files") or ():
         of, path = str(about.get("of")), Path(str(about.get("file", "")))
-        if path.is_absolute() and path.is_file() and read_own_file(path, of).sha256 != about.get("sha256"):
+        if package := about.get("package"):
+            if not path.is_file() or read_own_file(path, of).sha256 != about.get("sha256"):
+                raise UserError(
+                    f"{place}: was begun with the {of} of the package {package}, and {path} is another now, or gone. "
+                    f"Install that version again, or start a new run."
+                )
+        elif path.is_absolute() and path.is_file() and read_own_file(path, of).sha256 != about.get("sha256"):
             raise UserError(
                 f"{path}: was changed after {place} began with it, so the rest would be another run's. Undo the "
                 f"change, or move the file away: the run then goes on with its own copy (`code` in "

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from rlvr_cli.core.layers import override_text
 from rlvr_cli.core.text import count
 from rlvr_cli.ledger.claim_results import ClaimResult, Results, asked
 from rlvr_cli.ledger.claims import ClaimSet
 from rlvr_cli.ledger.schema import Claim, ClaimArm, Side
 from rlvr_cli.ledger.verdicts import DECIDED, MOST_SEEDS, ClaimVerdict, agreement, leaning, wrong_by_chance
-from rlvr_cli.sweeps.axes import override_text
 
 UNDECIDED = "undecided at this scale"
 FOLLOWS = "follows from the formula"

@@ -18,25 +18,24 @@ we divide once by that of the step.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
 
 from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.core.section import Choice
 from rlvr_cli.methods.base import Advantage, Part
 
 
-class Aggregation(Part):
+class Aggregation(Part, Choice, ABC):
     """What the sum over the tokens of a whole optimizer step is divided by."""
 
-    chooser: ClassVar[str] = "kind"
+    # Which completions are counted is said of any kind.
+    of_the_choice: ClassVar[tuple[str, ...] | None] = ()
 
-    kind: Literal["token_mean", "sequence_mean", "constant_length"] = Field(
-        "token_mean",
-        description="All tokens of the step; each row's length and then the number of rows; or max_new_tokens times "
-        "the number of rows.",
-    )
+    kind: str
     sequences: Literal["valid", "all", "trained", "trained_per_prompt"] = Field(
         "valid",
         description="Completions that are counted: those with a token, every one, or those with an advantage other "
@@ -44,62 +43,93 @@ class Aggregation(Part):
         "meaning for token_mean.",
     )
 
-    def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
-        if self.kind == "token_mean":
-            reason = (
-                "token_mean divides by tokens, not by rows. Set method.aggregation=sequence_mean or constant_length"
-            )
-            yield "method.aggregation.sequences", "method.aggregation.kind", reason
-
-    def simplest(self) -> Aggregation:
-        return Aggregation() if self.kind == "token_mean" else self
-
-    # L of constant_length, tokens: the longest completion of the run.
-    _max_length: int | None = PrivateAttr(None)
-
-    @property
-    def max_length(self) -> int:
-        """L of ``constant_length``, tokens.
-
-        Raises:
-            ValueError: :meth:`with_length` has not set it.
-        """
-        if self._max_length is None:
-            raise ValueError("constant_length needs the longest completion: Aggregation.with_length(tokens)")
-        return self._max_length
-
     def with_length(self, tokens: int) -> Aggregation:
         """The same with L = ``tokens``, which ``constant_length`` alone reads."""
-        if self.kind != "constant_length":
-            return self
-        known = self.model_copy()
-        known._max_length = tokens
-        return known
+        return self
 
     def count(self, mask: Tensor, advantages: Tensor) -> Tensor:
-        """() what must be counted over a step: tokens, or rows. Adds up over micro-batches and processes.
+        """() what must be counted over a step: rows. Adds up over micro-batches and processes.
 
         Args:
             mask: (B, T). advantages: (B, T) or (B, 1), as estimated: a shaping that drops tokens does not make the
                 others weigh more.
         """
         valid = mask.bool()
-        if self.kind == "token_mean":
-            return valid.sum(dtype=torch.float64)
         if self.sequences == "all":
             return torch.tensor(float(len(mask)), dtype=torch.float64, device=mask.device)
         counted = valid if self.sequences == "valid" else valid & (advantages != 0)
         return counted.any(dim=1).sum(dtype=torch.float64)
 
+    @abstractmethod
     def coefficients(self, mask: Tensor, count: Tensor) -> Tensor:
         """(B, T) 1/Z of each token in float64, 0 on padding; ``count`` is that of the whole step."""
-        valid = mask.double()
-        count = count.clamp(min=1.0)
-        if self.kind == "token_mean":
-            return valid / count
-        if self.kind == "sequence_mean":
-            return valid / valid.sum(dim=1, keepdim=True).clamp(min=1.0) / count
-        return valid / (count * float(self.max_length))
+
+    def aggregate(self, values: Tensor, mask: Tensor, advantages: Tensor) -> Tensor:
+        """() the (B, T) ``values`` of a whole step as one number."""
+        weights = self.coefficients(mask, self.count(mask, advantages)).to(values.dtype)
+        return torch.where(mask.bool(), values * weights, 0.0).sum()
+
+
+class TokenMean(Aggregation):
+    """All tokens of the step."""
+
+    kind: Literal["token_mean"] = Field("token_mean", description="token_mean = all tokens of the step.")
+
+    def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
+        reason = "token_mean divides by tokens, not by rows. Set method.aggregation=sequence_mean or constant_length"
+        yield "method.aggregation.sequences", "method.aggregation.kind", reason
+
+    def simplest(self) -> Aggregation:
+        return TokenMean()
+
+    def count(self, mask: Tensor, advantages: Tensor) -> Tensor:
+        """() tokens."""
+        return mask.bool().sum(dtype=torch.float64)
+
+    def coefficients(self, mask: Tensor, count: Tensor) -> Tensor:
+        return mask.bool().double() / count.clamp(min=1.0)
+
+
+class SequenceMean(Aggregation):
+    """Each row's length, and then the number of rows."""
+
+    kind: Literal["sequence_mean"] = Field(
+        "sequence_mean", description="sequence_mean = each row's length and then the number of rows."
+    )
+
+    def coefficients(self, mask: Tensor, count: Tensor) -> Tensor:
+        valid = mask.bool().double()
+        return valid / valid.sum(dim=1, keepdim=True).clamp(min=1.0) / count.clamp(min=1.0)
+
+
+class ConstantLength(Aggregation):
+    """The longest completion of the run times the number of rows."""
+
+    kind: Literal["constant_length"] = Field(
+        "constant_length", description="constant_length = max_new_tokens times the number of rows."
+    )
+
+    # L, tokens: the longest completion of the run.
+    _max_length: int | None = PrivateAttr(None)
+
+    @property
+    def max_length(self) -> int:
+        """L, tokens.
+
+        Raises:
+            ValueError: :meth:`with_length` has not set it.
+        """
+        if self._max_length is None:
+            raise ValueError("constant_length needs the longest completion: ConstantLength.with_length(tokens)")
+        return self._max_length
+
+    def with_length(self, tokens: int) -> Aggregation:
+        known = self.model_copy()
+        known._max_length = tokens
+        return known
+
+    def coefficients(self, mask: Tensor, count: Tensor) -> Tensor:
+        return mask.bool().double() / (count.clamp(min=1.0) * float(self.max_length))
 
 
 def prompt_factors(mask: Tensor, advantages: Tensor, group_size: int) -> Tensor:

@@ -14,6 +14,7 @@ from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.base import (
     Advantage,
     Part,
@@ -88,6 +89,8 @@ def _problems(part: Part, method: Method) -> Iterator[str]:
         tries = (("shape", lambda: _try_shape(part, method)),)
     elif isinstance(part, TokenShaping):
         tries = (("factor", lambda: _try_factor(part)),)
+    elif isinstance(part, Aggregation):
+        tries = (("count", lambda: _try_count(part)), ("coefficients", lambda: _try_coefficients(part)))
     elif isinstance(part, Passes):
         tries = (("selected", lambda: _try_selected(part, method)),)
     else:
@@ -376,3 +379,24 @@ def _try_selected(part: Passes, method: Method) -> None:
         if bool((found & ~tokens.mask.bool()).any()):
             raise _Fault(f"takes padding into the pass {which}: only tokens where tokens.mask is 1 are there")
         _split(lambda given, name=which: part.selected(given, name), tokens, whole_rows=False)  # type: ignore[misc]
+
+
+def _try_count(part: Aggregation) -> None:
+    tokens = _tokens(part)
+    whole = _called(lambda given: part.count(given.mask, given.advantages), tokens)
+    _tensor(whole, [()], torch.float64, torch.tensor(True), lambda place: "for a step")
+    rows = [_rows(tokens, slice(row, row + 1)) for row in range(_ROWS)]
+    added = sum(float(part.count(row.mask, row.advantages)) for row in rows)
+    if abs(added - float(whole)) > _ALIKE * abs(added):
+        raise _Fault(f"is {float(whole):g} for six rows, and {added:g} for each of them added up: it must add up")
+
+
+def _try_coefficients(part: Aggregation) -> None:
+    part = part.with_length(1000)
+    tokens = _tokens(part)
+    count = part.count(tokens.mask, tokens.advantages)
+    found = _called(lambda given: part.coefficients(given.mask, count), tokens)
+    _tensor(found, [tuple(tokens.mask.shape)], torch.float64, tokens.mask.bool(), _at(tokens))
+    if bool((found[~tokens.mask.bool()] != 0).any()):
+        raise _Fault("is not 0 on padding, where tokens.mask is 0")
+    _split(lambda given: part.coefficients(given.mask, count), tokens, whole_rows=True)

@@ -24,7 +24,7 @@ from pydantic.fields import FieldInfo
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Contradiction, Section, Text
-from rlvr_cli.methods.aggregation import Aggregation, prompt_factors
+from rlvr_cli.methods.aggregation import Aggregation, TokenMean, prompt_factors
 from rlvr_cli.methods.base import (
     TEXT,
     Advantage,
@@ -91,7 +91,7 @@ class Method(TrainingMethod):
     advantage: Advantage = Field(default=GroupAdvantage(), description="The advantage from the rewards.")
     policy_loss: PolicyLoss = Field(default=PPOClip(), description="The loss of a token from its ratio.")
     shaping: Shapings = Field(default_factory=lambda: Shapings(), description="Factors on the advantage.")
-    aggregation: Aggregation = Field(default=Aggregation(), description="What the sum over tokens is divided by.")
+    aggregation: Aggregation = Field(default=TokenMean(), description="What the sum over tokens is divided by.")
     passes: Passes = Field(default=OnePass(), description="The passes over a rollout.")
     kl: KLPenalty = Field(default=KLPenalty(), description="The KL penalty against the starting model.")
     critic: Critic = Field(default=Critic(), description=str(Critic.__doc__))

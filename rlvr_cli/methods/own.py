@@ -23,8 +23,9 @@ from pydantic import BeforeValidator, Field, create_model
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.keys import schema_of
 from rlvr_cli.core.layers import Layer, Merged, validate
-from rlvr_cli.core.own_code import OwnFile, class_lines, execute, line_of
+from rlvr_cli.core.own_code import OwnFile, class_lines, import_own, line_of
 from rlvr_cli.core.section import Choice
+from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.base import CODE, TEXT, Advantage, Part, PolicyLoss, Shaping
 from rlvr_cli.methods.lopti import Passes
 from rlvr_cli.methods.method import AnyMethod, Method
@@ -33,9 +34,17 @@ from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper, Preset
 
 PAGE = "docs/methods/own.md"
 # The families by the section in which one of their kinds stands.
-FAMILIES: Mapping[str, type[Choice]] = {"advantage": Advantage, "policy_loss": PolicyLoss, "passes": Passes}
+FAMILIES: Mapping[str, type[Choice]] = {
+    "advantage": Advantage,
+    "policy_loss": PolicyLoss,
+    "aggregation": Aggregation,
+    "passes": Passes,
+}
 # What computes, of any part.
-_COMPUTING = ("advantages", "statistics", "weight", "bounds", "shape", "factor", "selected", "threshold")
+_COMPUTING = (
+    *("advantages", "statistics", "weight", "bounds", "shape", "factor"),
+    *("count", "coefficients", "selected", "threshold"),
+)
 _NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,39}$")
 
 
@@ -162,14 +171,14 @@ def _called(part: type[Part]) -> str:
 
 def _made(source: OwnFile) -> _Own:
     """The file's parts and preset, as they are registered; the registry is as before."""
-    mine = {id(part) for one in _MADE.values() for _, part in one.parts}
+    # Whatever was defined elsewhere is another file's or package's.
     kinds = {section: family.kinds for section, family in FAMILIES.items()}
     shapings = dict(Shaping.registered)
     built_in = {
-        section: {name: kind for name, kind in known.items() if id(kind) not in mine}
+        section: {name: kind for name, kind in known.items() if kind.__module__.startswith("rlvr_cli.")}
         for section, known in kinds.items()
     }
-    before = {key: kind for key, kind in shapings.items() if id(kind) not in mine}
+    before = {key: kind for key, kind in shapings.items() if kind.__module__.startswith("rlvr_cli.")}
     for section, family in FAMILIES.items():
         family.kinds = dict(built_in[section])
     _set_shapings(before)
@@ -202,7 +211,7 @@ def _imported(source: OwnFile) -> ModuleType:
     """The file as a module. Raises UserError for whatever it raises."""
     name = f"rlvr_method_{source.sha256[:16]}"
     try:
-        return execute(source.text, Path(source.file), name)
+        return import_own(source, name)
     except KeyboardInterrupt:
         raise
     except BaseException as error:

@@ -16,10 +16,10 @@ from rlvr_cli.config.schema import RUN_NAME, Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.include import INCLUDE, source_files
-from rlvr_cli.core.layers import Layer, Merged, parse_override
+from rlvr_cli.core.layers import Layer, Merged, override_text, parse_override
 from rlvr_cli.core.own_code import OwnFile
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.core.yaml import dump, yaml_text
+from rlvr_cli.core.yaml import yaml_text
 from rlvr_cli.methods import own
 from rlvr_cli.sweeps.spec import SpecProblem, SweepFile
 
@@ -326,13 +326,6 @@ def _patterns(file: SweepFile) -> Iterator[tuple[int, str]]:
 def _name(points: Sequence[AxisPoint]) -> str:
     """The names of a combination's points, as its trial has them."""
     return "-".join(in_a_name(points)[0])
-
-
-def override_text(key: str, value: Any) -> str:
-    """`key=value` with the value as YAML on one line, so that reading it gives the value back."""
-    if isinstance(value, float) and abs(value) < float("inf"):
-        return f"{key}={value!r}"
-    return f"{key}={dump([value], flow=True)[1:-1]}"
 
 
 def values_of(points: tuple[AxisPoint, ...]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import load
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
-from rlvr_cli.core.layers import label, parse_override
+from rlvr_cli.core.layers import label, override_text, parse_override
 from rlvr_cli.core.own_code import ENDING
 from rlvr_cli.core.text import some
 from rlvr_cli.sweeps.axes import (
@@ -24,7 +24,6 @@ from rlvr_cli.sweeps.axes import (
     full_key,
     in_a_name,
     key_problem,
-    override_text,
     read_axes,
     values_of,
 )

@@ -12,10 +12,10 @@ from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import SweepRow
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.keys import describe_field
-from rlvr_cli.core.layers import Layer, choices_first, parse_override
+from rlvr_cli.core.layers import Layer, choices_first, override_text, parse_override
 from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.core.yaml import YamlProblem, parse, read_text
-from rlvr_cli.sweeps.axes import SEED, Axis, AxisPoint, combinations, in_a_name, override_text, read_axes, values_of
+from rlvr_cli.sweeps.axes import SEED, Axis, AxisPoint, combinations, in_a_name, read_axes, values_of
 from rlvr_cli.sweeps.naming import short_keys, trial_name
 from rlvr_cli.sweeps.spec import SpecProblem, SweepFile, SweepSpec, read_sweep
 

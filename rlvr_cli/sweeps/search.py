@@ -15,8 +15,9 @@ from statistics import median
 from optuna.trial import FrozenTrial
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.layers import override_text
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.sweeps.axes import AxisPoint, override_text, read_axes
+from rlvr_cli.sweeps.axes import AxisPoint, read_axes
 from rlvr_cli.sweeps.expand import Trial
 from rlvr_cli.sweeps.folder import OPEN, Entry, SearchState, SweepDir, SweepPlan, TrialStatus
 from rlvr_cli.sweeps.objective import Objective

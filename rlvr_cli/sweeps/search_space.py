@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from itertools import chain, islice, product
 from typing import Any
 
+from rlvr_cli.core.layers import override_text
 from rlvr_cli.core.yaml import yaml_text
-from rlvr_cli.sweeps.axes import SEED, Axis, AxisPoint, exclusions, matches, override_text, values_of
+from rlvr_cli.sweeps.axes import SEED, Axis, AxisPoint, exclusions, matches, values_of
 from rlvr_cli.sweeps.spec import SpecProblem, SweepFile
 
 # Of all combinations of values and ends of ranges, so many are looked at for problems before a search.

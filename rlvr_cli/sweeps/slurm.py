@@ -16,13 +16,12 @@ from rlvr_cli.config.load import LoadedConfig, load
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.files import read_jsonl, truncate_jsonl
-from rlvr_cli.core.layers import label
+from rlvr_cli.core.layers import label, override_text
 from rlvr_cli.core.section import Contradiction
 from rlvr_cli.core.text import some
 from rlvr_cli.launch import slurm
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.slurm_script import Array, array_script
-from rlvr_cli.sweeps.axes import override_text
 from rlvr_cli.sweeps.driver import Orders, begin_again
 from rlvr_cli.sweeps.expand import SHOWN_TRIALS, Sweep, Trial, at_lines
 from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 from rlvr_cli.config.load import load_config
+from rlvr_cli.core.layers import override_text
 from rlvr_cli.launch.slurm import LOCK_SECONDS, await_release, write_beginning
 from rlvr_cli.launch.slurm_script import stop_file, trial_script
 from rlvr_cli.runs.folder import RunDir, create_run
-from rlvr_cli.sweeps.axes import override_text
 from rlvr_cli.sweeps.folder import Entry, SweepDir
 from rlvr_cli.sweeps.slots import with_slots
 from rlvr_cli.sweeps.worker import SweepWorker

@@ -377,7 +377,7 @@ def data_location(sets: Mapping[str, DataSet], name: str, split: str, folder: Pa
         split: train, test, or dev, which is a part of train.
         folder: a folder of data sets; None = the hub.
     Raises:
-        UserError: the set has no such problems, the folder does not have them, or no hub that the project knows does.
+        UserError: the set has no such problems, the folder does not have them, or it is not on the hub.
     """
     one = sets[name]
     source = "train" if split == "dev" else split
@@ -392,7 +392,7 @@ def data_location(sets: Mapping[str, DataSet], name: str, split: str, folder: Pa
     if folder is None:
         if one.hub is None:
             raise UserError(
-                f"task.data={name}: is on no hub that the project knows. Give the folder that has "
+                f"task.data={name}: is not on the hub. Give the folder that has "
                 f"{one.files[source]}.jsonl (or .jsonl.gz) with --data-dir, task.data_dir or RLVR_DATA_DIR."
                 f"{generated_hint(sets)}"
             )

@@ -18,7 +18,7 @@ from typing import Any, Literal, cast
 from pydantic import Field, create_model
 
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.own_code import OwnFile, class_lines, execute, line_of
+from rlvr_cli.core.own_code import OwnFile, class_lines, import_own, line_of
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Problem, Split, Verdict
 
@@ -61,9 +61,9 @@ def _made(source: OwnFile) -> type[Task]:
     """The class of the file, as it is registered; the registry is as before."""
     from rlvr_cli.tasks.sets import task_kinds
 
-    own = {id(kind) for kind, _ in _LOADED.values()}
     before = task_kinds()
-    built_in = {name: kind for name, kind in before.items() if id(kind) not in own}
+    # Whatever was defined elsewhere is another file's or package's.
+    built_in = {name: kind for name, kind in before.items() if kind.__module__.startswith("rlvr_cli.")}
     Task.kinds = dict(built_in)
     try:
         module = _imported(source)
@@ -107,7 +107,7 @@ def _imported(source: OwnFile) -> ModuleType:
     """The file as a module. Raises UserError for whatever it raises."""
     name = f"rlvr_task_{source.sha256[:16]}"
     try:
-        return execute(source.text, Path(source.file), name)
+        return import_own(source, name)
     except KeyboardInterrupt:
         raise
     except BaseException as error:

@@ -23,7 +23,7 @@ class DataSet:
         what: one line for people.
         files: split (train, test) -> file or folder inside a data folder, without `.jsonl` or `.jsonl.gz`. Generated
             problems have none.
-        hub: the hub data set with these splits; None: on no hub that the project knows.
+        hub: the hub data set with these splits; None: it is not on the hub.
         licence: of the origin, as its publishers state it.
         size: its test problems, as published (0: unknown), which decide the samples where it is named as a benchmark.
         keys: of the task's section, where it is named as a benchmark.

@@ -110,7 +110,7 @@ def check_folder(task: Task) -> None:
 
 
 def waits_for_a_folder(task: Task) -> bool:
-    """Whether the training problems are a data set that is on no hub, and no folder was named yet."""
+    """Whether the training problems are a data set that is not on the hub, and no folder was named yet."""
     one = data_sets().get(task.data)
     return one is not None and task.data_dir is None and one.hub is None and "train" in one.files
 

@@ -18,21 +18,26 @@ from rlvr_cli.methods.names import METHODS
 
 MethodPart = Advantage | PolicyLoss | Passes
 
-# What TRL would do with these is the method's to decide; one that is set would silently do nothing.
-DECIDED_BY_THE_METHOD = (
-    "beta",
-    "delta",
-    "entropy_coef",
-    "epsilon",
-    "epsilon_high",
-    "importance_sampling_level",
-    "loss_type",
-    "multi_objective_aggregation",
-    "off_policy_mask_threshold",
-    "scale_rewards",
-    "top_entropy_quantile",
-    "use_adaptive_entropy",
-)
+_NOTHING = "nothing here does that; write a method of your own (docs/methods/own.md)"
+# What TRL would do with these is the method's to decide, and one that is set would silently do nothing: the key that
+# decides it, below `method`, or what else does.
+DECIDED_BY_THE_METHOD: dict[str, str] = {
+    "beta": "kl.beta",
+    "delta": "policy_loss.dual_clip",
+    "epsilon": "policy_loss.eps_low",
+    "epsilon_high": "policy_loss.eps_high",
+    "importance_sampling_level": 'method="gspo" has the ratio of the sequence',
+    "loss_type": "aggregation.kind",
+    "multi_objective_aggregation": "rewards are added up with reward_weights",
+    "off_policy_mask_threshold": _NOTHING,
+    "scale_rewards": "advantage.scale",
+    "top_entropy_quantile": "shaping.high_entropy.share",
+    "use_bias_correction_kl": _NOTHING,
+    **dict.fromkeys(("entropy_coef", "use_adaptive_entropy", "entropy_target"), _NOTHING),
+    **dict.fromkeys(("entropy_coef_min", "entropy_coef_max", "entropy_coef_delta"), _NOTHING),
+    **dict.fromkeys(("sapo_temperature_neg", "sapo_temperature_pos"), _NOTHING),
+    **dict.fromkeys(("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"), _NOTHING),
+}
 
 # Of every kind of training: the data come in the order we give; transformers saves, logs and reports nothing.
 OF_EVERY_TRAINING: dict[str, Any] = {
@@ -55,13 +60,13 @@ def trl_config(**settings: Any) -> GRPOConfig:
 
 
 def with_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
-    """``arguments`` with what ``method`` decides; raises ValueError where they try to decide it themselves."""
+    """``arguments`` with what ``method`` decides; raises ValueError, with the keys, where they decide it themselves."""
     fields = {field.name: field for field in dataclasses.fields(GRPOConfig)}
     taken = [name for name in DECIDED_BY_THE_METHOD if getattr(arguments, name) != fields[name].default]
     if taken:
         raise ValueError(
-            f"GRPOConfig sets {', '.join(taken)}, which method {method.name} decides: leave them at their defaults "
-            "and choose or change the method instead."
+            f"GRPOConfig sets what the method {method.name} decides; leave it out: "
+            + "; ".join(f"{name} ({_instead(DECIDED_BY_THE_METHOD[name])})" for name in taken)
         )
     accumulation = arguments.gradient_accumulation_steps
     if arguments.steps_per_generation % accumulation:
@@ -81,6 +86,11 @@ def with_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
         # The value head is no part of the model's outputs, where DDP would look for what was used.
         arguments.ddp_find_unused_parameters = False
     return arguments
+
+
+def _instead(decides: str) -> str:
+    """What to do for an option, by the key that decides it or in words."""
+    return decides if " " in decides else f'the key {decides}: overrides=["{decides}=..."]'
 
 
 def method_of(method: str | Method | MethodPart, overrides: Sequence[str] = ()) -> Method:

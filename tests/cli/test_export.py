@@ -122,14 +122,14 @@ def test_what_is_there_is_kept(trained: tuple[str, RunDir], tmp_path: Path, caps
     (output / "mine.txt").unlink()
     assert run(command) == 0
     assert run(command) == 2
-    assert run([*command, "--overwrite", "--checkpoint", "2"]) == 0
+    older = of_run.checkpoints_dir / "step-2"
+    assert run(["export", str(older), "--output", str(output), "--overwrite"]) == 0
     assert json.loads((output / "rlvr_export.json").read_text())["checkpoint"] == "step-2"
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--checkpoint", "3"], "no such checkpoint; there are 2, 4"),
         (["--dtype", "float16"], "must be auto, float32 or bfloat16"),
         (["--private"], "is for --push-to-hub"),
         (["--push-to-hub", "a/b/c"], "not a name such as user/model"),

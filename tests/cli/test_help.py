@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import Any
@@ -70,6 +71,15 @@ def test_help_imports_nothing_heavy() -> None:
     for line, code, shown, modules in found:
         assert code == 0 and "Usage: rlvr" in shown, line
         assert not HEAVY & set(modules), line
+
+
+def test_a_shell_is_told_how_a_word_goes_on() -> None:
+    for words, position, said in (("rlvr tr", "1", ["train"]), ("rlvr train --proc", "2", ["--processes"])):
+        environment = {**os.environ, "_RLVR_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": position}
+        done = subprocess.run(
+            [sys.executable, "-m", "rlvr_cli"], env=environment, capture_output=True, text=True, timeout=60, check=True
+        )
+        assert done.stdout.split() == said
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

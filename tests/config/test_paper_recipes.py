@@ -50,7 +50,7 @@ def _no_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_each_can_be_planned_and_fits_its_gpus(paper: str) -> None:
-    """As `rlvr plan` does: problems, arithmetic, memory; a set that is on no hub waits for its folder."""
+    """As `rlvr plan` does: problems, arithmetic, memory; a set that is not on the hub waits for its folder."""
     for name in recipes(paper):
         config = loaded(name)
         if not waits_for_a_folder(config.task):

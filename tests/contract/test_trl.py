@@ -18,7 +18,7 @@ from trl import GRPOConfig, GRPOTrainer
 from rlvr_cli.training.run_trainer import RunTrainer
 from rlvr_cli.training.sft import sft_config
 from rlvr_cli.training.trainer import PolicyTrainer
-from rlvr_cli.training.trl_arguments import OF_EVERY_TRAINING, trl_config
+from rlvr_cli.training.trl_arguments import OF_EVERY_TRAINING, trl_config, with_method
 from tests.training.harness import load_base, method_of, train
 
 SOURCES = {
@@ -119,9 +119,23 @@ def test_old_log_probs_are_there_exactly_when_the_policy_may_have_moved(
 
 
 def test_options_that_the_method_decides_are_refused(tmp_path: Path) -> None:
-    """TRL's own loss does not run, so what configures it would silently do nothing."""
+    """TRL's own loss does not run, so what configures it would silently do nothing. What does decide it is named."""
     method = method_of("grpo")
-    for option, value in {"loss_type": "cispo", "beta": 0.1, "epsilon_high": 0.4, "top_entropy_quantile": 0.2}.items():
+    for option, value, said in (
+        ("loss_type", "cispo", "aggregation.kind"),
+        ("beta", 0.1, "kl.beta"),
+        ("epsilon", 0.1, 'overrides=\\["policy_loss.eps_low='),
+        ("epsilon_high", 0.4, "policy_loss.eps_high"),
+        ("top_entropy_quantile", 0.2, "shaping.high_entropy.share"),
+        ("importance_sampling_level", "sequence", 'method="gspo"'),
+        ("sapo_temperature_pos", 2.0, "docs/methods/own.md"),
+    ):
         settings = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False, option: value}
-        with pytest.raises(ValueError, match=f"GRPOConfig sets {option}, which method grpo decides"):
+        with pytest.raises(ValueError, match=f"the method grpo decides.*{option} .*{said}"):
             PolicyTrainer(method=method, model=load_base(tmp_path), reward_funcs=[], args=GRPOConfig(**settings))
+
+
+def test_options_that_no_method_decides_stay_open(tmp_path: Path) -> None:
+    given = {"reward_weights": [1.0, 0.2], "chat_template_kwargs": {"enable_thinking": False}, "min_p": 0.1}
+    arguments = with_method(GRPOConfig(str(tmp_path), use_cpu=True, bf16=False, **given), method_of("grpo"))  # type: ignore[arg-type]
+    assert {name: getattr(arguments, name) for name in given} == given

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlvr_cli.methods.aggregation import Aggregation
+from rlvr_cli.methods.aggregation import Aggregation, ConstantLength, SequenceMean, TokenMean
 from rlvr_cli.methods.base import PolicyLoss, Regions, Tokens, TokenShaping
 from rlvr_cli.methods.grpo import GroupAdvantage, dual_clipped, group_advantage
 from rlvr_cli.methods.kl import KLPenalty
@@ -24,11 +24,11 @@ def aggregation(params: dict[str, Any]) -> Aggregation:
     """From the words that the files use."""
     kind = params["aggregation"]
     if kind.startswith("token-mean"):
-        return Aggregation(kind="token_mean")
+        return TokenMean()
     if kind == "seq-mean-token-mean":
-        return Aggregation(kind="sequence_mean", sequences=ROWS[params.get("masked_rows_in_seq_mean", "excluded")])  # type: ignore[arg-type]
+        return SequenceMean(sequences=ROWS[params.get("masked_rows_in_seq_mean", "excluded")])  # type: ignore[arg-type]
     assert kind == "sum over tokens / (rows * max_len)", kind
-    return Aggregation(kind="constant_length", sequences="all").with_length(params["max_len"])
+    return ConstantLength(sequences="all").with_length(params["max_len"])
 
 
 def method(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlvr_cli.methods.aggregation import Aggregation
+from rlvr_cli.methods.aggregation import TokenMean
 from rlvr_cli.methods.grpo import PPOClip
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
@@ -30,7 +30,7 @@ def in_two_passes(case: Case) -> Method:
     params = case.params
     passes = ByProbability(order="low_first", eta=params["eta"], rule="probability")
     # Where the file does not say so, too: the code divides by all valid tokens of the mini-batch in both passes.
-    normaliser = Aggregation(kind="token_mean") if "aggregation" not in params else None
+    normaliser = TokenMean() if "aggregation" not in params else None
     return method(params, weight(case), Reweight(alpha=params["alpha"]), passes=passes, normaliser=normaliser)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from rlvr_cli.methods.aggregation import Aggregation
+from rlvr_cli.methods.aggregation import SequenceMean
 from rlvr_cli.methods.base import Rollout, RolloutShaping, Tokens
 from rlvr_cli.methods.gtpo import ConflictMask, EntropyFilter, EntropyPenalty
 from rlvr_cli.methods.method import Method
@@ -64,7 +64,7 @@ def test_gtpo(case: Case) -> None:
     assert paper.take("aggregation") == "(1/rows) * sum over rows of token mean"
     # One update per rollout: the ratio is 1.
     tokens = Tokens(log_probs.clone().requires_grad_(), log_probs, shaped(rollout, advantages, ()), mask)
-    of: Method = method(params, ImportanceSampling(), normaliser=Aggregation(kind="sequence_mean", sequences="all"))
+    of: Method = method(params, ImportanceSampling(), normaliser=SequenceMean(sequences="all"))
     whole = replace(tokens, advantages=shaped(rollout, advantages, (penalty, kept, conflict)))
     paper.compare("loss", loss(of, whole))
     compare_gradient(paper, of, whole)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rlvr_cli.methods.aggregation import Aggregation
+from rlvr_cli.methods.aggregation import ConstantLength, SequenceMean
 from rlvr_cli.methods.base import PolicyLoss, Rollout
 from rlvr_cli.methods.grpo import PPOClip
 from rlvr_cli.methods.likelihood import LikelihoodAdvantage
@@ -24,7 +24,7 @@ def test_likelihood(case: Case) -> None:
     if params["clip"] is not None:
         weight = PPOClip(eps_low=params["clip"], eps_high=params["clip"], dual_clip=None)
     if params["loss"].startswith("TN"):
-        normaliser = Aggregation(kind="constant_length", sequences="trained").with_length(params["max_len_T"])
+        normaliser = ConstantLength(sequences="trained").with_length(params["max_len_T"])
     else:
-        normaliser = Aggregation(kind="sequence_mean", sequences="trained")
+        normaliser = SequenceMean(sequences="trained")
     compare_objective(case, method(params, weight, normaliser=normaliser), case.tokens(advantages=advantages))

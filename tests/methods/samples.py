@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.methods.acpo import ACPO
-from rlvr_cli.methods.aggregation import Aggregation
+from rlvr_cli.methods.aggregation import Aggregation, ConstantLength, SequenceMean, TokenMean
 from rlvr_cli.methods.aspo import ASPO
 from rlvr_cli.methods.base import Advantage, PolicyLoss, Rollout, Tokens
 from rlvr_cli.methods.cispo import CISPO
@@ -61,10 +61,10 @@ ADVANTAGES: dict[str, Advantage] = {
     "gae-not-whitened": GAEAdvantage(gamma=1.0, lam=1.0, whiten=False),
 }
 AGGREGATIONS = {
-    "token_mean": Aggregation(kind="token_mean"),
-    "sequence_mean": Aggregation(kind="sequence_mean"),
-    "sequence_mean-trained": Aggregation(kind="sequence_mean", sequences="trained"),
-    "constant_length": Aggregation(kind="constant_length", sequences="valid").with_length(20),
+    "token_mean": TokenMean(),
+    "sequence_mean": SequenceMean(),
+    "sequence_mean-trained": SequenceMean(sequences="trained"),
+    "constant_length": ConstantLength(sequences="valid").with_length(20),
 }
 KL = KLPenalty(beta=0.04)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.methods.acpo import ACPO
-from rlvr_cli.methods.aggregation import Aggregation
+from rlvr_cli.methods.aggregation import ConstantLength
 from rlvr_cli.methods.base import Advantage, PolicyLoss
 from rlvr_cli.methods.gtpo import ConflictMask, EntropyFilter, EntropyPenalty
 from rlvr_cli.methods.high_entropy import HighEntropy
@@ -54,7 +54,7 @@ def test_shapings_come_in_gtpo_order_and_only_where_they_are_on() -> None:
 
 def test_aggregation_kl_and_reward_are_passed_on() -> None:
     made = build(
-        aggregation=Aggregation(kind="constant_length", sequences="all"),
+        aggregation=ConstantLength(sequences="all"),
         kl=KLPenalty(beta=0.04, log_ratio_clamp=5.0, value_clamp=10.0),
         reward=Reward(source="entropy_min"),
     )

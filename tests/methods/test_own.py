@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.cli.templates import text_of
+from rlvr_cli.cli.templates import files_of
 from rlvr_cli.config.checks import check_training
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import _rebuild, dump_yaml, load_config, method_named
@@ -18,9 +18,9 @@ from rlvr_cli.describe.sheet import method_sheet
 from rlvr_cli.methods import own
 from rlvr_cli.methods.base import PolicyLoss, Shaping
 from rlvr_cli.methods.equivalence import same_gradients
-from rlvr_cli.methods.names import BASES, MODIFIERS
+from rlvr_cli.methods.names import BASES, MODIFIERS, canonical_name
 
-FILE = text_of("method", "power")
+FILE = files_of("method", "power")["power.py"]
 METHODS = Path(own.__file__).parent
 PAGE = (METHODS.parents[1] / "docs" / "methods" / "own.md").read_text(encoding="utf-8")
 HEAD = """
@@ -74,7 +74,7 @@ def test_a_path_is_relative_to_the_file_that_names_it(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     method = load_config([Path("a+b/base.yaml")]).method
     assert (method.name, method.policy_loss.power) == ("power+lopti", 0.25)  # type: ignore[union-attr]
-    assert method_named("a+b/power.py + reweight") == "power+reweight"
+    assert canonical_name(method_named("a+b/power.py + reweight")) == "power+reweight"
     monkeypatch.chdir(folder)
     with pytest.raises(UserError, match=r"no such file\. Did you mean .*power\.py"):
         load_config(method="powr.py")
@@ -117,6 +117,13 @@ def test_every_kind_of_part_may_be_of_a_file(tmp_path: Path) -> None:
             "    def selected(self, tokens, which):\n"
             '        return tokens.mask.bool() & ((tokens.old_probs > 0.5) == (which == "likely"))\n'
         ),
+        "root": (
+            "from rlvr_cli.methods.aggregation import Aggregation\n"
+            "class Root(Aggregation):\n"
+            '    kind: Literal["root"] = Field("root", description="x")\n'
+            "    def coefficients(self, mask, count):\n"
+            "        return mask.double() / mask.double().sum(1, keepdim=True).sqrt() / count\n"
+        ),
         "halved": (
             "class Halved(RolloutShaping):\n"
             '    key: ClassVar[str] = "halved"\n'
@@ -129,7 +136,13 @@ def test_every_kind_of_part_may_be_of_a_file(tmp_path: Path) -> None:
         ),
     }
     files = {name: written(tmp_path, HEAD + text, f"{name}.py") for name, text in parts.items()}
-    for method in (files["mean"], files["odd"], f"grpo+{files['halved']}", f"{files['mean']}+{files['halved']}"):
+    for method in (
+        files["mean"],
+        files["odd"],
+        files["root"],
+        f"grpo+{files['halved']}",
+        f"{files['mean']}+{files['halved']}",
+    ):
         check_training(load_config(method=method))
 
 
@@ -229,6 +242,27 @@ def test_advantages_that_would_spoil_a_training_are_refused(tmp_path: Path) -> N
         )
         with pytest.raises(UserError, match=said):
             check_training(load_config(method=written(tmp_path, text, "mean.py")))
+
+
+def test_aggregations_that_would_spoil_a_training_are_refused(tmp_path: Path) -> None:
+    cases = [
+        ("return mask.double() / mask.double().sum()", "depends on the other rows"),
+        ("return mask.double() / (count - count)", "inf|nan"),
+        ("return torch.ones_like(mask).double() / count", "is not 0 on padding"),
+        ("return 1 / count", "returned shape"),
+        (
+            "return mask.double() / count\n    def count(self, mask, advantages): return mask.double().mean()",
+            "must add up",
+        ),
+    ]
+    for body, said in cases:
+        text = (
+            f"{HEAD}\nfrom rlvr_cli.methods.aggregation import Aggregation\nclass Root(Aggregation):\n"
+            f'    kind: Literal["root"] = Field("root", description="x")\n'
+            f"    def coefficients(self, mask, count):\n        {body}\n"
+        )
+        with pytest.raises(UserError, match=said):
+            check_training(load_config(method=written(tmp_path, text, "root.py")))
 
 
 def test_reading_a_configuration_needs_no_torch_and_leaves_keys_in_order(tmp_path: Path) -> None:

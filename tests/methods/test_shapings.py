@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlvr_cli.methods.aggregation import Aggregation
+from rlvr_cli.methods.aggregation import SequenceMean
 from rlvr_cli.methods.base import Rollout, RolloutShaping, Tokens, quantile
 from rlvr_cli.methods.gtpo import ConflictMask, EntropyFilter, EntropyPenalty
 from rlvr_cli.methods.high_entropy import HighEntropy
@@ -240,7 +240,7 @@ def test_a_quantile_threshold_is_that_of_the_rollout() -> None:
 def test_leaving_rows_out_does_not_make_the_others_weigh_more() -> None:
     """The landscape paper divides by the rows of a side, GTPO's filter by the whole group: both before shaping."""
     likelihood = LikelihoodAdvantage(side="positive")
-    aggregation = Aggregation(kind="sequence_mean", sequences="trained")
+    aggregation = SequenceMean(sequences="trained")
     rollout = replace(random_rollout(), initial_entropy=0.0)
     assert rollout.entropies is not None
     median = float(rollout.row_mean(rollout.entropies).median())
@@ -264,7 +264,7 @@ def test_a_divisor_of_each_prompt_makes_prompts_weigh_the_same() -> None:
     of = method(
         weight=NoImportanceSampling(),
         advantage=LikelihoodAdvantage(side="positive"),
-        aggregation=Aggregation(kind="sequence_mean", sequences="trained_per_prompt"),
+        aggregation=SequenceMean(sequences="trained_per_prompt"),
     )
     estimated, shaped = of.rollout_advantages(rollout)
     old = rollout.old_log_probs

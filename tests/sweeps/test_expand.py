@@ -11,8 +11,7 @@ import pytest
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import RUN_NAME
-from rlvr_cli.core.layers import parse_override
-from rlvr_cli.sweeps.axes import override_text
+from rlvr_cli.core.layers import override_text, parse_override
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir
 from rlvr_cli.sweeps.naming import config_hash, short_keys, trial_name, unique, value_text

@@ -105,7 +105,7 @@ def test_a_location_is_a_file_in_the_folder_or_the_hub_id(folder):
     for name, split, place, message in (
         ("math500", "train", folder, "has test problems only.*dapo_math_17k"),
         ("dsr_uniform", "test", None, "has train problems only.*eval.split=dev.*math500"),
-        ("hitab", "train", None, "on no hub that the project knows.*RLVR_DATA_DIR"),
+        ("hitab", "train", None, "not on the hub.*RLVR_DATA_DIR"),
         ("aime24", "test", folder, "no math/aime24 .*HuggingFaceH4/aime_2024 from the hub, set task.data_dir=null"),
         ("countdown", "train", folder, "no countdown/train.*countdown-gen"),
         ("gsm8k", "test", folder / "none", "no such folder"),
@@ -153,7 +153,7 @@ def test_what_a_task_records_is_the_set_and_not_its_folder(folder):
     ("overrides", "message"),
     [
         (["task=math", "task.data=math500"], "has test problems only"),
-        (["task=hitab", "task.data=hitab"], "on no hub"),
+        (["task=hitab", "task.data=hitab"], "not on the hub"),
         (["task=math", "task.data=simplerl", "task.data_dir=/no/such"], "no such folder"),
         (["task=math", "task.data=dsr_unifrom"], "Did you mean `dsr_uniform`"),
         (["task=math", "task.data=simplerl", "eval.every=1"], "has train problems only.*eval.split=dev"),

@@ -5,19 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-KINDS = ("task", "reward", "method")
 
 
-def text_of(kind: str, name: str) -> str:
-    """The beginning of a file ``kind`` called ``name``, which has letters, digits, - and _."""
+def files_of(kind: str, name: str) -> dict[str, str]:
+    """The files, by their names, that are the beginning of a task, a reward or a method; the Python file first.
+
+    Args:
+        name: letters, digits, - and _.
+    """
     plain = name.lower().replace("-", "_")
     words = plain.split("_")
-    text = (FOLDER / f"{kind}.py").read_text(encoding="utf-8")
-    for old, new in (
-        (f"My {kind.title()}", " ".join(words).capitalize()),
-        (f"My{kind.title()}", "".join(word.capitalize() for word in words)),
-        (f"my_{kind}", plain),
-        (f"my-{kind}", plain.replace("_", "-")),
-    ):
-        text = text.replace(old, new)
-    return text
+    named = {
+        f"My {kind}": " ".join(words).capitalize(),
+        f"My{kind.title()}": "".join(map(str.capitalize, words)),
+        f"my_{kind}": plain,
+        f"my-{kind}": plain.replace("_", "-"),
+    }
+    found = {}
+    for path in sorted(FOLDER.glob(f"{kind}.*"), key=lambda path: path.suffix != ".py"):
+        text = path.read_text(encoding="utf-8")
+        for old, new in named.items():
+            text = text.replace(old, new)
+        found[f"{plain}{path.suffix}"] = text
+    return found

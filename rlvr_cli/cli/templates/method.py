@@ -1,4 +1,4 @@
-"""My Method: the ratio to a power, for every token.
+"""My method: the ratio to a power, for every token.
 
     l = -sg(F) A log pi        F = r^power        r = pi / pi_old
 

@@ -1,0 +1,115 @@
+"""Trainings started from Python: the runs of `rlvr train`, with its checks and its folder."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from rlvr_cli.config.checks import check_training
+from rlvr_cli.config.load import load_config
+from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.layers import override_text
+from rlvr_cli.core.text import without_secrets
+from rlvr_cli.launch.checks import check_resumable, check_trackers
+from rlvr_cli.launch.command import check_alone, needs_launcher
+from rlvr_cli.launch.stopping import RunEnd
+from rlvr_cli.runs.folder import find_run
+
+
+def train(
+    config: str | Path | Sequence[str | Path] = (),
+    *,
+    method: str | None = None,
+    task: str | None = None,
+    model: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> Path:
+    """Train a run as `rlvr train` does, and wait for it: the folder of the finished run.
+
+        run = rlvr_cli.train(method="dgpo+lopti", settings={"train.rollouts": 20, "run.name": "first"})
+
+    Every command takes the run, and ``rlvr_cli.results`` has its tables. Several processes (`launch.processes`) are
+    started as on the command line.
+
+    Args:
+        config: configuration files, later ones winning.
+        method, task, model: as the options of `rlvr train`: names, or files of your own.
+        settings: keys with their values, over everything else.
+        overwrite: delete a run of the same name first.
+        quiet: print nothing; the run's log.txt has all of it.
+
+    Raises:
+        UserError: bad input, before anything was started; every problem at once.
+        RunError: the training failed, or was stopped by a signal.
+    """
+    files = [Path(config)] if isinstance(config, str | Path) else [Path(one) for one in config]
+    overrides = [override_text(key, value) for key, value in (settings or {}).items()]
+    loaded = load_config(files, method, task, model, overrides)
+    check_training(loaded)
+    check_trackers(loaded.run.track)
+    if overwrite and loaded.run.name is None:
+        raise UserError("overwrite needs the name of the run that it replaces: the setting run.name.")
+    given = [word for file in files for word in ("-c", str(file))]
+    for option, value in (("method", method), ("task", task), ("model", model)):
+        given += [f"--{option}", value] if value is not None else []
+    command = without_secrets(shlex.join(["rlvr", "train", *given, *overrides]))
+    console = Console(quiet=quiet)
+    if needs_launcher(loaded.launch):
+        from rlvr_cli.launch import supervise
+
+        end = supervise.start_launched(loaded, overwrite=overwrite, console=console)
+    else:
+        check_alone(loaded.launch)
+        from rlvr_cli.training import run as training
+
+        end = training.start_training(loaded, overwrite=overwrite, console=console, command=command)
+    return _finished(end)
+
+
+def resume(run: str | Path, *, settings: Mapping[str, Any] | None = None, quiet: bool = False) -> Path:
+    """Go on with a run as `rlvr train --resume` does, and wait for it: its folder.
+
+    Args:
+        run: its name or folder.
+        settings: {"train.rollouts": N} extends it, also a finished one.
+
+    Raises:
+        UserError, RunError: as :func:`train`.
+    """
+    from rlvr_cli.training.extension import extend, finish_extension
+
+    found = find_run(str(run), Path(Config().run.dir))
+    load_config([found.config_path]).task.check_before()
+    console = Console(quiet=quiet)
+    if settings:
+        for line in extend(found, [override_text(key, value) for key, value in settings.items()]):
+            console.print(line, highlight=False, markup=False)
+    else:
+        finish_extension(found)
+    loaded = load_config([found.config_path])
+    check_trackers(loaded.run.track)
+    check_resumable(found)
+    if needs_launcher(loaded.launch):
+        from rlvr_cli.launch import supervise
+
+        end = supervise.resume_launched(found, loaded, console=console)
+    else:
+        check_alone(loaded.launch)
+        from rlvr_cli.training import run as training
+
+        end = training.resume_training(found, console=console)
+    return _finished(end)
+
+
+def _finished(end: RunEnd) -> Path:
+    run = end.run
+    if end.status != "finished":
+        raise RunError(f"{run.path}: {end.status}; rlvr_cli.resume({str(run.path)!r}) goes on with it.")
+    return run.path

@@ -1,0 +1,79 @@
+"""`rlvr new`, and every command that it prints or that the page on methods shows, as pasted."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.cli.app import run
+from rlvr_cli.cli.templates import files_of
+from rlvr_cli.config.load import _rebuild
+from rlvr_cli.methods import own
+from rlvr_cli.tasks.base import Task
+
+PAGE = Path(__file__).parents[2] / "docs" / "methods" / "own.md"
+SMALL = (
+    *("rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=24", "train.rollouts=1"),
+    *("train.on_no_signal=off", "eval.problems=4", "eval.samples=2", "eval.pass_at=[1,2]"),
+)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder; the rest of the process knows no file's task or method."""
+    monkeypatch.chdir(tmp_path)
+    kinds, path = Task.kinds, list(sys.path)
+    yield tmp_path
+    Task.kinds, sys.path[:] = kinds, path
+    for name in list(own._REGISTERED):
+        own.withdraw(name)
+    _rebuild()
+
+
+def pasted(command: str) -> None:
+    """Run a command as it stands, but as little of it as there can be."""
+    words = shlex.split(command)
+    assert words[0] == "rlvr"
+    if words[1] == "train":
+        words += SMALL
+    if words[1] == "eval":
+        words = [*words[:3], "eval.problems=4", "--samples", "2", "--pass-at", "2"]
+    assert run(words[1:]) == 0, command
+
+
+@pytest.mark.parametrize("kind", ["task", "reward", "method"])
+def test_the_beginning_runs_as_it_is(kind: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["new", kind, "my-own"]) == 0
+    printed = re.findall(r"^  (rlvr .*)", capsys.readouterr().out, flags=re.MULTILINE)
+    assert len(printed) >= 4
+    for command in printed:
+        pasted(command)
+    assert run(["new", kind, "my_own"]) == 2 and "there already" in capsys.readouterr().err
+
+
+def test_the_page_on_methods_shows_what_is_written_and_what_runs(folder: Path) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert page.split("```python\n")[1].split("```")[0] == files_of("method", "power")["power.py"]
+    commands = re.findall(r"^    (rlvr .*)", page, flags=re.MULTILINE)
+    assert len(commands) == 9
+    for command in commands:
+        pasted(command)
+
+
+def test_names_that_would_hide_something_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for kind, name, said in (
+        ("task", "random", "Python module"),
+        ("method", "torch", "Python module"),
+        ("method", "dgpo", "built-in method"),
+        ("task", "kk", "built-in task"),
+        ("task", "../x", "letters, digits"),
+        ("reward", "1x", "letters, digits"),
+    ):
+        assert run(["new", kind, name]) == 2
+        assert said in capsys.readouterr().err
+    assert not list(Path().iterdir())

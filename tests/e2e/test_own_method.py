@@ -1,0 +1,91 @@
+"""A method of the user's own from the command line to a comparison: the numbers, resuming, processes, sweeps."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rlvr_cli.methods
+from rlvr_cli.cli.templates import files_of
+
+METHODS = Path(rlvr_cli.methods.__file__).parent
+POWER = files_of("method", "power")["power.py"]
+SMALL = (
+    *("rollout.prompts=4", "rollout.group_size=4", "rollout.max_new_tokens=24", "train.rollouts=2"),
+    *("update.mini_batches=2", "optimizer.lr=0.01", "train.on_no_signal=off", "run.seed=3"),
+    *("eval.problems=4", "eval.samples=2", "eval.pass_at=[1, 2]"),
+)
+SWEEP = """
+methods: [grpo, power.py, power.py+lopti]
+seeds: 1
+set:
+  {rollout.prompts: 2, rollout.group_size: 2, rollout.max_new_tokens: 8, train.rollouts: 1, train.on_no_signal: "off"}
+eval: {problems: 4, samples: 2, pass_at: [1, 2]}
+"""
+
+
+def rlvr(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(METHODS.parents[1])}
+    command = [sys.executable, "-m", "rlvr_cli", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder, check=False)
+
+
+def done(folder: Path, *arguments: str) -> str:
+    found = rlvr(folder, *arguments)
+    assert found.returncode == 0, found.stdout + found.stderr
+    return found.stdout + found.stderr
+
+
+@pytest.mark.parametrize("name", ["cispo", "dgpo"])
+def test_a_copy_of_a_method_trains_as_the_method_to_the_byte(name: str, tmp_path: Path) -> None:
+    text = (METHODS / f"{name}.py").read_text(encoding="utf-8")
+    (tmp_path / "copy_of.py").write_text(text.replace(f'"{name}"', '"mine"'), encoding="utf-8")
+    done(tmp_path, "train", "--method", name, *SMALL, "run.name=builtin")
+    done(tmp_path, "train", "--method", "copy_of.py", *SMALL, "run.name=own")
+    for file in ("metrics.jsonl", "checkpoints/step-4/model.safetensors"):
+        assert (tmp_path / "runs/builtin" / file).read_bytes() == (tmp_path / "runs/own" / file).read_bytes(), file
+    executed = json.loads((tmp_path / "runs/own/checkpoints/step-4/trainer_state.json").read_text())
+    assert executed["global_step"] == 4
+
+
+def test_a_run_keeps_its_method(tmp_path: Path) -> None:
+    file = tmp_path / "power.py"
+    file.write_text(POWER)
+    done(tmp_path, "train", "--method", "power.py+lopti", *SMALL, "launch.processes=2", "run.name=one")
+    (about,) = json.loads((tmp_path / "runs/one/manifest.json").read_text())["own_files"]
+    assert (about["of"], about["file"]) == ("method", str(file))
+    file.write_text(POWER.replace("Field(0.5", "Field(0.6"))
+    edited = rlvr(tmp_path, "train", "--resume", "one", "train.rollouts=3")
+    assert edited.returncode == 2 and f"{file}: was changed" in edited.stderr, edited.stderr
+    done(tmp_path, "train", "--method", "power.py+lopti", *SMALL, "run.name=two")
+    file.unlink()
+    done(tmp_path, "train", "--resume", "one", "train.rollouts=3")
+    for words in (("eval", "one"), ("eval", "two"), ("runs", "show", "one"), ("export", "one", "-o", "out")):
+        done(tmp_path, *words)
+    compared = done(tmp_path, "compare", "one", "two")
+    assert "code" in compared, compared
+    done(tmp_path, "report", "one")
+
+
+def test_a_sweep_keeps_the_methods_that_it_names(tmp_path: Path) -> None:
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "power.py").write_text(POWER)
+    (folder / "sweep.yaml").write_text(SWEEP)
+    planned = done(tmp_path, "sweep", "own/sweep.yaml", "--dry-run")
+    assert "grpo and power are the same gradient" in " ".join(planned.split())
+    done(tmp_path, "sweep", "own/sweep.yaml", "--workers", "2")
+    assert "power+lopti" in done(tmp_path, "compare", "runs/sweep")
+    assert "code" not in (tmp_path / "runs/sweep/grpo/config.yaml").read_text()
+    done(tmp_path, "sweep", "own/sweep.yaml")
+    (folder / "other.py").write_text(POWER.replace("Field(0.5", "Field(0.6"))
+    (folder / "both.yaml").write_text("methods: [power.py, other.py]\nseeds: 1\n")
+    both = rlvr(tmp_path, "sweep", "own/both.yaml", "--dry-run")
+    assert both.returncode == 2 and "same name or kind" in both.stderr, both.stderr
+    override = rlvr(tmp_path, "sweep", "own/sweep.yaml", "--dry-run", "method.name=own/power.py")
+    assert override.returncode == 2, override.stderr

@@ -1,0 +1,62 @@
+"""Trainings from Python: the page's example, the same bytes as the command's, and bad input."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import rlvr_cli
+from rlvr_cli import results
+from rlvr_cli.cli.app import run
+from rlvr_cli.core.errors import UserError
+
+PAGE = Path(rlvr_cli.__file__).parents[1] / "docs" / "python.md"
+SMALL = {
+    "rollout.prompts": 2,
+    "rollout.group_size": 2,
+    "rollout.max_new_tokens": 24,
+    "train.rollouts": 2,
+    "run.seed": 3,
+    "run.name": "one",
+}
+
+
+def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, second = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    little = '"train.rollouts": 1, "rollout.prompts": 2, "rollout.max_new_tokens": 16'
+    first = first.replace('"train.rollouts": 20', little).replace(
+        '"eval.every": 10, "eval.problems": 64', '"eval.every": 0'
+    )
+    assert len(first.splitlines()) <= 12
+    exec(first + second.replace("30", "2"), {})  # noqa: S102
+    assert list(results.steps("grpo")["rollout"]) == [0, 1]
+
+
+def test_it_is_the_run_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = rlvr_cli.train(method="dgpo", settings={**SMALL, "run.dir": "python"}, quiet=True)
+    assert found == Path("python/one")
+    words = [f"{key}={value}" for key, value in SMALL.items()]
+    assert run(["train", "--method", "dgpo", *words]) == 0
+    assert (found / "metrics.jsonl").read_bytes() == Path("runs/one/metrics.jsonl").read_bytes()
+    manifest = json.loads((found / "manifest.json").read_text())
+    assert manifest["command"].startswith("rlvr train --method dgpo rollout.prompts=2")
+    with pytest.raises(UserError, match="finished"):
+        rlvr_cli.resume(found)
+    assert run(["runs", "show", "python/one"]) == 0
+
+
+def test_bad_input_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as caught:
+        rlvr_cli.train(method="dgop", settings={"train.rolouts": 2, "rollout.prompts": "x"})
+    assert len(caught.value.problems) == 3 and "Did you mean `dgpo`" in str(caught.value.problems)
+    with pytest.raises(UserError, match=r"run\.name"):
+        rlvr_cli.train(overwrite=True)
+    with pytest.raises(UserError, match="no such run"):
+        rlvr_cli.resume("nowhere")
+    assert not Path("runs").exists()
