@@ -177,14 +177,14 @@ _OVERRIDES = ("overrides", "arguments")
 
 
 def _say_key(error: Any) -> None:
-    """An unknown option that TRL or Hugging Face call so is answered with our key."""
-    from rlvr_cli.config.keys import OTHER_NAMES
+    """An unknown option is answered with the key that it means, by our name or by that of TRL or Hugging Face."""
+    from rlvr_cli.config.keys import KEYS
     from rlvr_cli.core.keys import plain_name
 
-    key = OTHER_NAMES.get(plain_name(error.option_name))
-    if key is not None:
+    names = (KEYS.suggest([plain_name(error.option_name)]) or "").split(" or ")
+    if all("." in name for name in names):
         error.possibilities = None
-        error.message += f" Did you mean {key}=VALUE (without dashes)?"
+        error.message += f" Did you mean {' or '.join(f'{name}=VALUE' for name in names)} (without dashes)?"
 
 
 class App(typer.Typer):

@@ -49,6 +49,7 @@ def test_the_commands() -> None:
         "config",
         "lab",
         "doctor",
+        "new",
     }
 
 
@@ -80,6 +81,20 @@ def test_a_shell_is_told_how_a_word_goes_on() -> None:
             [sys.executable, "-m", "rlvr_cli"], env=environment, capture_output=True, text=True, timeout=60, check=True
         )
         assert done.stdout.split() == said
+
+
+@pytest.mark.parametrize(
+    ("option", "key"),
+    [
+        ("--num_generations", "rollout.group_size"),
+        ("--deepspeed", "launch.deepspeed"),
+        ("--top-k", "rollout.top_k"),
+        ("--temperature", "eval.temperature"),
+    ],
+)
+def test_an_option_that_is_a_key_is_answered_with_it(option: str, key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", option, "4"]) == 2
+    assert f"{key}=VALUE" in capsys.readouterr().err
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -177,3 +178,23 @@ def test_the_human_view_says_whether_it_is_on_policy(capsys: pytest.CaptureFixtu
     assert "On-policy" in capsys.readouterr().out
     assert run(["plan", "update.mini_batches=4"]) == 0
     assert "1.5 updates old on average" in capsys.readouterr().out
+
+
+def test_a_dry_run_of_train_is_a_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for form in ("--format=table", "--json"):
+        shown = []
+        for command in (["train", "--dry-run"], ["plan"]):
+            assert run([*command, "--processes", "2", "update.mini_batches=2", form]) == 0
+            shown.append(capsys.readouterr().out)
+        assert shown[0] == shown[1] != ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("form", ["csv", "markdown", "latex"])
+def test_a_plan_in_other_forms(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for methods in ("grpo", "grpo,lopti"):
+        assert run(["plan", "--method", methods, f"--format={form}"]) == 0
+        assert methods.split(",")[-1] in capsys.readouterr().out
