@@ -158,7 +158,7 @@ class OptionOverride(str):
     typed: str
     problem: str
 
-    def __new__(cls, text: str, typed: str, problem: str = "") -> OptionOverride:
+    def __new__(cls, text: str, typed: str = "", problem: str = "") -> OptionOverride:
         """The override ``text``, and what stands behind it."""
         override = super().__new__(cls, text)
         override.typed, override.problem = typed, problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -54,3 +55,9 @@ def test_the_key_of_a_server_is_not_repeated() -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(overrides=[option_override("--base-url", "eval.base_url", ["http://me:hunter2@host/v1"])])
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_copy_is_the_same() -> None:
+    asked = option_override("--samples", "eval.samples", ["4"])
+    again = copy.deepcopy(asked)
+    assert (again, again.typed) == ("eval.samples=4", "--samples 4")
