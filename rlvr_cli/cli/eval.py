@@ -71,7 +71,7 @@ def command(
     seed: Annotated[int, typer.Option("--seed", metavar="N", rich_help_panel=MORE, help="Seed of the samples.")] = 0,
     out: Annotated[
         Path | None,
-        output("FOLDER", "Where the evaluation is kept. Default: eval/ of the run."),
+        output("DIR", "Where the evaluation is kept. Default: eval/ of the run."),
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
     form: Format = "table",

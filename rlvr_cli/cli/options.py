@@ -84,7 +84,7 @@ def config_sources(files: list[Path] | None) -> list[Path | SweepRow]:
 
 
 RUNS = Path("runs")
-Runs = Annotated[Path, typer.Option("--runs", metavar="FOLDER", help="Folder that holds the runs (run.dir).")]
+Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Folder that holds the runs (run.dir).")]
 
 
 def chosen_root(given: Path) -> Path | None:

@@ -63,7 +63,7 @@ def command(
     root: Runs = RUNS,
     own: Annotated[
         Path | None,
-        typer.Option("--claims", metavar="FOLDER", rich_help_panel=MORE, help="Claims, arms and bases of your own."),
+        typer.Option("--claims", metavar="DIR", rich_help_panel=MORE, help="Claims, arms and bases of your own."),
     ] = None,
     form: ListFormat = "table",
 ) -> None:

@@ -137,7 +137,7 @@ def test_started_by_torchrun_itself(tmp_path: Path) -> None:
 def test_bad_input_under_torchrun(tmp_path: Path) -> None:
     arguments = (f"run.dir={tmp_path}", *NARROW)
     refused = finish(popen(outer(2, "--processes", "4", "run.name=other", *arguments), CPU), 1)
-    assert "launch.processes=4 (override launch.processes=4), and the launcher" in refused
+    assert "launch.processes=4 (--processes 4), and the launcher" in refused
     assert "started 2 (WORLD_SIZE)" in refused and not list(tmp_path.iterdir())
     finish(start("run.name=one", "checkpoint.every=1", *arguments))
     refused = finish(popen(outer(2, "--resume", str(tmp_path / "one")), CPU), 1)
