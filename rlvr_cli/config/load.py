@@ -266,12 +266,12 @@ def _named(layer: Layer, folder: Path | None) -> tuple[Layer, list[OwnFile]]:
             if source is None:
                 continue
             said = values.get("code") if isinstance(values, dict) else None
-            if source.module and said not in (None, source.sha256):
+            if source.module and said not in (None, source.code):
                 raise UserError(
                     f"{layer.label}: was written with another version of the task {written} than that of the package "
                     f"{source.package}, which is installed. Install that one again."
                 )
-            chosen = {"name": _registered(source), "code": source.sha256}
+            chosen = {"name": _registered(source), "code": source.code}
             found.append(source)
         if chosen["name"] == written and "code" not in chosen:
             continue

@@ -134,6 +134,11 @@ class OwnFile:
     def sha256(self) -> str:
         return text_digest(self.text)
 
+    @property
+    def code(self) -> str:
+        """The first digits of the hash, as the key `code` of a task or method has them."""
+        return self.sha256[:12]
+
     def block(self, *, bare: bool = False) -> dict[str, Any]:
         """As files of configurations have it; ``bare`` = the text alone counts from now on."""
         return {"of": self.of, "file": Path(self.file).name if bare else self.file, "text": LongText(self.text)}

@@ -80,9 +80,9 @@ def register_method(source: OwnFile) -> tuple[str, bool]:
     Raises:
         UserError: with file and line: a syntax error, an exception, no class, several, a taken name, a lack.
     """
-    one = _MADE.get(source.sha256)
+    one = _MADE.get(source.code)
     one = _made(source) if one is None else dataclasses.replace(one, source=source)
-    _MADE[source.sha256] = one
+    _MADE[source.code] = one
     name = one.preset.name
     before = _REGISTERED.get(name)
     if before is not None and before.source.sha256 == source.sha256:
@@ -326,8 +326,8 @@ def _guarded(part: type[Part], source: OwnFile) -> type[Part]:
     """The class with the key `code`, whose exceptions name the file."""
     speaking = {name: _speaking(getattr(part, name), name, source.file) for name in _COMPUTING if hasattr(part, name)}
     # The hash of a version before stands in a configuration that names the file again.
-    code = Annotated[Literal[source.sha256], BeforeValidator(lambda _: source.sha256)]  # type: ignore[name-defined]
-    field = Field(source.sha256, description="The hash of the method's file.")
+    code = Annotated[Literal[source.code], BeforeValidator(lambda _: source.code)]  # type: ignore[name-defined]
+    field = Field(source.code, description="The hash of the method's file.")
     return create_model(
         part.__name__,
         __base__=(type("Guarded", (), speaking), part),

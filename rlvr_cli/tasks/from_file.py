@@ -47,9 +47,9 @@ def register_task(source: OwnFile) -> tuple[str, bool]:
     Raises:
         UserError: with file and line: a syntax error, an exception, no class, several, a taken name, a lack.
     """
-    known = _LOADED.get(source.sha256)
+    known = _LOADED.get(source.code)
     kind = _made(source) if known is None else known[0]
-    _LOADED[source.sha256] = (kind, source)
+    _LOADED[source.code] = (kind, source)
     name = str(kind.model_fields["name"].default)
     new = Task.kinds.get(name) is not kind
     if new:
@@ -98,7 +98,7 @@ def _made(source: OwnFile) -> type[Task]:
             __base__=(_Guarded, kind),
             __module__=module.__name__,
             __doc__=kind.__doc__ or f"The task of {Path(source.file).name}.",
-            code=cast("Any", (Literal[source.sha256], Field(source.sha256, description=_CODE))),
+            code=cast("Any", (Literal[source.code], Field(source.code, description=_CODE))),
         ),
     )
 
