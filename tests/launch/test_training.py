@@ -68,7 +68,7 @@ def test_one_run_whatever_the_number_of_processes_and_divided_by_zero_3(tmp_path
     assert (manifest(two)["status"], manifest(two)["processes"]) == ("finished", 2)
     assert load_config([two / "config.yaml"]).launch.processes == 2
     assert (two / "log.txt").read_text().count("step 1/8 ") == 1
-    finish(sharded("--deepspeed", "zero3", f"run.dir={tmp_path}", "run.name=zero3", *NARROW, *settings))
+    finish(sharded("launch.deepspeed=zero3", f"run.dir={tmp_path}", "run.name=zero3", *NARROW, *settings))
     assert_same_run(two, tmp_path / "zero3")
 
 
