@@ -211,7 +211,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def papers() -> str:
     """The estimates of the papers' recipes on 1, 4 and 8 GPUs of 80 GiB, in Markdown."""
-    from rlvr_cli.config.batch import batch_arithmetic
+
     from rlvr_cli.config.load import load_config
     from rlvr_cli.models.architecture import find_architecture
     from rlvr_cli.planning.advice import memory_verdict
@@ -231,7 +231,7 @@ def papers() -> str:
     written_rows = [(file, *row) for file in files for row in trial_rows(read_sweep(file)).items()]
     for file, name, row in written_rows:
         written = load_config([row])
-        batch = batch_arithmetic(written).step_batch
+        batch = written.batch.step_batch
         for gpus in (1, 4, 8):
             overrides = [f"launch.processes={gpus}"]
             if gpus == 1:

@@ -16,7 +16,6 @@ from pydantic import Field
 
 from rlvr_cli.analyses.base import AnalysisInput, Findings, analysis, names_of
 from rlvr_cli.collapse.watch import Collapse, CollapseWatch
-from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import number
 from rlvr_cli.core.section import Count, Section
@@ -159,7 +158,7 @@ def _course(run: Run, last: int | None, problems: list[str]) -> Course | None:
         problems.append(f"{run.path}: there is no rollout {last} yet; the newest is {newest}.")
         return None
     kept = [row for row in rows if last is None or row["rollout"] <= last]
-    return course(kept, run.config.rollout.prompts, batch_arithmetic(run.config).steps_per_rollout)
+    return course(kept, run.config.rollout.prompts, run.config.batch.steps_per_rollout)
 
 
 def _as_json(found: Course) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
@@ -75,7 +74,7 @@ def find_saved_rollout(
     """
     run = find_run(name, runs_root)
     config = load_config([run.config_path])
-    steps = batch_arithmetic(config).steps_per_rollout
+    steps = config.batch.steps_per_rollout
     checkpoints = valid_checkpoints(run.checkpoints_dir)
     if not checkpoints:
         raise UserError(f"{run.path}: this run has no checkpoint, so there is no policy to look at.")

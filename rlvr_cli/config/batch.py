@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from rlvr_cli.config.schema import Config
+if TYPE_CHECKING:
+    from rlvr_cli.config.schema import Config
 
 LARGEST_AUTO_MICRO_BATCH = 16
 
@@ -37,27 +39,27 @@ class BatchArithmetic:
     steps_per_rollout: int
     steps_total: int
 
-
-def batch_arithmetic(config: Config) -> BatchArithmetic:
-    """The batch sizes of a loaded configuration (`load_config` has checked that they divide)."""
-    completions = config.rollout.prompts * config.rollout.group_size
-    step_batch = completions // config.update.mini_batches
-    processes = config.launch.processes
-    share = step_batch // processes
-    micro_batch = config.update.micro_batch or largest_divisor(share, LARGEST_AUTO_MICRO_BATCH)
-    passes = len(config.method.passes.names)
-    steps_per_rollout = config.update.mini_batches * config.update.epochs * passes
-    return BatchArithmetic(
-        completions=completions,
-        step_batch=step_batch,
-        processes=processes,
-        share=share,
-        micro_batch=micro_batch,
-        micro_batches=share // micro_batch,
-        passes=passes,
-        steps_per_rollout=steps_per_rollout,
-        steps_total=config.train.rollouts * steps_per_rollout,
-    )
+    @classmethod
+    def of(cls, config: Config) -> BatchArithmetic:
+        """Those of ``config``, whose sizes divide."""
+        completions = config.rollout.prompts * config.rollout.group_size
+        step_batch = completions // config.update.mini_batches
+        processes = config.launch.processes
+        share = step_batch // processes
+        micro_batch = config.update.micro_batch or largest_divisor(share, LARGEST_AUTO_MICRO_BATCH)
+        passes = len(config.method.passes.names)
+        steps_per_rollout = config.update.mini_batches * config.update.epochs * passes
+        return cls(
+            completions=completions,
+            step_batch=step_batch,
+            processes=processes,
+            share=share,
+            micro_batch=micro_batch,
+            micro_batches=share // micro_batch,
+            passes=passes,
+            steps_per_rollout=steps_per_rollout,
+            steps_total=config.train.rollouts * steps_per_rollout,
+        )
 
 
 def largest_divisor(number: int, limit: int) -> int:
@@ -86,7 +88,7 @@ def learning_rate_factor(config: Config, step: int) -> float:
     Linear from 0 over ``warmup_rollouts``, then constant, or falling along a line or half a cosine that reaches
     ``final_lr_ratio`` one step after the last.
     """
-    optimizer, batch = config.optimizer, batch_arithmetic(config)
+    optimizer, batch = config.optimizer, config.batch
     warmup = optimizer.warmup_rollouts * batch.steps_per_rollout
     if step < warmup:
         return (step + 1) / warmup

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints
 
+from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.launch import LaunchConfig, SlurmConfig
 from rlvr_cli.config.model import ModelConfig
 from rlvr_cli.config.rollout import RolloutConfig, Temperature, TopP
@@ -181,3 +182,8 @@ class Config(Section):
     launch: LaunchConfig = Field(default=LaunchConfig(), description=str(LaunchConfig.__doc__))
     slurm: SlurmConfig = Field(default=SlurmConfig(), description=str(SlurmConfig.__doc__))
     run: RunConfig = Field(default=RunConfig(), description=str(RunConfig.__doc__))
+
+    @property
+    def batch(self) -> BatchArithmetic:
+        """The sizes of batches and numbers of steps; a configuration that was loaded has sizes that divide."""
+        return BatchArithmetic.of(self)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.batch import BatchArithmetic, batch_arithmetic
+from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.update import ScaledRate
@@ -123,7 +123,7 @@ def check_deepspeed(config: Config, *, bf16: bool | None = None, lr: float | Non
                 f"launch.deepspeed={config.launch.deepspeed}: DeepSpeed is not installed (it is for Linux alone). "
                 "launch.fsdp=true divides the model without it."
             )
-        problems = list(_contradictions(settings, config, batch_arithmetic(config), bf16, lr))
+        problems = list(_contradictions(settings, config, config.batch, bf16, lr))
         if problems:
             raise UserError([f"launch.deepspeed={config.launch.deepspeed}: {problem}" for problem in problems])
 
@@ -139,7 +139,7 @@ def filled(config: Config, *, bf16: bool, lr: float | None = None) -> dict[str, 
     check_deepspeed(config, bf16=bf16, lr=lr)
     settings = deepspeed_settings(config.launch)
     assert settings is not None
-    batch = batch_arithmetic(config)
+    batch = config.batch
     for fact in _facts(config, batch):
         settings[fact.key] = fact.value
     if config.method.splits_steps:

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.launch import seconds_of
 from rlvr_cli.config.load import LoadedConfig, dump_yaml, own_files
 from rlvr_cli.config.schema import Config
@@ -181,7 +180,7 @@ def write_beginning(config: Config, run: RunDir, command: Sequence[str]) -> None
         seed=config.run.seed,
         step=0,
         rollout=0,
-        steps_total=batch_arithmetic(config).steps_total,
+        steps_total=config.batch.steps_total,
         rollouts_total=config.train.rollouts,
         processes=config.launch.processes,
         config_sha256=text_digest(text),

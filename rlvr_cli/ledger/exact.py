@@ -18,10 +18,10 @@ REGIONS = ("LN", "HP")
 
 def updates_ratio(of: str, against: str) -> float:
     """Optimizer updates a rollout of one method over those of another, all else alike."""
-    from rlvr_cli.config.batch import batch_arithmetic
+
     from rlvr_cli.config.load import load_config
 
-    steps = [batch_arithmetic(load_config(method=name)).steps_per_rollout for name in (of, against)]
+    steps = [load_config(method=name).batch.steps_per_rollout for name in (of, against)]
     return steps[0] / steps[1]
 
 

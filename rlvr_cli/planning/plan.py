@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.rollout import COLOCATE_MEMORY
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
@@ -41,11 +40,11 @@ def plan_training(config: Config) -> dict[str, Any]:
     of demonstrations are None for other methods, and where `data` names a file of them, which is not read. Nor are the
     problems of `problems_from` (`task.data`): there may be fewer than `problems`, each then seen more often.
     """
-    from rlvr_cli.config.batch import batch_arithmetic
+
     from rlvr_cli.evaluation.benchmarks import completions_of
     from rlvr_cli.tasks.sets import is_generated, problems_name
 
-    batch = batch_arithmetic(config)
+    batch = config.batch
     ages = list(range(batch.steps_per_rollout))
     samples = config.method.samples
     problems = config.task.train_size if samples else None
@@ -200,7 +199,7 @@ def _rate(config: Config, model: Architecture | None) -> float | None:
 def _time(config: Config, speed: Speed | None) -> dict[str, Any] | None:
     if speed is None:
         return None
-    completions = batch_arithmetic(config).completions * config.train.rollouts
+    completions = config.batch.completions * config.train.rollouts
     found = duration(completions, config.rollout.max_new_tokens, speed)
     return {**asdict(speed), "seconds_at_most": found.at_most, "seconds_expected": found.expected}
 
@@ -275,7 +274,7 @@ def offloads_of(config: Config) -> tuple[bool, bool]:
 
 def training_of(config: Config, device: Device, prompt_tokens: int | None = None) -> Training:
     """What decides the memory of an update of ``config``."""
-    batch, method, model = batch_arithmetic(config), config.method, config.model
+    batch, method, model = config.batch, config.method, config.model
     wanted = model.gradient_checkpointing
     weights = 2 if model.dtype == "bfloat16" else 4
     offload_optimizer, offload_weights = offloads_of(config)
@@ -330,7 +329,7 @@ def adapter_of(config: Config) -> Adapter | None:
 
 def sampling_of(config: Config, model: Architecture | None = None) -> Sampling:
     """What decides the memory of a rollout of ``config`` with ``model``, whose family decides the engine `auto`."""
-    batch, rollout = batch_arithmetic(config), config.rollout
+    batch, rollout = config.batch, config.rollout
     rows = -(-batch.completions // config.launch.processes)
     if not config.method.samples:
         return Sampling("none", 0)
@@ -420,10 +419,10 @@ def measured_speed(run: RunDir) -> Speed:
 
 def run_completions(run: RunDir) -> int:
     """Completions of one rollout of ``run``."""
-    from rlvr_cli.config.batch import batch_arithmetic
+
     from rlvr_cli.config.load import load_config
 
-    return batch_arithmetic(load_config([run.config_path])).completions
+    return load_config([run.config_path]).batch.completions
 
 
 def duration(completions: int, tokens_each: int, speed: Speed) -> Duration:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.results.evaluations import Evaluation, read_checked
@@ -83,7 +82,7 @@ def _spending(run: Run) -> list[tuple[dict[str, Any], Spent]]:
     spent, last = [], _NOTHING
     for number, (step, timing) in enumerate(zip(rows, timings, strict=False), start=1):
         try:
-            last = _after(last, step, timing, batch_arithmetic(run.config).completions)
+            last = _after(last, step, timing, run.config.batch.completions)
         except (KeyError, TypeError) as error:
             raise RunError(
                 f"{run.dir.metrics_path}:{number}: this step, or its line in {run.dir.timings_path.name}, lacks "

@@ -9,7 +9,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import load_config, of_files, own_files, self_contained
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
@@ -46,7 +45,7 @@ class Cost:
 
 def cost_of(config: Config) -> Cost:
     """What a training with ``config`` takes."""
-    batch = batch_arithmetic(config)
+    batch = config.batch
     return Cost(config.train.rollouts, batch.completions * config.train.rollouts, batch.steps_total)
 
 

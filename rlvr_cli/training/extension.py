@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlvr_cli.config.batch import batch_arithmetic, learning_rate_factor
+from rlvr_cli.config.batch import learning_rate_factor
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
@@ -66,7 +66,7 @@ def _write(run: RunDir, config: Config) -> None:
     run.update_manifest(
         status="interrupted",
         rollouts_total=config.train.rollouts,
-        steps_total=batch_arithmetic(config).steps_total,
+        steps_total=config.batch.steps_total,
         config_sha256=text_digest(text),
         **{PENDING: None},
     )

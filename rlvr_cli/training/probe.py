@@ -23,7 +23,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.config.rollout import VllmConfig
 from rlvr_cli.config.schema import Config
@@ -167,7 +166,7 @@ def probe_result(told: list[dict[str, Any]], code: int, output: str, config: Con
 
 def advice(config: Config) -> str:
     """What to make smaller, the keys with their values of now."""
-    rows, tokens = batch_arithmetic(config).micro_batch, config.update.micro_tokens
+    rows, tokens = config.batch.micro_batch, config.update.micro_tokens
     smaller = f"update.micro_batch={max(1, rows // 2)} (now {rows})" if rows > 1 else ""
     if tokens is not None:
         smaller = f"update.micro_tokens={max(1, tokens // 2)} (now {tokens})"
@@ -178,7 +177,7 @@ def advice(config: Config) -> str:
 
 def worst_case(config: Config) -> Config:
     """The configuration of the probe: rows, micro-batches and method as in the training, and two steps of them."""
-    batch = batch_arithmetic(config)
+    batch = config.batch
     accumulated, rows = min(2, batch.micro_batches), batch.micro_batch
     if config.update.micro_tokens is not None:
         # How many of the longest rows fill a pass, the trainer finds when it deals a whole step.
@@ -233,7 +232,7 @@ def measure_worst_case(
     prepared, prompt, completion = prepared.longest()
     if prepared.engine is not None:
         prepared = replace(prepared, engine=_FullLength(len(prepared.tokenizer)))
-    batch = batch_arithmetic(smaller)
+    batch = smaller.batch
     before = _memory()
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="rlvr-probe-") as folder, Path(os.devnull).open("w") as nowhere:

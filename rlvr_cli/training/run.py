@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console
 
 from rlvr_cli.collapse.alerts import SignalWatch
-from rlvr_cli.config.batch import BatchArithmetic, batch_arithmetic
+from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.checks import cautions
 from rlvr_cli.config.load import dump_yaml, load_config, own_files
 from rlvr_cli.config.schema import Config
@@ -118,7 +118,7 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRu
         learning_rate=config.optimizer.peak_lr(lambda: parameters_of(prepared.model)),
         step=0,
         rollout=0,
-        steps_total=batch_arithmetic(config).steps_total,
+        steps_total=config.batch.steps_total,
         rollouts_total=config.train.rollouts,
         processes=config.launch.processes,
         config_sha256=text_digest(text),
@@ -249,7 +249,7 @@ def _train(
     console: Console,
     place: RunContext,
 ) -> RunEnd:
-    batch = batch_arithmetic(config)
+    batch = config.batch
     executed: Counter[str] = Counter()
     world, stop = place.world, place.stop
     with (

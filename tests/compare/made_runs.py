@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.evaluation.evaluate import evaluate_with
@@ -105,7 +104,7 @@ def make_run(
     settings = [f"run.seed={seed}", f"run.dir={root}", f"run.name={name}", f"train.rollouts={ROLLOUTS}"]
     config = load_config(method=method, overrides=[*settings, "eval.every=1", *overrides])
     run.config_path.write_text(dump_yaml(config), encoding="utf-8")
-    steps = batch_arithmetic(config).steps_per_rollout
+    steps = config.batch.steps_per_rollout
     done = config.train.rollouts * steps
     run.update_manifest(
         name=name,

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from rlvr_cli.config.batch import batch_arithmetic, largest_divisor, nearest_divisors, nearest_multiples
+from rlvr_cli.config.batch import largest_divisor, nearest_divisors, nearest_multiples
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 
@@ -31,7 +31,7 @@ def test_sizes(sizes: tuple[int | None, ...], expected: tuple[int, ...]) -> None
         "update.micro_batch",
     )
     overrides = [f"{name}={'null' if size is None else size}" for name, size in zip(names, sizes, strict=True)]
-    batch = batch_arithmetic(load_config(overrides=[*overrides, "train.rollouts=10"]))
+    batch = load_config(overrides=[*overrides, "train.rollouts=10"]).batch
     assert (batch.step_batch, batch.micro_batch, batch.micro_batches, batch.steps_per_rollout) == expected
     assert batch.steps_total == 10 * batch.steps_per_rollout
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.checks import check_training
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
@@ -63,7 +62,7 @@ def test_each_can_be_planned_and_fits_its_gpus(paper: str) -> None:
 def test_the_arithmetic_of_the_paper(paper: str) -> None:
     for name in recipes(paper):
         config = loaded(name)
-        batch = batch_arithmetic(config)
+        batch = config.batch
         expected = next(numbers for pattern, numbers in EXPECTED.items() if fnmatchcase(name, pattern))
         updates = batch.steps_per_rollout // batch.passes
         assert (batch.completions, updates, batch.step_batch, config.rollout.max_new_tokens) == expected, name
@@ -117,9 +116,9 @@ def test_they_divide_among_gpus() -> None:
         for processes in [1, 4, 8]:
             sharded = [] if processes > 1 else ["launch.deepspeed=null", "launch.fsdp=false"]
             for name, row in recipes(paper).items():
-                if batch_arithmetic(loaded(name)).step_batch % processes == 0:
+                if loaded(name).batch.step_batch % processes == 0:
                     overrides = [f"launch.processes={processes}", "update.micro_batch=null", *sharded]
-                    assert batch_arithmetic(load_config([row], overrides=overrides)).processes == processes
+                    assert load_config([row], overrides=overrides).batch.processes == processes
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -159,7 +158,7 @@ def test_gtpo_trains_adapters_of_scale_one_on_four_bits() -> None:
 
 def test_ar_lopti_saves_every_twenty_rollouts_and_averages_three() -> None:
     for config in configs("ar_lopti"):
-        assert config.checkpoint.every == 20 * batch_arithmetic(config).steps_per_rollout
+        assert config.checkpoint.every == 20 * config.batch.steps_per_rollout
         assert config.checkpoint.keep == 3
 
 

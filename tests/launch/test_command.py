@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
@@ -53,7 +52,7 @@ def test_sizes(sizes: tuple[int, int, int | None], expected: tuple[int, int, int
     overrides = [f"launch.processes={processes}", f"update.mini_batches={updates}"]
     if micro_batch is not None:
         overrides.append(f"update.micro_batch={micro_batch}")
-    batch = batch_arithmetic(load_config(overrides=[*SIZES, *overrides]))
+    batch = load_config(overrides=[*SIZES, *overrides]).batch
     assert (batch.step_batch, batch.micro_batch, batch.micro_batches) == expected
     assert batch.step_batch == batch.micro_batch * batch.micro_batches * batch.processes
 

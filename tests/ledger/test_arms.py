@@ -5,7 +5,6 @@ from typing import Any
 
 import yaml
 
-from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.layers import override_text
@@ -25,7 +24,7 @@ def test_an_arm_is_a_training_that_could_start() -> None:
         arm = ARMS[name]
         config = config_of(arm)
         assert arm["base"] == "lab" or load_recipe(DATA / "bases" / f"{arm['base']}.yaml").phases, name
-        assert batch_arithmetic(config).steps_per_rollout == config.checkpoint.every, (
+        assert config.batch.steps_per_rollout == config.checkpoint.every, (
             "a checkpoint after each rollout, so that the policy that sampled the last one is kept"
         )
         assert config.checkpoint.keep >= 2, name

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import load_config, preset_document
 from rlvr_cli.models.architecture import Architecture, from_config
 from rlvr_cli.models.sampling.engine import SamplingParams
@@ -421,7 +420,7 @@ def test_advised_settings_are_settings(gpus: int) -> None:
     told = set()
     for name, row in recipes().items():
         written = loaded(name)
-        if batch_arithmetic(written).step_batch % gpus:
+        if written.batch.step_batch % gpus:
             continue
         overrides = [f"launch.processes={gpus}", "update.micro_batch=null"]
         config = load_config([row], overrides=overrides)

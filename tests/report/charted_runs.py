@@ -10,7 +10,6 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.report.charts.svg import Chart
 from rlvr_cli.runs.folder import RunDir, create_run
@@ -34,7 +33,7 @@ def charted(
     run.update_manifest(name=name, status="finished", created="2026-01-01T00:00:00+00:00", method=method)
     steps, timings = [], []
     for rollout, values in enumerate(rows):
-        for update in range(batch_arithmetic(config).steps_per_rollout):
+        for update in range(config.batch.steps_per_rollout):
             step = len(steps) + 1
             place = {"step": step, "rollout": rollout, "update": update, "update_tokens": 640.0}
             steps.append({**place, "length": 10.0, **values})

@@ -13,7 +13,6 @@ import torch
 from peft import LoraConfig
 from torch import Tensor
 
-from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.model import LoRAConfig, NoAdapterConfig
 from rlvr_cli.lab.model import make_tokenizer
@@ -78,7 +77,7 @@ def lora(rank: int | None) -> LoraConfig | None:
 def train(folder: Path, *, micro_batch: int, processes: int = 1, rank: int | None = None) -> GradientTrainer:
     """Train to the end on steps of 8 rows with plain SGD."""
     config = config_of(micro_batch)
-    batch, rows = batch_arithmetic(config), demonstrations()
+    batch, rows = config.batch, demonstrations()
     order = training_order([len(row.prompt) + len(row.completion) for row in rows], config, batch)
     trainer = GradientTrainer(
         model=load_base(folder),

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.training.probe import ProbeResult, probe, probe_result, worst_case
@@ -34,8 +33,8 @@ MEASURED = ProbeResult(18, 24, 4, "cpu", 100, 200, None, None, 1.0)
 )
 def test_the_batch_has_the_rows_of_the_training(overrides: list[str], micro_batches: int) -> None:
     config = load_config(overrides=overrides)
-    found = batch_arithmetic(worst_case(config))
-    assert found.micro_batch == batch_arithmetic(config).micro_batch
+    found = worst_case(config).batch
+    assert found.micro_batch == config.batch.micro_batch
     assert found.micro_batches == micro_batches
     assert found.steps_total >= 2
     assert worst_case(config).rollout.max_new_tokens == config.rollout.max_new_tokens
@@ -49,7 +48,7 @@ def test_the_batch_has_the_rows_of_the_training(overrides: list[str], micro_batc
 def test_passes_that_are_bounded_by_tokens_are_as_full_as_in_the_training(processes: int) -> None:
     """How many rows that makes is known once there are prompts, so that a step has all of them."""
     config = load_config(overrides=["update={micro_batch: 4, micro_tokens: 100000}", f"launch.processes={processes}"])
-    assert batch_arithmetic(worst_case(config)).share == batch_arithmetic(config).share > 8
+    assert worst_case(config).batch.share == config.batch.share > 8
     assert worst_case(config).update.micro_tokens == 100000
 
 

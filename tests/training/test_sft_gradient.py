@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlvr_cli.config.batch import batch_arithmetic
 from rlvr_cli.training.sft import training_order
 from tests.training.harness import flat_gradient, load_base
 from tests.training.processes import run_as_two
@@ -33,7 +32,7 @@ def test_equals_the_formula_in_plain_pytorch(tmp_path: Path) -> None:
     """The mean over a step's completion tokens, the end of the sequence among them, the prompt not; row by row."""
     model, rows, config = load_base(tmp_path), demonstrations(), config_of()
     trainer = train(tmp_path, micro_batch=4)
-    order = training_order([len(row.prompt) + len(row.completion) for row in rows], config, batch_arithmetic(config))
+    order = training_order([len(row.prompt) + len(row.completion) for row in rows], config, config.batch)
     assert len(trainer.gradients) == ROLLOUTS * UPDATES * EPOCHS
     for step, gradient in enumerate(trainer.gradients):
         total, right, count = torch.zeros((), dtype=torch.float64), 0, 0
@@ -86,7 +85,7 @@ def test_two_processes_make_the_gradient_of_one(tmp_path: Path) -> None:
 def test_the_order_uses_every_demonstration_before_any_again() -> None:
     lengths = [len(row.prompt) + len(row.completion) for row in demonstrations(40)]
     config = config_of(None, "train.rollouts=5")
-    order = training_order(lengths, config, batch_arithmetic(config))
+    order = training_order(lengths, config, config.batch)
     assert len(order) == 5 * 16 * EPOCHS
     passes = [order[start : start + 16] for start in range(0, len(order), 16)]
     assert all(first == again for first, again in zip(passes[::2], passes[1::2], strict=True))
@@ -103,5 +102,5 @@ def test_a_longer_run_starts_with_the_order_of_a_shorter_one() -> None:
     orders = []
     for rollouts in (2, 4):
         config = config_of(None, f"train.rollouts={rollouts}")
-        orders.append(training_order(lengths, config, batch_arithmetic(config)))
+        orders.append(training_order(lengths, config, config.batch))
     assert orders[1][: len(orders[0])] == orders[0]
