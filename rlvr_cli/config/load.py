@@ -36,7 +36,7 @@ from rlvr_cli.methods.names import (
     presets_of,
 )
 from rlvr_cli.tasks import Task
-from rlvr_cli.tasks.from_file import register_task, task_file
+from rlvr_cli.tasks.from_file import register_task, stand_in, task_file
 from rlvr_cli.tasks.rg import task as rg
 from rlvr_cli.tasks.sets import check_folder, data_sets, is_generated
 
@@ -76,14 +76,18 @@ def load_config(
     task: str | None = None,
     model: str | None = None,
     overrides: Sequence[str] = (),
+    run_code: bool = True,
 ) -> Config:
     """The configuration of a run.
 
+    Args:
+        run_code: whether the files of tasks that it holds are executed. For who only reads what a run left they are
+            not; its task then has keys, and no problems, prompts or verdicts.
     Raises:
         ConfigError: a UserError with every problem found, each with the file and line, option or override that set
             the value.
     """
-    return load(config_files, method, task, model, overrides).config
+    return load(config_files, method, task, model, overrides, run_code).config
 
 
 def load(
@@ -92,10 +96,11 @@ def load(
     task: str | None = None,
     model: str | None = None,
     overrides: Sequence[str] = (),
+    run_code: bool = True,
 ) -> LoadedConfig:
     """`load_config`, with the origin of each value."""
     problems: list[tuple[str, str]] = []
-    files = [layer for one in config_files for layer in _file_layers(one, problems)]
+    files = [layer for one in config_files for layer in _file_layers(one, problems, run_code)]
     user_layers = [
         *files,
         *map(with_own_files, _option_layers({"method": method, "task": task, "model": model})),
@@ -172,11 +177,11 @@ def _merge(layers: Iterable[Layer], presets: tuple[Layer, ...] = ()) -> Merged:
     return merged
 
 
-def _file_layers(one: Path | SweepRow, problems: list[tuple[str, str]]) -> Iterator[Layer]:
+def _file_layers(one: Path | SweepRow, problems: list[tuple[str, str]], run_code: bool = True) -> Iterator[Layer]:
     """A file over what it includes; a row's own values over its files."""
     for file in one.files if isinstance(one, SweepRow) else (one,):
         for source in source_files(Path(file), tuple(Config.model_fields), problems):
-            _kept_code(source, problems)
+            _kept_code(source, problems, run_code)
             yield with_own_files(Layer(str(source.path), source.values, source.document.lines), source.path.parent)
     if isinstance(one, SweepRow):
         yield from map(with_own_files, one.layers)
@@ -192,7 +197,7 @@ def know_own_files(files: Iterable[Path]) -> None:
             pass
 
 
-def _kept_code(source: SourceFile, problems: list[tuple[str, str]]) -> list[OwnFile]:
+def _kept_code(source: SourceFile, problems: list[tuple[str, str]], run_code: bool = True) -> list[OwnFile]:
     """The files of Python whose text the file holds, registered."""
     if CODE not in source.document.data:
         return []
@@ -210,7 +215,12 @@ def _kept_code(source: SourceFile, problems: list[tuple[str, str]]) -> list[OwnF
         return []
     kept = [OwnFile(**block) for block in blocks]
     for one in kept:
-        _registered(one)
+        values = source.values.get("task")
+        if one.of == "task" and not run_code and isinstance(values, dict):
+            if stand_in(one, values)[1]:
+                _rebuild()
+        else:
+            _registered(one)
     return kept
 
 

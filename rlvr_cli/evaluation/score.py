@@ -25,7 +25,6 @@ from rlvr_cli.core.files import input_file, output_file, output_problems, sole_w
 from rlvr_cli.tasks import Problem, Task, Verdict
 from rlvr_cli.tasks.files import BadRow, parsed, raise_if, read_lines, text_problem
 from rlvr_cli.tasks.sets import task_kinds
-from rlvr_cli.verify.pool import size_shared_pool
 
 # Pairs that are judged, and written, at once.
 CHUNK = 256
@@ -188,7 +187,7 @@ def _judged(task: Task, pairs: Iterable[Pair], workers: int | None) -> Iterator[
     """Verdicts in order, a chunk at a time."""
     chunks = iter(partial(_chunk, iter(pairs)), [])
     if task.pooled and workers is not None:
-        size_shared_pool(workers)
+        task.size_pool(workers)
     if workers in (None, 1) or task.pooled:
         yield from (_judge(task, chunk) for chunk in chunks)
         return

@@ -71,7 +71,7 @@ def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") 
         UserError: the base of an adapter cannot be had, or is another one.
         RunError: what was written does not answer as the checkpoint does.
     """
-    config = load_config([run.config_path])
+    config = load_config([run.config_path], run_code=False)
     adapter = holds_adapter(checkpoint)
     output.parent.mkdir(parents=True, exist_ok=True)
     with _aside(output.resolve()) as folder:

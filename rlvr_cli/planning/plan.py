@@ -422,7 +422,7 @@ def run_completions(run: RunDir) -> int:
 
     from rlvr_cli.config.load import load_config
 
-    return load_config([run.config_path]).batch.completions
+    return load_config([run.config_path], run_code=False).batch.completions
 
 
 def duration(completions: int, tokens_each: int, speed: Speed) -> Duration:

@@ -215,6 +215,9 @@ class Task(FromData, Choice):
         """Begin to judge responses that come one after another, in other processes; None where this one judges."""
         return None
 
+    def size_pool(self, workers: int) -> None:
+        """Have that many processes compare answers, where the task is ``pooled``."""
+
     def solutions(self, problem: Problem) -> Iterator[str] | None:
         """Responses to the problem's prompt that ``judge`` finds correct, for supervised fine-tuning to imitate.
 

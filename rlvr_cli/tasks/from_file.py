@@ -7,26 +7,29 @@ they start have the task by that text, wherever the file is now. A class made he
 
 from __future__ import annotations
 
-import contextlib
 import re
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, cast
 
 from pydantic import Field, create_model
 
-from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.own_code import OwnFile, class_lines, import_own, line_of
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import local_path
+from rlvr_cli.core.own_code import OwnFile, class_lines, import_own
 from rlvr_cli.tasks.base import Task
-from rlvr_cli.tasks.problem import Problem, Split, Verdict
+from rlvr_cli.tasks.guarded import LIMITS, Guarded, Recorded, TooLong, place_of, said_of, within
+from rlvr_cli.tasks.hub import looks_like_hub_id
+from rlvr_cli.tasks.problem import made_here
 
 PAGE = "docs/tasks/own.md"
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,49}$")
 _CODE = "The hash of the task's file."
 _NEEDED = ("prompt", "judge")
 _ONE_OF = ("generate", "problem_from")
+# Seconds that the file may take to be imported.
+_LOADING = 60.0
 
 
 # Class and file by the hash of the text: a file is imported once.
@@ -35,8 +38,8 @@ _LOADED: dict[str, tuple[type[Task], OwnFile]] = {}
 
 def task_file(task: Task | str) -> OwnFile | None:
     """The file that a task's class was made from, by the task or its hash; None of a built-in one."""
-    found = _LOADED.get(task if isinstance(task, str) else getattr(task, "code", ""))
-    return None if found is None else found[1]
+    code = task if isinstance(task, str) else getattr(task, "code", "")
+    return _LOADED[code][1] if code in _LOADED else _UNREAD_SOURCES.get(code)
 
 
 def register_task(source: OwnFile) -> tuple[str, bool]:
@@ -55,6 +58,45 @@ def register_task(source: OwnFile) -> tuple[str, bool]:
     if new:
         Task.kinds = dict(sorted({**Task.kinds, name: kind}.items()))
     return name, new
+
+
+def stand_in(source: OwnFile, values: Mapping[str, Any]) -> tuple[str, bool]:
+    """As :func:`register_task`, for who only reads what a run left: the file is not executed.
+
+    The class has the keys that the run recorded, ``values``, and no problems, prompts or verdicts.
+    """
+    name, data = str(values.get("name")), str(values.get("data"))
+    key = (source.code, tuple(values))
+    if source.code in _LOADED:
+        return register_task(source)
+    if key not in _UNREAD:
+        before = Task.kinds
+        Task.kinds = {}
+        try:
+            # In the order of the file's class, in which a run's keys are printed.
+            own: dict[str, Any] = {field: (Any, None) for field in values if field not in Task.model_fields}
+            own["code"] = (Literal[source.code], Field(source.code, description=_CODE))
+            fixed: dict[str, Any] = {"name": (Literal[name], name), "data": (str, data)}
+            make: Any = create_model
+            made = make(
+                "TaskOfARun",
+                __base__=(Recorded, Task),
+                __module__=f"rlvr_task_{source.sha256[:16]}",
+                **(fixed | own),
+            )
+        finally:
+            Task.kinds = before
+        if not (local_path(data).exists() or looks_like_hub_id(data)):
+            made.sets = {data: made_here(f"The problems of {Path(source.file).name}.")}
+        _UNREAD[key], _UNREAD_SOURCES[source.code] = made, source
+    new = Task.kinds.get(name) is not _UNREAD[key]
+    if new:
+        Task.kinds = dict(sorted({**Task.kinds, name: _UNREAD[key]}.items()))
+    return name, new
+
+
+_UNREAD: dict[tuple[str, tuple[str, ...]], type[Task]] = {}
+_UNREAD_SOURCES: dict[str, OwnFile] = {}
 
 
 def _made(source: OwnFile) -> type[Task]:
@@ -95,10 +137,11 @@ def _made(source: OwnFile) -> type[Task]:
         "type[Task]",
         create_model(
             kind.__name__,
-            __base__=(_Guarded, kind),
+            __base__=(Guarded, kind),
             __module__=module.__name__,
             __doc__=kind.__doc__ or f"The task of {Path(source.file).name}.",
             code=cast("Any", (Literal[source.code], Field(source.code, description=_CODE))),
+            **LIMITS,
         ),
     )
 
@@ -107,18 +150,21 @@ def _imported(source: OwnFile) -> ModuleType:
     """The file as a module. Raises UserError for whatever it raises."""
     name = f"rlvr_task_{source.sha256[:16]}"
     try:
-        return import_own(source, name)
+        with within(_LOADING):
+            return import_own(source, name)
     except KeyboardInterrupt:
         raise
+    except TooLong as error:
+        raise UserError(f"{place_of(error, source.file)}: took more than {_LOADING:.0f} s to load") from None
     except BaseException as error:
         if isinstance(error, SyntaxError) and error.filename == source.file:
             raise UserError(f"{source.file}:{error.lineno}: {error.msg}") from None
-        where = _place_of(error, source.file)
+        where = place_of(error, source.file)
         if isinstance(error, TypeError) and " is taken by " in str(error):
             raise UserError(f"{where}: {str(error).removeprefix(f'{name}.')}. Choose another name.") from None
         if any(not isinstance(kind, str) for kind in Task.kinds):
             raise UserError(f'{where}: name has no default; write `name: Literal["x"] = Field("x")`.') from None
-        raise UserError(f"{where}: {_said(error)}") from None
+        raise UserError(f"{where}: {said_of(error)}") from None
 
 
 def _check(where: str, name: str, kind: type[Task], built_in: Mapping[str, Any]) -> None:
@@ -133,75 +179,10 @@ def _check(where: str, name: str, kind: type[Task], built_in: Mapping[str, Any])
         problems.append(f"{where} lacks the method{'' if len(lacking) == 1 else 's'} {', '.join(lacking)} ({PAGE})")
     if kind.model_fields["data"].is_required():
         problems.append(f'{where}: data has no default; write `data: Data = "{name}-gen"` ({PAGE})')
-    if "code" in kind.model_fields:
-        problems.append(f"{where}: code is a key that the task gets here; call its own another name")
+    for key in [key for key in ("code", *LIMITS) if key in kind.model_fields]:
+        problems.append(f"{where}: {key} is a key that the task gets here; call its own another name")
     for other, theirs in built_in.items():
         for taken in [one for one in kind.sets if one in theirs.sets]:
             problems.append(f"{where}: the name of its data set {taken} is taken by the task {other}")
     if problems:
         raise UserError(problems)
-
-
-class _Guarded:
-    """What the user's methods raise or return wrongly is said with the file, the line and the problem."""
-
-    def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
-        with _speaking(self, "generate", f"{count} problems of {split}, seed {seed}"):
-            found: list[Problem] = list(super().generate(split, count, seed))  # type: ignore[misc]
-        for one in found:
-            _typed(self, "generate", one, Problem)
-        if len(found) < count or len({one.id for one in found}) < len(found):
-            alike = len(found) - len({one.id for one in found})
-            said = f"{len(found)} problems, {alike} of them with the id of another; {count} different ones are wanted"
-            raise RunError(f"{_file(self)}: generate returned {said}. Make more, or ask for fewer.")
-        return found
-
-    def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
-        with _speaking(self, "problem_from", where):
-            found = super().problem_from(fields, where)  # type: ignore[misc]
-        return cast("Problem", _typed(self, "problem_from", found, Problem))
-
-    def prompt(self, problem: Problem, tokenizer: Any) -> str:
-        with _speaking(self, "prompt", f"problem {problem.id}"):
-            found = super().prompt(problem, tokenizer)  # type: ignore[misc]
-        return cast("str", _typed(self, "prompt", found, str))
-
-    def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
-        about = f"problem {problem.id}, response {response[:200]!r}"
-        with _speaking(self, "judge", about):
-            found = super().judge(problem, response, truncated=truncated)  # type: ignore[misc]
-        verdict = cast("Verdict", _typed(self, "judge", found, Verdict))
-        if verdict.reason not in self.reasons:  # type: ignore[attr-defined]
-            allowed = ", ".join(self.reasons)  # type: ignore[attr-defined]
-            raise RunError(f"{_file(self)}: judge gave the reason {verdict.reason!r} ({about}); reasons has {allowed}.")
-        return verdict
-
-
-@contextlib.contextmanager
-def _speaking(task: Any, method: str, about: str) -> Iterator[None]:
-    try:
-        yield
-    except (UserError, RunError):
-        raise
-    except Exception as error:
-        file = _file(task)
-        raise RunError(f"{_place_of(error, file)}: {method} raised {_said(error)} ({about}).") from error
-
-
-def _typed(task: Any, method: str, value: Any, kind: type) -> Any:
-    if not isinstance(value, kind):
-        got = f"{value!r:.60} ({type(value).__name__})"
-        raise RunError(f"{_file(task)}: {method} returned {got}; a {kind.__name__} is wanted.")
-    return value
-
-
-def _file(task: Any) -> str:
-    return str(sys.modules[type(task).__module__].__file__)
-
-
-def _place_of(error: BaseException, file: str) -> str:
-    return f"{file}:{line_of(error, Path(file)) or 1}"
-
-
-def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".rstrip(": ")

@@ -25,6 +25,7 @@ _KEPT = 16
 _TOLD = 3
 # A completion alone may take this share of what a call may take.
 _ALONE = 0.1
+_KEY = "task.reward: "
 # What TRL gives a reward function, and nobody can give here.
 _NOT_GIVEN = {
     "trainer_state": "the state of TRL's trainer is given to no reward here, where evaluations judge as well",
@@ -49,6 +50,61 @@ class RewardFailure:
 Value = float | RewardFailure | None
 
 
+def why(error: NoAnswer, file: str, name: str, limits: Limits, seconds: float | None = None) -> RewardFailure:
+    """What it means that a worker gave no answer.
+
+    Args:
+        file, name: what was called. seconds: how long it had, where those were not the limits'.
+    """
+    if isinstance(error, Late):
+        said = f"{name} took more than {limits.seconds if seconds is None else seconds:g} s and was ended"
+        said = f"took more than {limits.loading:g} s to load" if error.loading else said
+        return RewardFailure("timeout", f"{file}: {said} (task.reward_timeout)")
+    if isinstance(error, Died):
+        return RewardFailure("died", f"{file}: {name}: {error}")
+    said = str(error)
+    memory = f" (task.reward_memory={limits.memory_mib} MiB)" if "MemoryError" in said else ""
+    # What was raised names the file already, with its line.
+    path = file.removeprefix(_KEY)
+    where = file.removesuffix(path) if said.startswith(path) else f"{file}: {name}: "
+    return RewardFailure("error", f"{where}{said}{memory}")
+
+
+class Told:
+    """Failures that were said on standard error: the first few different sentences, each once."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def tell(self, said: str, rest: str = "") -> None:
+        """Say one, where it is new."""
+        if said not in self._told and len(self._told) < _TOLD:
+            self._told.add(said)
+            print(f"{said}{rest}.", file=sys.stderr, flush=True)
+
+
+def account(
+    failed: Sequence[tuple[int, RewardFailure]], count: int, where: Callable[[int], str], share: float, told: Told
+) -> None:
+    """Tell the failures among ``count`` completions, and raise RunError where they are more than ``share`` of them.
+
+    Args:
+        where: what a row is, for people.
+    """
+    if len(failed) > share * count:
+        row, first = failed[0]
+        rest = ""
+        if share:
+            rest = (
+                f". {len(failed)} of {count} completions have no reward for such a reason; more than {share:.0%} end "
+                "the run (task.reward_failures)"
+            )
+        raise RunError(f"{first.said} ({where(row)}){rest}")
+    for row, failure in failed:
+        left = f"{len(failed)} of {count} completions have no reward; up to {share:.0%} are left out"
+        told.tell(failure.said, f" ({where(row)}). {left}")
+
+
 @dataclass
 class RewardFunction:
     """A function of the user's: its file, its name there, its worker, and what its part of the reward is called."""
@@ -56,7 +112,7 @@ class RewardFunction:
     path: Path
     name: str
     pool: Pool
-    told: set[str] = field(default_factory=set)
+    told: Told = field(default_factory=Told)
 
     @property
     def label(self) -> str:
@@ -69,7 +125,7 @@ class RewardFunction:
         try:
             found: Mapping[str, Any] = self.pool.submit(None).result()
         except NoAnswer as error:
-            raise UserError(self.failure(error).said) from None
+            raise UserError(self.failure(error).said.removeprefix(_KEY)) from None
         return found
 
     def unfit(self, columns: Sequence[str]) -> str | None:
@@ -102,7 +158,7 @@ class RewardFunction:
         """
         found = said.result()
         if isinstance(found, dict):
-            raise RunError(f"task.reward: {self.path}: {self.name} returned {found['wrong']}")
+            raise RunError(f"{_KEY}{self.path}: {self.name} returned {found['wrong']}")
         return [self._wrong(value["wrong"]) if isinstance(value, dict) else value for value in found]
 
     def one_by_one(self, columns: Mapping[str, Sequence[Any]], count: int, error: NoAnswer, most: float) -> list[Value]:
@@ -126,31 +182,13 @@ class RewardFunction:
                 found.append(self.failure(again, alone))
         return found
 
-    def tell(self, said: str, rest: str = "") -> None:
-        """Say on standard error what failed: the first few different sentences, each once."""
-        if said not in self.told and len(self.told) < _TOLD:
-            self.told.add(said)
-            print(f"task.reward: {said}{rest}.", file=sys.stderr, flush=True)
-
     def failure(self, error: NoAnswer, seconds: float | None = None) -> RewardFailure:
         """What a call that gave no values means; ``seconds``: how long it had."""
-        if isinstance(error, Late):
-            seconds = self.pool.limits.seconds if seconds is None else seconds
-            if error.loading:
-                said = f"{self.path}: took more than {self.pool.limits.seconds:g} s to load"
-            else:
-                said = f"{self.path}: {self.name} took more than {seconds:g} s and was ended"
-            return RewardFailure("timeout", f"{said} (task.reward_timeout)")
-        if isinstance(error, Died):
-            return RewardFailure("died", f"{self.path}: {self.name}: {error}")
-        said = str(error)
-        if "MemoryError" in said:
-            said += f" (task.reward_memory={self.pool.limits.memory_mib} MiB)"
-        return RewardFailure("error", said)
+        return why(error, f"{_KEY}{self.path}", self.name, self.pool.limits, seconds)
 
     def _wrong(self, said: str) -> RewardFailure:
         wanted = "a finite number is needed, or None where it does not apply"
-        return RewardFailure("error", f"{self.path}: {self.name} returned {said} for a completion; {wanted}")
+        return RewardFailure("error", f"{_KEY}{self.path}: {self.name} returned {said} for a completion; {wanted}")
 
 
 def reward_function(written: str, timeout: float, memory_mib: int) -> RewardFunction:
@@ -202,19 +240,10 @@ def rewards(
             failure = one.failure(error)
             values = [failure] * count if count == 1 else one.one_by_one(columns, count, error, share * count)
             if not any(isinstance(value, RewardFailure) for value in values):
-                one.tell(f"{failure.said}. That was for all {count} completions at once; each alone has its reward")
-        failed = [(row, value) for row, value in enumerate(values) if isinstance(value, RewardFailure)]
-        if len(failed) > share * count:
-            row, first = failed[0]
-            rest = ""
-            if share:
-                rest = (
-                    f". {len(failed)} of {count} completions have no reward for such a reason; more than "
-                    f"{share:.0%} end the run (task.reward_failures)"
+                one.told.tell(
+                    f"{failure.said}. That was for all {count} completions at once; each alone has its reward"
                 )
-            raise RunError(f"task.reward: {first.said} ({where(row)}){rest}")
-        for row, failure in failed:
-            left = f"{len(failed)} of {count} completions have no reward; up to {share:.0%} are left out"
-            one.tell(failure.said, f" ({where(row)}). {left}")
+        failed = [(row, value) for row, value in enumerate(values) if isinstance(value, RewardFailure)]
+        account(failed, count, where, share, one.told)
         found.append(values)
     return found

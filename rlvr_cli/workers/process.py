@@ -29,6 +29,8 @@ _ATTEMPTS = 3
 _PAUSE = 0.5
 # Nobody waits longer than this at once. What is more of a wait is not held against a job: its parent stood still.
 _LOOK = 1.0
+# What answers may take this long to load, however little time its jobs have: the project itself is imported then.
+LOADING = 30.0
 _PACKAGES = str(Path(__file__).parents[2])
 
 
@@ -79,7 +81,7 @@ class Limits:
     """What a job may use of its worker.
 
     Attributes:
-        seconds: of the clock, the calling process's own stops aside; also for being loaded.
+        seconds: of the clock, the calling process's own stops aside; also for loading, where those are more.
         processor: seconds of a processor; None = any.
         memory_mib: address space of a worker that is preloaded, else data.
     """
@@ -87,6 +89,11 @@ class Limits:
     seconds: float
     processor: float | None = None
     memory_mib: int = 1024
+
+    @property
+    def loading(self) -> float:
+        """Seconds by the clock in which a worker loads what answers."""
+        return max(self.seconds, LOADING)
 
 
 class ForkServerHandle:
@@ -233,7 +240,7 @@ class Worker:
         self.pid, self._socket = nursery.fork()
         if not nursery.judge.preloaded:
             try:
-                self._answer(None)
+                self._answer(None, nursery.limits.loading)
             except NoAnswer as error:
                 error.loading = True
                 self.kill()

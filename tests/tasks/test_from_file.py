@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.config.keys import KEYS
-from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.config.load import dump_yaml, leaves, load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.keys import schema_of
 from rlvr_cli.tasks.base import Task
+from rlvr_cli.tasks.sets import problems_name
 from tests.commands import run_all, run_here
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tasks" / "own.md").read_text(encoding="utf-8")
@@ -107,6 +108,22 @@ def test_two_versions_are_two_tasks(tmp_path: Path) -> None:
     assert first.task.settings != second.task.settings
     (tmp_path / "config.yaml").write_text(dump_yaml(first))
     assert load_config([tmp_path / "config.yaml"]) == first
+
+
+def test_who_only_reads_a_run_executes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = load_config(
+        task=str(written(tmp_path, FILE + "\nopen('ran', 'a').close()\n")), overrides=["task.letters=4"]
+    )
+    (tmp_path / "config.yaml").write_text(dump_yaml(config))
+    (tmp_path / "ran").unlink()
+    monkeypatch.setattr("rlvr_cli.tasks.from_file._LOADED", {})
+    for _ in range(2):
+        read = load_config([tmp_path / "config.yaml"], run_code=False)
+        assert dict(leaves(read)) == dict(leaves(config)) and dump_yaml(read) == dump_yaml(config)
+        assert read.task.settings == config.task.settings and problems_name("rev", read.task.data) == "rev-gen"
+    assert not (tmp_path / "ran").exists()
+    assert dump_yaml(load_config([tmp_path / "config.yaml"])) == dump_yaml(config) and (tmp_path / "ran").exists()
 
 
 def test_a_path_is_relative_to_the_file_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,7 +181,10 @@ def test_a_death_takes_no_other_job_with_it(file: Path) -> None:
         ("import time; time.sleep(600)", Late, "^$"),
     ],
 )
-def test_code_that_does_not_load(code: str, kind: type[Exception], said: str, tmp_path: Path) -> None:
+def test_code_that_does_not_load(
+    code: str, kind: type[Exception], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlvr_cli.workers.process.LOADING", 1.0)
     (tmp_path / "own.py").write_text(code)
     with Pool(Judge(f"{tmp_path}/own.py:make"), Limits(1.0)) as pool:
         with pytest.raises(kind, match=said) as raised:

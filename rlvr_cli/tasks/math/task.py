@@ -150,6 +150,11 @@ class MathTask(AnswerTask):
         """Answers are compared by the pool while other responses are still to come."""
         return _Judging(self)
 
+    def size_pool(self, workers: int) -> None:
+        from rlvr_cli.verify.pool import size_shared_pool
+
+        size_shared_pool(workers)
+
     def row_problem(self, fields: dict[str, Any], where: str) -> Problem:
         return rows.problem_from(fields, where)
 

@@ -1,0 +1,342 @@
+"""What stands around a task of the user's own: its judge in worker processes, its faults said with file and line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import astuple, replace
+from numbers import Real
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any, cast
+
+from pydantic import Field
+
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.own_code import line_of
+from rlvr_cli.core.section import Probability
+from rlvr_cli.tasks.problem import Judging, Problem, Split, Verdict
+from rlvr_cli.tasks.rewards import RewardFailure, Told, account, why
+from rlvr_cli.workers.pool import Judge, Limits, NoAnswer, Pool
+
+# The keys that a task of a file has besides its own. They change no verdict of a judge that works.
+LIMITS: Mapping[str, Any] = {
+    "reward_timeout": (
+        Annotated[float, Field(gt=0.0, le=86_400.0)],
+        Field(60.0, description="Seconds by the clock that a verdict may take; all problems, ten times as long."),
+    ),
+    "reward_memory": (
+        Annotated[int, Field(ge=256, le=10_000_000)],
+        Field(16_384, description="MiB of memory that the judge may use."),
+    ),
+    "reward_failures": (
+        Probability,
+        Field(
+            0.1,
+            description="The share of the completions of a rollout that may be without a verdict because the judge "
+            "failed; more end the run.",
+        ),
+    ),
+    "reward_workers": (Annotated[int, Field(ge=1, le=64)], Field(2, description="Processes that judge.")),
+}
+# Problems are made all at once.
+_PROBLEMS = 10
+_SHOWN = 200
+
+
+class Recorded:
+    """A task of a file, as a run records it."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        plain: dict[str, Any] = super().settings  # type: ignore[misc]
+        return {key: value for key, value in plain.items() if key not in LIMITS}
+
+
+class Guarded(Recorded):
+    """A task whose methods, those of the next class, are the user's.
+
+    ``generate`` and ``judge`` run in workers with a deadline and a memory limit. The others need what only this process
+    has (a tokenizer, the data) and run here, with the same deadline where this is the main thread.
+    """
+
+    pooled = True
+    # In a worker nothing stands around the methods.
+    _bare = False
+
+    def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
+        file = _file(self)
+        seconds = _PROBLEMS * _timeout(self)
+        try:
+            rows = _pool(self).submit({"generate": [split, count, seed]}, seconds).result()
+        except NoAnswer as error:
+            about = f"{count} problems of {split}, seed {seed}"
+            raise RunError(f"{why(error, file, 'generate', _limits(self), seconds).said} ({about}).") from None
+        found = [Problem(**row) for row in rows]
+        if len(found) < count or len({one.id for one in found}) < len(found):
+            alike = len(found) - len({one.id for one in found})
+            said = f"{len(found)} problems, {alike} of them with the id of another; {count} different ones are wanted"
+            raise RunError(f"{file}: generate returned {said}. Make more, or ask for fewer.")
+        return found
+
+    def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
+        with _speaking(self, "problem_from", where):
+            found = super().problem_from(fields, where)  # type: ignore[misc]
+        return _problem(_file(self), "problem_from", found)
+
+    def prompt(self, problem: Problem, tokenizer: Any) -> str:
+        with _speaking(self, "prompt", f"problem {problem.id}"):
+            found = super().prompt(problem, tokenizer)  # type: ignore[misc]
+        return cast("str", _typed(_file(self), "prompt", found, str))
+
+    def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
+        if self._bare:
+            return cast("Verdict", super().judge(problem, response, truncated=truncated))  # type: ignore[misc]
+        return self.judge_many([problem], [response], [truncated])[0]
+
+    def judge_many(
+        self,
+        problems: Sequence[Problem],
+        responses: Sequence[str],
+        truncated: Sequence[bool],
+        token_ids: Sequence[Sequence[int]] | None = None,
+    ) -> list[Verdict]:
+        if self._bare:
+            return cast("list[Verdict]", super().judge_many(problems, responses, truncated))  # type: ignore[misc]
+        with self.judging() as judging:
+            for problem, response, cut in zip(problems, responses, truncated, strict=True):
+                judging.add(problem, response, truncated=cut)
+            return judging.verdicts()
+
+    def judging(self) -> Judging:
+        """Every response is a job of its own, whose verdict comes while others are still to come."""
+        return _Judging(self)
+
+    def size_pool(self, workers: int) -> None:
+        """Have that many processes judge, whatever ``reward_workers`` says."""
+        _SIZES[type(self).__name__] = workers
+
+
+class _Judging:
+    """Responses that the workers of a file's task judge."""
+
+    def __init__(self, task: Any) -> None:
+        self._task, self._pool = task, _pool(task)
+        self._rows: list[tuple[Problem, str, Future[Any]]] = []
+
+    def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:
+        job = {"judge": list(astuple(problem)), "response": response, "truncated": truncated}
+        self._rows.append((problem, response, self._pool.submit(job)))
+
+    def verdicts(self) -> list[Verdict]:
+        """Raises RunError where more than ``reward_failures`` of them could not be had."""
+        found = [self._verdict(said) for _, _, said in self._rows]
+        failed = [(row, one) for row, one in enumerate(found) if isinstance(one, RewardFailure)]
+        told = _TOLD.setdefault(_file(self._task), Told())
+        account(failed, len(found), self._where, self._task.reward_failures, told)
+        good = next((one for one in found if isinstance(one, Verdict)), None)
+        if good is not None:
+            _PARTS[_file(self._task)] = tuple(good.parts)
+        parts = dict.fromkeys(_PARTS.get(_file(self._task), ()), 0.0)
+        return [
+            Verdict(0.0, dict(parts), False, None, one.reason, scorable=False)
+            if isinstance(one, RewardFailure)
+            else one
+            for one in found
+        ]
+
+    def _verdict(self, said: Future[Any]) -> Verdict | RewardFailure:
+        try:
+            return Verdict(*said.result())
+        except NoAnswer as error:
+            if error.loading:
+                raise RunError(f"{why(error, _file(self._task), 'judge', _limits(self._task)).said}.") from None
+            return why(error, _file(self._task), "judge", _limits(self._task))
+
+    def _where(self, row: int) -> str:
+        problem, response, _ = self._rows[row]
+        return f"problem {problem.id}, {problem.question[:_SHOWN]!r}; response {response[:_SHOWN]!r}"
+
+    def __enter__(self) -> _Judging:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for _, _, said in self._rows:
+            said.cancel()
+
+
+# By the file: what was told, and the parts of the verdicts so far. By the class: processes that were asked for.
+_TOLD: dict[str, Told] = {}
+_PARTS: dict[str, tuple[str, ...]] = {}
+_SIZES: dict[str, int] = {}
+_POOLS: dict[str, Pool] = {}
+
+
+def _timeout(task: Any) -> float:
+    return float(task.reward_timeout)
+
+
+def _limits(task: Any) -> Limits:
+    return Limits(_timeout(task), memory_mib=task.reward_memory)
+
+
+def _pool(task: Any) -> Pool:
+    """The workers of the task as it is set; those of an other setting, and of another version, are ended."""
+    from rlvr_cli.tasks.from_file import task_file
+
+    source = task_file(task)
+    assert source is not None
+    settings = {"source": vars(source), "task": task.model_dump()}
+    workers = _SIZES.get(type(task).__name__, task.reward_workers)
+    key = json.dumps([settings, workers], sort_keys=True, default=list)
+    if key not in _POOLS or _POOLS[key].closed:
+        for pool in _POOLS.values():
+            pool.close()
+        _POOLS.clear()
+        judge = Judge("rlvr_cli.tasks.guarded:ready", json.loads(key)[0], what=f"runs {source.file}")
+        _POOLS[key] = Pool(judge, _limits(task), workers)
+    return _POOLS[key]
+
+
+def ready(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """What a worker of a file's task does: ``{"generate": [...]}`` to problems, ``{"judge": ...}`` to a verdict.
+
+    Args:
+        settings: `source`, the file; `task`, the values of the task's keys.
+    """
+    from rlvr_cli.core.own_code import OwnFile
+    from rlvr_cli.tasks.base import Task
+    from rlvr_cli.tasks.from_file import register_task
+
+    name, _ = register_task(OwnFile(**settings["source"]))
+    kind: Any = Task.kinds[name]
+    Guarded._bare = True
+    # As JSON, in which a list may stand for a tuple.
+    task = kind.model_validate_json(json.dumps(settings["task"]))
+    own: Any = super(Guarded, task)
+    at_once = own.judge_many.__func__ is not Task.judge_many
+    file = _file(task)
+
+    def answer(job: Any) -> Any:
+        if "generate" in job:
+            split, count, seed = job["generate"]
+            with _speaking(task, "generate", ""):
+                found = list(own.generate(split, count, seed))
+            return [vars(_problem(file, "generate", one)) for one in found]
+        problem = Problem(*job["judge"])
+        with _speaking(task, "judge", ""):
+            if at_once:
+                (said,) = own.judge_many([problem], [job["response"]], [job["truncated"]])
+            else:
+                said = own.judge(problem, job["response"], truncated=job["truncated"])
+        return list(astuple(_checked(file, _typed(file, "judge", said, Verdict), task.reasons)))
+
+    return answer
+
+
+def _checked(file: str, verdict: Verdict, reasons: Sequence[str]) -> Verdict:
+    """The verdict with plain numbers. Raises RunError for one that is none."""
+    if verdict.reason not in reasons:
+        allowed = ", ".join(reasons)
+        raise RunError(f"{file}: judge gave the reason {verdict.reason!r:.60}; reasons has {allowed}")
+    if not isinstance(verdict.parts, dict):
+        raise RunError(f"{file}: judge gave the parts {verdict.parts!r:.60}; a dict of numbers is wanted")
+    if not (verdict.answer is None or isinstance(verdict.answer, str)):
+        raise RunError(f"{file}: judge gave the answer {verdict.answer!r:.60}; text or None is wanted")
+    parts = {str(name): _number(file, f"the part {name}", value) for name, value in verdict.parts.items()}
+    reward = _number(file, "the reward", verdict.reward)
+    return replace(verdict, reward=reward, parts=parts, correct=bool(verdict.correct), scorable=bool(verdict.scorable))
+
+
+def _number(file: str, what: str, value: Any) -> Any:
+    if hasattr(value, "item") and not isinstance(value, Real):
+        with contextlib.suppress(Exception):
+            value = value.item()
+    if not isinstance(value, Real):
+        raise RunError(f"{file}: judge gave {what} {value!r:.60} ({type(value).__name__}); a number is wanted")
+    return value if isinstance(value, int | float) and not hasattr(value, "item") else float(value)
+
+
+def _problem(file: str, method: str, found: Any) -> Problem:
+    """The problem, which must be JSON: so it is written to runs, and sent to workers."""
+    problem = cast("Problem", _typed(file, method, found, Problem))
+    for name, value in problem.data.items() if isinstance(problem.data, dict) else (("data", problem.data),):
+        try:
+            same = json.loads(json.dumps(value)) == value and isinstance(name, str) and isinstance(problem.data, dict)
+        except (TypeError, ValueError, RecursionError):
+            same = False
+        if not same:
+            said = f"the field {name!r} of problem {problem.id} is no JSON value ({type(value).__name__})"
+            raise RunError(f"{file}: {method}: {said}. Write text, numbers, lists and dicts with names of text.")
+    return problem
+
+
+@contextlib.contextmanager
+def _speaking(task: Any, method: str, about: str) -> Iterator[None]:
+    """Have what a method raises, and where it hangs, said with the file and the line."""
+    file, told = _file(task), f" ({about})." if about else ""
+    try:
+        with within(_timeout(task)) if not task._bare else contextlib.nullcontext():
+            yield
+    except (UserError, RunError):
+        raise
+    except TooLong as error:
+        seconds = f"took more than {_timeout(task):g} s (task.reward_timeout)"
+        raise RunError(f"{place_of(error, file)}: {method} {seconds}{told}") from None
+    except (Exception, SystemExit) as error:
+        raise RunError(f"{place_of(error, file)}: {method} raised {said_of(error)}{told}") from error
+
+
+class TooLong(BaseException):
+    """Code of the user's ran for longer than it may; no ``except Exception`` of its own stops this."""
+
+
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Raise TooLong in what runs longer. Only in the main thread; who has set the timer before gets it back."""
+    theirs, _ = signal.getitimer(signal.ITIMER_REAL)
+    if threading.current_thread() is not threading.main_thread() or 0 < theirs < seconds:
+        yield
+        return
+
+    def late(*_: Any) -> None:
+        raise TooLong
+
+    started, before = time.monotonic(), signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        if theirs:
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, theirs - (time.monotonic() - started)))
+
+
+def _typed(file: str, method: str, value: Any, kind: type) -> Any:
+    if not isinstance(value, kind):
+        got = f"{value!r:.60} ({type(value).__name__})"
+        raise RunError(f"{file}: {method} returned {got}; a {kind.__name__} is wanted.")
+    return value
+
+
+def _file(task: Any) -> str:
+    return str(sys.modules[type(task).__module__].__file__)
+
+
+def place_of(error: BaseException, file: str) -> str:
+    """The file and the line of it that an exception passed through last."""
+    return f"{file}:{line_of(error, Path(file)) or 1}"
+
+
+def said_of(error: BaseException) -> str:
+    """An exception's type and text."""
+    return f"{type(error).__name__}: {error}".rstrip(": ")
