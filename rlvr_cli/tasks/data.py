@@ -70,6 +70,8 @@ class FromData:
     any_file: ClassVar[bool] = False
     # What one row lacks, all lack, in files whose rows may have different fields, too.
     rows_alike: ClassVar[bool] = False
+    # A file of train rows is divided as one that says no split, where there are no test rows.
+    divides_train: ClassVar[bool] = False
 
     if TYPE_CHECKING:
         name: str
@@ -214,6 +216,8 @@ def _every(task: FromData, files: dict[str, list[Path]]) -> list[Path]:
 
 def _folder(task: FromData, folder: Path, split: DataSplit, home: str = "") -> list[Problem]:
     files = _files(task, folder, home)
+    if task.divides_train and not files["dev"] and not files["test"]:
+        files[""], files["train"] = sorted(files[""] + files["train"]), []
     if split == "all":
         return _read(task, _every(task, files))
     source = "train" if split == "dev" and not files["dev"] else split
@@ -232,6 +236,8 @@ def _file(task: FromData, path: Path, split: DataSplit) -> list[Problem]:
     if not is_data(path):
         raise UserError(f"task.data={str(path)!r}: not a file of rows. Its name must end in {LISTED}.")
     mark = split_mark(path)
+    if mark == "train" and task.divides_train:
+        mark = None
     if mark is not None and split not in (mark, "all") and (mark, split) != ("train", "dev"):
         raise UserError(
             f"task.data={str(path)!r}: by its name this file holds {mark} problems, and {split} ones were asked for. "

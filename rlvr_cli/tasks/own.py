@@ -56,6 +56,7 @@ class Own(Task):
 
     reasons: ClassVar = ("correct", "wrong", "unscored", "error", "timeout", "died")
     rows_alike: ClassVar = True
+    divides_train: ClassVar = True
     problem_keys: ClassVar = ("splits", "held_out")
 
     name: Literal["own"] = Field("own", description="own = rows and reward functions of your own.")

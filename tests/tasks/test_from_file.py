@@ -176,6 +176,15 @@ def test_a_file_that_is_missing_or_has_several_tasks_is_refused(tmp_path: Path) 
         load_config(task=str(tmp_path / "my_tsk.py"))
 
 
+@pytest.mark.parametrize("line", ["import helpers", "from helpers import x", "from . import helpers"])
+def test_a_file_that_needs_others_next_to_it_is_refused(tmp_path: Path, line: str) -> None:
+    (tmp_path / "helpers.py").write_text("x = 1\n")
+    (tmp_path / "random.py").write_text("x = 1\n")
+    file = written(tmp_path, FILE.replace("import random", f"import random\n{line}", 1))
+    with pytest.raises(UserError, match=rf"{file}:6: imports .*next to it.*alone"):
+        load_config(task=str(file))
+
+
 def test_plans_and_faults_need_no_torch(tmp_path: Path) -> None:
     file = written(tmp_path)
     code = (

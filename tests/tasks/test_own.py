@@ -167,6 +167,18 @@ def test_splits_are_held_out_by_the_prompt_alone(folder: Path) -> None:
     assert {one.question for one in other.problems("test", 99, 0)} == before
 
 
+def test_train_rows_alone_are_divided_too(folder: Path) -> None:
+    expected = {split: {one.question for one in own().problems(split, 99, 0)} for split in ("train", "dev", "test")}
+    for name in ("rows-train.jsonl", "some/train.jsonl"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text((folder / "rows.jsonl").read_text())
+    for data in ("rows-train.jsonl", "some"):
+        found = own(f"task.data={data}")
+        assert {split: {one.question for one in found.problems(split, 99, 0)} for split in expected} == expected
+    (folder / "some" / "test.jsonl").write_text((folder / "rows.jsonl").read_text())
+    assert len(own("task.data=some").problems("test", 99, 0)) == 40
+
+
 def test_a_hub_data_set_without_test_rows_is_divided(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
     table = datasets.Dataset.from_list(rows(60))
