@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, PrivateAttr
 
@@ -31,9 +31,6 @@ from rlvr_cli.methods.base import Advantage, Part
 
 class Aggregation(Part, Choice, ABC):
     """What the sum over the tokens of a whole optimizer step is divided by."""
-
-    # Which completions are counted is said of any kind.
-    of_the_choice: ClassVar[tuple[str, ...] | None] = ()
 
     kind: str
     sequences: Literal["valid", "all", "trained", "trained_per_prompt"] = Field(
