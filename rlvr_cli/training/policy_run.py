@@ -11,13 +11,15 @@ from datasets import Dataset
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.launch.deepspeed_config import is_sharded
+from rlvr_cli.methods.method import Method
 from rlvr_cli.models.adapter import merged
 from rlvr_cli.models.libraries import remote_code_allowed
 from rlvr_cli.models.sampling.engine import Completions, Engine
+from rlvr_cli.tasks.base import Task
+from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.training.alerts import TrainingAlerts
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.packing import TensorRows, row_order, token_rows
-from rlvr_cli.training.prepare import PreparedPolicy
 from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource, problem_order
 from rlvr_cli.training.run_trainer import RunTrainer
 from rlvr_cli.training.sampler_check import Precision, SamplerCheck, log_prob_differences, not_renewed, sampler_check
@@ -167,14 +169,19 @@ def _sampler_exact(config: Config, model: Any, *, bf16: bool) -> bool:
 
 
 def policy_trainer(
-    prepared: PreparedPolicy, arguments: dict[str, Any], of_every_run: dict[str, Any]
+    method: Method,
+    task: Task,
+    problems: list[Problem],
+    engine: Engine,
+    arguments: dict[str, Any],
+    of_every_run: dict[str, Any],
 ) -> PolicyRunTrainer:
-    """The trainer that samples ``prepared.problems``.
+    """The trainer that samples ``problems``.
 
     Args:
         arguments: TRL's, as every kind of training has them. of_every_run: those of RunTrainer.
     """
-    config, batch, method = prepared.config, of_every_run["batch"], prepared.method
+    config, batch, model = of_every_run["config"], of_every_run["batch"], of_every_run["model"]
     args = trl_config(
         **arguments,
         per_device_train_batch_size=batch.share,
@@ -188,22 +195,22 @@ def policy_trainer(
         top_k=config.rollout.top_k,
         mask_truncated_completions=config.rollout.drop_truncated,
         # Only read for the reference model of the KL term, which TRL loads by the policy's name.
-        model_init_kwargs=_loading(config, prepared.model.device),
+        model_init_kwargs=_loading(config, model.device),
     )
     set_half_precision(args)
     rollouts = RolloutSource(
         config,
-        prepared.task,
-        prepared.problems,
-        prepared.tokenizer,
-        prepared.engine,
+        task,
+        problems,
+        of_every_run["processing_class"],
+        engine,
         of_every_run["run"].rollouts_dir,
         gather=gather_object,
         main=args.process_index == 0,
         on_tokens=of_every_run["reporter"].sampled,
     )
     rows = config.train.rollouts * config.rollout.prompts
-    order = problem_order(len(prepared.problems), rows, config.run.seed)
+    order = problem_order(len(problems), rows, config.run.seed)
     return PolicyRunTrainer(
         args=args,
         train_dataset=Dataset.from_dict({"problem": order}),
@@ -215,6 +222,6 @@ def policy_trainer(
         micro_tokens=config.update.micro_tokens,
         micro_rows=batch.micro_batch,
         compute_everything=config.run.compute_everything,
-        sampler_exact=_sampler_exact(config, prepared.model, bf16=args.bf16),
+        sampler_exact=_sampler_exact(config, model, bf16=args.bf16),
         **of_every_run,
     )

@@ -106,7 +106,7 @@ class PreparedPolicy(PreparedRun):
     def trainer(self, arguments: dict[str, Any], of_every_run: dict[str, Any]) -> RunTrainer:
         from rlvr_cli.training.policy_run import policy_trainer
 
-        return policy_trainer(self, arguments, of_every_run)
+        return policy_trainer(self.method, self.task, self.problems, self.engine, arguments, of_every_run)
 
     def announcement(self, completions: int, steps: str) -> str:
         work = f"rollouts of {completions} completions, {steps}; sampler: {self.engine_reason}"
