@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "rlvr_cli"
@@ -47,3 +48,20 @@ def test_imports_point_downwards() -> None:
         own = layer_of[module.parts[0]]
         found |= {(str(module), used) for used in imports(path) if layer_of.get(used, own) < own}
     assert found == set()
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports inside functions and for types alone count too."""
+    files = {path: ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in PACKAGE.rglob("*.py")}
+    modules = {path: name.removesuffix(".__init__") for path, name in files.items()}
+    known, used = set(modules.values()), dict[str, set[str]]()
+    for path, module in modules.items():
+        found = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+                found |= {name if name in known else node.module for name in names}
+            elif isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+        used[module] = (found & known) - {module}
+    TopologicalSorter(used).prepare()  # raises CycleError, which names the circle
