@@ -1,7 +1,7 @@
 """What an analysis is given and what it gives, and how it has its place: by being defined. Imports no torch.
 
     @analysis("how often kinds of words occur", paper="AR-Lopti", options=WordsOptions, policy=False)
-    def words(subject: Subject, options: WordsOptions) -> Findings:
+    def words(subject: AnalysisInput, options: WordsOptions) -> Findings:
         ...
 
 Its name is the function's. `rlvr analyze` lists and runs it, and claims of the ledger may name its numbers.

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Findings, Subject, analysis
+from rlvr_cli.analyses.base import Findings, AnalysisInput, analysis
 from rlvr_cli.analyses.saved_rollout import last_rollouts, read_rollout
 from rlvr_cli.core.section import Count, Section
 from rlvr_cli.core.table import Table
@@ -35,7 +35,7 @@ class LengthsOptions(Section):
 
 
 @analysis("how long completions are", paper="nobody", options=LengthsOptions, policy=False, version=3)
-def lengths(subject: Subject, options: LengthsOptions) -> Findings:
+def lengths(subject: AnalysisInput, options: LengthsOptions) -> Findings:
     numbers = last_rollouts(subject.run, subject.rollout, options.rollouts)
     longest = {number: max(row["tokens"] for row in read_rollout(subject.run, number)) for number in numbers}
 
