@@ -89,6 +89,45 @@ def test_every_command_takes_it_and_a_run_keeps_it(
     assert len(gone) == 3 and [done for done in gone if done.code] == []
 
 
+KNIGHTS = """
+from typing import ClassVar, Literal
+from pydantic import Field
+from rlvr_cli.tasks.base import Data
+from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks.problem import made_here
+
+class Mine(KnightsAndKnaves):
+    sets: ClassVar = {"mine-gen": made_here("Puzzles.")}
+    name: Literal["mine"] = Field("mine", description="mine = puzzles.")
+    data: Data = "mine-gen"
+
+    def generate(self, split, count, seed):
+        # Problems stand in an order that the name of the task decides.
+        return KnightsAndKnaves(style=self.style, people=self.people).generate(split, count, seed)
+"""
+
+
+def test_a_built_in_task_as_a_file_gives_the_same_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, KNIGHTS, "mine.py")
+    keys = (
+        "task.people={2: 0.5, 3: 0.5}",
+        "task.train_size=32",
+        "rollout.prompts=4",
+        "rollout.max_new_tokens=24",
+        "train.rollouts=1",
+    )
+    for task, name in (("kk", "built-in"), ("mine.py", "file")):
+        done = run_here(
+            capsys, "train", "--task", task, "task.data=null", *keys, "train.rollouts=1", f"run.name={name}"
+        )
+        assert done.code == 0, done
+    for record in ("metrics.jsonl", "rollouts/rollout-000000.jsonl"):
+        assert Path("runs/built-in", record).read_bytes() == Path("runs/file", record).read_bytes()
+
+
 @pytest.mark.parametrize("odd", ["", "\t# a tab", "# \u2028 \x85 \x0c ☃ #  ", "# ends in blanks   ", "\n\n"])
 def test_a_configuration_holds_the_file_to_the_letter(tmp_path: Path, odd: str) -> None:
     file = tmp_path / "my_task.py"
