@@ -84,7 +84,8 @@ class ReplayedUpdates:
     def _rate(self, made: int) -> float:
         if self.how.lr is not None:
             return self._peak
-        return self._peak * learning_rate_factor(self.saved.config, self.saved.sampled_after + made)
+        config, step = self.saved.config, self.saved.sampled_after + made
+        return self._peak * learning_rate_factor(config.optimizer, config.batch, step)
 
     def _make_adamw(self) -> torch.optim.AdamW:
         settings = self.saved.config.optimizer

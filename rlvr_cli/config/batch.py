@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rlvr_cli.config.schema import Config
+from rlvr_cli.config.launch import LaunchConfig
+from rlvr_cli.config.rollout import RolloutConfig
+from rlvr_cli.config.update import OptimizerConfig, UpdateConfig
 
 LARGEST_AUTO_MICRO_BATCH = 16
 
@@ -40,25 +40,25 @@ class BatchArithmetic:
     steps_total: int
 
     @classmethod
-    def of(cls, config: Config) -> BatchArithmetic:
-        """Those of ``config``, whose sizes divide."""
-        completions = config.rollout.prompts * config.rollout.group_size
-        step_batch = completions // config.update.mini_batches
-        processes = config.launch.processes
-        share = step_batch // processes
-        micro_batch = config.update.micro_batch or largest_divisor(share, LARGEST_AUTO_MICRO_BATCH)
-        passes = len(config.method.passes.names)
-        steps_per_rollout = config.update.mini_batches * config.update.epochs * passes
+    def of(
+        cls, rollout: RolloutConfig, update: UpdateConfig, launch: LaunchConfig, *, passes: int, rollouts: int
+    ) -> BatchArithmetic:
+        """Those of sections whose sizes divide; ``rollouts`` is the training budget."""
+        completions = rollout.prompts * rollout.group_size
+        step_batch = completions // update.mini_batches
+        share = step_batch // launch.processes
+        micro_batch = update.micro_batch or largest_divisor(share, LARGEST_AUTO_MICRO_BATCH)
+        steps_per_rollout = update.mini_batches * update.epochs * passes
         return cls(
             completions=completions,
             step_batch=step_batch,
-            processes=processes,
+            processes=launch.processes,
             share=share,
             micro_batch=micro_batch,
             micro_batches=share // micro_batch,
             passes=passes,
             steps_per_rollout=steps_per_rollout,
-            steps_total=config.train.rollouts * steps_per_rollout,
+            steps_total=rollouts * steps_per_rollout,
         )
 
 
@@ -82,13 +82,12 @@ def nearest_multiples(step: int, wanted: int) -> list[int]:
     return [value for value in (below, below + step) if value > 0]
 
 
-def learning_rate_factor(config: Config, step: int) -> float:
+def learning_rate_factor(optimizer: OptimizerConfig, batch: BatchArithmetic, step: int) -> float:
     """The learning rate of optimizer step ``step`` (from 0) as a share of ``optimizer.lr``.
 
     Linear from 0 over ``warmup_rollouts``, then constant, or falling along a line or half a cosine that reaches
     ``final_lr_ratio`` one step after the last.
     """
-    optimizer, batch = config.optimizer, config.batch
     warmup = optimizer.warmup_rollouts * batch.steps_per_rollout
     if step < warmup:
         return (step + 1) / warmup

@@ -186,4 +186,5 @@ class Config(Section):
     @property
     def batch(self) -> BatchArithmetic:
         """The sizes of batches and numbers of steps; a configuration that was loaded has sizes that divide."""
-        return BatchArithmetic.of(self)
+        passes = len(self.method.passes.names)
+        return BatchArithmetic.of(self.rollout, self.update, self.launch, passes=passes, rollouts=self.train.rollouts)

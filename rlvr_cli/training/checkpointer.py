@@ -195,7 +195,8 @@ class Checkpointer(TrainerCallback):
         # The rate of the next step was set when the checkpoint was written, before the run was
         # extended; otherwise this is the same number.
         schedule = self.trainer.lr_scheduler
-        factor = learning_rate_factor(self.trainer.config, saved["last_epoch"])
+        config = self.trainer.config
+        factor = learning_rate_factor(config.optimizer, config.batch, saved["last_epoch"])
         saved["_last_lr"] = [peak * factor for peak in saved["base_lrs"]]
         for group, rate in zip(self.trainer.optimizer.param_groups, saved["_last_lr"], strict=True):
             group["lr"] = rate

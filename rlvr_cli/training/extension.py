@@ -77,7 +77,7 @@ def _changes(before: Config, after: Config, step: int) -> list[str]:
     optimizer = after.optimizer
     if optimizer.lr_schedule == "constant":
         return []
-    old, new = (learning_rate_factor(config, step) for config in (before, after))
+    old, new = (learning_rate_factor(config.optimizer, config.batch, step) for config in (before, after))
     rollouts = after.train.rollouts
     return [
         f"optimizer.lr_schedule={optimizer.lr_schedule}: the learning rate goes on as in a run of {rollouts} rollouts, "

@@ -115,7 +115,7 @@ class RunTrainer(Trainer):
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         if self.lr_scheduler is None:  # type: ignore[has-type]
-            factor = partial(learning_rate_factor, self.config)
+            factor = partial(learning_rate_factor, self.config.optimizer, self.batch)
             self.lr_scheduler = LambdaLR(optimizer or self.optimizer, factor)
             self._created_lr_scheduler = True
         return self.lr_scheduler

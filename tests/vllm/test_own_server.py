@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 import subprocess
@@ -34,7 +35,12 @@ def configured(folder: Path, *overrides: str) -> Config:
 
 def servers() -> list[psutil.Process]:
     """What the trainings of this process have started and left."""
-    return [child for child in psutil.Process().children(recursive=True) if "standin.py" in " ".join(child.cmdline())]
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        # One that has ended, and that nobody has waited for yet, has no command line.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += [child] if "standin.py" in " ".join(child.cmdline()) else []
+    return found
 
 
 def test_a_full_gpu_is_said_with_what_to_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
