@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, cast
@@ -21,7 +21,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.own_code import ENDING, OwnFile, class_lines, import_own
 from rlvr_cli.tasks.base import Task
-from rlvr_cli.tasks.guarded import LIMITS, Guarded, Recorded, TooLong, place_of, said_of, within
+from rlvr_cli.tasks.guarded import LIMITS, Guarded, Recorded, TooLong, answers, place_of, said_of, within
 from rlvr_cli.tasks.hub import looks_like_hub_id
 from rlvr_cli.tasks.problem import made_here
 
@@ -135,17 +135,23 @@ def _made(source: OwnFile) -> type[Task]:
     ((name, kind),) = found.items()
     where = f"{source.file}:{lines.get(kind.__name__, 1)}: {kind.__name__}"
     _check(where, name, cast("type[Task]", kind), built_in)
-    return cast(
-        "type[Task]",
-        create_model(
-            kind.__name__,
-            __base__=(Guarded, kind),
-            __module__=module.__name__,
-            __doc__=kind.__doc__ or f"The task of {Path(source.file).name}.",
-            code=cast("Any", (Literal[source.code], Field(source.code, description=_CODE))),
-            **LIMITS,
-        ),
+    make: Any = create_model
+    made = make(
+        kind.__name__,
+        __base__=(Guarded, kind),
+        __module__=module.__name__,
+        __doc__=kind.__doc__ or f"The task of {Path(source.file).name}.",
+        code=(Literal[source.code], Field(source.code, description=_CODE)),
+        **LIMITS,
     )
+    made.own_file = source
+    return cast("type[Task]", made)
+
+
+def task_worker(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """What a worker process of a file's task does. Args: `source`, the file; `task`, the values of the task's keys."""
+    name, _ = register_task(OwnFile(**settings["source"]))
+    return answers(Task.kinds[name], settings["task"])
 
 
 def _imported(source: OwnFile) -> ModuleType:

@@ -14,13 +14,14 @@ from dataclasses import astuple, replace
 from numbers import Real
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import Field
 
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.own_code import line_of
+from rlvr_cli.core.own_code import OwnFile, line_of
 from rlvr_cli.core.section import Probability
+from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Judging, Problem, Split, Verdict
 from rlvr_cli.tasks.rewards import RewardFailure, Told, account, why
 from rlvr_cli.workers.pool import Judge, Limits, NoAnswer, Pool
@@ -67,6 +68,7 @@ class Guarded(Recorded):
     """
 
     pooled = True
+    own_file: ClassVar[OwnFile]
     # In a worker nothing stands around the methods.
     _bare = False
 
@@ -190,10 +192,7 @@ def _limits(task: Any) -> Limits:
 
 def _pool(task: Any) -> Pool:
     """The workers of the task as it is set; those of an other setting, and of another version, are ended."""
-    from rlvr_cli.tasks.from_file import task_file
-
-    source = task_file(task)
-    assert source is not None
+    source = type(task).own_file
     settings = {"source": vars(source), "task": task.model_dump()}
     workers = _SIZES.get(type(task).__name__, task.reward_workers)
     key = json.dumps([settings, workers], sort_keys=True, default=list)
@@ -201,26 +200,20 @@ def _pool(task: Any) -> Pool:
         for pool in _POOLS.values():
             pool.close()
         _POOLS.clear()
-        judge = Judge("rlvr_cli.tasks.guarded:ready", json.loads(key)[0], what=f"runs {source.file}")
+        judge = Judge("rlvr_cli.tasks.from_file:task_worker", json.loads(key)[0], what=f"runs {source.file}")
         _POOLS[key] = Pool(judge, _limits(task), workers)
     return _POOLS[key]
 
 
-def ready(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
+def answers(kind: Any, values: Mapping[str, Any]) -> Callable[[Any], Any]:
     """What a worker of a file's task does: ``{"generate": [...]}`` to problems, ``{"judge": ...}`` to a verdict.
 
     Args:
-        settings: `source`, the file; `task`, the values of the task's keys.
+        kind: the task's class. values: those of its keys.
     """
-    from rlvr_cli.core.own_code import OwnFile
-    from rlvr_cli.tasks.base import Task
-    from rlvr_cli.tasks.from_file import register_task
-
-    name, _ = register_task(OwnFile(**settings["source"]))
-    kind: Any = Task.kinds[name]
     Guarded._bare = True
     # As JSON, in which a list may stand for a tuple.
-    task = kind.model_validate_json(json.dumps(settings["task"]))
+    task = kind.model_validate_json(json.dumps(values))
     own: Any = super(Guarded, task)
     at_once = own.judge_many.__func__ is not Task.judge_many
     file = _file(task)
