@@ -8,7 +8,6 @@ the process above it is gone. What jobs print never gets into a socket.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import importlib
 import json
@@ -190,6 +189,8 @@ class ForkServer:
         # Whatever happens, this process must not go on as its parent does.
         try:
             if sys.platform == "linux":
+                import ctypes
+
                 ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
             self.control.close()
             if answer is not None:

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.workers import child
 
@@ -259,7 +257,7 @@ class Worker:
         except TimeoutError:
             self.kill()
             raise Late from None
-        except (child.Closed, psutil.NoSuchProcess):
+        except child.Closed:
             raise Died(_ending(self.kill())) from None
         return self._answer(spent, seconds)
 
@@ -298,7 +296,7 @@ class Worker:
         except TimeoutError:
             self.kill()
             raise Late from None
-        except (child.Closed, ValueError, TypeError, psutil.NoSuchProcess):
+        except (child.Closed, ValueError, TypeError):
             raise Died(_ending(self.kill())) from None
         except BaseException:
             # What it says later would be taken for the next job's answer.
@@ -325,7 +323,12 @@ class Worker:
     def _processor_seconds(self) -> float:
         if self.nursery.limits.processor is None:
             return 0.0
-        times = psutil.Process(self.pid).cpu_times()
+        import psutil  # here, so that commands that judge nothing start sooner
+
+        try:
+            times = psutil.Process(self.pid).cpu_times()
+        except psutil.NoSuchProcess:
+            raise child.Closed from None
         return float(times.user + times.system)
 
     def _over(self) -> bool:
