@@ -209,7 +209,13 @@ class Task(FromData, Choice):
             token_ids: the tokens of each response, for judges that look at them; None = nobody knows them.
         """
         rows = zip(problems, responses, truncated, strict=True)
-        return [self.judge(problem, response, truncated=cut) for problem, response, cut in rows]
+        judging = self.judging()
+        if judging is None:
+            return [self.judge(problem, response, truncated=cut) for problem, response, cut in rows]
+        with judging:
+            for problem, response, cut in rows:
+                judging.add(problem, response, truncated=cut)
+            return judging.verdicts()
 
     def judging(self) -> Judging | None:
         """Begin to judge responses that come one after another, in other processes; None where this one judges."""

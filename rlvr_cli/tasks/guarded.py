@@ -111,13 +111,12 @@ class Guarded(Recorded):
     ) -> list[Verdict]:
         if self._bare:
             return cast("list[Verdict]", super().judge_many(problems, responses, truncated))  # type: ignore[misc]
-        with self.judging() as judging:
-            for problem, response, cut in zip(problems, responses, truncated, strict=True):
-                judging.add(problem, response, truncated=cut)
-            return judging.verdicts()
+        return Task.judge_many(cast("Task", self), problems, responses, truncated)
 
-    def judging(self) -> Judging:
+    def judging(self) -> Judging | None:
         """Every response is a job of its own, whose verdict comes while others are still to come."""
+        if self._bare:
+            return cast("Judging | None", super().judging())  # type: ignore[misc]
         return _Judging(self)
 
     def size_pool(self, workers: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, ClassVar, Literal
 
@@ -129,25 +128,12 @@ class MathTask(AnswerTask):
         """Judge one response; the answer is compared in the pool unless a plain comparison settles it."""
         return self.judge_many([problem], [response], [truncated])[0]
 
-    def judge_many(
-        self,
-        problems: Sequence[Problem],
-        responses: Sequence[str],
-        truncated: Sequence[bool],
-        token_ids: Sequence[Sequence[int]] | None = None,
-    ) -> list[Verdict]:
-        """The verdicts on ``responses[i]`` to ``problems[i]``, in order: one call of the pool for all of them.
+    def judging(self) -> Judging:
+        """Answers are compared by the pool while other responses are still to come.
 
         Takes at most the pool's deadline for each distinct pair of answers, shared among its workers. Never raises for
         any string.
         """
-        with self.judging() as judging:
-            for problem, response, cut in zip(problems, responses, truncated, strict=True):
-                judging.add(problem, response, truncated=cut)
-            return judging.verdicts()
-
-    def judging(self) -> Judging:
-        """Answers are compared by the pool while other responses are still to come."""
         return _Judging(self)
 
     def size_pool(self, workers: int) -> None:
