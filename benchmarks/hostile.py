@@ -2,7 +2,7 @@ r"""Hostile completions through the public judges: do verifiers crash, hang, gro
 
     python -m benchmarks.hostile [--count 10000] [--seed 0] [--tasks math gsm8k ...] [--rules paper strict]
 
-Half of the completions are labelled: wrong by construction, most of them with the right answer beside the wrong one.
+Half of the completions are labelled: wrong by construction, most of them with the right answer next to the wrong one.
 The other half is fuzz, which must get a verdict, whatever it is. Every completion is judged alone and timed, by the
 call that `rlvr score` makes; its verdict must be one that `rlvr score` can write. Mathematics is judged from two
 threads, by the two processes of the shared pool. Prints a Markdown table, and below it the first of each kind of

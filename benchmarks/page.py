@@ -135,7 +135,7 @@ SECTIONS = (
         "Threads",
         "One training step of the lab with one thread and with two (`rlvr train run.threads=N`). Where the machine "
         "does other work, two threads wait for each other: `model: lab` uses one. They sleep while they wait, as under "
-        "`rlvr` (`OMP_WAIT_POLICY`); threads that spin take many times as long beside another process.",
+        "`rlvr` (`OMP_WAIT_POLICY`); threads that spin take many times as long next to another process.",
         ("benchmarks.profile_step lab --threads 1", "benchmarks.profile_step lab --threads 2"),
         (("OMP_WAIT_POLICY", "PASSIVE"),),
     ),

@@ -1,4 +1,4 @@
-"""The memory that `rlvr plan` estimates, beside what training really takes: models of random weights on a CPU.
+"""The memory that `rlvr plan` estimates, next to what training really takes: models of random weights on a CPU.
 
     python -m benchmarks.plan_memory [--only NAME] [--json] | --papers
 

@@ -64,7 +64,7 @@ MORE: dict[str, tuple[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A training: its row in the table, its method, and what is set beside it."""
+    """A training: its row in the table, its method, and what is compared with it."""
 
     title: str
     method: str

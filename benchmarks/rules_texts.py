@@ -283,7 +283,7 @@ def _hitab() -> list[Style]:
         Style("a footnote mark", True, texts_only(block.format("RIGHT[1]"))),
         _fixed("a box in the block", True, block.format(r"\boxed{RIGHT}")),
         _fixed("a box in place of the block", True, r"<think>Hm.</think> \boxed{RIGHT}"),
-        _fixed("a box beside the block, both right", True, block.format("RIGHT") + r" \boxed{RIGHT}"),
+        _fixed("a box next to the block, both right", True, block.format("RIGHT") + r" \boxed{RIGHT}"),
         _fixed("two blocks, right last", False, block.format("WRONG") + " or <answer>RIGHT</answer>"),
         _fixed("two blocks, right first", False, block.format("RIGHT") + " or <answer>WRONG</answer>"),
         _fixed("a block in the thinking too", True, "<think><answer>WRONG</answer>? No.</think><answer>RIGHT</answer>"),

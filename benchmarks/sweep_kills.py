@@ -63,7 +63,7 @@ def write_sweep(path: Path, folder: Path, methods: tuple[str, ...], seeds: int) 
 
 
 def start(file: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    """`rlvr sweep` in a process of its own, its output to a file beside ``file``."""
+    """`rlvr sweep` in a process of its own, its output to a file next to ``file``."""
     with file.with_suffix(".log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "rlvr_cli", "sweep", str(file), *arguments],

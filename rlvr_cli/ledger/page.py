@@ -62,21 +62,21 @@ def check_page(path: Path) -> None:
         raise UserError(f"{path}: the page's name ends in .md.")
     if not path.absolute().parent.is_dir():
         raise UserError(f"{path}: there is no folder {path.absolute().parent}.")
-    beside = path.with_suffix("")
-    if beside.exists() and not beside.is_dir():
-        raise UserError(f"{beside}: the figure and the data go into this folder, and it is a file.")
+    folder = path.with_suffix("")
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder}: the figure and the data go into this folder, and it is a file.")
 
 
 def write_page(path: Path, claim_set: ClaimSet, results: Results, other: Results | None) -> None:
     """Write the page, and into the folder of its name the figure and the results that it is made from."""
-    beside = path.with_suffix("")
-    beside.mkdir(exist_ok=True)
+    folder = path.with_suffix("")
+    folder.mkdir(exist_ok=True)
     sets = [results] if other is None else [results, other]
     for one, name in zip(sets, data_files(results, other), strict=True):
-        one.write(beside / name)
+        one.write(folder / name)
     with style():
-        write_figure(claims_figure(_rows(claim_set, results, other)), beside / FIGURE)
-    write_text(path, page(claim_set, results, other, beside.name))
+        write_figure(claims_figure(_rows(claim_set, results, other)), folder / FIGURE)
+    write_text(path, page(claim_set, results, other, folder.name))
 
 
 def data_files(results: Results, other: Results | None) -> list[str]:
@@ -88,8 +88,8 @@ def data_files(results: Results, other: Results | None) -> list[str]:
     return names
 
 
-def page(claim_set: ClaimSet, results: Results, other: Results | None, beside: str) -> str:
-    """The text of the page; ``beside`` is the folder with the figure and the data."""
+def page(claim_set: ClaimSet, results: Results, other: Results | None, folder: str) -> str:
+    """The text of the page; ``folder`` is the folder with the figure and the data."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -107,7 +107,7 @@ def page(claim_set: ClaimSet, results: Results, other: Results | None, beside: s
         results=results,
         other=other,
         sets=list(zip(sets, data_files(results, other), strict=True)),
-        beside=beside,
+        folder=folder,
         figure=FIGURE,
         rows=rows,
         claims=list(claim_set.claims.values()),

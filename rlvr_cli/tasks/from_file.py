@@ -187,9 +187,9 @@ def _check_alone(source: OwnFile) -> None:
     for node in nodes:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
         for top in {name.partition(".")[0] for name in names}:
-            beside = Path(source.file).parent / f"{top}{ENDING}"
+            sibling = Path(source.file).parent / f"{top}{ENDING}"
             relative = isinstance(node, ast.ImportFrom) and node.level > 0
-            if relative or (Path(source.file).is_absolute() and beside.is_file() and not _is_library(top, beside)):
+            if relative or (Path(source.file).is_absolute() and sibling.is_file() and not _is_library(top, sibling)):
                 wrong.append(
                     f"{source.file}:{node.lineno}: imports {top or 'what is'} next to it, and a run keeps this file "
                     "alone. Put what it needs into it, or make a package of it and install that."
@@ -198,13 +198,13 @@ def _check_alone(source: OwnFile) -> None:
         raise UserError(wrong)
 
 
-def _is_library(name: str, beside: Path) -> bool:
-    """Whether a module of that name is found that is not the file ``beside``."""
+def _is_library(name: str, sibling: Path) -> bool:
+    """Whether a module of that name is found that is not the file ``sibling``."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
         return False
-    return spec is not None and (spec.origin is None or Path(spec.origin).resolve() != beside.resolve())
+    return spec is not None and (spec.origin is None or Path(spec.origin).resolve() != sibling.resolve())
 
 
 def _check(where: str, name: str, kind: type[Task], built_in: Mapping[str, Any]) -> None:

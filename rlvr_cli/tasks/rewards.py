@@ -29,7 +29,7 @@ _KEY = "task.reward: "
 # What TRL gives a reward function, and nobody can give here.
 _NOT_GIVEN = {
     "trainer_state": "the state of TRL's trainer is given to no reward here, where evaluations judge as well",
-    "log_extra": "columns beside the rewards are not recorded here",
+    "log_extra": "columns next to the rewards are not recorded here",
     "log_metric": "a number of its own is a reward of its own here, with the weight 0",
     "environments": "there are no environments here",
 }
@@ -222,7 +222,7 @@ def rewards(
 ) -> list[list[Value]]:
     """What each function gives each row; all functions work at the same time.
 
-    A call that gives no values is made again for each row alone. The first failures of a function are told on standard
+    A call that gives no values is made again for each row alone. The first failures of a function go to standard
     error.
 
     Args:

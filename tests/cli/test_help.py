@@ -54,7 +54,7 @@ def test_the_commands() -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    """All commands in one fresh process: what the first one imports that is heavy is told with its name."""
+    """All commands in one fresh process: what the first one imports that is heavy is named."""
     code = (
         "import contextlib, io, json, sys\n"
         "from rlvr_cli.cli.app import run\n"

@@ -173,7 +173,7 @@ def test_choices_that_come_to_the_same_thing() -> None:
         assert [group.names for group in groups if group.when == "always"] == ([("first", "second")] if same else [])
         found = [gradients(method, off_policy=True) for method in methods.values()]
         if same:
-            # An empty pass beside a full one adds nothing.
+            # An empty pass next to a full one adds nothing.
             assert torch.allclose(torch.stack(found[0]).sum(0), torch.stack(found[1]).sum(0), atol=1e-12)
         else:
             assert not alike(*found), (first, second, same)

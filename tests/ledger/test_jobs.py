@@ -1,4 +1,4 @@
-"""Jobs in processes of their own: failures are told, one that is killed takes no other with it, signals end all."""
+"""Jobs in processes of their own: failures are reported, one that is killed takes no other with it, signals end all."""
 
 from __future__ import annotations
 

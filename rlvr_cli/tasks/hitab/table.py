@@ -46,7 +46,7 @@ def infer_layout(texts: Sequence[Sequence[str]]) -> Layout:
 
     Rows: the first; the second if the first has merged cells and one of the two has no name for the row headers; those
     below it with an empty first cell and no number but years. Columns: the first, and those right of one with empty
-    cells beside filled ones.
+    cells next to filled ones.
     """
     rows, width = len(texts), len(texts[0])
     header_rows = 1
