@@ -17,6 +17,7 @@ defined:
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self
@@ -28,6 +29,7 @@ from rlvr_cli.core.section import Choice, Contradiction, Count, Text
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.data import FromData
 from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Rule, Split, Verdict
+from rlvr_cli.tasks.prompts import check_template_options
 
 _OPEN_ANSWER, _CLOSE_ANSWER = "<answer>", "</answer>"
 # How many of a set's prompts are looked at before a model is trained or evaluated on them.
@@ -77,6 +79,11 @@ class Task(FromData, Choice):
     train_size: Count = Field(4096, description="Size of the training set.")
     data: Data
     data_dir: DataDir = None
+    chat_template_kwargs: dict[Text, bool | int | float | str] = Field(
+        {},
+        description="Variables of the model's chat template, as TRL's option of that name: {enable_thinking: false} "
+        "for models with that switch.",
+    )
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
@@ -118,12 +125,21 @@ class Task(FromData, Choice):
     @property
     def settings(self) -> dict[str, Any]:
         """The JSON values that decide problems, prompts and verdicts; evaluations record and compare them."""
-        keys = [key for key in type(self).model_fields if key not in ("train_size", "data_dir")]
-        return {key: _plain(getattr(self, key)) for key in keys}
+        left = ("train_size", "data_dir", *([] if self.chat_template_kwargs else ["chat_template_kwargs"]))
+        return {key: _plain(getattr(self, key)) for key in type(self).model_fields if key not in left}
 
     def contradictions(self) -> Iterator[Contradiction]:
         """What cannot hold between several keys of the task."""
         yield from ()
+
+    def options_without(self, key: str, value: Any) -> Iterator[Contradiction]:
+        """That the chat template's variables have no effect where a key leaves the template out."""
+        if self.chat_template_kwargs:
+            yield Contradiction(
+                ("task.chat_template_kwargs", f"task.{key}"),
+                f"task.chat_template_kwargs are variables of the chat template, and task.{key}={json.dumps(value)} "
+                "leaves it out",
+            )
 
     def without_verifier(self) -> tuple[str, str, str] | None:
         """The key, its value and what that is, as `the toss of a coin`, where no verifier has a say in the reward."""
@@ -238,7 +254,11 @@ def _plain(value: Any) -> Any:
 
 
 def prompt_ids(task: Task, problem: Problem, tokenizer: Any) -> list[int]:
-    """Token ids of a problem's prompt. The prompt's text says where special tokens go, so none are added."""
+    """Token ids of a problem's prompt. The prompt's text says where special tokens go, so none are added.
+
+    Raises UserError where the task sets variables of a chat template that the model has not.
+    """
+    check_template_options(task.chat_template_kwargs, tokenizer)
     return list(tokenizer(task.prompt(problem, tokenizer), add_special_tokens=False)["input_ids"])
 
 

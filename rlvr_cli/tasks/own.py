@@ -98,9 +98,6 @@ class Own(Task):
     chat_template: bool = Field(
         True, description="Whether a prompt goes through the chat template of a model that has one."
     )
-    enable_thinking: bool | None = Field(
-        None, description="The switch enable_thinking of the model's chat template; null = as the template has it."
-    )
     splits: dict[Literal["train", "dev", "test"], Text] = Field(
         {}, description="A hub data set's names of our splits, where they are others: {test: validation}."
     )
@@ -149,11 +146,8 @@ class Own(Task):
         if self.reward_values[0] >= self.reward_values[1]:
             said = f"task.reward_values={list(self.reward_values)}: the lowest value first, then the highest"
             yield Contradiction(("task.reward_values",), said)
-        if self.enable_thinking is not None and not self.chat_template:
-            yield Contradiction(
-                ("task.enable_thinking", "task.chat_template"),
-                "task.enable_thinking is a switch of the chat template, and task.chat_template=false leaves that out",
-            )
+        if not self.chat_template:
+            yield from self.options_without("chat_template", False)
         if self.prompt_template is not None:
             from jinja2 import TemplateSyntaxError
 
@@ -284,8 +278,6 @@ class Own(Task):
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         asked = self._question(problem)
         if not (self.chat_template and has_template(tokenizer)):
-            if self.enable_thinking is not None:
-                raise UserError("task.enable_thinking: the model has no chat template, and so no such switch.")
             if not isinstance(asked, str):
                 raise UserError(
                     f"task.data={self.data!r}: prompts are messages, which only a chat template can write, and "
@@ -293,18 +285,13 @@ class Own(Task):
                     + " Write the prompt with task.prompt_template."
                 )
             return leading_bos(tokenizer) + "\n\n".join(filter(None, (self.system_prompt, asked)))
-        options = {}
-        if self.enable_thinking is not None:
-            if "enable_thinking" not in json.dumps(tokenizer.chat_template):
-                raise UserError("task.enable_thinking: the chat template of this model has no such switch.")
-            options["enable_thinking"] = self.enable_thinking
         messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
         ways = [messages]
         if self.system_prompt is not None:
             ways = [[{"role": "system", "content": self.system_prompt}, *messages]]
             if isinstance(asked, str):
                 ways.append([{"role": "user", "content": f"{self.system_prompt}\n\n{asked}"}])
-        return chat_prompt(tokenizer, *ways, instead="set task.chat_template=false", options=options)
+        return chat_prompt(tokenizer, *ways, instead="set task.chat_template=false", options=self.chat_template_kwargs)
 
     def _question(self, problem: Problem) -> str | list[dict[str, str]]:
         return self._asked(self._named(problem.data, problem.id), problem.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,6 +63,16 @@ def begun(prompt: str, prefix: str) -> str:
 def has_template(tokenizer: Any) -> bool:
     """Whether prompts go through a chat template."""
     return bool(getattr(tokenizer, "chat_template", None))
+
+
+def check_template_options(options: Mapping[str, Any], tokenizer: Any) -> None:
+    """Refuse variables that the tokenizer's chat template does not read. Raises UserError."""
+    template = getattr(tokenizer, "chat_template", None) if options else ""
+    if options and not template:
+        raise UserError("task.chat_template_kwargs: the model has no chat template, and so no variables of one.")
+    unread = [name for name in options if name not in json.dumps(template, default=str)]
+    if unread:
+        raise UserError(f"task.chat_template_kwargs: the model's chat template does not read {', '.join(unread)}.")
 
 
 def by_chat_template(tokenizer: Any, messages: Sequence[Message], options: Mapping[str, Any] | None = None) -> str:

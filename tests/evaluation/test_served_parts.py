@@ -24,7 +24,16 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.evaluation.served import client as client_module
 from rlvr_cli.evaluation.served.client import Client, Refused, error_message, retry_after
-from rlvr_cli.evaluation.served.kinds import KINDS, Ask, Prompt, check_tags, read_answer, request_body
+from rlvr_cli.evaluation.served.kinds import (
+    KINDS,
+    Ask,
+    Prompt,
+    chat_prompts,
+    check_tags,
+    prompt_hash,
+    read_answer,
+    request_body,
+)
 from rlvr_cli.evaluation.served.options import ServerOptions, option_problems
 from rlvr_cli.evaluation.served.sampler import in_flight
 from rlvr_cli.evaluation.served.tokenizer import load_facts
@@ -50,6 +59,20 @@ def test_the_plain_api_gets_its_own_fields_alone() -> None:
     assert request_body(KINDS["openai"], "m", GREEDY)["top_p"] == 1.0
     assert "max_completion_tokens" in request_body(KINDS["openai"], "m", CHAT, openai_host=True)
     assert request_body(KINDS["openai"], "m", CHAT)["messages"] == [{"role": "user", "content": "hi"}]
+
+
+def test_variables_of_the_chat_template_are_sent_where_servers_take_them() -> None:
+    task = load_config(task="math", overrides=["task.chat_template_kwargs={enable_thinking: false}"]).task
+    problems = task.generate("dev", 1, 0)
+    (plain,) = chat_prompts(load_config(task="math").task, problems, None, KINDS["vllm"]).values()
+    for name in ("vllm", "sglang", "llamacpp"):
+        (prompt,) = chat_prompts(task, problems, None, KINDS[name]).values()
+        body = request_body(KINDS[name], "m", replace(CHAT, prompt=prompt))
+        assert body["chat_template_kwargs"] == {"enable_thinking": False}
+        assert prompt_hash(prompt) != prompt_hash(plain)
+    for name in ("openai", "transformers"):
+        with pytest.raises(UserError, match="vllm, sglang, llamacpp have"):
+            chat_prompts(task, problems, None, KINDS[name])
 
 
 @pytest.mark.parametrize("kind", ["vllm", "sglang"])

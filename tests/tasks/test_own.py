@@ -140,7 +140,7 @@ def test_the_prompt_is_a_template_with_a_system_turn(folder: Path) -> None:
         "task": {
             "prompt_template": "{{ question }}\nA number:",
             "system_prompt": "Be short.",
-            "enable_thinking": False,
+            "chat_template_kwargs": {"enable_thinking": False},
             "columns": {},
         }
     }
@@ -200,7 +200,7 @@ def test_a_hub_data_set_without_test_rows_is_divided(folder: Path, monkeypatch: 
         (("task.reward_weights=[1, 2]",), "2 numbers and task.reward 1"),
         (("task.reward_values=[1, 0]",), "lowest value first"),
         (('task.prompt_template="{% if"',), "task.prompt_template: line 1"),
-        (("task.chat_template=false", "task.enable_thinking=true"), "leaves that out"),
+        (("task.chat_template=false", "task.chat_template_kwargs={enable_thinking: true}"), "leaves it out"),
         (("task.held_out=0.5",), "less than 0.5|below 0.5"),
     ],
 )

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.tasks import prompts
+from rlvr_cli.tasks.base import prompt_ids
 from rlvr_cli.tasks.kk.task import logic_rl_prompt
 from rlvr_cli.tasks.math.task import MathTask
 from rlvr_cli.tasks.problem import Problem
@@ -77,3 +79,32 @@ def test_a_template_that_fails_is_told_from_one_that_is_too_large(template: str)
         by_chat_template(templated(template), TURNS)
     with pytest.raises(UserError, match="its chat template cannot write a user turn"):
         logic_rl_prompt("Who?", templated(template))
+
+
+SWITCH = "{% for m in messages %}{{ m.content }}{% endfor %}{% if enable_thinking is false %}NO THOUGHTS{% endif %}"
+
+
+@pytest.mark.parametrize("name", ["kk", "countdown", "math", "gsm8k", "hitab"])
+def test_variables_of_the_chat_template_reach_it(name: str) -> None:
+    tokenizer = templated(SWITCH)
+    for switch, overrides in ((False, []), (True, ["task.chat_template_kwargs={enable_thinking: false}"])):
+        style = ["task.style=logic_rl"] if name == "kk" else []
+        task = load_config(task=name, overrides=[*style, *overrides]).task
+        if name == "hitab":
+            problem = task.problem_from({"question": "q?", "table": [["a", "b"], ["c", "1"]], "answer": [1]}, "here")
+        else:
+            problem = load_config(task=name, overrides=[f"task.data={name}-gen"]).task.generate("dev", 1, 0)[0]
+        assert ("NO THOUGHTS" in task.prompt(problem, tokenizer)) == switch
+        assert ("chat_template_kwargs" in task.settings) == switch
+
+
+def test_variables_that_have_no_effect_are_refused() -> None:
+    options = "task.chat_template_kwargs={enable_thinking: false}"
+    for task, key in (("math", "template=none"), ("kk", "style=compact"), ("countdown", "style=tiny_zero_base")):
+        with pytest.raises(UserError, match=rf"task\.{key.partition('=')[0]}=.*leaves it out"):
+            load_config(task=task, overrides=[options, f"task.{key}"])
+    task = load_config(task="math", overrides=[options]).task
+    problem = task.generate("dev", 1, 0)[0]
+    for template, said in ((None, "no chat template"), ("{{ messages }}", "does not read enable_thinking")):
+        with pytest.raises(UserError, match=said):
+            prompt_ids(task, problem, templated(template))

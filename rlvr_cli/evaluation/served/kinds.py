@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
@@ -20,7 +20,7 @@ from rlvr_cli.core.hashes import digest
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Problem
-from rlvr_cli.tasks.prompts import TemplateFailure, by_chat_template
+from rlvr_cli.tasks.prompts import TemplateFailure, by_chat_template, check_template_options
 
 # What a number of a server can be at most: tokens of a prompt, an id of any vocabulary, and -log p in nats.
 MOST_TOKENS, LARGEST_ID, MOST_NATS = 10**9, 2**31 - 1, 1e6
@@ -39,6 +39,7 @@ class Kind:
         keeps_special: special tokens stay in the text of a completion.
         lists_models: /v1/models lists what is served.
         scores: log-probabilities are asked for.
+        template_options: chat takes variables of the chat template.
     """
 
     name: str
@@ -46,15 +47,16 @@ class Kind:
     keeps_special: bool = False
     lists_models: bool = True
     scores: bool = False
+    template_options: bool = False
 
 
 KINDS = {
     kind.name: kind
     for kind in (
         Kind("openai"),
-        Kind("vllm", takes_ids=True, keeps_special=True, scores=True),
-        Kind("sglang", takes_ids=True, keeps_special=True, scores=True),
-        Kind("llamacpp", takes_ids=True),
+        Kind("vllm", takes_ids=True, keeps_special=True, scores=True, template_options=True),
+        Kind("sglang", takes_ids=True, keeps_special=True, scores=True, template_options=True),
+        Kind("llamacpp", takes_ids=True, template_options=True),
         Kind("transformers", lists_models=False),
     )
 }
@@ -64,12 +66,14 @@ KINDS = {
 class Prompt:
     """A prompt as text and token ids (completions), or as messages (chat).
 
-    ``opened``: the template that writes the messages ends in an open ``<think>``.
+    ``options``: the template's variables. ``opened``: the template that writes the messages ends in an open
+    ``<think>``.
     """
 
     text: str = ""
     ids: tuple[int, ...] | None = None
     messages: tuple[Mapping[str, str], ...] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
     opened: bool = False
 
 
@@ -114,6 +118,8 @@ def request_body(kind: Kind, model: str | None, ask: Ask, *, as_text: bool = Fal
     body: dict[str, Any] = {} if model is None else {"model": model}
     if chat:
         body["messages"] = [dict(message) for message in prompt.messages or ()]
+        if prompt.options:
+            body["chat_template_kwargs"] = dict(prompt.options)
     else:
         by_ids = kind.takes_ids and prompt.ids is not None and not as_text
         body["prompt"] = list(prompt.ids or ()) if by_ids else prompt.text
@@ -248,6 +254,7 @@ def _short(value: Any) -> str:
 
 def text_prompts(task: Task, problems: Sequence[Problem], tokenizer: Any) -> dict[str, Prompt]:
     """Each problem's prompt by its id: the text and the token ids that a model in this process would read."""
+    check_template_options(task.chat_template_kwargs, tokenizer)
     prompts = {}
     for problem in problems:
         text = task.prompt(problem, tokenizer)
@@ -255,21 +262,31 @@ def text_prompts(task: Task, problems: Sequence[Problem], tokenizer: Any) -> dic
     return prompts
 
 
-def chat_prompts(task: Task, problems: Sequence[Problem], tokenizer: Any | None) -> dict[str, Prompt]:
+def chat_prompts(task: Task, problems: Sequence[Problem], tokenizer: Any | None, kind: Kind) -> dict[str, Prompt]:
     """Each problem's prompt by its id as messages, which the server writes by the model's own chat template.
 
     Args:
         tokenizer: the model's, if at hand; None = unknown.
     Raises:
         UserError: messages are not all of the prompt, as where it ends in an open ``<think>`` that the template does
-            not write.
+            not write; or the server takes no variables of the template, and the task has some.
     """
+    if task.chat_template_kwargs and not kind.template_options:
+        takes = ", ".join(one.name for one in KINDS.values() if one.template_options)
+        raise UserError(
+            f"task.chat_template_kwargs: chat with a server of kind {kind.name} has no variables of the template; "
+            f"{takes} have (eval.server). Or use eval.endpoint=completions."
+        )
+    if tokenizer is not None:
+        check_template_options(task.chat_template_kwargs, tokenizer)
     return {problem.id: _chat_prompt(task, problem, tokenizer) for problem in problems}
 
 
 def prompt_hash(prompt: Prompt) -> str:
     """What tells prompts apart in the store; of token ids the same as with a model in this process."""
-    whole = [dict(message) for message in prompt.messages] if prompt.messages is not None else list(prompt.ids or ())
+    whole: list[Any] = list(prompt.ids or ())
+    if prompt.messages is not None:
+        whole = [*map(dict, prompt.messages), *([dict(prompt.options)] if prompt.options else [])]
     return digest(whole)[:16]
 
 
@@ -318,20 +335,24 @@ def _chat_prompt(task: Task, problem: Problem, tokenizer: Any | None) -> Prompt:
             f"say. {advice}"
         )
     added = written.removeprefix(recorder.mark)
-    alone = _by_template(recorder.messages, tokenizer)
+    options = task.chat_template_kwargs
+    alone = _by_template(recorder.messages, tokenizer, options)
     if added and (alone is None or task.prompt(problem, tokenizer) != alone):
         raise UserError(
             f"eval.endpoint=chat: the prompts of {task.name} end in {added!r} for the model to continue, and chat "
             f"always begins an answer of its own. {advice}"
         )
-    return Prompt(messages=recorder.messages, opened=alone is not None and alone.rstrip().endswith("<think>"))
+    opened = alone is not None and alone.rstrip().endswith("<think>")
+    return Prompt(messages=recorder.messages, options=options, opened=opened)
 
 
-def _by_template(messages: Sequence[Mapping[str, str]], tokenizer: Any | None) -> str | None:
+def _by_template(
+    messages: Sequence[Mapping[str, str]], tokenizer: Any | None, options: Mapping[str, Any]
+) -> str | None:
     """What the model's template makes of the messages; None where it has none, or it is unknown."""
     if not getattr(tokenizer, "chat_template", None) or tokenizer is None:
         return None
     try:
-        return by_chat_template(tokenizer, messages)
+        return by_chat_template(tokenizer, messages, options)
     except TemplateFailure:
         return None

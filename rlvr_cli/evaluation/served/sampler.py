@@ -85,7 +85,7 @@ class ServedSampler:
 
     def _prompts(self, task: Task, problems: Sequence[Problem]) -> dict[str, Prompt]:
         if self.server.endpoint == "chat":
-            return chat_prompts(task, problems, self.facts.tokenizer if self.facts else None)
+            return chat_prompts(task, problems, self.facts.tokenizer if self.facts else None, self.server.kind)
         assert self.facts is not None
         check_tags(self.server.kind, self.facts.tokenizer)
         return text_prompts(task, problems, self.facts.tokenizer)

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import text_digest
+from rlvr_cli.core.section import Contradiction
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.base import Data, RuleKey
 from rlvr_cli.tasks.countdown import paper, strict
@@ -89,6 +90,10 @@ class Countdown(SharedOut):
     )
     rule: RuleKey = "paper"
 
+    def contradictions(self) -> Iterator[Contradiction]:
+        if self.style == "tiny_zero_base":
+            yield from self.options_without("style", self.style)
+
     @property
     def reward_range(self) -> tuple[float, float]:
         return 0.0, FORMAT + ANSWER
@@ -113,7 +118,13 @@ class Countdown(SharedOut):
             return f"{leading_bos(tokenizer)}{BASE_SYSTEM}\nUser: {asked}\nAssistant: {ASSISTANT_PREFIX}"
         with_system = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f" {asked}"}]
         user_only = [{"role": "user", "content": f"{SYSTEM}\n{asked}"}]
-        text = chat_prompt(tokenizer, with_system, user_only, instead="task.style=tiny_zero_base")
+        text = chat_prompt(
+            tokenizer,
+            with_system,
+            user_only,
+            instead="task.style=tiny_zero_base",
+            options=self.chat_template_kwargs,
+        )
         return begun(text, ASSISTANT_PREFIX)
 
     def solutions(self, problem: Problem) -> Iterator[str]:

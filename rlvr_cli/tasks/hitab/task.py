@@ -112,7 +112,7 @@ class HiTab(Task):
         text = user_text(problem.question, problem.data["table"], self.style)
         if not has_template(tokenizer):
             return f"{leading_bos(tokenizer)}User: {text}\nAssistant:"
-        return chat_prompt(tokenizer, [{"role": "user", "content": text}])
+        return chat_prompt(tokenizer, [{"role": "user", "content": text}], options=self.chat_template_kwargs)
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         """1 for the right answer, else 0. Pure; never raises; time linear in the response."""

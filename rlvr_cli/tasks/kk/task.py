@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.section import Probability
+from rlvr_cli.core.section import Contradiction, Probability
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.base import Data
 from rlvr_cli.tasks.data import split_of
@@ -106,6 +106,10 @@ class KnightsAndKnaves(SharedOut):
         "nothing should be learned.",
     )
 
+    def contradictions(self) -> Iterator[Contradiction]:
+        if self.style == "compact":
+            yield from self.options_without("style", self.style)
+
     def for_model(self, style: str) -> Self:
         """With the style settled; the compact one, of the lab's model, has letters for few people."""
         chosen = self.style if self.style != "auto" else style
@@ -157,7 +161,7 @@ class KnightsAndKnaves(SharedOut):
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         """The full prompt, ending in ``<think>``."""
         if self.style == "logic_rl":
-            return logic_rl_prompt(problem.question, tokenizer)
+            return logic_rl_prompt(problem.question, tokenizer, self.chat_template_kwargs)
         return compact.prompt(puzzle_of(problem))
 
     def solutions(self, problem: Problem) -> Iterator[str]:
@@ -233,7 +237,7 @@ def _read_compact(response: str, people: int) -> ParsedRoles:
     return ParsedRoles(True, roles if roles is not None and len(roles) == people else None)
 
 
-def logic_rl_prompt(question: str, tokenizer: Any) -> str:
+def logic_rl_prompt(question: str, tokenizer: Any, options: Mapping[str, Any] | None = None) -> str:
     """The Logic-RL prompt up to and including the assistant's opening ``<think>``.
 
     A tokenizer with a chat template gets system and user turns through it; one without gets the base-model form
@@ -244,4 +248,4 @@ def logic_rl_prompt(question: str, tokenizer: Any) -> str:
         return f"{leading_bos(tokenizer)}{BASE_SYSTEM}User:{question}\nAssistant: {ASSISTANT_PREFIX}"
     with_system = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f"{question}\n"}]
     user_only = [{"role": "user", "content": f"{SYSTEM}\n{question}\n"}]
-    return begun(chat_prompt(tokenizer, with_system, user_only), ASSISTANT_PREFIX)
+    return begun(chat_prompt(tokenizer, with_system, user_only, options=options), ASSISTANT_PREFIX)

@@ -57,6 +57,8 @@ class AnswerTask(Task):
 
     def contradictions(self) -> Iterator[Contradiction]:
         """The reward may pay for tags that the style does not ask for."""
+        if self.template == "none":
+            yield from self.options_without("template", "none")
         if self.style == "boxed" and self.reward == "gtpo":
             yield Contradiction(
                 ("task.style", "task.reward"),
@@ -112,7 +114,8 @@ class AnswerTask(Task):
             return leading_bos(tokenizer) + (f"{asked} {BOXED}" if boxed else f"{REASONING_ANSWER}\n\n{asked}\n")
         system, user = {"role": "system", "content": REASONING_ANSWER}, {"role": "user", "content": asked}
         alone = {"role": "user", "content": f"{asked} {BOXED}" if boxed else f"{REASONING_ANSWER}\n\n{asked}"}
-        return chat_prompt(tokenizer, *([] if boxed else [[system, user]]), [alone], instead="set task.template=none")
+        ways = [*([] if boxed else [[system, user]]), [alone]]
+        return chat_prompt(tokenizer, *ways, instead="set task.template=none", options=self.chat_template_kwargs)
 
     def solutions(self, problem: Problem) -> Iterator[str]:
         """The problem's worked solution in the style of the prompts.

@@ -206,10 +206,17 @@ class ReasoningGym(Task):
         if not has_template(tokenizer):
             return leading_bos(tokenizer) + "\n\n".join([*filter(None, (system, problem.question.rstrip())), ""])
         if system is None:
-            return chat_prompt(tokenizer, [asked], instead="use a model with a working chat template")
+            return chat_prompt(
+                tokenizer,
+                [asked],
+                instead="use a model with a working chat template",
+                options=self.chat_template_kwargs,
+            )
         joined = [{"role": "user", "content": f"{system}\n\n{problem.question}"}]
         turns = [{"role": "system", "content": system}, asked]
-        return chat_prompt(tokenizer, turns, joined, instead="set task.system_prompt=null")
+        return chat_prompt(
+            tokenizer, turns, joined, instead="set task.system_prompt=null", options=self.chat_template_kwargs
+        )
 
     def solutions(self, problem: Problem) -> Iterator[str] | None:
         answer = problem.data["answer"]
