@@ -32,6 +32,7 @@ from rlvr_cli.core.errors import RunError
 if TYPE_CHECKING:
     from rlvr_cli.core.table import ResultDocument
     from rlvr_cli.results.curves import TrainingCurve
+    from rlvr_cli.runs.folder import RunDir
 
 
 WIDEST_CURVE = 60
@@ -91,6 +92,16 @@ def show_run(
         print_table(table)
 
 
+def _error(run: RunDir) -> str | None:
+    """Why a run failed; None for any other."""
+    try:
+        manifest = run.read_manifest()
+    except RunError:  # that its manifest is damaged, the summary says
+        return None
+    said = manifest.get("error")
+    return said if manifest.get("status") == "failed" and isinstance(said, str) else None
+
+
 def curve_lines(curves: list[TrainingCurve], length: int, columns: int, levels: str) -> list[str]:
     """The curves over ``length`` rollouts in ``columns`` columns: a line each, or where that is too narrow, three."""
     from rlvr_cli.core.sparkline import sparkline
@@ -143,6 +154,7 @@ def _contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     job = job_of(path)
     contents = {
         **({"damage": "; ".join(faults)} if faults else {}),
+        **({"error": why} if (why := _error(run)) else {}),
         **({"slurm_job": job} if job else {}),
         "alerts": [span.as_json() for span in alert_spans(rows)],
         "checkpoints": [
@@ -205,10 +217,12 @@ def list_command(
 
 
 def _rows(found: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    from rlvr_cli.collapse.alerts import alerts_on
+
     return [
         (
             run["name"],
-            str(run["status"]),
+            f"{run['status']}, {alerts}" if (alerts := alerts_on(run["last_metrics"])) else str(run["status"]),
             progress(run["rollout"], run["rollouts_total"]),
             progress(run["step"], run["steps_total"]),
             reward(run["last_metrics"]),

@@ -121,7 +121,7 @@ def cells_of(row: dict[str, Any]) -> tuple[str, ...]:
     left = row["seconds_left"]
     return (
         row["name"],
-        str(row["status"]),
+        f"{row['status']}, {row['alerts']}" if row["alerts"] else str(row["status"]),
         "/".join(figure(row, name, "{:.0f}") or "-" for name in ("rollout", "rollouts_total")),
         reward(row),
         accuracy(row),

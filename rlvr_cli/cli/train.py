@@ -128,14 +128,16 @@ def command(
             outcome = supervise.resume_launched(run, config, console=console)
     else:
         outcome = _train_here(config, run, overwrite=overwrite, console=console, world=world)
-    if world.main and form == "json":
-        print_json(outcome.run.read_manifest())
-    elif world.main and outcome.status == "finished":
+    if world.main:
         from rlvr_cli.launch.stopping import say
 
-        say(console, _next(config, outcome.run.path))
-        if said := outcome.run.read_manifest().get("no_signal"):
-            say(console, f"WARNING: {said}")
+        manifest = outcome.run.read_manifest()
+        if form == "json":
+            print_json(manifest)
+        elif outcome.status == "finished":
+            say(console, _next(config, outcome.run.path))
+        if outcome.status == "finished" and manifest.get("no_signal"):
+            say(console, f"WARNING: {manifest['no_signal']}")
     if world.processes > 1:
         from rlvr_cli.training.worker import leave
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from rlvr_cli.core.files import number
+
 PREFIX = "alert/"
 # The key with the alerts that begin, and the numbers that moved.
 EVIDENCE = "collapse"
 NO_SIGNAL = "no_signal"
-# What an alert without numbers of its own means.
-MEANS = {NO_SIGNAL: "no completion had an advantage, so nothing was learned"}
 SHARES = ("accuracy", "format", "truncated", "diversity")
 AGAINST = {"start": "at the start", "best": "at best", "before": "before"}
 
@@ -47,9 +47,10 @@ def said(move: Mapping[str, Any]) -> str:
     return f"{move['number'].replace('_', ' ')} {after} from {before} {AGAINST[move['against']]}"
 
 
-def alerts_on(row: Mapping[str, Any]) -> list[str]:
-    """The alerts that a line of metrics.jsonl says are on."""
-    return [name.removeprefix(PREFIX) for name in row if name.startswith(PREFIX) and row[name]]
+def alerts_on(row: Mapping[str, Any]) -> str:
+    """The alerts that a line of metrics.jsonl says are on, for people; empty where none is."""
+    on = (name.removeprefix(PREFIX) for name in row if name.startswith(PREFIX) and row[name])
+    return ", ".join(name.replace("_", " ") for name in on)
 
 
 def alert_spans(rows: Sequence[Mapping[str, Any]]) -> list[AlertSpan]:
@@ -74,7 +75,9 @@ def alert_spans(rows: Sequence[Mapping[str, Any]]) -> list[AlertSpan]:
         if first is not None:
             last = max(by_rollout)
             spans.append(AlertSpan(alert, first, last, now=True, evidence=evidence.get((alert, first), "")))
-    spans = [replace(span, evidence=span.evidence or MEANS.get(span.alert, "")) for span in spans]
+    watch = SignalWatch()
+    watch.see_all(rows)
+    spans = [replace(span, evidence=watch.evidence(span)) if span.alert == NO_SIGNAL else span for span in spans]
     return sorted(spans, key=lambda span: (span.first, span.alert))
 
 
@@ -82,13 +85,16 @@ def alert_spans(rows: Sequence[Mapping[str, Any]]) -> list[AlertSpan]:
 ROLLOUTS = 3
 # It is not told again within so many rollouts.
 PAUSE = 10
+# From this share of cut completions on, the limit is taken for the reason that none was right.
+MOSTLY_CUT = 0.5
 
 
 class SignalWatch:
     """Follows a run's lines of metrics.jsonl; of a rollout the first line counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
         self._rows: dict[int, Mapping[str, Any]] = {}
+        self.see_all(rows)
 
     def see(self, row: Mapping[str, Any]) -> None:
         """Take in a line, or what will become one."""
@@ -99,16 +105,6 @@ class SignalWatch:
         """Take in the lines so far."""
         for row in rows:
             self.see(row)
-
-    @property
-    def rollouts(self) -> int:
-        """How many were seen."""
-        return len(self._rows)
-
-    @property
-    def idle(self) -> int:
-        """How many of them had no signal."""
-        return sum(map(self._idle, self._rows))
 
     def on(self, rollout: int) -> bool:
         """Whether ``rollout`` and those before it, ``ROLLOUTS`` in all, had no signal."""
@@ -123,26 +119,73 @@ class SignalWatch:
         return {f"{PREFIX}{NO_SIGNAL}": int(self.on(rollout))} if rollout in self._rows else {}
 
     def sentence(self) -> str:
-        """The newest rollouts, with the numbers that show why nothing is learned of them."""
-        return f"no signal: in the last {ROLLOUTS} rollouts no completion had an advantage ({self._numbers()})"
+        """The newest rollouts, why nothing is learned of them, and what helps."""
+        newest = max(self._rows)
+        why, help_ = _cause([self._rows[rollout] for rollout in range(newest + 1 - ROLLOUTS, newest + 1)])
+        return f"no signal: in the last {ROLLOUTS} rollouts no completion had an advantage: {why}. {help_}"
+
+    def evidence(self, span: AlertSpan) -> str:
+        """What an alert's rollouts, and those that raised it, have in common."""
+        rollouts = range(span.first + 1 - ROLLOUTS, span.last + 1)
+        why, help_ = _cause([self._rows[rollout] for rollout in rollouts if rollout in self._rows])
+        return f"no completion had an advantage since rollout {rollouts[0] + 1}: {why}. {help_}"
 
     def ending(self) -> str | None:
-        """What a finished run says of it; None where nothing was told and its end had a signal."""
-        if not self._rows or not any(map(self.on, self._rows)):
+        """What a run says of it at its end; None where nothing was told."""
+        if not any(map(self.on, self._rows)):
             return None
-        if self.idle == self.rollouts:
-            return (
-                f"nothing was learned: in none of the {self.rollouts} rollouts a completion had an advantage "
-                f"({self._numbers()})"
-            )
-        return f"{self.idle} of {self.rollouts} rollouts had no signal: no completion had an advantage"
+        idle = [row for rollout, row in self._rows.items() if self._idle(rollout)]
+        why, help_ = _cause(idle)
+        if len(idle) == len(self._rows):
+            return f"nothing was learned: in none of {len(idle)} rollouts had a completion an advantage: {why}. {help_}"
+        ended = f" and the run ended so. {help_}" if self.on(max(self._rows)) else " and the run got over it."
+        return (
+            f"{len(idle)} of {len(self._rows)} rollouts had no signal: in them no completion had an advantage ({why}),"
+            f"{ended}"
+        )
 
     def _idle(self, rollout: int) -> bool:
         return rollout in self._rows and self._rows[rollout]["nonzero_advantage"] == 0
 
-    def _numbers(self) -> str:
-        newest = self._rows[max(self._rows)]
-        shown = {"mean reward": "{:.3g}", "accuracy": "{:.1%}", "truncated": "{:.1%}"}
-        keys = {"mean reward": "reward"}
-        known = ((name, form, newest.get(keys.get(name, name))) for name, form in shown.items())
-        return ", ".join(f"{name} {form.format(value)}" for name, form, value in known if value is not None)
+
+def _cause(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Why no completion of these rollouts had an advantage, and what helps, as two texts.
+
+    A completion that differs from the others of its problem has one, so the rewards of each problem were equal (or,
+    where a method learns of right or of wrong completions alone, there were none).
+    """
+
+    def mean(name: str) -> float | None:
+        values = [value for row in rows if (value := number(row.get(name))) is not None]
+        return sum(values) / len(values) if values else None
+
+    accuracy, cut = mean("accuracy"), mean("truncated")
+    reasons = {key.partition("/")[2]: mean(key) or 0.0 for row in rows for key in row if key.startswith("reason/")}
+    share, reason = max(((share, reason) for reason, share in reasons.items()), default=(0.0, "wrong"))
+    mostly = f"; {share:.0%} {reason.replace('_', ' ')}" if reason != "wrong" else ""
+    reward = mean("reward")
+    paid = f"mean reward {reward:.3g}" if reward is not None else "no reward is recorded"
+    if mean("unscorable") == 1.0:
+        return (
+            f"none could be scored{mostly}",
+            "rollouts/ in the run's folder holds each response and why the reward gave no number.",
+        )
+    if accuracy == 1.0:
+        return f"all were right ({paid})", "Nothing is left to learn here: take harder problems."
+    if accuracy == 0.0 and cut is not None and cut >= MOSTLY_CUT:
+        return (
+            f"none was right, {cut:.0%} were cut at the token limit ({paid})",
+            "Raise rollout.max_new_tokens, or take a model that answers sooner.",
+        )
+    if accuracy == 0.0:
+        return (
+            f"none was right ({paid}{mostly})",
+            "See what the model is given (`rlvr tasks show`); take easier problems or a model that solves some of "
+            "them, or teach it first (--method sft).",
+        )
+    right = "" if accuracy is None else f", {accuracy:.0%} right"
+    return (
+        f"those of each problem were rewarded alike ({paid}{right})",
+        "Raise rollout.group_size or rollout.temperature, or leave out problems that are always or never solved "
+        "(`rlvr tasks filter`).",
+    )

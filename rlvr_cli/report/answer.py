@@ -74,7 +74,7 @@ def answer(subject: ReportData, changes: dict[str, MetricChange], evaluations: S
         if finals
         else "No held-out evaluations at two times tell what was learned."
     )
-    short = " ".join([short, *(f"{capital(said)}." for said in dict.fromkeys(idle))])
+    short = " ".join([short, *(capital(said) for said in dict.fromkeys(idle))])
     after = tuple(Sentence("neutral", "final", f"{names[0]}: {one}") for one in finals)
     return PageAnswer(
         f"What did {names[0]} learn on {where}?", short, (*learned, *after), (facts + ", ".join(map(str, seeds)),)

@@ -184,7 +184,7 @@ def find_alerts(subject: ReportData, problems: list[str]) -> AlertReport:
             rows += [_collapse_row(arm, run, one, one.pattern in now) for one in collapses]
             rows += [_span_row(arm, run, one) for one in spans]
             if said := without_signal(subject, run):
-                idle.append(f"{run.dir.name}: {said}.")
+                idle.append(f"{run.dir.name}: {said}")
         begun = sum(bool(lines) for lines in subject.of_arm(arm, subject.metrics))
         own = [_verdict(arm, lasting, begun)] if lasting else []
         gone = [_verdict(arm, passed, begun, ", which passed")] if passed else []
@@ -203,10 +203,8 @@ def find_alerts(subject: ReportData, problems: list[str]) -> AlertReport:
 
 def without_signal(subject: ReportData, run: Run) -> str | None:
     """What a run says of rollouts in which no completion had an advantage; None where nothing was told of any."""
-    watch = SignalWatch()
     try:
-        watch.see_all(subject.metrics[run.path])
-        return watch.ending()
+        return SignalWatch(subject.metrics[run.path]).ending()
     except (TypeError, KeyError, ValueError):
         return None  # said where the alerts are looked for
 

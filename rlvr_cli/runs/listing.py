@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rlvr_cli.collapse.alerts import alerts_on
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import is_held, number, tail_jsonl
 from rlvr_cli.core.text import did_you_mean
@@ -322,7 +323,8 @@ def live_row(run: dict[str, Any]) -> dict[str, Any]:
 
     Of a running one by its newest optimizer step, of another by its manifest: `name`, `status`, `method`, `task`,
     `model`, `seed`, `rollout` (rollouts done), `rollouts_total`, `step`, `steps_total`, the numbers of the last step
-    (``NUMBERS``), `tokens_per_second` (trained on, over the whole loop) and `seconds_left`; None where unknown.
+    (``NUMBERS``), `alerts` (those that are on, as text), `tokens_per_second` (trained on, over the whole loop) and
+    `seconds_left`; None where unknown.
     """
     same = {name: run.get(name) for name in ("name", "path", "status", "damage", "method", "task", "model", "seed")}
     totals = {name: number(run.get(name)) for name in ("rollouts_total", "steps_total")}
@@ -343,8 +345,8 @@ def live_row(run: dict[str, Any]) -> dict[str, Any]:
     return {**shown, **_numbers(last), "tokens_per_second": tokens, "seconds_left": left}
 
 
-def _numbers(row: dict[str, Any]) -> dict[str, float | None]:
-    return {name: number(row.get(name)) for name in NUMBERS}
+def _numbers(row: dict[str, Any]) -> dict[str, float | str | None]:
+    return {"alerts": alerts_on(row), **{name: number(row.get(name)) for name in NUMBERS}}
 
 
 def _updates(totals: dict[str, float | None]) -> float | None:

@@ -69,9 +69,8 @@ class TrainingAlerts:
         if idle and on_no_signal == "stop":
             self.accelerator.wait_for_everyone()
             raise JointError(
-                f"{self._signal.sentence()}. Stopped, as train.on_no_signal=stop says; with warn it is only said, and "
-                f"`rlvr train --resume` would stop here again. `rlvr tasks show {self.config.task.name} "
-                f"--model {self.config.model.name}` shows what the model is given."
+                f"{self._signal.sentence()} Stopped, as train.on_no_signal=stop says; with warn it is only said, and "
+                "`rlvr train --resume` would stop here again."
             )
         if begun and on_collapse == "stop":
             self.accelerator.wait_for_everyone()

@@ -96,7 +96,7 @@ class Reporter:
         if row.get("verifier/timeout"):
             self._latest["timeouts"] = row["verifier/timeout"]
         if alerts := alerts_on(row):
-            self._latest["alert"] = ", ".join(name.replace("_", " ") for name in alerts)
+            self._latest["alert"] = alerts
         self._sampled = 0
         self._bar.update(self._task, completed=row["rollout"] + (1 if row["last_update"] else 0))
         line = f"step {row['step']}/{self.steps}  rollout {row['rollout'] + 1}/{self.rollouts}  " + "  ".join(

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -288,22 +287,16 @@ def _train(
                 raise
             raise failure from error
         if reached == batch.steps_total:
-            ending = world.from_main(partial(_without_signal, config, run))
+            watched = config.train.on_no_signal != "off"
+            ending = world.from_main(lambda: SignalWatch(read_jsonl(run.metrics_path)).ending()) if watched else None
             _close(run, world, executed, "finished", no_signal=ending)
-            reporter.message(f"finished: {run.path}" + (f"; {ending}" if ending else ""))
+            reporter.message(f"finished: {run.path}")
+            if ending:
+                reporter.log(f"WARNING: {ending}")  # shown after the last line of all
             return RunEnd(run, "finished", 0)
         _close(run, world, executed, "interrupted")
         reporter.message(f"saved at step {reached}; {again}")
         return RunEnd(run, "interrupted", stop.exit_code)
-
-
-def _without_signal(config: Config, run: RunDir) -> str | None:
-    """What to say of a finished run that had rollouts without a signal; None where nothing was told of any."""
-    if config.train.on_no_signal == "off":
-        return None
-    watch = SignalWatch()
-    watch.see_all(read_jsonl(run.metrics_path))
-    return watch.ending()
 
 
 def _sampler_running(prepared: PreparedRun, run: RunDir, reporter: Reporter) -> AbstractContextManager[None]:

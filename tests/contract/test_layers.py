@@ -16,9 +16,9 @@ LAYERS = (
     ("compare",),
     ("analyses", "planning"),
     ("training", "evaluation", "lab", "describe"),
-    ("models", "launch", "collapse"),
+    ("models", "launch"),
     ("config", "runs", "results"),
-    ("methods", "tasks", "verify", "stats"),
+    ("methods", "tasks", "verify", "stats", "collapse"),
     ("workers",),
     ("core",),
 )
