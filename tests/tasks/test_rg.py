@@ -1,16 +1,12 @@
-"""The task `rg`: problems that no two splits share, and verifiers that may do what they like.
-
-A package of reasoning-gym's form stands in its place, with its verifiers' faults; the package itself is tried where it
-is installed.
-"""
+"""The task `rg`: problems that no two splits share, and verifiers that may do what they like."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -18,44 +14,42 @@ import pytest
 from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.problem import Verdict
+from rlvr_cli.tasks.problem import Problem, Verdict
 from rlvr_cli.tasks.rg import ReasoningGym, task, worker
+from rlvr_cli.workers.pool import Judge
 
 ROOT = Path(__file__).parents[2]
-FAKE = Path(__file__).parent / "fake_gym"
-INSTALLED = importlib.util.find_spec("reasoning_gym") is not None
-
-
-def forget() -> None:
-    for known in (task.installed, task._wrong, task._makers, task._pool):
-        known.cache_clear()
+needs_it = pytest.mark.skipif(importlib.util.find_spec("reasoning_gym") is None, reason="needs reasoning-gym")
+# Some 200 questions.
+SMALL = {"chain_sum": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}}
+# Answers that harm or pay where a verifier evaluates what it reads, or takes anything for right.
+HOSTILE = ("open('written', 'w')", "().__class__", "9**9", "nan", "inf", "\ud800", "[" * 200, "x" * 10_000, "True", " ")
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(FAKE)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(FAKE), os.environ.get("PYTHONPATH")])))
+def evil(monkeypatch: pytest.MonkeyPatch) -> Iterator[ReasoningGym]:
+    """A data set `evil`, in processes that are started with a secret in their environment."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    forget()
-    yield
-    for pool in (task._makers(), task._pool(2.0)):
+    monkeypatch.setattr(task, "_JUDGE", Judge(f"{Path(__file__).parent / 'evil_gym.py'}:ready", what="does evil"))
+    for known in ("_makers", "_pool", "_wrong"):
+        monkeypatch.setattr(task, known, lru_cache(getattr(task, known).__wrapped__))
+    yield made("evil", deadline=0.3)
+    for pool in (task._makers(), task._pool(0.3)):
         pool.close()
-    forget()
 
 
 def made(name: str, **keys: object) -> ReasoningGym:
     return ReasoningGym(datasets={name: 1.0}, **keys)  # type: ignore[arg-type]
 
 
-def judged(of: ReasoningGym, *answers: str) -> list[Verdict]:
-    (problem,) = of.problems("train", 1, 0)
-    return of.judge_many(
-        [problem] * len(answers), [f"<answer>{one}</answer>" for one in answers], [False] * len(answers)
-    )
+def scored(of: ReasoningGym, problem: Problem, *answers: str) -> list[Verdict]:
+    texts = [f"<answer>{one}</answer>" for one in answers]
+    return of.judge_many([problem] * len(answers), texts, [False] * len(answers))
 
 
-def test_no_problem_is_in_two_splits_whatever_the_seed(fake: None) -> None:
-    sums = made("chain_sum", options={"chain_sum": {"most": 900}})
+@needs_it
+def test_no_problem_is_in_two_splits_whatever_the_seed() -> None:
+    sums = made("chain_sum", options={"chain_sum": {"max_terms": 2, "min_digits": 2, "max_digits": 2}})
     drawn = {
         (split, seed): {problem.question for problem in sums.problems(split, 60, seed)}
         for split in ("train", "dev", "test")
@@ -65,33 +59,38 @@ def test_no_problem_is_in_two_splits_whatever_the_seed(fake: None) -> None:
     for (split, seed), found in drawn.items():
         for (other, _), theirs in drawn.items():
             assert split == other or not found & theirs
-        # Of 225 to 450 possible ones some are the same by chance; neighbouring seeds of the package share nearly all.
-        assert len(found & drawn[split, 85 - seed]) < 30
+        # Of some thousand possible ones a few are the same by chance; neighbouring seeds of the package share nearly
+        # all.
+        assert len(found & drawn[split, 85 - seed]) < 15
     assert made("chain_sum").problems("train", 5, 42) == made("chain_sum").problems("train", 5, 42)
 
 
-def test_problems_do_not_depend_on_a_process(fake: None) -> None:
+@needs_it
+def test_problems_do_not_depend_on_a_process() -> None:
     before = made("word_ladder").problems("train", 4, 0)
     task._makers().close()
-    forget()
+    task._makers.cache_clear()
     assert made("word_ladder").problems("train", 4, 0) == before
 
 
-def test_too_few_problems_are_said(fake: None) -> None:
-    with pytest.raises(UserError, match=r"few gave no more than \d train problems, and 40 are asked for"):
-        made("few").problems("train", 40, 0)
+@needs_it
+def test_too_few_problems_are_said() -> None:
+    with pytest.raises(UserError, match=r"chain_sum gave no more than \d+ train problems, and 400 are asked for"):
+        made("chain_sum", options=SMALL).problems("train", 400, 0)
 
 
-def test_several_data_sets_by_weight_with_options(fake: None) -> None:
-    both = ReasoningGym(datasets={"chain_sum": 1.0, "countdown": 3.0}, options={"countdown": {"most": 50}})
+@needs_it
+def test_several_data_sets_by_weight_with_options() -> None:
+    both = ReasoningGym(datasets={"chain_sum": 1.0, "countdown": 3.0}, options={"countdown": {"max_target": 150}})
     found = both.problems("test", 8, 0)
     assert sorted(problem.subgroup for problem in found) == ["chain_sum"] * 2 + ["countdown"] * 6
-    assert all(problem.data["metadata"]["target"] < 50 for problem in found if problem.subgroup == "countdown")
+    assert all(problem.data["metadata"]["target"] <= 150 for problem in found if problem.subgroup == "countdown")
     rows = [both.problem_from(json.loads(json.dumps(problem.fields)), "row") for problem in found]
     assert rows == found
 
 
-def test_scores(fake: None) -> None:
+@needs_it
+def test_scores() -> None:
     sums = made("chain_sum")
     (problem,) = sums.problems("train", 1, 0)
     (solution,) = sums.solutions(problem) or ()
@@ -99,18 +98,20 @@ def test_scores(fake: None) -> None:
     texts = [solution, f"<answer>1</answer> <answer> {right} </answer>", f"<answer>it is {right}</answer>", right, ""]
     found = sums.judge_many([problem] * 5, texts, [False] * 5)
     assert [one.reason for one in found] == ["correct", "correct", "partial", "no_answer", "no_answer"]
-    assert [one.reward for one in found] == [1.0, 1.0, 0.5, 0.0, 0.0]
+    assert [one.reward for one in found] == [1.0, 1.0, pytest.approx(5 / 11), 0.0, 0.0]
     assert made("chain_sum", reward="zero_one").judge(problem, texts[2]).reward == 0.0
     with pytest.raises(UserError, match="rubiks_cube has no answer to problem"):
         unanswered = made("rubiks_cube")
         unanswered.solutions(unanswered.problems("train", 1, 0)[0])
 
 
-def test_a_verifier_does_no_harm(fake: None, tmp_path: Path) -> None:
+@needs_it
+def test_a_verifier_does_no_harm(evil: ReasoningGym, tmp_path: Path) -> None:
     precious, new = tmp_path / "precious", tmp_path / "new"
     precious.write_text("precious")
     answers = ["hang", "leave", "raise", "nan", "huge", "fill", f"write {precious}", f"append {new}", "fork"]
-    found = judged(made("evil", deadline=0.3), *answers, f"start {new}", "secret", "\ud800")
+    (problem,) = evil.problems("train", 1, 0)
+    found = scored(evil, problem, *answers, f"start {new}", "secret", "\ud800")
     assert [(one.reason, one.scorable) for one in found] == [
         ("timeout", False),
         ("died", False),
@@ -124,18 +125,19 @@ def test_a_verifier_does_no_harm(fake: None, tmp_path: Path) -> None:
     assert precious.read_text() == "precious" and not new.exists()
 
 
-def test_what_a_model_wrote_is_not_evaluated(fake: None, tmp_path: Path) -> None:
+@needs_it
+def test_what_a_model_wrote_is_not_evaluated(tmp_path: Path) -> None:
     path = tmp_path / "written"
-    matrix = made("binary_matrix")
+    matrix = made("binary_matrix", options={"binary_matrix": {"min_n": 2, "max_n": 2}})
     (problem,) = matrix.problems("train", 1, 0)
-    number = problem.data["answer"].strip("[]")
-    answers = [f"[{number}]", f"[ {number} ]", f"[{number} + 0 * len(open({str(path)!r}, 'w').write('x'))]", "[" * 500]
-    texts = [f"<answer>{one}</answer>" for one in answers]
-    found = matrix.judge_many([problem] * 4, texts, [False] * 4)
+    rows = [[int(one) for one in row.split()] for row in problem.data["answer"].split("\n")]
+    call = f"open({str(path)!r}, 'w')"
+    found = scored(matrix, problem, problem.data["answer"], str(rows), f"[{call} and {rows[0]}, {rows[1]}]", "[" * 500)
     assert [one.reward for one in found] == [1.0, 0.1, 0.0, 0.0]
-    calls = [f"open({str(path)!r}, 'w')", "().__class__", "lambda: 1", "9**9**9**9"]
-    found = judged(made("countdown", deadline=0.5), "1 + 1", *calls)
-    assert [one.reward for one in found] == [0.01, 0.0, 0.0, 0.0, 0.0]
+    numbers = made("countdown", deadline=0.5)
+    (problem,) = numbers.problems("train", 1, 0)
+    found = scored(numbers, problem, problem.data["answer"], "1 + 1", call, "().__class__", "lambda: 1", "9**9**9**9")
+    assert [one.reward for one in found] == [1.0, 0.05, 0.01, 0.01, 0.01, 0.0]
     assert found[-1].reason == "timeout" and not path.exists()
 
 
@@ -159,7 +161,8 @@ def test_a_name_with_weights_stands_for_keys() -> None:
     assert load_config(overrides=["task=rg:countdown"]).task == load_config(task="rg:countdown").task
 
 
-def test_a_run_goes_on_and_is_evaluated(fake: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@needs_it
+def test_a_run_goes_on_and_is_evaluated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place, small = f"run.dir={tmp_path}", ["rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=4"]
     keys = ["task.train_size=8", "train.on_no_signal=off", "train.rollouts=1", "run.name=one", place, *small]
     assert rlvr(["train", "--model", "lab", "--task", "rg:chain_sum,countdown=2", *keys]) == 0
@@ -180,33 +183,38 @@ def test_a_run_goes_on_and_is_evaluated(fake: None, tmp_path: Path, capsys: pyte
         (["rg:countdown,chain_sum=much"], "the weight of chain_sum is no number: 'much'"),
         (["rg:countdwn"], "countdwn: reasoning-gym has no such data set. Did you mean `countdown`?"),
         (["rg:gsm_symbolic"], "gsm_symbolic is refused: its verifier reads no minus sign"),
-        (["rg:few", "task.options={few: {mots: 3}}"], "task.options.few.mots: no such option. Did you mean `most`?"),
-        (["rg:few", "task.options={few: {most: 0}}"], "task.options.few: most must be positive (says reasoning-gym)"),
-        (["rg:few", "task.options={few: {most: x}}"], "not supported between instances"),
-        (["rg:few", "task.options={few: {seed: 3}}"], "seed follow from run.seed"),
-        (["rg:few", "task.options={fwe: {most: 3}}"], "fwe is no data set of task.datasets. Did you mean `few`?"),
+        (
+            ["rg:gcd", "task.options={gcd: {min_numbes: 3}}"],
+            "task.options.gcd.min_numbes: no such option. Did you mean",
+        ),
+        (["rg:gcd", "task.options={gcd: {min_numbers: 0}}"], "task.options.gcd: min_numbers must be at least 2 (says"),
+        (["rg:gcd", "task.options={gcd: {min_numbers: x}}"], "not supported between instances"),
+        (["rg:gcd", "task.options={gcd: {seed: 3}}"], "seed follow from run.seed"),
+        (["rg:gcd", "task.options={gdc: {max_value: 3}}"], "gdc is no data set of task.datasets. Did you mean `gcd`?"),
     ],
 )
-def test_bad_input(fake: None, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+@needs_it
+def test_bad_input(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert rlvr(["tasks", "show", *arguments]) == 2
     err = capsys.readouterr().err
     assert said in err and "Traceback" not in err
 
 
-def test_a_hash_seed_of_ones_own_is_refused(fake: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hash_seed_of_ones_own_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task, "installed", lambda: "0.1.25")
     monkeypatch.setenv("PYTHONHASHSEED", "7")
     with pytest.raises(UserError, match="PYTHONHASHSEED=7 is set"):
         made("chain_sum").problems("train", 1, 0)
 
 
-@pytest.mark.skipif(INSTALLED, reason="reasoning-gym is installed")
-def test_without_the_package(capsys: pytest.CaptureFixture[str]) -> None:
-    forget()
+def test_without_the_package(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(task, "installed", lambda: None)
     assert rlvr(["tasks", "show", "rg:countdown"]) == 2
     assert "pip install 'rlvr[rg]'" in capsys.readouterr().err
 
 
-def test_the_commands_of_the_page(fake: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@needs_it
+def test_the_commands_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / "docs" / "tasks" / "environments.md").read_text(encoding="utf-8")
     commands = re.findall(r"^    rlvr (.*?)(?:\s+#.*)?$", text, re.MULTILINE)
     assert len(commands) > 4
@@ -218,10 +226,32 @@ def test_the_commands_of_the_page(fake: None, tmp_path: Path, monkeypatch: pytes
         assert rlvr(words) == 0, command
 
 
-@pytest.mark.skipif(not INSTALLED, reason="needs reasoning-gym")
-@pytest.mark.parametrize("name", ["chain_sum", "countdown", "knights_knaves", "word_ladder", "arc_agi", "n_queens"])
+@needs_it
+@pytest.mark.slow
+def test_every_data_set_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own answers are right, and none of the hostile ones is, nor is a file written."""
+    from reasoning_gym.factory import DATASETS
+
+    monkeypatch.chdir(tmp_path)
+    names = sorted(set(DATASETS) - set(task.REFUSED))
+    assert len(names) == 103
+    for name in names:
+        of = made(name)
+        problems = of.problems("train", 3, 0)
+        own = [f"<answer>{problem.data['answer']}</answer>" for problem in problems]
+        unanswered = task.CAUTIONS.get(name) == "its problems have no answers"
+        assert [problem.data["answer"] is None for problem in problems] == [unanswered] * 3, name
+        if not unanswered:
+            assert {one.reason for one in of.judge_many(problems, own, [False] * 3)} == {"correct"}, name
+        hostile = {text: one.reason for text, one in zip(HOSTILE, scored(of, problems[0], *HOSTILE), strict=True)}
+        paid = [text for text, reason in hostile.items() if reason == "correct" and text != problems[0].data["answer"]]
+        assert paid == [], name
+    assert not list(tmp_path.iterdir())
+
+
+@needs_it
+@pytest.mark.parametrize("name", ["arc_agi", "n_queens"])
 def test_answers_of_the_package_are_right(name: str) -> None:
-    forget()
     of = made(name)
     problems = of.problems("train", 4, 0)
     right = [f"<answer>{problem.data['answer']}</answer>" for problem in problems]

@@ -1,1 +1,0 @@
-"""Its verifier is not tried."""
