@@ -121,6 +121,7 @@ def sample_record(
         # Counted as not correct, and in the mean reward as nothing; its reason says how many there are.
         "reward": verdict.reward if verdict.scorable else 0.0,
         "parts": verdict.parts if verdict.scorable else dict.fromkeys(verdict.parts, 0.0),
+        **({"logged": dict(verdict.logged)} if verdict.logged else {}),
     }
 
 

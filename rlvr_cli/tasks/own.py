@@ -7,6 +7,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -20,7 +21,7 @@ from rlvr_cli.tasks.base import Data, Task, last_answer
 from rlvr_cli.tasks.hub import HubTable, parts_of, split_names
 from rlvr_cli.tasks.problem import DataSplit, MissingFields, Problem, Split, Verdict
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
-from rlvr_cli.tasks.rewards import REWARD, RewardFailure, RewardFunction, Value, reward_function, rewards
+from rlvr_cli.tasks.rewards import REWARD, RewardFailure, RewardFunction, Value, Values, reward_function, rewards
 
 # Columns that TRL gives no reward function, as it gives what they are called after.
 _NOT_COLUMNS = ("prompt", "completion", "prompts", "completions", "completion_ids")
@@ -352,8 +353,10 @@ class Own(Task):
         values = self._values(problems, responses, token_ids, self.reward_failures)
         self._notice_silence(values, len(problems))
         labels = self._labels(functions)
+        logged = {name: recorded for one in values for name, recorded in one.logged.items()}
         return [
-            self._verdict(labels, row, said) for said, row in zip(responses, zip(*values, strict=True), strict=True)
+            replace(self._verdict(labels, one, said), logged={name: every[row] for name, every in logged.items()})
+            for row, (said, one) in enumerate(zip(responses, zip(*values, strict=True), strict=True))
         ]
 
     def _values(
@@ -362,7 +365,7 @@ class Own(Task):
         responses: Sequence[str],
         token_ids: Sequence[Sequence[int]] | None,
         share: float,
-    ) -> list[list[Value]]:
+    ) -> list[Values]:
         functions = self._functions()
         columns: dict[str, Any] = self._columns(problems, responses)
         if token_ids is not None:

@@ -78,7 +78,8 @@ class Verdict:
     ``reward`` is the sum of ``parts``, whose keys are the same for every verdict of a task. ``answer`` is the extracted
     answer in a canonical spelling, the thing that majority votes count; None when there is none. ``reason`` is one of
     the task's ``reasons``. ``scorable`` is False where the judge cannot tell right from wrong, as when it ran out of
-    time: such a response has no part in training, whatever ``reward`` says, and ``correct`` is False.
+    time: such a response has no part in training, whatever ``reward`` says, and ``correct`` is False. ``logged`` are
+    values that are recorded with the response and decide nothing.
     """
 
     reward: float
@@ -87,6 +88,7 @@ class Verdict:
     answer: str | None
     reason: str
     scorable: bool = True
+    logged: Mapping[str, str | float | bool | None] = field(default_factory=dict)
 
 
 class Judging(Protocol):

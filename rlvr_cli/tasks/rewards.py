@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +16,7 @@ from typing import Any
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.workers.pool import Died, Judge, Late, Limits, NoAnswer, Pool
+from rlvr_cli.workers.reward import LOGS
 
 # `FILE.py:FUNCTION`, and after @ the digits of the file's SHA-256, which the configuration of a run has.
 REWARD = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)(?:@(?P<digest>[0-9a-f]{12}))?")
@@ -29,8 +30,6 @@ _KEY = "task.reward: "
 # What TRL gives a reward function, and nobody can give here.
 _NOT_GIVEN = {
     "trainer_state": "the state of TRL's trainer is given to no reward here, where evaluations judge as well",
-    "log_extra": "columns next to the rewards are not recorded here",
-    "log_metric": "a number of its own is a reward of its own here, with the weight 0",
     "environments": "there are no environments here",
 }
 
@@ -48,6 +47,14 @@ class RewardFailure:
 
 
 Value = float | RewardFailure | None
+
+
+class Values(list[Value]):
+    """The values of the rows of a call, and what the function recorded of each: `log_extra`, `log_metric`."""
+
+    def __init__(self, values: Iterable[Value], logged: Mapping[str, Sequence[Any]]) -> None:
+        super().__init__(values)
+        self.logged = logged
 
 
 def why(error: NoAnswer, file: str, name: str, limits: Limits, seconds: float | None = None) -> RewardFailure:
@@ -130,7 +137,7 @@ class RewardFunction:
 
     def unfit(self, columns: Sequence[str]) -> str | None:
         """What is wrong with its parameters, for rows of these columns."""
-        wanted = [name for name in self.parameters["needed"] if name not in columns]
+        wanted = [name for name in self.parameters["needed"] if name not in (*columns, *LOGS)]
         if not wanted:
             return None
         where = f"{self.path}: {self.name} wants {', '.join(wanted)}"
@@ -151,17 +158,20 @@ class RewardFunction:
         }
         return self.pool.submit({"count": count, "columns": given}, seconds)
 
-    def read(self, said: Future[Any]) -> list[Value]:
+    def read(self, said: Future[Any]) -> Values:
         """The values of a call that has begun.
 
         Raises NoAnswer where it gave none, and RunError where it gave no list, or one of another length.
         """
         found = said.result()
-        if isinstance(found, dict):
+        if isinstance(found, list):
+            found = {"values": found, "logged": {}}
+        if "wrong" in found:
             raise RunError(f"{_KEY}{self.path}: {self.name} returned {found['wrong']}")
-        return [self._wrong(value["wrong"]) if isinstance(value, dict) else value for value in found]
+        values = (self._wrong(value["wrong"]) if isinstance(value, dict) else value for value in found["values"])
+        return Values(values, found["logged"])
 
-    def one_by_one(self, columns: Mapping[str, Sequence[Any]], count: int, error: NoAnswer, most: float) -> list[Value]:
+    def one_by_one(self, columns: Mapping[str, Sequence[Any]], count: int, error: NoAnswer, most: float) -> Values:
         """The value of each row alone, after a call for all of them that gave none.
 
         All together take as long as one call may; rows that are left then, and those after ``most`` failures, have the
@@ -170,6 +180,7 @@ class RewardFunction:
         until = time.monotonic() + self.pool.limits.seconds
         alone = max(1.0, _ALONE * self.pool.limits.seconds)
         found: list[Value] = []
+        logged: dict[str, list[Any]] = {}
         for row in range(count):
             failed = sum(isinstance(value, RewardFailure) for value in found)
             if time.monotonic() > until or failed > most:
@@ -177,10 +188,13 @@ class RewardFunction:
                 continue
             try:
                 one = {name: [values[row]] for name, values in columns.items()}
-                found += self.read(self.begin(one, 1, alone))
+                value = self.read(self.begin(one, 1, alone))
+                for name, recorded in value.logged.items():
+                    logged.setdefault(name, [None] * count)[row] = recorded[0]
+                found += value
             except NoAnswer as again:
                 found.append(self.failure(again, alone))
-        return found
+        return Values(found, logged)
 
     def failure(self, error: NoAnswer, seconds: float | None = None) -> RewardFailure:
         """What a call that gave no values means; ``seconds``: how long it had."""
@@ -219,7 +233,7 @@ def rewards(
     count: int,
     where: Callable[[int], str],
     share: float,
-) -> list[list[Value]]:
+) -> list[Values]:
     """What each function gives each row; all functions work at the same time.
 
     A call that gives no values is made again for each row alone. The first failures of a function go to standard
@@ -232,13 +246,13 @@ def rewards(
         RunError: more than that failed.
     """
     begun = [one.begin(columns, count) for one in functions]
-    found: list[list[Value]] = []
+    found: list[Values] = []
     for one, said in zip(functions, begun, strict=True):
         try:
             values = one.read(said)
         except NoAnswer as error:
             failure = one.failure(error)
-            values = [failure] * count if count == 1 else one.one_by_one(columns, count, error, share * count)
+            values = Values([failure], {}) if count == 1 else one.one_by_one(columns, count, error, share * count)
             if not any(isinstance(value, RewardFailure) for value in values):
                 one.told.tell(
                     f"{failure.said}. That was for all {count} completions at once; each alone has its reward"
@@ -246,4 +260,8 @@ def rewards(
         failed = [(row, value) for row, value in enumerate(values) if isinstance(value, RewardFailure)]
         account(failed, count, where, share, one.told)
         found.append(values)
+    recorded = Counter(name for values in found for name in values.logged)
+    twice = [name for name, times in recorded.items() if times > 1]
+    if twice:
+        raise RunError(f"task.reward: several functions record {', '.join(twice)}. Give each a name of its own.")
     return found

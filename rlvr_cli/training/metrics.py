@@ -176,6 +176,7 @@ def rollout_summary(
     process with it, ``verifier/unparsed`` the share whose answer or gold answer could not be read as mathematics; both
     are 0 for a task without such a verifier. ``format`` is the reward's part `format` as a share of ``format_range``,
     where the reward has one. ``accuracy/se`` and ``format/se`` are standard errors over what could be scored.
+    ``logged/NAME`` averages the numbers that reward functions of the user's own record.
 
     ``entropy`` is that of the policy that sampled, in nats, its mean over all tokens of the rollout. Where the engine
     does not tell it (a row's ``entropy`` is None) it is the mean of -log p of the sampled tokens: for top_p=1 and
@@ -191,6 +192,11 @@ def rollout_summary(
     other = any(row["reward"] != row["clean_reward"] for row in rows)
     parts = {part: mean([row["parts"][part] for row in scored]) for part in rows[0]["parts"]}
     lengths = [row["tokens"] for row in rows]
+    logged: dict[str, list[float]] = {}
+    for row in rows:
+        for name, value in row.get("logged", {}).items():
+            if isinstance(value, (int, float)):
+                logged.setdefault(name, []).append(float(value))
     return {
         "reward": mean([row["reward"] for row in scored]),
         **({"clean_reward": mean(clean)} if other else {}),
@@ -207,6 +213,7 @@ def rollout_summary(
         "diversity": len({(row["problem"], row["completion"]) for row in rows}) / count,
         "nonzero_advantage": mean([float(row["advantage"] != 0) for row in rows]),
         **_values_by_verdict(rows),
+        **{f"logged/{name}": mean(values) for name, values in logged.items()},
     }
 
 

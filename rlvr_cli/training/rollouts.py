@@ -295,6 +295,7 @@ class RolloutSource:
             "reason": verdict.reason,
             "answer": verdict.answer,
             "advantage": advantage,
+            **({"logged": dict(verdict.logged)} if verdict.logged else {}),
             **({} if value is None else {"value": value if math.isfinite(value) else None}),
         }
 

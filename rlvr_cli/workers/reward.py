@@ -9,7 +9,7 @@ import contextlib
 import copy
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,17 @@ from typing import Any
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.own_code import blamed, checked_digest, from_code
 
+# What TRL gives a function to record by.
+LOGS = ("log_extra", "log_metric")
+
 
 def ready(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
     """What the worker of one function does with a job.
 
     A job is None, which asks for the function's parameters (`names`; `needed`: those without a default; `any`: whether
     it takes others), or ``{"count": rows, "columns": {name: values}}``, whose answer is one value a row: a number or
-    None; in place of a value, and of them all, stands ``{"wrong": what was returned instead}``.
+    None; in place of a value, and of them all, stands ``{"wrong": what was returned instead}``. Where the function
+    called `log_extra` or `log_metric`, it is ``{"values": those, "logged": {name: values}}``.
 
     Args:
         settings: `file`, `name` of the function, and `digest`, the one of the file that is expected.
@@ -35,12 +39,16 @@ def ready(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
         raise RunError(f"{path}: {name} is {_shown(call)}, not a function")
     loops: list[Any] = []
 
+    parameters = _parameters(call)
+    names = [name for name in LOGS if parameters["any"] or name in parameters["names"]]
+
     def answer(job: Any) -> Any:
         if job is None:
-            return _parameters(call)
+            return parameters
+        log = _Log(job["count"])
         try:
             # A function may keep what it was given, and change it.
-            said = call(**copy.deepcopy(job["columns"]))
+            said = call(**{**copy.deepcopy(job["columns"]), **log.given(names)})
             if inspect.isawaitable(said):
                 import asyncio  # slow to import, and few rewards need it
 
@@ -57,9 +65,40 @@ def ready(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
             return {"wrong": f"{_shown(said)}; a list of numbers is needed"}
         if len(said) != job["count"]:
             return {"wrong": f"{len(said)} values for {job['count']} completions"}
-        return [_value(one) for one in said]
+        values = [_value(one) for one in said]
+        return {"values": values, "logged": log.columns} if log.columns else values
 
     return answer
+
+
+class _Log:
+    """What a function records next to its rewards, by TRL's `log_extra` and `log_metric`."""
+
+    def __init__(self, count: int) -> None:
+        self.columns: dict[str, list[Any]] = {}
+        self._count = count
+
+    def given(self, names: Sequence[str]) -> dict[str, Callable[..., None]]:
+        """Those of the two that the function is called with."""
+        return {name: getattr(self, name) for name in names}
+
+    def log_extra(self, column: str, values: Sequence[Any]) -> None:
+        """A column of the rollouts: text, a number, a truth value or None for each completion."""
+        values = [one.item() if hasattr(one, "item") else one for one in values]
+        if len(values) != self._count:
+            raise ValueError(f"log_extra({column!r}): {len(values)} values for {self._count} completions")
+        for value in values:
+            finite = not isinstance(value, float) or math.isfinite(value)
+            if not (value is None or (isinstance(value, (str, bool, int, float)) and finite)):
+                raise ValueError(f"log_extra({column!r}) has {_shown(value)}; text, a finite number or None is needed")
+        self.columns[str(column)] = values
+
+    def log_metric(self, name: str, value: float) -> None:
+        """A number of the whole call."""
+        number = _value(value)
+        if not isinstance(number, float):
+            raise ValueError(f"log_metric({name!r}) has {_shown(value)}; a finite number is needed")
+        self.columns[str(name)] = [number] * self._count
 
 
 def _parameters(call: Callable[..., Any]) -> dict[str, Any]:

@@ -10,6 +10,8 @@ import pytest
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import read_jsonl
+from rlvr_cli.results import steps
 from rlvr_cli.tasks.own import Own
 from rlvr_cli.tasks.problem import Problem
 from tests.commands import run_all, run_here
@@ -108,6 +110,33 @@ def test_rewards_are_weighted_and_none_has_no_part(folder: Path) -> None:
     votes = [own().judge(asked[0], text).answer for text in ("a\n b  c ", "<answer> 7 </answer> so", " ")]
     assert votes == ["b c", "7", None]
     assert not own("task.correct_above=1").judge(asked[0], "2").correct
+
+
+def test_what_functions_record_stands_in_rollouts_steps_and_samples(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "logs.py").write_text(
+        "def logs(completions, log_extra, log_metric, **kwargs):\n"
+        "    log_extra('words', [len(text.split()) for text in completions])\n"
+        "    log_extra('first', [text[:1] for text in completions])\n"
+        "    log_metric('calls', 2)\n"
+        "    return [1.0 * (len(text) % 2) for text in completions]\n"
+        "def quiet(completions, **kwargs):\n"
+        "    kwargs['log_metric']('other', 0.5)\n"
+        "    return [None for _ in completions]\n"
+    )
+    named = ("--data", "rows.jsonl", "--reward", "logs.py:logs", "--reward", "logs.py:quiet")
+    trained = run_here(capsys, "train", *named, "task.columns={prompt: question}", *SMALL, "run.name=one")
+    assert trained.code == 0, trained
+    rows = read_jsonl(folder / "runs" / "one" / "rollouts" / "rollout-000000.jsonl")
+    assert all(row["logged"]["words"] == len(row["completion"].split()) for row in rows)
+    assert {row["logged"]["first"] for row in rows} == {row["completion"][:1] for row in rows}
+    (step,) = steps("one").to_dict("records")
+    assert step["logged/calls"] == 2.0 and step["logged/other"] == 0.5 and "logged/first" not in step
+    assert step["logged/words"] == pytest.approx(sum(row["logged"]["words"] for row in rows) / len(rows))
+    (folder / "twice.py").write_text((folder / "logs.py").read_text().replace("'other'", "'calls'"))
+    with pytest.raises(UserError, match="several functions record calls"):
+        own("task.reward=[twice.py:logs, twice.py:quiet]").problems("train", 1, 0)
 
 
 def test_a_chat_prompt_is_judged_as_messages(folder: Path) -> None:
