@@ -33,6 +33,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
+from rlvr_cli.tasks.kk import compact
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config
@@ -70,7 +71,7 @@ def shape(kind: str, vocabulary: int, hidden: int, layers: int, heads: int, kv_h
 
 SHAPES: dict[str, Callable[[], Any]] = {
     "tiny": lambda: shape("qwen3", 64, 16, 1, 2, 2, 32),
-    "lab": lambda: shape("qwen3", len(make_tokenizer()), 96, 4, 4, 4, 256),
+    "lab": lambda: shape("qwen3", len(make_tokenizer(compact.vocabulary())), 96, 4, 4, 4, 256),
     "10M": lambda: shape("qwen3", 32_000, 192, 8, 6, 2, 640),
     # Next to nothing but a head.
     "head, V=32,000": lambda: shape("qwen3", 32_000, 256, 1, 4, 4, 64),
@@ -257,7 +258,7 @@ def _arguments(folder: Path, rollout: Rollout, place: Place, batch: int, passes:
 def _of_every_trainer(rollout: Rollout) -> dict[str, Any]:
     prompts = rollout.rows // rollout.group
     return {
-        "processing_class": make_tokenizer(),
+        "processing_class": make_tokenizer(compact.vocabulary()),
         "train_dataset": Dataset.from_dict({"prompt": [""] * prompts, "problem": list(range(prompts))}),
     }
 

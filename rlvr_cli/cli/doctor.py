@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from rlvr_cli.cli.output import Format, echo, plain_table, print_json, print_table
+from rlvr_cli.models.source import PRESETS
 
 PACKAGE = Path(__file__).parents[1]
 TESTED = PACKAGE / "tested.txt"
-LAB_BASE = PACKAGE / "lab" / "base"
 LOWEST_PYTHON = (3, 11)
 LOW_MEMORY = 2 * 2**30
 LOW_DISK = 2 * 2**30
@@ -160,10 +160,11 @@ def disk() -> Finding:
 
 
 def check_lab() -> Finding:
-    """The lab's base checkpoint, which ships with the package."""
-    if (LAB_BASE / "model.safetensors").is_file() and (LAB_BASE / "config.json").is_file():
-        return Finding("lab model", "ok", str(LAB_BASE))
-    return Finding("lab model", "problem", f"no model in {LAB_BASE}", f"rlvr lab build --output {LAB_BASE}")
+    """The lab's bases, which ship with the package."""
+    for base in PRESETS.values():
+        if not ((base / "model.safetensors").is_file() and (base / "config.json").is_file()):
+            return Finding("lab model", "problem", f"no model in {base}", f"rlvr lab build {base.name} --output {base}")
+    return Finding("lab model", "ok", ", ".join(map(str, PRESETS.values())))
 
 
 def hub() -> Finding:

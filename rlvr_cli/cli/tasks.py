@@ -123,7 +123,7 @@ def show(
 
     The prompt is for a model without a chat template, or with --model exactly what that model is given.
     """
-    from rlvr_cli.config.load import choose_task
+    from rlvr_cli.config.load import choose_task, preset_of_task
     from rlvr_cli.describe.task import example
     from rlvr_cli.models.libraries import allow_remote_code
 
@@ -134,7 +134,7 @@ def show(
     if model is not None:
         from rlvr_cli.evaluation.targets import find_target
 
-        name = find_target(model, Path("runs")).subjects[0].model
+        name = find_target(preset_of_task(model, task), Path("runs")).subjects[0].model
     shown = example(choose_task(task, overrides or [], model=name, generated=True), seed, name)
     if form == "json":
         print_json(shown)

@@ -107,6 +107,7 @@ def load(
         *map(with_own_files, choices_first(KEYS, list(_override_layers(overrides, problems)))),
     ]
     merged = _merge(user_layers, presets=tuple(_preset_layers(user_layers)))
+    _take_preset_of_task(merged)
     _add_environment(merged, files)
     config, invalid = validate(Config, merged, cross_field_problems)
     problems += invalid
@@ -168,6 +169,21 @@ def preset_names(section: str) -> list[str]:
 def preset_document(folder: str, name: str) -> YamlDocument:
     """The parsed file of a preset, with the line of each key."""
     return parse(read_text(PRESETS / folder / f"{name}.yaml"))
+
+
+def preset_of_task(model: str, task: str) -> str:
+    """The preset that a model's name stands for with a task: `lab-countdown` is what `lab` is with Countdown."""
+    own = f"{model}-{task}"
+    return own if own in preset_names("model") else model
+
+
+def _take_preset_of_task(merged: Merged) -> None:
+    """Name the model by the preset that it stands for, so that a run says which it trained."""
+    name = _chosen_name(merged.data, "model")
+    own = preset_of_task(name, _chosen_name(merged.data, "task"))
+    if own != name:
+        merged.data["model"] = {**merged.data.get("model", {}), "name": own}
+        merged.layers.setdefault(("model", "name"), Layer(f"preset models/{own}.yaml", {}, preset=True))
 
 
 def _merge(layers: Iterable[Layer], presets: tuple[Layer, ...] = ()) -> Merged:
@@ -412,9 +428,9 @@ def _height(layer: Layer, files: Sequence[Layer]) -> int:
 
 def _preset_layers(user_layers: Iterable[Layer]) -> Iterable[Layer]:
     chosen = _merge(user_layers).data
-    task = _chosen_name(chosen, "task")
+    task = _chosen_task(chosen)
     for section, folder in PRESET_FOLDERS.items():
-        name = _chosen_name(chosen, section)
+        name = task if section == "task" else preset_of_task(_chosen_name(chosen, section), task)
         if name in preset_names(section):
             document = preset_document(folder, name)
             label = f"preset {folder}/{name}.yaml"
@@ -431,7 +447,7 @@ def _preset_layers(user_layers: Iterable[Layer]) -> Iterable[Layer]:
 
 
 def _for_task(values: dict[str, Any], name: str) -> dict[str, Any]:
-    """The values of a preset without those for another task; the task that they are for is not chosen by it.
+    """The values of a preset without those for another task.
 
     Nor are `hub`, `architecture` (what a model is) and `tasks` (values for each of several tasks) configuration.
     """
@@ -439,7 +455,7 @@ def _for_task(values: dict[str, Any], name: str) -> dict[str, Any]:
     own = values.get("task", {})
     if own.get("name", name) != name:
         return {section: inner for section, inner in values.items() if section != "task"}
-    return {**values, "task": {key: value for key, value in own.items() if key != "name"}} if own else values
+    return values
 
 
 def _method_layers(method: MethodName, task: str) -> Iterable[Layer]:
@@ -460,9 +476,20 @@ def _layer(label: str, document: YamlDocument, place: tuple[str, ...], section: 
 
 
 def _chosen_name(chosen: dict[Any, Any], section: str) -> str:
+    return _said_name(chosen, section) or _default_name(section)
+
+
+def _said_name(chosen: dict[Any, Any], section: str) -> str | None:
     values = chosen.get(section)
     name = values.get("name") if isinstance(values, dict) else None
-    return name if isinstance(name, str) else _default_name(section)
+    return name if isinstance(name, str) else None
+
+
+def _chosen_task(chosen: dict[Any, Any]) -> str:
+    """The task that is named, or else the one that the model's preset is for."""
+    model = _chosen_name(chosen, "model")
+    of_preset = preset_document("models", model).data.get("task", {}) if model in preset_names("model") else {}
+    return _said_name(chosen, "task") or of_preset.get("name") or _default_name("task")
 
 
 def _default_name(section: str) -> str:

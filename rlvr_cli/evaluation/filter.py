@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rlvr_cli.config.load import load_config
+from rlvr_cli.config.load import load_config, preset_of_task
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import local_path, output_file, output_problems, write_text
@@ -93,7 +93,7 @@ def make_filter(options: FilterOptions) -> FilterRequest:
     if options.split not in SPLITS:
         wrong.append(f"--split {options.split}: must be one of {', '.join(SPLITS)}.")
     root = Path(collect(wrong, load_config, fallback=Config(), overrides=only(options.overrides, "run.")).run.dir)
-    target = collect(wrong, find_target, options.model, root)
+    target = collect(wrong, find_target, preset_of_task(options.model, options.task), root)
     files = [target.run.config_path] if target is not None and target.run is not None else []
     model = None if files or target is None else options.model
     config = collect(wrong, load_config, files, task=options.task, model=model, overrides=_overrides(options))

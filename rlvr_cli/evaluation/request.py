@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.load import load_config
+from rlvr_cli.config.load import load_config, preset_of_task
 from rlvr_cli.config.schema import Config, EvalConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.layers import OptionOverride, typed
@@ -24,6 +24,7 @@ from rlvr_cli.evaluation.benchmarks import (
 from rlvr_cli.evaluation.served.options import option_problems
 from rlvr_cli.evaluation.settings import EvalSettings, engine_of
 from rlvr_cli.evaluation.targets import Target, find_run_of, find_target, served_target
+from rlvr_cli.models.source import PRESETS
 from rlvr_cli.tasks.sets import check_folder, has_split_mark, is_generated
 from rlvr_cli.tasks.suites import Setting, evaluation_names, unknown_names
 
@@ -111,8 +112,9 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
         style = target.subjects[0].style if target is not None else None
         setting = setting_for_style(choice.setting, style)
         if setting is not choice.setting:
-            numbers = ", ".join(map(str, setting.task["people"]))
-            notes.append(f"{choice.benchmark}: with {numbers} people only, as many as this model's words can write")
+            left = (key for key, value in setting.task.items() if value != choice.setting.task[key])
+            written = " and ".join(f"{', '.join(map(str, setting.task[key]))} {key}" for key in left)
+            notes.append(f"{choice.benchmark}: with {written} only, as many as this model's words can write")
         choice = replace(choice, setting=setting)
     if choice is not None:
         asked = [*setting_overrides(choice, overrides), *asked]
@@ -120,6 +122,8 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
     model = None if files else name
     asked = [*asked, *_ks_that_fit(files, model, asked)]
     config = collect(problems, load_config, files, model=model, overrides=asked)
+    if config is not None:
+        target, against = (_with_task(one, config, root) for one in (target, against))
     if config is not None and only(overrides, "task.data_dir="):
         collect(problems, check_folder, config.task)
     if config is not None and config.eval.engine == "openai":
@@ -324,6 +328,14 @@ def asked_by(overrides: Sequence[str], key: str) -> str | None:
     """The option or the key by which this call sets ``key``; None where it does not."""
     given = next((text for text in reversed(overrides) if text.partition("=")[0] == key), None)
     return given.typed.split()[0] if isinstance(given, OptionOverride) else key if given is not None else None
+
+
+def _with_task(target: Target | None, config: Config, root: Path) -> Target | None:
+    """The preset `lab` as it is with the task of ``config``; any other target as it is."""
+    if target is None or target.subjects[0].model not in PRESETS:
+        return target
+    own = preset_of_task(target.subjects[0].model, config.task.name)
+    return find_target(own, root) if own != target.subjects[0].model else target
 
 
 def only(overrides: Sequence[str], prefix: str) -> list[str]:

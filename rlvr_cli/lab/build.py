@@ -1,8 +1,7 @@
-"""Build a lab base from a recipe and a seed: puzzles, warm start, measurement, a Hugging Face model folder."""
+"""Build a lab base from a recipe and a seed: problems, warm start, measurement, a Hugging Face model folder."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -10,9 +9,10 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,45 +26,16 @@ from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.evaluate import evaluate
 from rlvr_cli.evaluation.settings import EvalSettings
+from rlvr_cli.lab.form import Lab, P, stream
 from rlvr_cli.lab.model import make_model, make_tokenizer
 from rlvr_cli.lab.recipe import Phase, Recipe
 from rlvr_cli.runs.checkpoints import file_hash
-from rlvr_cli.tasks.kk import compact
-from rlvr_cli.tasks.kk.puzzles import KKPuzzle, Statement, generate_puzzle
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks import Task
 
 Progress = Callable[[str, int, int, float], None]
 """Called with the phase's name, the step done, the phase's steps and the loss."""
 
 _BUCKET = 16  # batches that are drawn together and cut by length, so that little of a batch is padding
-
-
-def stream(seed: int, name: str) -> random.Random:
-    """The random stream `name` of a build; streams of different names are independent."""
-    return random.Random(stream_seed(seed, "lab", name))
-
-
-def training_puzzles(recipe: Recipe, seed: int) -> dict[int, list[KKPuzzle]]:
-    """Train-split puzzles by number of people, for every number that a phase uses; repeats are left out."""
-    numbers = sorted({number for phase in recipe.phases for number, share in phase.people.items() if share > 0})
-    pools: dict[int, list[KKPuzzle]] = {}
-    for number in numbers:
-        rng = stream(seed, f"puzzles/{number}")
-        found: dict[tuple[Statement, ...], KKPuzzle] = {}
-        for _ in range(recipe.puzzles // len(numbers)):
-            puzzle = generate_puzzle(rng, people=number, compound=recipe.compound, split="train")
-            found.setdefault(puzzle.statements, puzzle)
-        pools[number] = list(found.values())
-    return pools
-
-
-def data_hash(pools: dict[int, list[KKPuzzle]]) -> str:
-    """SHA-256 of all puzzles' statements, in order."""
-    digest = hashlib.sha256()
-    for number in sorted(pools):
-        for puzzle in pools[number]:
-            digest.update(repr(puzzle.statements).encode())
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -76,24 +47,22 @@ class Example:
 
 
 def draw_example(
-    pools: dict[int, list[KKPuzzle]],
+    lab: Lab[P],
+    pools: Mapping[int, list[P]],
     phase: Phase,
     tokenizer: PreTrainedTokenizerFast,
     max_tokens: int,
     rng: random.Random,
 ) -> Example:
-    """A random puzzle of the phase with a random trace, or an answer alone, of at most `max_tokens` ids in all."""
-    noise = compact.Noise(**phase.noise.model_dump())
-    (number,) = rng.choices(list(phase.people), weights=list(phase.people.values()))
-    puzzle = rng.choice(pools[number])
+    """A random problem of the phase with a random trace, of at most `max_tokens` ids in all."""
+    sizes = lab.sizes(phase)
+    (size,) = rng.choices(list(sizes), weights=list(sizes.values()))
+    problem = rng.choice(pools[size])
     vocabulary = tokenizer.vocab
-    prompt = [vocabulary[word] for word in compact.prompt(puzzle).split()]
-    at_once = phase.no_think > 0 and rng.random() < phase.no_think
-    while True:
-        response = compact.answer_at_once(puzzle, rng) if at_once else compact.trace(puzzle, rng, noise)
-        trace = [vocabulary[word] for word in response.split()]
-        if len(prompt) + len(trace) < max_tokens:
-            return Example([*prompt, *trace, tokenizer.eos_token_id], len(prompt))
+    prompt = [vocabulary[word] for word in lab.prompt(problem).split()]
+    traces = ([vocabulary[word] for word in text.split()] for text in lab.traces(problem, phase, rng))
+    trace = next(trace for trace in traces if len(prompt) + len(trace) < max_tokens)
+    return Example([*prompt, *trace, tokenizer.eos_token_id], len(prompt))
 
 
 def batches(draw: Callable[[], Example], size: int, count: int, rng: random.Random) -> Iterator[list[Example]]:
@@ -130,25 +99,20 @@ def learning_rate(phase: Phase, step: int) -> float:
 
 def train_phase(
     model: Qwen3ForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    pools: dict[int, list[KKPuzzle]],
+    draw: Callable[[], Example],
     phase: Phase,
     *,
-    max_tokens: int,
+    pad: int,
     rng: random.Random,
     progress: Progress | None = None,
 ) -> None:
     """Train `model` in place: AdamW (0.9, 0.98), weight decay 0.01, gradient norm clipped at 1."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=phase.lr, betas=(0.9, 0.98), weight_decay=0.01)
     model.train()
-
-    def draw() -> Example:
-        return draw_example(pools, phase, tokenizer, max_tokens, rng)
-
     for step, batch in enumerate(batches(draw, phase.batch, phase.steps, rng)):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(phase, step)
-        loss = trace_loss(model, batch, tokenizer.pad_token_id)
+        loss = trace_loss(model, batch, pad)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -157,16 +121,11 @@ def train_phase(
             progress(phase.name, step + 1, phase.steps, loss.item())
 
 
-def _measure(
-    model: Any, tokenizer: Any, people: dict[int, float], *, count: int, samples: int, max_new_tokens: int
-) -> dict[str, Any]:
+def measure(model: Any, tokenizer: Any, task: Task, *, count: int, samples: int, max_new_tokens: int) -> dict[str, Any]:
     """Greedy and sampled accuracy (temperature 1) with its 95% interval, pass@k, format rate, tokens a response.
 
-    ``people``: number of people -> weight; ``count`` puzzles, ``samples`` completions of each.
+    ``count`` dev problems of ``task``, ``samples`` completions of each.
     """
-    whole = sum(people.values())
-    shares = {number: weight / whole for number, weight in people.items() if weight}
-    task = KnightsAndKnaves(people=shares, style="compact")
     settings = EvalSettings(
         problems=count,
         samples=samples,
@@ -178,24 +137,27 @@ def _measure(
         problems = task.problems("dev", count, settings.problems_seed)
         result = evaluate(model, tokenizer, task, problems, settings, Path(folder))
     metrics, sampled = result["metrics"], f"avg@{samples}"
+    paid = task.format_range
     return {
-        "puzzles": result["problems"],
+        "problems": result["problems"],
         "samples": samples,
         "greedy": round(metrics["greedy"]["value"], 4),
         "sampled": round(metrics[sampled]["value"], 4),
         "sampled_interval": [round(metrics[sampled][end], 4) for end in ("low", "high")],
         **{f"pass@{k}": round(metrics[f"pass@{k}"]["value"], 4) for k in settings.pass_at if k > 1},
-        "format": round((metrics["reward/format"]["value"] + 1) / 2, 4),
+        **(
+            {}
+            if paid is None
+            else {"format": round((metrics["reward/format"]["value"] - paid[0]) / (paid[1] - paid[0]), 4)}
+        ),
         "tokens": round(metrics["length"]["value"], 1),
-        "sampled_by_people": {
-            name.removesuffix(" people"): round(group[sampled]["value"], 4)
-            for name, group in result["by_subgroup"].items()
+        "sampled_by_subgroup": {
+            name: round(group[sampled]["value"], 4) for name, group in result["by_subgroup"].items()
         },
     }
 
 
 MANIFEST = "lab_manifest.json"
-BASE = Path(__file__).parent / "base"
 
 
 def model_config_hash(folder: Path) -> str:
@@ -236,39 +198,42 @@ def _one_thread() -> Iterator[None]:
 def build(
     folder: Path,
     *,
+    lab: Lab[Any],
     recipe: Recipe,
     seed: int,
     progress: Progress | None = None,
     dev_count: int = 420,
     samples: int = 32,
 ) -> dict[str, Any]:
-    """Train a base, measure it on dev puzzles and write it to `folder`, which must be new or empty.
+    """Train a base, measure it on dev problems and write it to `folder`, which must be new or empty.
 
     The folder appears complete or not at all. Returns the manifest. Raises UserError when the folder is taken.
     """
     check_target(folder)
     start = time.perf_counter()
     with _one_thread():
-        pools = training_puzzles(recipe, seed)
-        tokenizer = make_tokenizer()
+        pools = lab.pools(recipe, seed)
+        tokenizer = make_tokenizer(lab.vocabulary())
         model = make_model(recipe.model, tokenizer, stream_seed(seed, "lab", "weights") % 2**32)
         for phase in recipe.phases:
             rng = stream(seed, f"phase/{phase.name}")
-            train_phase(model, tokenizer, pools, phase, max_tokens=recipe.max_tokens, rng=rng, progress=progress)
+            draw = partial(draw_example, lab, pools, phase, tokenizer, recipe.max_tokens, rng)
+            train_phase(model, draw, phase, pad=tokenizer.pad_token_id, rng=rng, progress=progress)
         trained = time.perf_counter()
         model.eval()
-        people = recipe.phases[-1].people
-        dev = _measure(model, tokenizer, people, count=dev_count, samples=samples, max_new_tokens=recipe.max_tokens)
+        task = lab.held_out(recipe)
+        dev = measure(model, tokenizer, task, count=dev_count, samples=samples, max_new_tokens=recipe.max_tokens)
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         model.save_pretrained(aside)
         tokenizer.save_pretrained(aside)
         manifest = {
+            "lab": lab.name,
             "seed": seed,
             "recipe": recipe.model_dump(mode="json"),
             "recipe_sha256": recipe.fingerprint(),
-            "data_sha256": data_hash(pools),
+            "data_sha256": lab.data_hash(pools),
             "config_sha256": model_config_hash(aside),
             "tokenizer_sha256": file_hash(aside / "tokenizer.json"),
             "weights_sha256": file_hash(aside / "model.safetensors"),

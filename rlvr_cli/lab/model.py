@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from rlvr_cli.lab.recipe import ModelSize
-from rlvr_cli.tasks.kk import compact
 
 PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
-    """A fast tokenizer with ids 0 to 2 for padding, end and unknown words, then `compact.vocabulary()` in order.
+def make_tokenizer(vocabulary: Sequence[str]) -> PreTrainedTokenizerFast:
+    """A fast tokenizer with ids 0 to 2 for padding, end and unknown words, then the ``vocabulary`` in order.
 
     Decoding puts single spaces between words, so `decode(encode(text)) == text` for every text of the compact form.
     """
@@ -20,7 +21,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import WhitespaceSplit
 
-    words = [PAD, END, UNKNOWN, *compact.vocabulary()]
+    words = [PAD, END, UNKNOWN, *vocabulary]
     tokenizer = Tokenizer(WordLevel({word: number for number, word in enumerate(words)}, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     return PreTrainedTokenizerFast(

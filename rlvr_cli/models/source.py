@@ -18,8 +18,15 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.text import without_secrets
 
-# Presets whose weights ship with the package; those on the hub are in `hub_presets`.
-PRESETS: Mapping[str, Path] = {"lab": Path(__file__).parents[1] / "lab" / "base"}
+# The bases that ship with the package, each in a folder of its lab's name.
+LAB_BASES = Path(__file__).parents[1] / "lab" / "base"
+# Presets whose weights ship with the package; those on the hub are in `hub_presets`. `lab` reads the task that is
+# trained when nothing is said, and stands for `lab-TASK` where another task has one.
+PRESETS: Mapping[str, Path] = {
+    name: LAB_BASES / (name.partition("-")[2] or "kk")
+    for name in preset_names("model")
+    if name == "lab" or name.startswith("lab-")
+}
 PromptStyle = Literal["logic_rl", "compact"]
 PROMPT_STYLES: tuple[PromptStyle, ...] = get_args(PromptStyle)
 
@@ -62,7 +69,8 @@ def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
         folder = PRESETS[name]
         if not folder.is_dir():
             raise UserError(
-                f"model: the preset {name!r} has no weights at {folder}. Build them with `rlvr {name} build`."
+                f"model: the preset {name!r} has no weights at {folder}. Build them with `rlvr lab build "
+                f"{folder.name} --output {folder}`."
             )
         _check_folder(folder)
         return ModelSource(name, "preset", str(folder))

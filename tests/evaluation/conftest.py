@@ -18,9 +18,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Three folders with random models of the lab's architecture and tokenizer."""
     from rlvr_cli.lab.model import make_model, make_tokenizer
     from rlvr_cli.lab.recipe import ModelSize
+    from rlvr_cli.tasks.kk import compact
 
     root = tmp_path_factory.mktemp("models")
-    tokenizer = make_tokenizer()
+    tokenizer = make_tokenizer(compact.vocabulary())
     size = ModelSize(hidden=16, layers=1, heads=2, feed_forward=16, init_std=0.5)
     folders = [root / f"model-{seed}" for seed in range(3)]
     for seed, folder in enumerate(folders):

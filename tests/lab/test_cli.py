@@ -6,7 +6,7 @@ import json
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.lab.build import _measure
+from rlvr_cli.lab.build import measure
 
 TINY = """
 model: {hidden: 16, layers: 1, heads: 2, feed_forward: 32}
@@ -16,8 +16,8 @@ phases: [{name: clean, steps: 3, lr: 1.0e-3, batch: 4, people: {3: 1.0}}]
 
 
 def test_build_writes_a_model_folder_and_reports_it(tmp_path, capsys, monkeypatch):
-    few = functools.partial(_measure, count=4, samples=1)
-    monkeypatch.setattr("rlvr_cli.lab.build._measure", lambda *model, count, samples, **rest: few(*model, **rest))
+    few = functools.partial(measure, count=4, samples=1)
+    monkeypatch.setattr("rlvr_cli.lab.build.measure", lambda *model, count, samples, **rest: few(*model, **rest))
     (tmp_path / "tiny.yaml").write_text(TINY)
     arguments = [
         "lab",

@@ -16,7 +16,7 @@ import pytest
 from safetensors.torch import load_file
 from torch import Tensor
 
-from rlvr_cli.lab.build import BASE
+from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 
 WORKER = "rlvr_cli.training.worker"
@@ -127,7 +127,7 @@ def trained(run: Path) -> dict[str, Tensor]:
 
 def assert_same_run(first: Path, second: Path) -> None:
     """Weights, rewards, evaluations and gradients of two runs of two processes each; and the first has learned."""
-    ours, theirs, before = trained(first), trained(second), load_file(BASE / "model.safetensors")
+    ours, theirs, before = trained(first), trained(second), load_file(PRESETS["lab"] / "model.safetensors")
     moved = [float((ours[name] - before[name]).abs().max()) for name in before.keys() & ours.keys()]
     assert not moved or max(moved) > 10 * SHARDED_LIMIT
     assert theirs.keys() == ours.keys()

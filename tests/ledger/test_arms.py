@@ -8,7 +8,7 @@ import yaml
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.layers import override_text
-from rlvr_cli.lab.recipe import load_recipe
+from rlvr_cli.lab.labs import load_recipe
 
 DATA = Path(__file__).parents[2] / "rlvr_cli" / "ledger" / "data"
 ARMS: dict[str, Any] = yaml.safe_load((DATA / "arms.yaml").read_text(encoding="utf-8"))

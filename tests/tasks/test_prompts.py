@@ -13,6 +13,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.tasks import prompts
 from rlvr_cli.tasks.base import prompt_ids
+from rlvr_cli.tasks.kk import compact
 from rlvr_cli.tasks.kk.task import logic_rl_prompt
 from rlvr_cli.tasks.math.task import MathTask
 from rlvr_cli.tasks.problem import Problem
@@ -22,7 +23,7 @@ TURNS = [{"role": "user", "content": "a knight"}]
 
 
 def templated(template: Any) -> Any:
-    tokenizer = make_tokenizer()
+    tokenizer = make_tokenizer(compact.vocabulary())
     tokenizer.chat_template = template
     return tokenizer
 

@@ -21,6 +21,7 @@ from rlvr_cli.methods.kl import k3
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import METHODS
+from rlvr_cli.tasks.kk import compact
 from rlvr_cli.training.rollouts import RolloutBatch
 from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config
@@ -49,7 +50,7 @@ COMPOSITIONS = [
 def tiny_model(seed: int = 0) -> Any:
     """A random model whose log-probs spread enough for ratios to leave the trust region."""
     config = Qwen3Config(
-        vocab_size=len(make_tokenizer()),
+        vocab_size=len(make_tokenizer(compact.vocabulary())),
         hidden_size=16,
         intermediate_size=32,
         num_hidden_layers=2,
@@ -249,7 +250,7 @@ def train(
         compute_everything=everything,
         micro_tokens=micro_tokens,
         model=model,
-        processing_class=make_tokenizer(),
+        processing_class=make_tokenizer(compact.vocabulary()),
         args=config,
         train_dataset=dataset(rows, group, settings.get("rollouts", 2)),
     )

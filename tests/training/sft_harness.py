@@ -17,6 +17,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.config.model import LoRAConfig, NoAdapterConfig
 from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.models.adapter import peft_config
+from rlvr_cli.tasks.kk import compact
 from rlvr_cli.training.demonstrations import Demonstration
 from rlvr_cli.training.sft import StepTokenTrainer, sft_config, training_data, training_order
 from tests.training.harness import BeforeEachStep, load_base
@@ -81,7 +82,7 @@ def train(folder: Path, *, micro_batch: int, processes: int = 1, rank: int | Non
     order = training_order([len(row.prompt) + len(row.completion) for row in rows], config, batch)
     trainer = GradientTrainer(
         model=load_base(folder),
-        processing_class=make_tokenizer(),
+        processing_class=make_tokenizer(compact.vocabulary()),
         train_dataset=training_data(rows, order),
         peft_config=lora(rank),
         args=sft_config(

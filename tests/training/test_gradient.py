@@ -14,6 +14,7 @@ from trl import GRPOTrainer
 
 from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.methods.method import Method
+from rlvr_cli.tasks.kk import compact
 from rlvr_cli.training.forward import PolicyForward
 from rlvr_cli.training.trainer import PolicyTrainer
 from tests.training.harness import (
@@ -190,7 +191,7 @@ def test_equals_trl(
     gradients = _Gradients()
     GRPOTrainer(
         model=load_base(tmp_path),
-        processing_class=make_tokenizer(),
+        processing_class=make_tokenizer(compact.vocabulary()),
         reward_funcs=[lambda prompts, **kwargs: rewards],
         rollout_func=rollout_func,
         args=config,

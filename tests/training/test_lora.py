@@ -22,6 +22,7 @@ from rlvr_cli.models.adapter import merged, peft_config
 from rlvr_cli.models.load import load_model
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.tasks.kk import compact
 from tests.models.tiny import rounding
 from tests.training.harness import (
     METHODS,
@@ -78,7 +79,7 @@ def train(folder: Path, name: str, *overrides: str, **settings: Any) -> AdapterT
         rollouts=ScriptedRollouts(ROWS),
         model=load_base(folder),
         peft_config=peft_config(ADAPTER),
-        processing_class=make_tokenizer(),
+        processing_class=make_tokenizer(compact.vocabulary()),
         args=arguments(folder, method, rows=ROWS, group=GROUP, micro_batch=4, **settings),
         train_dataset=dataset(ROWS, GROUP),
     )

@@ -26,6 +26,7 @@ from rlvr_cli.models.sampling.engine import Completions, SamplingParams
 from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.tasks.kk import compact
 from rlvr_cli.training import run as running
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.objective import importance_ratios
@@ -79,7 +80,7 @@ def weighed(
         rollouts=rollouts or OtherSampler(ROWS),
         meter=StepMeter(method, importance=cap is not None),
         model=model,
-        processing_class=make_tokenizer(),
+        processing_class=make_tokenizer(compact.vocabulary()),
         args=arguments(folder, method, rows=ROWS, group=GROUP, **settings),
         train_dataset=dataset(ROWS, GROUP),
         tis_cap=cap,

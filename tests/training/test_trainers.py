@@ -18,6 +18,7 @@ from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.methods.grpo import GroupAdvantage
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.names import METHODS
+from rlvr_cli.tasks.kk import compact
 from rlvr_cli.training import trainer as training
 from rlvr_cli.training import trainers, trl_arguments
 from tests.training.harness import load_base
@@ -54,7 +55,7 @@ def trainer(folder: Path, method: str, *overrides: str, **changes: Any) -> train
         args=arguments(folder, **changes),
         method=method,
         overrides=overrides,
-        processing_class=make_tokenizer(),
+        processing_class=make_tokenizer(compact.vocabulary()),
         train_dataset=Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
     )
 
@@ -93,7 +94,7 @@ def test_an_evaluation_logs_the_rewards_of_its_own_prompts(tmp_path: Path) -> No
         arguments(tmp_path, eval_strategy="steps", eval_steps=4, per_device_eval_batch_size=4),
         Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
         held_out,
-        processing_class=make_tokenizer(),
+        processing_class=make_tokenizer(compact.vocabulary()),
     )
     lopti.train()
     evaluations = [row for row in lopti.state.log_history if "eval_reward" in row]
@@ -127,7 +128,7 @@ def test_correct_is_a_reward_above_a_number_of_your_own(tmp_path: Path) -> None:
             model=load_base(tmp_path),
             reward_funcs=[graded],
             args=arguments(tmp_path),
-            processing_class=make_tokenizer(),
+            processing_class=make_tokenizer(compact.vocabulary()),
             train_dataset=Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
             **changes,
         )
@@ -145,7 +146,7 @@ def test_correct_is_a_reward_above_a_number_of_your_own(tmp_path: Path) -> None:
 
 def test_arguments_in_the_order_of_trl_and_none_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8})
-    model, tokenizer = load_base(tmp_path), make_tokenizer()
+    model, tokenizer = load_base(tmp_path), make_tokenizer(compact.vocabulary())
     given = trainers.GRPOTrainer(
         model, [small_ids_are_better], arguments(tmp_path), data, None, processing_class=tokenizer
     )
@@ -177,7 +178,11 @@ def test_what_this_trainer_cannot_do_is_refused(tmp_path: Path) -> None:
         trainer(tmp_path, "grpo+noise")
     with pytest.raises(UserError, match=r"use trl\.SFTTrainer"):
         trainer(tmp_path, "sft")
-    ppo = {"reward_funcs": [small_ids_are_better], "args": arguments(tmp_path), "processing_class": make_tokenizer()}
+    ppo = {
+        "reward_funcs": [small_ids_are_better],
+        "args": arguments(tmp_path),
+        "processing_class": make_tokenizer(compact.vocabulary()),
+    }
     with pytest.raises(ValueError, match="pass the model itself"):
         trainers.PolicyTrainer(method="ppo", model=str(tmp_path / "base"), **ppo)
     with pytest.raises(ValueError, match="groups of 3"):
