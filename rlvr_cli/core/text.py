@@ -6,6 +6,8 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
+from pathlib import Path
+from typing import Any
 
 # What XML cannot hold, what moves a cursor, and what turns the direction of the text around it.
 _HIDDEN = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff"
@@ -20,6 +22,25 @@ _USER = re.compile(r"\b([a-z][a-z0-9+.-]+:/{1,2})[^\s\"'`]*@", re.IGNORECASE)
 # Without a scheme: `name:password@host/v1`.
 _BARE_USER = re.compile(r"(?<![\w@.-])[^\s/:@\"'`=]+:[^\s@\"'`]+@(?=[A-Za-z\[][\w.-]*[/:.])")
 _QUERY = re.compile(r"\b([a-z][a-z0-9+.-]+:/{1,2}[^\s?#\"'`]*[?#])[^\s\"'`)\]]+", re.IGNORECASE)
+
+
+def template_environment(folder: Path, **options: Any) -> Any:
+    """jinja2's environment for the templates in ``folder``: a missing variable is an error, tags leave no blank lines.
+
+    Args:
+        options: others of ``jinja2.Environment``.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    loader = FileSystemLoader(folder)
+    return Environment(
+        loader=loader,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        **options,
+    )
 
 
 def visible(text: str) -> str:

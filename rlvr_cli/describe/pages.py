@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.files import write_text
+from rlvr_cli.core.text import template_environment
 from rlvr_cli.core.yaml import yaml_text
 from rlvr_cli.describe.sheet import method_sheet, module_path, table_rows, unwrapped
 from rlvr_cli.methods.names import ALIASES, BASES, METHODS, MODIFIER_PRESETS, MODIFIERS
@@ -88,15 +89,7 @@ def _modifier_rows(item: Modifier) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _rendered(template: str, **content: Any) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = template_environment(Path(__file__).parent / "templates")
     environment.filters |= {"prose": _prose, "joined": unwrapped, "unindented": _unindented}
     environment.tests["equation"] = lambda paragraph: any(line.startswith("    ") for line in paragraph.splitlines())
     return environment.get_template(f"{template}.md.j2").render(content)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_text
-from rlvr_cli.core.text import count, duration_in_words
+from rlvr_cli.core.text import count, duration_in_words, template_environment
 from rlvr_cli.ledger import wording
 from rlvr_cli.ledger.claim_results import ClaimResult, Results
 from rlvr_cli.ledger.claims import ClaimSet
@@ -90,15 +90,7 @@ def data_files(results: Results, other: Results | None) -> list[str]:
 
 def page(claim_set: ClaimSet, results: Results, other: Results | None, folder: str) -> str:
     """The text of the page; ``folder`` is the folder with the figure and the data."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = template_environment(Path(__file__).parent / "templates")
     environment.filters["fill"] = _fill
     rows = _rows(claim_set, results, other)
     papers = [(title, [row for row in rows if row.claim.paper == paper]) for paper, title in PAPERS.items()]

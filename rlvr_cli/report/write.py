@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_text
-from rlvr_cli.core.text import visible
+from rlvr_cli.core.text import template_environment, visible
 from rlvr_cli.report.data import read_subject
 from rlvr_cli.report.page import make_page
 
@@ -90,17 +90,7 @@ def render(page: Page) -> str:
     Everything but the charts' own markup is escaped, and characters that cannot be seen or written are shown as
     escapes, as `\\x1b`. The same content gives the same text.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_printable,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = template_environment(TEMPLATES, autoescape=True, finalize=_printable)
     environment.filters["code"] = _code
     return environment.get_template("page.html").render(page=page)
 

@@ -36,7 +36,7 @@ AT_ONCE = {
     "def f(completions, trainer_state, **k): return [0.0]": r"wants trainer_state.*no reward here.*default",
     "def f(completions, log_metric, **k): log_metric('x', float('nan'))": r"bad.py:1: .*log_metric\('x'\) has nan",
     "def f(completions, log_metric, **k): log_metric('x', 'y')": r"log_metric\('x'\) has 'y' \(str\)",
-    "def f(completions, log_extra, **k): log_extra('x', [1, 2])": r"log_extra\('x'\): 2 values for 3 completions",
+    "def f(completions, log_extra, **k): log_extra('x', [1, 2])": r"log_extra\('x'\): 2 values for 1 completions",
     "def f(completions, log_extra, **k): log_extra('x', [{} for _ in completions])": r"\('x'\) has {} \(dict\)",
     "def f(environments, **k): return [0.0]": r"wants environments",
     "def f(completions, **k): return [1.0]": r"bad.py: f returned 1 values for 3 completions",
