@@ -32,6 +32,7 @@ from rlvr_cli.analyses.method_step import MethodStep
 from rlvr_cli.analyses.replay import Replay, ReplayedUpdates
 from rlvr_cli.analyses.saved_rollout import SavedRollout
 from rlvr_cli.analyses.scoring import LoadedPolicy, load_policy, score_rollout
+from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, FromList, Section
@@ -94,7 +95,7 @@ def ratio(subject: AnalysisInput, options: RatioOptions) -> Findings:
         UserError: no rollout or policy, a method whose updates cannot be made again, or nothing to learn from.
     """
     saved = subject.saved()
-    config = saved.config.method.policy
+    config = load_config([saved.run.config_path]).method.policy
     if config is None:
         raise UserError(f"{saved.run.path}: {saved.config.method.name} has no importance ratio.")
     how = _replay(saved, options)

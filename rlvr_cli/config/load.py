@@ -21,9 +21,9 @@ from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.include import CODE, SourceFile, source_files
 from rlvr_cli.core.keys import schema_of
 from rlvr_cli.core.layers import Layer, Merged, choices_first, label, parse_override, validate
-from rlvr_cli.core.own_code import ENDING, OwnFile, find_own_file, packaged, read_own_file
+from rlvr_cli.core.own_code import ENDING, OwnFile, copied_file, find_own_file, packaged, read_own_file
 from rlvr_cli.core.yaml import YamlDocument, dump, parse, read_text
-from rlvr_cli.methods import own
+from rlvr_cli.methods import own, recorded
 from rlvr_cli.methods.method import rebuild
 from rlvr_cli.methods.names import (
     ALIASES,
@@ -81,8 +81,8 @@ def load_config(
     """The configuration of a run.
 
     Args:
-        run_code: whether the files of tasks that it holds are executed. For who only reads what a run left they are
-            not; its task then has keys, and no problems, prompts or verdicts.
+        run_code: whether the files of Python that it holds are executed. For who only reads what a run left they are
+            not; its task and method then have keys, and no problems, prompts, verdicts or gradients.
     Raises:
         ConfigError: a UserError with every problem found, each with the file and line, option or override that set
             the value.
@@ -118,15 +118,18 @@ def load(
 
 def dump_yaml(config: Config) -> str:
     """The resolved configuration as YAML; `load_config` reads it back to an equal one."""
-    plain, files = as_plain(config), own_files(config)
-    copies = [one.block() for one in files if not one.module]
+    task = task_file(config.task)
+    copies = [] if task is None else [task.block()]
+    for one in own.methods_of_files(config.method):
+        copies.append(one.source.block() | {ABOUT: recorded.about(one, config.method)})
+    plain = as_plain(config)
     return dump({**plain, CODE: copies} if copies else plain)
 
 
 def own_files(config: Config) -> list[OwnFile]:
     """The files of the user's own without which the configuration would not be what it is."""
     task = task_file(config.task)
-    return [*([] if task is None else [task]), *own.files_of_method(config.method)]
+    return [*([] if task is None else [task]), *(one.source for one in own.methods_of_files(config.method))]
 
 
 def as_plain(config: Config) -> dict[str, Any]:
@@ -198,7 +201,8 @@ def _file_layers(one: Path | SweepRow, problems: list[tuple[str, str]], run_code
     for file in one.files if isinstance(one, SweepRow) else (one,):
         for source in source_files(Path(file), tuple(Config.model_fields), problems):
             _kept_code(source, problems, run_code)
-            yield with_own_files(Layer(str(source.path), source.values, source.document.lines), source.path.parent)
+            layer = Layer(str(source.path), source.values, source.document.lines)
+            yield with_own_files(layer, source.path.parent) if run_code else layer
     if isinstance(one, SweepRow):
         yield from map(with_own_files, one.layers)
 
@@ -218,26 +222,37 @@ def _kept_code(source: SourceFile, problems: list[tuple[str, str]], run_code: bo
     if CODE not in source.document.data:
         return []
     blocks = source.document.data[CODE]
-    keys = ("of", "file", "text")
-    if not isinstance(blocks, list) or not all(
-        isinstance(block, dict)
-        and len(block) == len(keys)
-        and all(isinstance(block.get(key), str) for key in keys)
-        and block["of"] in _REGISTER
-        for block in blocks
-    ):
-        said = f"{CODE}: is a list of copies of files, each with the keys {', '.join(keys)}; it is not written by hand"
-        problems.append((source.document.at(source.path, (CODE,)), said))
-        return []
-    kept = [OwnFile(**block) for block in blocks]
-    for one in kept:
-        values = source.values.get("task")
-        if one.of == "task" and not run_code and isinstance(values, dict):
-            if stand_in(one, values)[1]:
-                _rebuild()
-        else:
-            _registered(one)
+    kept: list[OwnFile] = []
+    for block in blocks if isinstance(blocks, list) else [None]:
+        one = _copied(block)
+        values = None if one is None else source.values.get(one.of)
+        try:
+            if one is None or not (run_code or isinstance(values, dict)):
+                raise TypeError
+            if not run_code:
+                assert values is not None and isinstance(block, dict)
+                known = stand_in(one, values) if one.of == "task" else recorded.stand_in(one, block[ABOUT], values)
+                if known[1]:
+                    _rebuild()
+            elif not one.module:  # a package's is found by its name
+                _registered(one)
+        except (KeyError, TypeError):
+            said = f"{CODE}: is a list of copies of files, as a run's configuration has it; it is not written by hand"
+            problems.append((source.document.at(source.path, (CODE,)), said))
+            return []
+        kept.append(one)
     return kept
+
+
+# What is known of a method without its code.
+ABOUT = "about"
+
+
+def _copied(block: Any) -> OwnFile | None:
+    """The file of an entry of `code`; None where the entry is not as `dump_yaml` writes it."""
+    if not isinstance(block, dict) or block.get("of") not in _REGISTER:
+        return None
+    return copied_file({key: value for key, value in block.items() if key != ABOUT})
 
 
 _REGISTER = {"task": register_task, "method": own.register_method}

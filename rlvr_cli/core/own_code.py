@@ -122,6 +122,7 @@ class OwnFile:
         text: its content, with `\\n` at the ends of lines.
         module: the name by which it is imported, of an installed package; "" = it is executed from its text.
         package: that package with its version.
+        known: the hash of a text that is not here, of a package's file in a configuration.
     """
 
     of: str
@@ -129,10 +130,11 @@ class OwnFile:
     text: str
     module: str = ""
     package: str = ""
+    known: str = ""
 
     @property
     def sha256(self) -> str:
-        return text_digest(self.text)
+        return self.known or text_digest(self.text)
 
     @property
     def code(self) -> str:
@@ -140,8 +142,24 @@ class OwnFile:
         return self.sha256[:12]
 
     def block(self, *, bare: bool = False) -> dict[str, Any]:
-        """As files of configurations have it; ``bare`` = the text alone counts from now on."""
+        """As files of configurations have it; ``bare`` = the text alone counts from now on.
+
+        Of a package's there is no text: who has the package has it.
+        """
+        if self.module:
+            names = ("of", "file", "module", "package")
+            return {name: getattr(self, name) for name in names} | {"sha256": self.sha256}
         return {"of": self.of, "file": Path(self.file).name if bare else self.file, "text": LongText(self.text)}
+
+
+def copied_file(block: Mapping[Any, Any]) -> OwnFile | None:
+    """The file of such a block; None where it is not one."""
+    keys = {str(key): str(value) for key, value in block.items() if isinstance(value, str)}
+    if {*keys} == {"of", "file", "text"}:
+        return OwnFile(**keys)
+    if {*keys} == {"of", "file", "module", "package", "sha256"}:
+        return OwnFile(keys["of"], keys["file"], "", keys["module"], keys["package"], keys["sha256"])
+    return None
 
 
 def read_own_file(path: Path, of: str) -> OwnFile:

@@ -98,7 +98,8 @@ def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
     return {
         "advantage": method.advantage.model_dump(),
         "policy_loss": "no_is" if plain else method.policy_loss.simplest().model_dump(),
-        "shaping": [shaping.simplest().model_dump() for shaping in dict(method.shaping).values()],
+        # Those that are on: a method that was made before a file's shaping was known has it not.
+        "shaping": {one.key: one.model_dump() for shaping in method.shapings if (one := shaping.simplest()).is_on},
         "aggregation": method.aggregation.simplest().model_dump(),
         "passes": passes.model_dump(),
         "kl": method.kl.simplest().model_dump(),

@@ -13,7 +13,7 @@ from rlvr_cli.methods.base import Shaping
 from rlvr_cli.methods.preset import MethodPreset, Modifier, Preset, flat
 
 # Of this package, what rests on all methods: no part is defined there.
-ABOVE = ("method", "equivalence", "own", "checks")
+ABOVE = ("method", "equivalence", "own", "checks", "recorded")
 
 
 def _registered() -> tuple[dict[str, MethodPreset], dict[str, Modifier]]:

@@ -8,6 +8,7 @@ versions of a file are never taken for one.
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -49,7 +50,7 @@ _NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,39}$")
 
 
 @dataclass(frozen=True)
-class _Own:
+class OwnMethod:
     """A file's method or modifier.
 
     Attributes:
@@ -66,9 +67,10 @@ class _Own:
         return {("name", self.preset.name), *((section, _called(part)) for section, part in self.parts)}
 
 
-# By the hash of the text, whatever was executed; by name, what is registered.
-_MADE: dict[str, _Own] = {}
-_REGISTERED: dict[str, _Own] = {}
+# By the hash of the text, whatever was executed; by name, what is registered; by its parts, whatever was.
+_MADE: dict[str, OwnMethod] = {}
+_REGISTERED: dict[str, OwnMethod] = {}
+_OF_PART: dict[type[Part], OwnMethod] = {}
 
 
 def register_method(source: OwnFile) -> tuple[str, bool]:
@@ -83,9 +85,15 @@ def register_method(source: OwnFile) -> tuple[str, bool]:
     one = _MADE.get(source.code)
     one = _made(source) if one is None else dataclasses.replace(one, source=source)
     _MADE[source.code] = one
+    return register(one)
+
+
+def register(one: OwnMethod) -> tuple[str, bool]:
+    """Give the method its name: that name, and whether anything is new by it."""
+    _OF_PART.update({part: one for _, part in one.parts})
     name = one.preset.name
     before = _REGISTERED.get(name)
-    if before is not None and before.source.sha256 == source.sha256:
+    if before is not None and before.source.sha256 == one.source.sha256 and before.parts == one.parts:
         return name, False
     for other in [other for other in _REGISTERED.values() if other.places & one.places]:
         withdraw(other.preset.name)
@@ -98,6 +106,11 @@ def register_method(source: OwnFile) -> tuple[str, bool]:
         else:
             Shaping.registered[_called(part)] = cast("type[Shaping]", part)
     return name, True
+
+
+def is_made(source: OwnFile) -> bool:
+    """Whether the file was executed in this process."""
+    return source.code in _MADE
 
 
 def withdraw(name: str) -> None:
@@ -118,17 +131,17 @@ def registered() -> set[str]:
     return {one.source.sha256 for one in _REGISTERED.values()}
 
 
-def files_of_method(of: AnyMethod) -> list[OwnFile]:
-    """The files without which the method would not be what it is, each once."""
+def methods_of_files(of: AnyMethod) -> list[OwnMethod]:
+    """The files' methods without which this one would not be what it is, each once."""
     method = of.policy
     if method is None:
         return []
     on = [part for part in method.parts if not isinstance(part, Shaping) or part.is_on]
-    made = [_MADE[code] for part in on if (code := getattr(part, CODE, None)) in _MADE]
+    made = [_OF_PART[type(part)] for part in on if type(part) in _OF_PART]
     names = {one.preset.name for one in made}
     said = parse_method_name(method.name)
     made += [_REGISTERED[name] for name in (said.base, *said.modifiers) if name in {*_REGISTERED} - names]
-    return list({one.source.sha256: one.source for one in made}.values())
+    return list({one.source.sha256: one for one in made}.values())
 
 
 def check_values(name: str) -> None:
@@ -169,9 +182,27 @@ def _called(part: type[Part]) -> str:
     return part.key if issubclass(part, Shaping) else str(part.model_fields["kind"].default)
 
 
-def _made(source: OwnFile) -> _Own:
+def _made(source: OwnFile) -> OwnMethod:
     """The file's parts and preset, as they are registered; the registry is as before."""
-    # Whatever was defined elsewhere is another file's or package's.
+    with only_built_in() as (built_in, before):
+        module = _imported(source)
+        parts: list[tuple[str, type[Part]]] = [
+            (section, cast("Any", kind))
+            for section, family in FAMILIES.items()
+            for name, kind in family.kinds.items()
+            if name not in built_in[section]
+        ]
+        parts += [(f"shaping.{key}", kind) for key, kind in Shaping.registered.items() if key not in before]
+    lines = class_lines(source.text)
+    _check_parts(source, module, [part for _, part in parts], lines)
+    vars(module)[TEXT] = source.text
+    preset = _preset(source, module, parts, lines)
+    return OwnMethod(source, preset, tuple((section, _guarded(part, source)) for section, part in parts))
+
+
+@contextlib.contextmanager
+def only_built_in() -> Iterator[tuple[dict[str, dict[str, Any]], dict[str, type[Shaping]]]]:
+    """Have the registry without what files and packages defined, by section and of shapings; afterwards as before."""
     kinds = {section: family.kinds for section, family in FAMILIES.items()}
     shapings = dict(Shaping.registered)
     built_in = {
@@ -183,23 +214,11 @@ def _made(source: OwnFile) -> _Own:
         family.kinds = dict(built_in[section])
     _set_shapings(before)
     try:
-        module = _imported(source)
-        parts: list[tuple[str, type[Part]]] = [
-            (section, cast("Any", kind))
-            for section, family in FAMILIES.items()
-            for name, kind in family.kinds.items()
-            if name not in built_in[section]
-        ]
-        parts += [(f"shaping.{key}", kind) for key, kind in Shaping.registered.items() if key not in before]
+        yield built_in, before
     finally:
         for section, family in FAMILIES.items():
             family.kinds = kinds[section]
         _set_shapings(shapings)
-    lines = class_lines(source.text)
-    _check_parts(source, module, [part for _, part in parts], lines)
-    vars(module)[TEXT] = source.text
-    preset = _preset(source, module, parts, lines)
-    return _Own(source, preset, tuple((section, _guarded(part, source)) for section, part in parts))
 
 
 def _set_shapings(shapings: Mapping[str, type[Shaping]]) -> None:

@@ -75,7 +75,7 @@ def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") 
     adapter = holds_adapter(checkpoint)
     output.parent.mkdir(parents=True, exist_ok=True)
     with _aside(output.resolve()) as folder:
-        prompts, stops = _prompts(config, checkpoint)
+        prompts, stops = _prompts(run, config, checkpoint)
         expected = _answers_of_checkpoint(config, checkpoint, prompts, stops, adapter=adapter)
         if adapter or dtype != "auto":
             trained_in = base_of(checkpoint).dtype if adapter else dtype
@@ -179,14 +179,25 @@ def _device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _prompts(config: Config, checkpoint: Path) -> tuple[list[list[int]], tuple[int, ...]]:
-    """Token ids of held-out prompts of the run's task, and what ends an answer."""
+def _prompts(run: RunDir, config: Config, checkpoint: Path) -> tuple[list[list[int]], tuple[int, ...]]:
+    """Token ids of held-out prompts of the run's task, and what ends an answer.
+
+    Of a task of the user's own: the prompts of the run's rollouts, for which none of its code is run.
+    """
     from rlvr_cli.models.load import load_model_config, load_tokenizer
     from rlvr_cli.models.source import prompt_style
     from rlvr_cli.tasks.base import HELD_OUT_SEED, prompt_ids
     from rlvr_cli.tasks.sets import data_sets, generated_name, is_generated
 
     tokenizer, described = load_tokenizer(str(checkpoint)), load_model_config(str(checkpoint))
+    if config.task.runs_own_code:
+        rollouts = sorted(run.rollouts_dir.glob("rollout-*.jsonl"))
+        texts = dict.fromkeys(row["prompt"] for path in rollouts[:1] for row in read_record(run, path))
+        if texts:
+            found = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in list(texts)[:PROBLEMS]]
+            return found, _stops(checkpoint, described, tokenizer)
+        # Worked solutions were imitated.
+        config = load_config([run.config_path])
     style = prompt_style(described)
     task = config.task.for_model(style)
     split = "dev" if is_generated(config.task.data) else "test"

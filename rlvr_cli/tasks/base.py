@@ -68,6 +68,8 @@ class Task(FromData, Choice):
 
     # The data sets that it judges, by name. The generated problems are called `<name>-gen`.
     sets: ClassVar[Mapping[str, DataSet]] = {}
+    # Whether it makes up, reads or judges with code of the user's own, which nothing may run that only reads.
+    runs_own_code: ClassVar[bool] = False
     # Every reason that ``judge`` can give.
     reasons: ClassVar[tuple[str, ...]] = ("correct", "wrong")
     # Keys of its own, aside from those of every task, that decide which problems there are.

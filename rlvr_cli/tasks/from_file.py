@@ -90,7 +90,8 @@ def stand_in(source: OwnFile, values: Mapping[str, Any]) -> tuple[str, bool]:
             Task.kinds = before
         if not (local_path(data).exists() or looks_like_hub_id(data)):
             made.sets = {data: made_here(f"The problems of {Path(source.file).name}.")}
-        _UNREAD[key], _UNREAD_SOURCES[source.code] = made, source
+        _UNREAD[key] = made
+    _UNREAD_SOURCES[source.code] = source
     new = Task.kinds.get(name) is not _UNREAD[key]
     if new:
         Task.kinds = dict(sorted({**Task.kinds, name: _UNREAD[key]}.items()))

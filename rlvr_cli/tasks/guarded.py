@@ -54,6 +54,8 @@ _SHOWN = 200
 class Recorded:
     """A task of a file, as a run records it."""
 
+    runs_own_code = True
+
     @property
     def settings(self) -> dict[str, Any]:
         plain: dict[str, Any] = super().settings  # type: ignore[misc]

@@ -56,6 +56,7 @@ class Own(Task):
     """Rows of your own, judged by reward functions of your own."""
 
     reasons: ClassVar = ("correct", "wrong", "unscored", "error", "timeout", "died")
+    runs_own_code: ClassVar = True
     rows_alike: ClassVar = True
     divides_train: ClassVar = True
     problem_keys: ClassVar = ("splits", "held_out")

@@ -154,10 +154,10 @@ def test_not_into_the_run_and_not_of_a_model(
     assert "no run of that name" in capsys.readouterr().err
 
 
-def test_the_problems_of_the_run_need_not_be_on_this_machine() -> None:
+def test_the_problems_of_the_run_need_not_be_on_this_machine(tmp_path: Path) -> None:
     gone = load_config(overrides=["task.data=kk", "task.data_dir=/no/such/folder"])
-    prompts, stops = exporting._prompts(gone, PRESETS["lab"])
-    assert (prompts, stops) == exporting._prompts(load_config(), PRESETS["lab"])
+    prompts, stops = exporting._prompts(RunDir(tmp_path), gone, PRESETS["lab"])
+    assert (prompts, stops) == exporting._prompts(RunDir(tmp_path), load_config(), PRESETS["lab"])
     assert len(prompts) == 8
 
 
