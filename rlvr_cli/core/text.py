@@ -7,7 +7,10 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 # What XML cannot hold, what moves a cursor, and what turns the direction of the text around it.
 _HIDDEN = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff"
@@ -24,7 +27,7 @@ _BARE_USER = re.compile(r"(?<![\w@.-])[^\s/:@\"'`=]+:[^\s@\"'`]+@(?=[A-Za-z\[][\
 _QUERY = re.compile(r"\b([a-z][a-z0-9+.-]+:/{1,2}[^\s?#\"'`]*[?#])[^\s\"'`)\]]+", re.IGNORECASE)
 
 
-def template_environment(folder: Path, **options: Any) -> Any:
+def template_environment(folder: Path, **options: Any) -> Environment:
     """jinja2's environment for the templates in ``folder``: a missing variable is an error, tags leave no blank lines.
 
     Args:
