@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 from trl.models.utils import disable_gradient_checkpointing
 
 from rlvr_cli.training.log_probs import chosen_log_probs, head_is_linear, inside, prompts_can_be_shared
-from rlvr_cli.training.packing import MicroBatches, TensorRows, TokenRow, numbered_prompts, pack
+from rlvr_cli.training.packing import MicroBatches, TensorRows, TokenRow, numbered_prompts, own_tokens, pack
 from rlvr_cli.training.value_head import ValueHead
 
 # What a forward pass reads of rows.
@@ -157,8 +157,8 @@ class PolicyForward:
         entropies: bool = False,
         values_only: bool = False,
     ) -> Outputs:
-        """Passes over any number of rows, for all tokens or the ``chosen`` ones (n, T)."""
-        chosen = rows["completion_mask"].bool() if chosen is None else chosen
+        """Passes over any number of rows, for all tokens of the policy or the ``chosen`` ones (n, T)."""
+        chosen = own_tokens(rows).bool() if chosen is None else chosen
         micro_batches = self.pack(rows, chosen)
         whole: dict[str, Tensor] = {}
         with disable_gradient_checkpointing(model, self.checkpointing):

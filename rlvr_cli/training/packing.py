@@ -47,6 +47,16 @@ def padded_rows(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence
     }
 
 
+def own_tokens(rows: Mapping[str, Tensor]) -> Tensor:
+    """(n, T) 1 on the tokens that the policy wrote: of a completion all but those of tools and environments.
+
+    ``completion_mask`` says which tokens are there, to be attended to; TRL's ``tool_mask``, where there is one, which
+    of them the policy wrote.
+    """
+    mask = rows["completion_mask"]
+    return mask * rows["tool_mask"] if "tool_mask" in rows else mask
+
+
 def token_rows(told: Sequence[Sequence[float]], mask: Tensor) -> Tensor:
     """(n, T) float32: what the sampler ``told`` of each row's tokens at their places, 0 where ``mask`` has none.
 

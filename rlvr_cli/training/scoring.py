@@ -15,7 +15,7 @@ from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.ppo import GAEAdvantage
 from rlvr_cli.training.forward import PolicyForward
-from rlvr_cli.training.packing import TensorRows, padded_rows, token_rows
+from rlvr_cli.training.packing import TensorRows, own_tokens, padded_rows, token_rows
 from rlvr_cli.training.rollouts import RolloutBatch
 
 
@@ -135,28 +135,30 @@ class Scoring:
             rewards: (N,) as given; NaN marks a row that must not be learned from.
         """
         rollout = self._rollout(rows, rewards)
-        estimated, advantages = self.method.rollout_advantages(rollout)
+        estimated, advantages = (_in_place(rows, found) for found in self.method.rollout_advantages(rollout))
         kept = {key: value for key, value in rows.items() if key not in ("entropies", "correct")}
-        kept |= {"completion_mask": rollout.mask, "advantages": advantages, "estimated": estimated}
+        # A row that must not be learned from has no tokens: no KL, no share in any statistic or divisor.
+        kept |= {"completion_mask": rows["completion_mask"] * ~rewards.isnan().unsqueeze(1)}
+        kept |= {"advantages": advantages, "estimated": estimated}
         threshold = self.method.passes.threshold(rollout)
         if threshold is not None:
             kept["low_threshold"] = torch.full((len(advantages), 1), threshold, device=advantages.device)
         if isinstance(self.method.advantage, GAEAdvantage):
-            kept["returns"] = self.method.advantage.returns(rollout)
+            kept["returns"] = _in_place(rows, self.method.advantage.returns(rollout))
         return rollout, kept
 
     def _rollout(self, rows: TensorRows, rewards: Tensor) -> Rollout:
-        # A row that must not be learned from has no tokens: no KL, no share in any statistic or divisor.
-        mask = rows["completion_mask"] * ~rewards.isnan().unsqueeze(1)
+        side_by_side = _side_by_side(rows)
+        mask = side_by_side["completion_mask"] * ~rewards.isnan().unsqueeze(1)
         rollout = Rollout(
             rewards=rewards,
             group_size=self.group_size,
-            token_ids=rows["completion_ids"],
+            token_ids=side_by_side["completion_ids"],
             mask=mask,
-            old_log_probs=rows.get("old_log_probs"),
-            entropies=rows.get("entropies"),
-            ref_log_probs=rows.get("ref_log_probs"),
-            values=rows.get("values"),
+            old_log_probs=side_by_side.get("old_log_probs"),
+            entropies=side_by_side.get("entropies"),
+            ref_log_probs=side_by_side.get("ref_log_probs"),
+            values=side_by_side.get("values"),
             correct=rows["correct"].bool() if "correct" in rows else rewards > self.correct_above,
         )
         if self.method.needs_initial_entropy and self.initial_entropy is None and mask.any():
@@ -166,6 +168,34 @@ class Scoring:
         initial = 0.0 if self.initial_entropy is None else self.initial_entropy
         rollout = dataclasses.replace(rollout, initial_entropy=initial)
         return dataclasses.replace(rollout, rewards=self.method.reward.rewards(rollout))
+
+
+_OF_TOKENS = ("completion_ids", "old_log_probs", "entropies", "ref_log_probs", "values")
+
+
+def _side_by_side(rows: TensorRows) -> TensorRows:
+    """The policy's tokens of each row next to one another, without those of tools and environments between them.
+
+    Estimators that go from token to token (discounts, runs of shared tokens) know no holes: gamma and lambda of
+    PPO and REINFORCE++ count the policy's own tokens.
+    """
+    if "tool_mask" not in rows:
+        return rows
+    order = _own_first(rows)
+    moved = {key: rows[key].gather(1, order) for key in _OF_TOKENS if key in rows}
+    return {**rows, **moved, "completion_mask": own_tokens(rows).gather(1, order)}
+
+
+def _in_place(rows: TensorRows, values: Tensor) -> Tensor:
+    """Values (n, T) of tokens side by side, at the tokens' places in ``rows``; one value a row (n, 1) stays."""
+    if "tool_mask" not in rows or values.shape[1] == 1:
+        return values
+    return torch.zeros_like(values).scatter(1, _own_first(rows), values)
+
+
+def _own_first(rows: TensorRows) -> Tensor:
+    """(n, T) the places of the policy's tokens, in their order, then of the others."""
+    return (own_tokens(rows) == 0).int().sort(dim=1, stable=True).indices
 
 
 @contextmanager

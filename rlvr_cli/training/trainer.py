@@ -38,13 +38,13 @@ from rlvr_cli.models.gpu import cudnn_attention_off
 from rlvr_cli.training.forward import INPUTS, Outputs, PolicyForward
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.objective import Step, loss, tokens_of
-from rlvr_cli.training.packing import TensorRows, gather_rows, padded_rows, split_into_steps
+from rlvr_cli.training.packing import TensorRows, gather_rows, own_tokens, padded_rows, split_into_steps
 from rlvr_cli.training.rollouts import RolloutBatch
 from rlvr_cli.training.scoring import Rollouts, Scoring
 from rlvr_cli.training.trl_arguments import MethodPart, method_of, with_method
 from rlvr_cli.training.value_head import HEAD_FILE, split_off, value_head_for
 
-KEPT = (*INPUTS, "importance_sampling_ratio")
+KEPT = (*INPUTS, "tool_mask", "importance_sampling_ratio")
 UNUSED = ("advantages", "num_items_in_batch", "old_per_token_logps", "sampling_per_token_logps")
 
 
@@ -409,7 +409,7 @@ class PolicyTrainer(GRPOTrainer):
 
     def _whole_step(self, rows: TensorRows) -> Step:
         """The step that begins, counted and measured over all of its rows and all processes."""
-        mask = rows["completion_mask"]
+        mask = own_tokens(rows)
         counts = torch.stack([self.method.aggregation.count(mask, rows["estimated"]), mask.sum(dtype=torch.float64)])
         count, tokens = self.accelerator.reduce(counts, reduction="sum")
         self.meter.begin_step(mask)
@@ -431,7 +431,7 @@ class PolicyTrainer(GRPOTrainer):
         known = "old_log_probs" in rows
         if not known and self.method.policy_loss.needs_statistics and self.steps_per_rollout > 1:
             # A later step's statistics compare every token with its old log-prob, trained or not.
-            return rows["completion_mask"].bool()
+            return own_tokens(rows).bool()
         tokens = tokens_of(rows, torch.zeros_like(rows["completion_ids"], dtype=torch.float32))
         return self.method.grad_mask(tokens, self.current_pass, old_known=known)
 

@@ -16,6 +16,8 @@ from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.methods.method import Method
 from rlvr_cli.tasks.kk import compact
 from rlvr_cli.training.forward import PolicyForward
+from rlvr_cli.training.packing import own_tokens
+from rlvr_cli.training.scoring import Scoring
 from rlvr_cli.training.trainer import PolicyTrainer
 from tests.training.harness import (
     COMPOSITIONS,
@@ -164,18 +166,8 @@ class _Gradients(TrainerCallback):
         self.seen.append(flat_gradient(model))
 
 
-@pytest.mark.parametrize("beta", [0.0, 0.1])
-@pytest.mark.parametrize(
-    ("aggregation", "loss_type"), [("token_mean", "dapo"), ("sequence_mean", "grpo"), ("constant_length", "dr_grpo")]
-)
-def test_equals_trl(
-    tmp_path: Path, aggregation: str, loss_type: str, beta: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """TRL's own clipped loss on the same rollouts, written by other people."""
-    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
-    method = method_of("grpo", f"aggregation={aggregation}", f"kl.beta={beta}", *GRPO)
-    ours = train(tmp_path, method, load_base(tmp_path), micro_batch=4, epochs=2).gradients
-
+def by_rollout_func(trainer: type[GRPOTrainer], folder: Path, config: Any, *, tools: bool, **more: Any) -> list[Any]:
+    """The gradients of a training by TRL's `rollout_func`; with ``tools`` two tokens in five are theirs."""
     script, calls = ScriptedRollouts(ROWS), iter(range(10))
     rewards: list[float] = []
 
@@ -183,25 +175,85 @@ def test_equals_trl(
         torch.manual_seed(0)
         batch = script.collect(next(calls), range(len(prompts)), 0)
         rewards[:] = batch.rewards
-        return {"prompt_ids": batch.prompt_ids, "completion_ids": batch.completion_ids, "logprobs": None}
+        masks = [[int(place % 5 not in (1, 2)) for place in range(len(row))] for row in batch.completion_ids]
+        told = {"prompt_ids": batch.prompt_ids, "completion_ids": batch.completion_ids, "logprobs": None}
+        return {**told, "env_mask": masks} if tools else told
 
-    config = arguments(tmp_path, method, rows=ROWS, group=GROUP, micro_batch=4, epochs=2)
-    config.epsilon, config.epsilon_high, config.scale_rewards = 0.2, 0.28, "none"
-    config.loss_type, config.beta, config.use_bias_correction_kl = loss_type, beta, False
     gradients = _Gradients()
-    GRPOTrainer(
-        model=load_base(tmp_path),
+    trainer(
+        model=load_base(folder),
         processing_class=make_tokenizer(compact.vocabulary()),
         reward_funcs=[lambda prompts, **kwargs: rewards],
         rollout_func=rollout_func,
         args=config,
         train_dataset=dataset(ROWS, GROUP).map(lambda row: {"prompt": ""}),
         callbacks=[gradients],
+        **more,
     ).train()
-    assert len(gradients.seen) == len(ours) == 4
-    for step, (mine, native) in enumerate(zip(ours, gradients.seen, strict=True)):
+    return gradients.seen
+
+
+@pytest.mark.parametrize("tools", [False, True])
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+@pytest.mark.parametrize(
+    ("aggregation", "loss_type"), [("token_mean", "dapo"), ("sequence_mean", "grpo"), ("constant_length", "dr_grpo")]
+)
+def test_equals_trl(
+    tmp_path: Path, aggregation: str, loss_type: str, beta: float, tools: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TRL's own clipped loss on the same rollouts, written by other people."""
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    method = method_of("grpo", f"aggregation={aggregation}", f"kl.beta={beta}", *GRPO)
+    if tools:
+        config = arguments(tmp_path, method, rows=ROWS, group=GROUP, micro_batch=4, epochs=2)
+        ours = by_rollout_func(PolicyTrainer, tmp_path, config, tools=True, method=method)
+    else:
+        ours = train(tmp_path, method, load_base(tmp_path), micro_batch=4, epochs=2).gradients
+
+    config = arguments(tmp_path, method, rows=ROWS, group=GROUP, micro_batch=4, epochs=2)
+    config.epsilon, config.epsilon_high, config.scale_rewards = 0.2, 0.28, "none"
+    config.loss_type, config.beta, config.use_bias_correction_kl = loss_type, beta, False
+    native = by_rollout_func(GRPOTrainer, tmp_path, config, tools=tools)
+    assert len(native) == len(ours) == 4
+    for step, (mine, other) in enumerate(zip(ours, native, strict=True)):
         # TRL computes the head in float32; the drift between the two runs adds up over the steps.
-        assert relative_error(mine, native) < 1e-5, step
+        assert relative_error(mine, other) < 1e-5, step
+
+
+@pytest.mark.parametrize("name", ["grpo", "gtpo", "ppo", "reinforce-pp", "acpo", "lopti"])
+def test_tokens_of_tools_between_the_turns_change_no_advantage(tmp_path: Path, name: str) -> None:
+    """As the method sees it, a rollout with tokens of tools in it is the one without them, moved apart."""
+    generator = torch.Generator().manual_seed(3)
+    method = method_of(name, *(["advantage.gamma=0.9"] if name == "reinforce-pp" else []))
+    scoring = Scoring(
+        method,
+        None,  # type: ignore[arg-type]
+        group_size=GROUP,
+        several_steps=True,
+        correct_above=0.0,
+        tis_cap=None,
+        sampler_told=False,
+    )
+    lengths, width = torch.randint(1, 9, (ROWS, 1), generator=generator), 8
+    mask = (torch.arange(width) < lengths).long()
+    plain = {"completion_ids": torch.randint(3, 6, (ROWS, width), generator=generator), "completion_mask": mask}
+    for column in ("old_log_probs", "ref_log_probs", "entropies", "values"):
+        plain[column] = -torch.rand((ROWS, width), generator=generator, dtype=torch.float64) * mask
+    rewards = torch.randint(0, 2, (ROWS,), generator=generator).double()
+    scoring.initial_entropy = 0.4
+    # Each token keeps its order and moves to a place of its own among twice as many.
+    places = torch.stack([torch.randperm(2 * width, generator=generator)[:width].sort().values for _ in range(ROWS)])
+    apart = {key: value.new_full((ROWS, 2 * width), 7).scatter(1, places, value) for key, value in plain.items()}
+    apart["tool_mask"] = torch.zeros((ROWS, 2 * width), dtype=torch.long).scatter(1, places, mask)
+    apart["completion_mask"] = torch.ones((ROWS, 2 * width), dtype=torch.long)
+    _, expected = scoring.scored(plain, rewards)
+    _, found = scoring.scored(apart, rewards)
+    for column in ("advantages", "estimated", "returns"):
+        if column in expected and expected[column].shape[1] > 1:
+            assert torch.equal(found[column].gather(1, places) * mask, expected[column] * mask), column
+        elif column in expected:
+            assert torch.equal(found[column], expected[column]), column
+    assert torch.equal(own_tokens(found).gather(1, places), mask)
 
 
 EVERYTHING = [*METHODS, *COMPOSITIONS]
