@@ -39,6 +39,7 @@ from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.from_file import register_task, stand_in, task_file
 from rlvr_cli.tasks.rg import task as rg
 from rlvr_cli.tasks.sets import check_folder, data_sets, is_generated
+from rlvr_cli.tasks.vf import task as vf
 
 DATA_DIR_VARIABLE = "RLVR_DATA_DIR"
 PRESETS = Path(__file__).parent / "presets"
@@ -285,6 +286,10 @@ def _rebuild() -> None:
     schema_of.cache_clear()
 
 
+# What a task is called where its name stands for keys -> what they are.
+_PREFIXES = {rg.PREFIX: rg.keys_of, vf.PREFIX: vf.keys_of}
+
+
 def with_own_files(layer: Layer, folder: Path | None = None) -> Layer:
     """The layer with names where it has files of Python, from ``folder``: of a task, of methods. Raises UserError."""
     return _named(layer, folder)[0]
@@ -300,8 +305,8 @@ def _named(layer: Layer, folder: Path | None) -> tuple[Layer, list[OwnFile]]:
             continue
         if section == "method":
             chosen = {"name": method_named(written, folder, found)}
-        elif written.startswith(rg.PREFIX):
-            chosen = rg.keys_of(written)
+        elif written.startswith(tuple(_PREFIXES)):
+            chosen = _PREFIXES[written.partition(":")[0] + ":"](written)
         else:
             source = _source_of_task(written, folder)
             if source is None:

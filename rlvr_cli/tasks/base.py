@@ -76,6 +76,8 @@ class Task(FromData, Choice):
     problem_keys: ClassVar[tuple[str, ...]] = ()
     # Whether answers are compared in processes of their own, which a caller has no need to start.
     pooled: ClassVar[bool] = False
+    # Whether a run keeps the problems that it drew, as what they come from may give others later.
+    keeps_problems: ClassVar[bool] = False
 
     name: str
     train_size: Count = Field(4096, description="Size of the training set.")
@@ -294,3 +296,10 @@ def last_answer(text: str) -> str | None:
             return answer
         answer = text[start + len(_OPEN_ANSWER) : end].strip()
         position = end + len(_CLOSE_ANSWER)
+
+
+def vote(response: str) -> str | None:
+    """What majority votes count: the last <answer> block, else the last line; None where there is nothing."""
+    answer = last_answer(response)
+    lines = response.strip().splitlines() if answer is None else [answer]
+    return " ".join(lines[-1].split()) or None if lines else None

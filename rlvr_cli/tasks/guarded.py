@@ -9,11 +9,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import astuple, replace
 from numbers import Real
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import Field
@@ -23,7 +21,7 @@ from rlvr_cli.core.own_code import OwnFile, line_of
 from rlvr_cli.core.section import Probability
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Judging, Problem, Split, Verdict
-from rlvr_cli.tasks.rewards import RewardFailure, Told, account, why
+from rlvr_cli.tasks.rewards import InWorkers, why
 from rlvr_cli.workers.pool import Judge, Limits, NoAnswer, Pool
 
 # The keys that a task of a file has besides its own. They change no verdict of a judge that works.
@@ -48,7 +46,6 @@ LIMITS: Mapping[str, Any] = {
 }
 # Problems are made all at once.
 _PROBLEMS = 10
-_SHOWN = 200
 
 
 class Recorded:
@@ -119,66 +116,22 @@ class Guarded(Recorded):
         """Every response is a job of its own, whose verdict comes while others are still to come."""
         if self._bare:
             return cast("Judging | None", super().judging())  # type: ignore[misc]
-        return _Judging(self)
+        file, limits = _file(self), _limits(self)
+        return InWorkers(
+            _pool(self),
+            lambda problem, response, cut: {"judge": list(astuple(problem)), "response": response, "truncated": cut},
+            lambda _, said: Verdict(*said),
+            lambda error: why(error, file, "judge", limits),
+            cast("Any", self).reward_failures,
+            file,
+        )
 
     def size_pool(self, workers: int) -> None:
         """Have that many processes judge, whatever ``reward_workers`` says."""
         _SIZES[type(self).__name__] = workers
 
 
-class _Judging:
-    """Responses that the workers of a file's task judge."""
-
-    def __init__(self, task: Any) -> None:
-        self._task, self._pool = task, _pool(task)
-        self._rows: list[tuple[Problem, str, Future[Any]]] = []
-
-    def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:
-        job = {"judge": list(astuple(problem)), "response": response, "truncated": truncated}
-        self._rows.append((problem, response, self._pool.submit(job)))
-
-    def verdicts(self) -> list[Verdict]:
-        """Raises RunError where more than ``reward_failures`` of them could not be had."""
-        found = [self._verdict(said) for _, _, said in self._rows]
-        failed = [(row, one) for row, one in enumerate(found) if isinstance(one, RewardFailure)]
-        told = _TOLD.setdefault(_file(self._task), Told())
-        account(failed, len(found), self._where, self._task.reward_failures, told)
-        good = next((one for one in found if isinstance(one, Verdict)), None)
-        if good is not None:
-            _PARTS[_file(self._task)] = tuple(good.parts)
-        parts = dict.fromkeys(_PARTS.get(_file(self._task), ()), 0.0)
-        return [
-            Verdict(0.0, dict(parts), False, None, one.reason, scorable=False)
-            if isinstance(one, RewardFailure)
-            else one
-            for one in found
-        ]
-
-    def _verdict(self, said: Future[Any]) -> Verdict | RewardFailure:
-        try:
-            return Verdict(*said.result())
-        except NoAnswer as error:
-            if error.loading:
-                raise RunError(f"{why(error, _file(self._task), 'judge', _limits(self._task)).said}.") from None
-            return why(error, _file(self._task), "judge", _limits(self._task))
-
-    def _where(self, row: int) -> str:
-        problem, response, _ = self._rows[row]
-        return f"problem {problem.id}, {problem.question[:_SHOWN]!r}; response {response[:_SHOWN]!r}"
-
-    def __enter__(self) -> _Judging:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for _, _, said in self._rows:
-            said.cancel()
-
-
-# By the file: what was told, and the parts of the verdicts so far. By the class: processes that were asked for.
-_TOLD: dict[str, Told] = {}
-_PARTS: dict[str, tuple[str, ...]] = {}
+# By the class: processes that were asked for.
 _SIZES: dict[str, int] = {}
 _POOLS: dict[str, Pool] = {}
 

@@ -17,7 +17,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.own_code import code_digest
 from rlvr_cli.core.section import Contradiction, OneOrMore, Probability, Text
-from rlvr_cli.tasks.base import Data, Task, last_answer
+from rlvr_cli.tasks.base import Data, Task, vote
 from rlvr_cli.tasks.hub import HubTable, parts_of, split_names
 from rlvr_cli.tasks.problem import DataSplit, MissingFields, Problem, Split, Verdict
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
@@ -404,7 +404,7 @@ class Own(Task):
         correct = scorable and reward > self.threshold
         parts = dict(zip(labels, weighted, strict=True))
         reason = failed.reason if failed else "correct" if correct else "wrong" if scorable else "unscored"
-        return Verdict(reward, parts, correct, _vote(response), reason, scorable)
+        return Verdict(reward, parts, correct, vote(response), reason, scorable)
 
     def _columns(self, problems: Sequence[Problem], responses: Sequence[str]) -> dict[str, list[Any]]:
         """The keyword arguments of a reward function: one value a row in each."""
@@ -420,13 +420,6 @@ class Own(Task):
             "id": [problem.id for problem in problems],
             **{name: [row.get(name) for row in rows] for name in names},
         }
-
-
-def _vote(response: str) -> str | None:
-    """What majority votes count: the last <answer> block, else the last line; None where there is nothing."""
-    answer = last_answer(response)
-    lines = response.strip().splitlines() if answer is None else [answer]
-    return " ".join(lines[-1].split()) or None if lines else None
 
 
 def _is_json(value: Any) -> bool:

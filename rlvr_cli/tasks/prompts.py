@@ -55,6 +55,31 @@ def chat_prompt(
     )
 
 
+def conversation_prompt(
+    tokenizer: Any, messages: Sequence[Message], *, instead: str, options: Mapping[str, Any] | None = None
+) -> str:
+    """The prompt of a conversation that ends with a user's turn, whatever the tokenizer has.
+
+    A template without system turns gets the system turn in front of the user's; without a template the turns stand
+    below each other.
+
+    Args:
+        instead: what may be done where the template can write none of them.
+        options: the template's own variables.
+    Raises:
+        UserError: as :func:`chat_prompt`; earlier answers, which only a chat template can tell from questions.
+    """
+    if has_template(tokenizer):
+        ways = [messages]
+        if messages[0]["role"] == "system":
+            joined = f"{messages[0]['content']}\n\n{messages[1]['content']}"
+            ways.append([{"role": "user", "content": joined}, *messages[2:]])
+        return chat_prompt(tokenizer, *ways, instead=instead, options=options)
+    if any(message["role"] == "assistant" for message in messages):
+        raise UserError("model: has no chat template, and prompts with earlier answers need one.")
+    return leading_bos(tokenizer) + "\n\n".join([*(message["content"].rstrip() for message in messages), ""])
+
+
 def begun(prompt: str, prefix: str) -> str:
     """The prompt with the beginning of the answer, which ends in ``<think>``; some templates open it themselves."""
     return prompt if prompt.rstrip().endswith("<think>") else prompt + prefix

@@ -11,10 +11,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import local_path
+from rlvr_cli.tasks.problem import Problem, Verdict
 from rlvr_cli.workers.pool import Died, Judge, Late, Limits, NoAnswer, Pool
 from rlvr_cli.workers.reward import LOGS
 
@@ -26,6 +28,8 @@ _KEPT = 16
 _TOLD = 3
 # A completion alone may take this share of what a call may take.
 _ALONE = 0.1
+# Characters of a problem and of a response that messages show.
+_SHOWN = 200
 _KEY = "task.reward: "
 # What TRL gives a reward function, and nobody can give here.
 _NOT_GIVEN = {
@@ -265,3 +269,73 @@ def rewards(
     if twice:
         raise RunError(f"task.reward: several functions record {', '.join(twice)}. Give each a name of its own.")
     return found
+
+
+class InWorkers:
+    """Responses that are judged in worker processes, each a job of its own, while others are still to come.
+
+    Args:
+        job: of a problem, a response and whether that was cut off.
+        verdict: of the response and the job's answer. failure: of none.
+        share: of the responses, the most that may fail.
+        whose: tells one judge from another: what was told of it, and the parts of its verdicts.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        job: Callable[[Problem, str, bool], Any],
+        verdict: Callable[[str, Any], Verdict],
+        failure: Callable[[NoAnswer], RewardFailure],
+        share: float,
+        whose: str,
+    ) -> None:
+        self._pool, self._job, self._verdict, self._failure = pool, job, verdict, failure
+        self._share, self._whose = share, whose
+        self._rows: list[tuple[Problem, str, Future[Any]]] = []
+
+    def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:
+        """Have a response judged."""
+        self._rows.append((problem, response, self._pool.submit(self._job(problem, response, truncated))))
+
+    def verdicts(self) -> list[Verdict]:
+        """Raises RunError where more than the share of them could not be had."""
+        found = [self._said(response, said) for _, response, said in self._rows]
+        failed = [(row, one) for row, one in enumerate(found) if isinstance(one, RewardFailure)]
+        account(failed, len(found), self._where, self._share, _TOLD_OF.setdefault(self._whose, Told()))
+        good = next((one for one in found if isinstance(one, Verdict)), None)
+        if good is not None:
+            _PARTS_OF[self._whose] = tuple(good.parts)
+        parts = dict.fromkeys(_PARTS_OF.get(self._whose, ()), 0.0)
+        return [
+            Verdict(0.0, dict(parts), False, None, one.reason, scorable=False)
+            if isinstance(one, RewardFailure)
+            else one
+            for one in found
+        ]
+
+    def _said(self, response: str, said: Future[Any]) -> Verdict | RewardFailure:
+        try:
+            return self._verdict(response, said.result())
+        except NoAnswer as error:
+            failure = self._failure(error)
+            if error.loading:
+                raise RunError(f"{failure.said}.") from None
+            return failure
+
+    def _where(self, row: int) -> str:
+        problem, response, _ = self._rows[row]
+        return f"problem {problem.id}, {problem.question[:_SHOWN]!r}; response {response[:_SHOWN]!r}"
+
+    def __enter__(self) -> InWorkers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for _, _, said in self._rows:
+            said.cancel()
+
+
+_TOLD_OF: dict[str, Told] = {}
+_PARTS_OF: dict[str, tuple[str, ...]] = {}

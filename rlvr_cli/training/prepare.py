@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from abc import ABC, abstractmethod
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import read_jsonl, write_text
 from rlvr_cli.evaluation.plan import too_long
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.launch.deepspeed_config import is_sharded
@@ -22,6 +24,7 @@ from rlvr_cli.models.libraries import import_library, quiet_hub, set_threads
 from rlvr_cli.models.load import check_bitsandbytes, load_model
 from rlvr_cli.models.source import AdapterBase, holds_adapter, prompt_style, resolve_model
 from rlvr_cli.runs.environment import usable_cores
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.base import HARDLY_READABLE, PROMPTS_MEASURED, UNREADABLE, Task, prompt_ids, unread_share
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.sets import is_generated
@@ -72,6 +75,10 @@ class PreparedRun(LoadedParts, ABC):
     def announcement(self, completions: int, steps: str) -> str:
         """What a rollout batch of ``completions`` is and where it comes from; ``steps`` says what is made of it."""
 
+    def as_begun(self, run: RunDir, world: World) -> PreparedRun:
+        """The same with the problems that the run began with, where it keeps them. Called in every process."""
+        return self
+
     def with_server(self, world: World) -> PreparedRun:
         """The same with a sampler that is not in this process. Called in every process, with the model whole."""
         return self
@@ -113,6 +120,9 @@ class PreparedPolicy(PreparedRun):
         if self.config.rollout.uses_vllm and self.config.eval.every:
             work += " (evaluations on the way: this process, not vLLM)"
         return work
+
+    def as_begun(self, run: RunDir, world: World) -> PreparedPolicy:
+        return replace(self, problems=kept_problems(run, self.task, "train", self.problems, world))
 
     def with_server(self, world: World) -> PreparedPolicy:
         if not self.config.rollout.uses_vllm:
@@ -157,6 +167,23 @@ class PreparedSFT(PreparedRun):
 
 
 KINDS: dict[str, type[PreparedPolicy | PreparedSFT]] = {"rl": PreparedPolicy, "sft": PreparedSFT}
+
+
+def kept_problems(run: RunDir, task: Task, split: str, drawn: list[Problem], world: World) -> list[Problem]:
+    """The problems of ``split`` that the run began with, which it has in a file; ``drawn`` where it has none yet.
+
+    Every process has those that rank 0 drew. Of a task whose problems are always the same, ``drawn``.
+    """
+    if not task.keeps_problems:
+        return drawn
+
+    def kept() -> list[Problem]:
+        path = run.path / f"problems-{split}.jsonl"
+        if not path.exists():
+            write_text(path, "".join(json.dumps(vars(problem)) + "\n" for problem in drawn))
+        return [Problem(**row) for row in read_jsonl(path)]
+
+    return world.from_main(kept)
 
 
 def join(config: Config, world: World) -> int:

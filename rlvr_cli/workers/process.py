@@ -82,16 +82,18 @@ class Limits:
         seconds: of the clock, the calling process's own stops aside; also for loading, where those are more.
         processor: seconds of a processor; None = any.
         memory_mib: address space of a worker that is preloaded, else data.
+        load_seconds: of the clock, in which a worker loads what answers, where a job has fewer; None = LOADING.
     """
 
     seconds: float
     processor: float | None = None
     memory_mib: int = 1024
+    load_seconds: float | None = None
 
     @property
     def loading(self) -> float:
         """Seconds by the clock in which a worker loads what answers."""
-        return max(self.seconds, LOADING)
+        return max(self.seconds, LOADING if self.load_seconds is None else self.load_seconds)
 
 
 class ForkServerHandle:

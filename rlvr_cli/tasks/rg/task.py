@@ -21,7 +21,7 @@ from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.tasks.base import Data, Task, last_answer
 from rlvr_cli.tasks.problem import MissingFields, Problem, Split, Verdict, made_here
-from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
+from rlvr_cli.tasks.prompts import conversation_prompt
 from rlvr_cli.tasks.rg.worker import ENTRIES
 from rlvr_cli.tasks.shares import quotas
 from rlvr_cli.workers.pool import Died, Judge, Late, Limits, NoAnswer, Pool
@@ -202,20 +202,10 @@ class ReasoningGym(Task):
         return Problem(str(fields.get("id", where)), question, data, name)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
-        system, asked = self.system_prompt, {"role": "user", "content": problem.question}
-        if not has_template(tokenizer):
-            return leading_bos(tokenizer) + "\n\n".join([*filter(None, (system, problem.question.rstrip())), ""])
-        if system is None:
-            return chat_prompt(
-                tokenizer,
-                [asked],
-                instead="use a model with a working chat template",
-                options=self.chat_template_kwargs,
-            )
-        joined = [{"role": "user", "content": f"{system}\n\n{problem.question}"}]
-        turns = [{"role": "system", "content": system}, asked]
-        return chat_prompt(
-            tokenizer, turns, joined, instead="set task.system_prompt=null", options=self.chat_template_kwargs
+        system = [] if self.system_prompt is None else [{"role": "system", "content": self.system_prompt}]
+        turns = [*system, {"role": "user", "content": problem.question}]
+        return conversation_prompt(
+            tokenizer, turns, instead="set task.system_prompt=null", options=self.chat_template_kwargs
         )
 
     def solutions(self, problem: Problem) -> Iterator[str] | None:
