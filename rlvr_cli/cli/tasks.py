@@ -30,17 +30,21 @@ def tasks(context: typer.Context) -> None:
 
 
 @app.command("list")
-def list_command(form: ListFormat = "table") -> None:
-    """List every task: what it is, its keys, and the reasons of its verdicts."""
-    from rlvr_cli.core.own_code import of_packages
-    from rlvr_cli.core.table import ResultDocument, Table
-    from rlvr_cli.describe.task import task_rows
+def list_command(
+    which: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[rg:|rg:NAME]",
+            help="The data sets of reasoning-gym in place of the tasks, or the options of one.",
+            show_default=False,
+        ),
+    ] = None,
+    form: ListFormat = "table",
+) -> None:
+    """List every task: what it is, its keys, and the reasons of its verdicts; with `rg:` reasoning-gym's data sets."""
+    from rlvr_cli.describe.task import gym_document, tasks_document
 
-    rows = task_rows()
-    header = ("task", "what it is", "problems (task.data)", "keys (task.*)", "a verdict's reasons")
-    cells = [(row["name"], row["what"], row["data"], ", ".join(row["keys"]), ", ".join(row["reasons"])) for row in rows]
-    more = of_packages("task", {row["name"] for row in rows})
-    show_document(form, ResultDocument(tables=[Table("", header, cells)], data={"tasks": rows}, after=more, rows=rows))
+    show_document(form, tasks_document() if which is None else gym_document(which))
 
 
 @app.command()

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,8 @@ from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.problem import Problem, Verdict
-from rlvr_cli.tasks.rg import ReasoningGym, task, worker
+from rlvr_cli.tasks.rg import ReasoningGym, datasets, task, worker
+from rlvr_cli.tasks.rg.datasets import CAUTIONS, NO_ANSWERS, REFUSED
 from rlvr_cli.workers.pool import Judge
 
 ROOT = Path(__file__).parents[2]
@@ -207,10 +209,30 @@ def test_a_hash_seed_of_ones_own_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         made("chain_sum").problems("train", 1, 0)
 
 
+@needs_it
+def test_the_data_sets_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    def listed(which: str) -> dict[str, Any]:
+        assert rlvr(["tasks", "list", which, "--format=json"]) == 0
+        return {one["name"]: one for one in json.loads(capsys.readouterr().out)["data_sets"]}
+
+    every = listed("rg:")
+    # Every one of the package is described here, and no other.
+    assert len(every) == 105 and all(one["what"] and one["answer"] for one in every.values())
+    assert set(datasets._ASKED) == set(every) and set(CAUTIONS) | set(REFUSED) <= {*every, "composite"}
+    assert every["acre"]["caution"].endswith("GPL-3.0") and every["gsm_symbolic"]["refused"]
+    assert listed("rg:gcd,lcm")["gcd"]["options"]["max_numbers"] == 2
+    for form in ("table", "csv", "markdown", "latex"):
+        assert rlvr(["tasks", "list", "rg:gcd", f"--format={form}"]) == 0
+        assert "max" in capsys.readouterr().out
+    assert rlvr(["tasks", "list", "rg:gdc"]) == rlvr(["tasks", "list", "kk"]) == 2
+    err = capsys.readouterr().err
+    assert "Did you mean `gcd`?" in err and "rlvr tasks show kk" in err
+
+
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(task, "installed", lambda: None)
-    assert rlvr(["tasks", "show", "rg:countdown"]) == 2
-    assert "pip install 'rlvr[rg]'" in capsys.readouterr().err
+    assert rlvr(["tasks", "show", "rg:countdown"]) == rlvr(["tasks", "list", "rg:"]) == 2
+    assert capsys.readouterr().err.count("pip install 'rlvr[rg]'") == 2
 
 
 @needs_it
@@ -233,13 +255,13 @@ def test_every_data_set_of_the_package(tmp_path: Path, monkeypatch: pytest.Monke
     from reasoning_gym.factory import DATASETS
 
     monkeypatch.chdir(tmp_path)
-    names = sorted(set(DATASETS) - set(task.REFUSED))
+    names = sorted(set(DATASETS) - set(REFUSED))
     assert len(names) == 103
     for name in names:
         of = made(name)
         problems = of.problems("train", 3, 0)
         own = [f"<answer>{problem.data['answer']}</answer>" for problem in problems]
-        unanswered = task.CAUTIONS.get(name) == "its problems have no answers"
+        unanswered = CAUTIONS.get(name) == NO_ANSWERS
         assert [problem.data["answer"] is None for problem in problems] == [unanswered] * 3, name
         if not unanswered:
             assert {one.reason for one in of.judge_many(problems, own, [False] * 3)} == {"correct"}, name

@@ -7,7 +7,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
@@ -22,6 +22,7 @@ from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.tasks.base import Data, Task, last_answer
 from rlvr_cli.tasks.problem import MissingFields, Problem, Split, Verdict, made_here
 from rlvr_cli.tasks.prompts import conversation_prompt
+from rlvr_cli.tasks.rg.datasets import CAUTIONS, REFUSED, about
 from rlvr_cli.tasks.rg.worker import ENTRIES
 from rlvr_cli.tasks.shares import quotas
 from rlvr_cli.workers.pool import Died, Judge, Late, Limits, NoAnswer, Pool
@@ -33,21 +34,6 @@ _PATIENCE_SECONDS = 600.0
 _WORKERS, _MEMORY_MIB = 2, 1024
 # Draws in a row that bring nothing new before problems count as used up.
 _IDLE = 2000
-
-REFUSED = {
-    "composite": "name its parts, as rg:chain_sum,countdown=2",
-    "game_of_life_halting": "its verifier takes any answer for right",
-    "gsm_symbolic": "its verifier reads no minus sign: -20 is right for 20, and its own negative answers are wrong",
-}
-CAUTIONS = {
-    "acre": "its data are under the GPL-3.0",
-    "codeio": "its problems run programs that come with the package",
-    **dict.fromkeys(
-        ("boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"), "its problems have no answers"
-    ),
-    "knight_swap": "a problem takes about a second to make",
-    **dict.fromkeys(("futoshiki", "intermediate_integration", "sokoban"), "a problem takes 0.15 s and more to make"),
-}
 
 SYSTEM = (
     "Given a problem, your task is to answer the question by thinking step-by-step in a clear and specific manner.\n"
@@ -127,11 +113,7 @@ class ReasoningGym(Task):
 
     def check_before(self) -> None:
         """Raises UserError without the package, and for data sets and options that it does not know."""
-        if installed() is None:
-            raise UserError(
-                "task rg: needs the package reasoning-gym, which is not installed: pip install 'rlvr[rg]' (or pip "
-                "install reasoning-gym)."
-            )
+        _needed()
         if os.environ.get("PYTHONHASHSEED", "0") != "0":
             raise UserError(
                 f"task rg: PYTHONHASHSEED={os.environ['PYTHONHASHSEED']} is set, and problems of reasoning-gym depend "
@@ -299,6 +281,36 @@ def installed() -> str | None:
         return "of unknown version"
 
 
+def _needed() -> None:
+    """Raises UserError without the package."""
+    if installed() is None:
+        raise UserError(
+            "task rg: needs the package reasoning-gym, which is not installed: pip install 'rlvr[rg]' (or pip "
+            "install reasoning-gym)."
+        )
+
+
+def listed(written: str) -> list[dict[str, Any]]:
+    """The data sets of `rg:` (all of them) or of `rg:NAME,NAME`: `name`, `group`, what `about` says, and `options` with
+    their defaults. Nothing is generated.
+
+    Raises UserError without the package, and for a name that it does not know.
+    """
+    _needed()
+    wanted = [] if written == PREFIX else list(keys_of(written)["datasets"])
+    try:
+        there = _makers().submit({"do": "describe"}).result()
+    except NoAnswer as error:
+        raise UserError(f"task rg: reasoning-gym cannot be used: {_said(error)}.") from error
+    if unknown := [_no_data_set(name, there) for name in wanted if name not in there]:
+        raise UserError(unknown)
+    return [{"name": name, **there[name], **about(name)} for name in wanted or there]
+
+
+def _no_data_set(name: str, names: Collection[str]) -> str:
+    return f"{name}: reasoning-gym has no such data set.{did_you_mean(name, names)} `rlvr tasks list rg:` lists them."
+
+
 @lru_cache(maxsize=32)
 def _wrong(asked: str) -> tuple[str, ...]:
     """What the package finds wrong with data sets and their options."""
@@ -309,19 +321,18 @@ def _wrong(asked: str) -> tuple[str, ...]:
     except NoAnswer as error:
         raise UserError(f"task rg: reasoning-gym cannot be used: {_said(error)}.") from error
     problems = []
-    for name, about in said["about"].items():
-        if about is None:
-            hint = did_you_mean(name, said["names"])
-            problems.append(f"task.datasets: {name}: reasoning-gym has no such data set.{hint} ({PAGE})")
+    for name, found in said["about"].items():
+        if found is None:
+            problems.append(f"task.datasets: {_no_data_set(name, said['names'])}")
             continue
-        keys = about["keys"]
+        keys = found["keys"]
         unknown = [key for key in wanted[name] if key not in keys]
         problems += [
             f"task.options.{name}.{key}: no such option.{did_you_mean(key, keys)} It has {', '.join(keys)}."
             for key in unknown
         ]
-        if about["wrong"]:
-            problems.append(f"task.options.{name}: {about['wrong']} (says reasoning-gym)")
+        if found["wrong"]:
+            problems.append(f"task.options.{name}: {found['wrong']} (says reasoning-gym)")
     return tuple(problems)
 
 

@@ -61,7 +61,8 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 def ready(settings: Any) -> Callable[[Any], Any]:
     """What a worker does with a job.
 
-    A job is a mapping with `do`, which is `check`, `draw` or `score`, and the arguments of the function of that name.
+    A job is a mapping with `do`, which is `describe`, `check`, `draw` or `score`, and the arguments of the function of
+    that name.
     """
     sys.dont_write_bytecode = True
     with open(os.devnull, "ab") as nowhere:  # noqa: PTH123
@@ -74,7 +75,7 @@ def ready(settings: Any) -> Callable[[Any], Any]:
     replace_evaluation()
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     sys.addaudithook(refuse)
-    jobs: dict[str, Callable[..., Any]] = {"check": check, "draw": draw, "score": score}
+    jobs: dict[str, Callable[..., Any]] = {"describe": describe, "check": check, "draw": draw, "score": score}
     return lambda job: jobs[job.pop("do")](**job)
 
 
@@ -121,6 +122,24 @@ def _module(name: str) -> Any:
     return importlib.import_module(f"reasoning_gym.{name}")
 
 
+def describe() -> dict[str, dict[str, Any]]:
+    """The data sets by name: `group`, and `options` with their defaults."""
+    from reasoning_gym.factory import DATASETS
+
+    return {
+        name: {"group": DATASETS[name][0].__module__.split(".")[1], "options": _options(name)}
+        for name in sorted(set(DATASETS) - {"composite"})
+    }
+
+
+def _options(name: str) -> dict[str, Any]:
+    from reasoning_gym.factory import DATASETS
+
+    config = DATASETS[name][1]()
+    fields = [one.name for one in dataclasses.fields(config) if one.name not in ("seed", "size")]
+    return {field: json.loads(_as_json(getattr(config, field))) for field in fields}
+
+
 def check(datasets: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """What is wrong with data sets and their options: `names` that there are, and by data set `keys` and `wrong`."""
     from reasoning_gym.factory import DATASETS
@@ -130,7 +149,7 @@ def check(datasets: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         if name not in DATASETS:
             about[name] = None
             continue
-        keys = [one.name for one in dataclasses.fields(DATASETS[name][1]) if one.name not in ("seed", "size")]
+        keys = list(_options(name))
         wrong = None
         if set(options) <= set(keys):
             try:
