@@ -228,5 +228,5 @@ def test_a_reward_for_tags_needs_a_prompt_that_asks_for_them():
     with pytest.raises(UserError, match=r"task.reward=gtpo.*reasoning_answer"):
         load_config(task="math", overrides=["task.reward=gtpo", "task.style=boxed"])
     with pytest.raises(UserError, match=r"task\.style.*boxed.*reasoning_answer"):
-        load_config(task="math", overrides=["task.style=compact"])
+        load_config(task="math", overrides=["task.style=plain"])
     assert MathTask(style="reasoning_answer").judge(FOUR, TAGGED.format("4")).reward == 1

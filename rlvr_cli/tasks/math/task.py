@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.section import Contradiction
 from rlvr_cli.tasks.base import Data
 from rlvr_cli.tasks.data import LeftOut
 from rlvr_cli.tasks.hub import Hub
-from rlvr_cli.tasks.math import rows
+from rlvr_cli.tasks.math import compact, rows
 from rlvr_cli.tasks.math.answers import AnswerTask
 from rlvr_cli.tasks.math.problems import draw
-from rlvr_cli.tasks.math.reward import ParsedAnswer, answer_verdict, extract_answer
-from rlvr_cli.tasks.problem import DataSet, Judging, Problem, Verdict, made_here
+from rlvr_cli.tasks.math.reward import ParsedAnswer, Style, answer_verdict, extract_answer
+from rlvr_cli.tasks.math.stories import MAX_STEPS, Story, draw_story, from_row, story_problem, with_story
+from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Verdict, made_here
+from rlvr_cli.tasks.shares import Share, SumToOne
 from rlvr_cli.verify.math_answer import MAX_LENGTH, UNPARSED_GOLD, Outcome, clean, is_name, plain_number
 
+# The generated problems that the compact styles can write.
+STORIES = "math-story-gen"
 _MAA = "MIT (collection); the problems are the MAA's, none stated"
 _RELATION = re.compile(r"=|\\(?:eq|equiv|approx|ne|neq)(?![A-Za-z])|\u2248|\u2261")
 
@@ -101,6 +108,7 @@ class MathTask(AnswerTask):
             "Apache-2.0",
         ),
         "math-gen": made_here("Arithmetic and algebra, generated here."),
+        STORIES: made_here("Word problems of several steps, generated here."),
     }
     hubs: ClassVar = {
         "HuggingFaceH4/MATH-500": Hub(test="test"),
@@ -120,9 +128,76 @@ class MathTask(AnswerTask):
         "Open-Reasoner-Zero/orz_math_57k_collection": Hub("orz_math_57k_collection.json"),
     }
     pooled: ClassVar = True
+    problem_keys: ClassVar = ("steps",)
+    json_columns: ClassVar = ("story",)
 
     name: Literal["math"] = Field("math", description="math = mathematics with a boxed answer.")
     data: Data = "math-gen"
+    style: Literal["auto", "boxed", "reasoning_answer", "compact", "compact_tag"] = Field(  # type: ignore[assignment]
+        "auto",
+        description="How prompts are written: boxed (the answer in \\boxed{}), reasoning_answer (GTPO's <reasoning> "
+        "and <answer>), compact (the lab's words), compact_tag (the same, and <think> is the first word of the "
+        "completion), auto = what the model was made for and the reward asks for.",
+    )
+    steps: Annotated[dict[Annotated[int, Field(ge=1, le=MAX_STEPS)], Share], SumToOne] = Field(
+        {2: 0.3, 3: 0.4, 4: 0.3},
+        min_length=1,
+        description="Of math-story-gen: number of steps (1 to 8) -> share of the problems; the shares sum to 1.",
+    )
+
+    def contradictions(self) -> Iterator[Contradiction]:
+        """Another style may not go with the reward, and the compact ones go with one kind of problem."""
+        yield from super().contradictions()
+        if self._is_compact and self.reward == "gtpo":
+            yield Contradiction(
+                ("task.style", "task.reward"),
+                f"task.reward=gtpo pays for <reasoning> and <answer>, which style {self.style} has no words for. Set "
+                "task.reward=zero_one",
+            )
+        if self._is_compact and self.is_generated and self.data != STORIES:
+            yield Contradiction(
+                ("task.style", "task.data"),
+                f"style {self.style} has no words for the problems of {self.data}. Set task.data={STORIES}",
+            )
+
+    def for_model(self, style: str) -> Self:
+        """With the style settled: the lab's model reads the compact one."""
+        if self.style != "auto" or style != "compact":
+            return self
+        settled = self.replace(style="compact")
+        for wrong in settled.contradictions():
+            raise UserError(f"{wrong.message}, or use a model that reads English.")
+        return settled
+
+    @property
+    def _is_compact(self) -> bool:
+        return self.style in ("compact", "compact_tag")
+
+    @property
+    def form(self) -> Style:
+        return "boxed" if self._is_compact else super().form
+
+    @property
+    def prompt_tokens(self) -> int:
+        return 64 if self._is_compact else super().prompt_tokens
+
+    def prompt(self, problem: Problem, tokenizer: Any) -> str:
+        """The full text fed to the model; in the compact style it ends in ``<think>``, in compact_tag before it."""
+        if not self._is_compact:
+            return super().prompt(problem, tokenizer)
+        return compact.prompt(_story(problem), opened=self.style == "compact")
+
+    def solutions(self, problem: Problem) -> Iterator[str]:
+        if not self._is_compact:
+            return super().solutions(problem)
+        worked_out = compact.trace(_story(problem), random.Random(0))
+        return iter([worked_out if self.style == "compact" else f"{compact.OPENING} {worked_out}"])
+
+    def load(self, split: DataSplit) -> list[Problem]:
+        found = super().load(split)
+        if self._is_compact and any(problem.data.get("story") is None for problem in found):
+            raise UserError(f"task.data={self.data!r}: the compact styles need rows with `story`; some have none.")
+        return found
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         """Judge one response; the answer is compared in the pool unless a plain comparison settles it."""
@@ -142,7 +217,7 @@ class MathTask(AnswerTask):
         size_shared_pool(workers)
 
     def row_problem(self, fields: dict[str, Any], where: str) -> Problem:
-        return rows.problem_from(fields, where)
+        return with_story(rows.problem_from(fields, where), fields, where)
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         """A problem to judge responses to. A row without an answer is one too.
@@ -150,7 +225,7 @@ class MathTask(AnswerTask):
         Such a row is left out of what is trained and evaluated on; a response to it that exists is not scorable.
         """
         try:
-            return rows.problem_from(fields, where)
+            return self.row_problem(fields, where)
         except LeftOut:
             return rows.make_problem(fields, rows.question_of(fields, where), "")
 
@@ -161,7 +236,10 @@ class MathTask(AnswerTask):
         return reading
 
     def _draw(self, rng: random.Random) -> Problem:
-        return draw(rng)
+        if self.data != STORIES:
+            return draw(rng)
+        (steps,) = rng.choices(list(self.steps), weights=list(self.steps.values()))
+        return story_problem(draw_story(rng, steps), rng)
 
 
 class _Judging:
@@ -225,6 +303,10 @@ def canonical(answer: str | None) -> str | None:
     text = clean(answer[:MAX_LENGTH])
     number = plain_number(text)
     return str(number) if number is not None else "".join(text.split())
+
+
+def _story(problem: Problem) -> Story:
+    return from_row(problem.data["story"], problem.id)
 
 
 def _gold(problem: Problem) -> str:

@@ -1,0 +1,168 @@
+"""Word problems: exact answers by a second reading of the English, the lab's compact form, noise, rows."""
+
+import random
+import re
+from collections import Counter
+
+import pytest
+
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.tasks.math import compact
+from rlvr_cli.tasks.math.stories import KINDS, LARGEST, MAX_STEPS, Step, Story, draw_story, from_row, to_row
+from rlvr_cli.tasks.math.task import STORIES, MathTask
+
+EXAMPLE = Story(
+    "Ada",
+    14,
+    (Step("Ben", "half", "Ada", 2), Step("Cleo", "and", "Ben", other="Ada"), Step("Dan", "fewer", "Cleo", 6)),
+    "Cleo",
+)
+TASK = MathTask(data=STORIES)
+
+
+def answer_of(question):
+    """What a story in English comes to, read sentence by sentence. For text of this project only."""
+    *sentences, asked = re.split(r"(?<=[.?]) ", question)
+    has = {}
+    for sentence in sentences:
+        who, _, said = sentence.rstrip(".").partition(" has ")
+        words = said.split()
+        if words[1:] and words[0].isdigit() and len(words) == 2:
+            has[who] = int(words[0])
+        elif said.startswith("half"):
+            assert has[words[-1]] % 2 == 0
+            has[who] = has[words[-1]] // 2
+        elif "together" in said:
+            has[who] = has[words[3]] + has[words[5]]
+        elif "times" in said:
+            has[who] = int(words[0]) * has[words[-1]]
+        else:
+            has[who] = has[words[-1]] + int(words[0]) * (1 if words[1] == "more" else -1)
+    assert all(1 <= value <= LARGEST for value in has.values())
+    return has[re.search(r"does (\w+) have", asked)[1]]
+
+
+def test_answers_against_a_reading_of_the_english():
+    for problem in MathTask(data=STORIES, steps=dict.fromkeys(range(1, MAX_STEPS + 1), 1 / MAX_STEPS)).problems(
+        "train", 600, 4
+    ):
+        assert problem.data["answer"] == str(answer_of(problem.question)), problem.question
+
+
+def test_sets_are_repeatable_with_the_shares_asked_for_and_held_out_chains_are_new():
+    task = MathTask(data=STORIES, steps={2: 0.25, 5: 0.75})
+    sets = {split: task.problems(split, 800, 7) for split in ("train", "dev", "test")}
+    assert task.problems("dev", 200, 7) == sets["dev"][:200]
+    assert 150 < Counter(problem.subgroup for problem in sets["dev"])["2 steps"] < 250
+    chains = {split: {problem.structure for problem in problems} for split, problems in sets.items()}
+    assert not chains["train"] & (chains["dev"] | chains["test"]) and not chains["dev"] & chains["test"]
+
+
+def test_every_kind_turns_up_in_every_place():
+    rng = random.Random(0)
+    for place in range(1, 4):
+        kinds = Counter(draw_story(rng, 3).steps[place - 1].kind for _ in range(600))
+        assert min(kinds[kind] for kind in KINDS if kind != "and" or place > 1) > 50
+
+
+@pytest.mark.parametrize("style", ["boxed", "compact", "compact_tag"])
+@pytest.mark.parametrize("rule", ["paper", "strict"])
+def test_worked_solutions_are_right(style, rule):
+    task = TASK.replace(style=style, rule=rule)
+    problems = task.problems("train", 200, 3)
+    verdicts = task.judge_many(problems, [next(task.solutions(one)) for one in problems], [False] * 200)
+    assert all(verdict.correct for verdict in verdicts)
+
+
+def test_a_prompt_and_a_trace_read_as_documented():
+    assert compact.prompt(EXAMPLE) == (
+        "Ada has 14 . Ben has half of Ada . Cleo has Ben and Ada . Dan has 6 fewer than Cleo . Cleo ? <think>"
+    )
+    assert compact.trace(EXAMPLE, random.Random(0)) == (
+        r"Ada 14 ; Ada 14 / 2 = Ben 7 ; Ben 7 + Ada 14 = Cleo ? 21 </think> \boxed{ 21 }"
+    )
+
+
+def test_the_tag_is_the_prompts_last_word_or_the_responses_first():
+    (problem,) = TASK.problems("dev", 1, 0)
+    in_prompt, in_response = (TASK.replace(style=style) for style in ("compact", "compact_tag"))
+    whole = [f"{task.prompt(problem, None)} {next(task.solutions(problem))}" for task in (in_prompt, in_response)]
+    assert whole[0] == whole[1]
+    assert in_prompt.prompt(problem, None).endswith(" <think>")
+    assert next(in_response.solutions(problem)).startswith("<think> ")
+
+
+def drawn(count):
+    rng = random.Random(1)
+    return [draw_story(rng, 1 + i % MAX_STEPS) for i in range(count)]
+
+
+def test_prompts_and_traces_have_known_words_only_whatever_goes_wrong():
+    known = set(compact.vocabulary())
+    assert len(known) == len(compact.vocabulary())
+    noise = compact.Noise(sign=0.5, look=0.5, sum=0.5, stop=0.1)
+    for i, story in enumerate(drawn(400)):
+        for text in (compact.prompt(story), compact.trace(story, random.Random(i), noise)):
+            assert set(text.split()) <= known
+
+
+@pytest.mark.parametrize("kind", ["sign", "look", "sum", "stop"])
+def test_each_noise_makes_some_traces_wrong_and_leaves_the_form_alone(kind):
+    wrong = 0
+    for i, story in enumerate(drawn(200)):
+        text = compact.trace(story, random.Random(i), compact.Noise(**{kind: 0.3}))
+        assert text == compact.trace(story, random.Random(i), compact.Noise(**{kind: 0.3}))
+        found = re.fullmatch(r".* \? (\d+) </think> \\boxed\{ (\d+) \}", text)
+        assert found[1] == found[2]
+        wrong += found[2] != str(story.values()[story.asked])
+    assert 20 < wrong < 180
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({}, "no words for the problems of math-gen"), ({"data": STORIES, "reward": "gtpo"}, "task.reward=gtpo pays")],
+)
+def test_what_the_compact_words_cannot_write_is_refused(settings, message):
+    with pytest.raises(UserError, match=message):
+        MathTask(**settings).for_model("compact")
+    assert MathTask(**settings).for_model("logic_rl").style == "auto"
+
+
+def test_rows_keep_their_story():
+    (problem,) = TASK.problems("train", 1, 0)
+    assert TASK.row_problem(problem.fields, "rows.jsonl:1").data == problem.data
+    assert from_row(to_row(EXAMPLE), "here") == EXAMPLE
+    without = TASK.row_problem({**problem.fields, "story": "Once upon a time"}, "rows.jsonl:1")
+    assert "story" not in without.data
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        [],
+        [[1]],
+        [["Ada", 1], ["Ada"]],
+        [["Ada", "x"], ["Ben", "more", "Ada", 2], ["Ben"]],
+        [["Ada", 1], ["Ben", "and", "Ada", None], ["Ben"]],
+        [["Ada", 1], ["Ben", "more", "Cleo", 2], ["Ben"]],
+        [["Ada", 1], ["Ben", "plus", "Ada", 2], ["Ben"]],
+        [["Ada", 1], ["Ben", "half", "Ada", 0], ["Ben"]],
+        [["Ada", 1], ["Ben", "more", "Ada", 2.5], ["Ben"]],
+        [["Ada", 1], [["Ben"], "more", "Ada", 2], ["Ben"]],
+        [["Ada", 1], ["Ben", "more", "Ada", 2], ["Dan"]],
+    ],
+)
+def test_a_story_that_is_none_is_refused_with_its_place(story):
+    with pytest.raises(UserError, match=r"rows\.jsonl:7: story must be"):
+        TASK.row_problem({"question": "How many?", "answer": "3", "story": story}, "rows.jsonl:7")
+
+
+def test_an_answer_that_is_not_the_storys_is_refused():
+    with pytest.raises(UserError, match=r"rows\.jsonl:7: the answer of its story is 21, not 20"):
+        TASK.row_problem({"question": "How many?", "answer": "20", "story": to_row(EXAMPLE)}, "rows.jsonl:7")
+
+
+def test_loaded_rows_without_stories_are_refused_in_compact_words(tmp_path):
+    (tmp_path / "plain.jsonl").write_text('{"question": "What is 2 + 3?", "answer": "5"}\n' * 1)
+    with pytest.raises(UserError, match="rows with `story`"):
+        MathTask(data=str(tmp_path / "plain.jsonl"), style="compact").load("all")
