@@ -26,7 +26,7 @@ def now() -> str:
 
 @dataclass(frozen=True)
 class RunDir:
-    """One run on disk: ``<root>/<name>/`` with the layout of the README, section "A run on disk"."""
+    """One run on disk: ``<root>/<name>/`` with the layout of docs/runs.md, "A run on disk"."""
 
     path: Path
 
