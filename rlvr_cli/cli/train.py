@@ -246,12 +246,16 @@ def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool)
         )
     if overrides and print_only:
         raise UserError("--dry-run changes no run: leave out the overrides.")
-    from rlvr_cli.config.load import load, load_config
+    from rlvr_cli.config.load import load, load_config, own_files
+    from rlvr_cli.core.own_code import changed
     from rlvr_cli.runs.folder import find_run
     from rlvr_cli.training.extension import extend, finish_extension
 
     run = find_run(name, Path(load_config([]).run.dir))
-    load_config([run.config_path]).task.check_before()
+    config = load_config([run.config_path])
+    for line in changed(own_files(config)):
+        echo(line, file=sys.stderr)
+    config.task.check_before()
     if overrides:
         for line in extend(run, overrides):
             print(line, file=sys.stderr)

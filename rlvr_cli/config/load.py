@@ -37,6 +37,8 @@ from rlvr_cli.methods.names import (
 )
 from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.from_file import register_task, stand_in, task_file
+from rlvr_cli.tasks.own import Own
+from rlvr_cli.tasks.rewards import REWARD, keep_source
 from rlvr_cli.tasks.rg import task as rg
 from rlvr_cli.tasks.sets import check_folder, data_sets, is_generated
 from rlvr_cli.tasks.vf import task as vf
@@ -119,8 +121,7 @@ def load(
 
 def dump_yaml(config: Config) -> str:
     """The resolved configuration as YAML; `load_config` reads it back to an equal one."""
-    task = task_file(config.task)
-    copies = [] if task is None else [task.block()]
+    copies = [one.block() for one in _task_files(config.task)]
     for one in own.methods_of_files(config.method):
         copies.append(one.source.block() | {ABOUT: recorded.about(one, config.method)})
     plain = as_plain(config)
@@ -129,8 +130,12 @@ def dump_yaml(config: Config) -> str:
 
 def own_files(config: Config) -> list[OwnFile]:
     """The files of the user's own without which the configuration would not be what it is."""
-    task = task_file(config.task)
-    return [*([] if task is None else [task]), *(one.source for one in own.methods_of_files(config.method))]
+    return [*_task_files(config.task), *(one.source for one in own.methods_of_files(config.method))]
+
+
+def _task_files(task: Task) -> list[OwnFile]:
+    file = task_file(task)
+    return [*([] if file is None else [file]), *(task.reward_files if isinstance(task, Own) else [])]
 
 
 def as_plain(config: Config) -> dict[str, Any]:
@@ -228,9 +233,11 @@ def _kept_code(source: SourceFile, problems: list[tuple[str, str]], run_code: bo
         one = _copied(block)
         values = None if one is None else source.values.get(one.of)
         try:
-            if one is None or not (run_code or isinstance(values, dict)):
+            if one is None or not (run_code or one.of == REWARDS or isinstance(values, dict)):
                 raise TypeError
-            if not run_code:
+            if one.of == REWARDS:
+                keep_source(one)
+            elif not run_code:
                 assert values is not None and isinstance(block, dict)
                 known = stand_in(one, values) if one.of == "task" else recorded.stand_in(one, block[ABOUT], values)
                 if known[1]:
@@ -245,13 +252,13 @@ def _kept_code(source: SourceFile, problems: list[tuple[str, str]], run_code: bo
     return kept
 
 
-# What is known of a method without its code.
-ABOUT = "about"
+# What is known of a method without its code; what a file of reward functions is.
+ABOUT, REWARDS = "about", "reward"
 
 
 def _copied(block: Any) -> OwnFile | None:
     """The file of an entry of `code`; None where the entry is not as `dump_yaml` writes it."""
-    if not isinstance(block, dict) or block.get("of") not in _REGISTER:
+    if not isinstance(block, dict) or block.get("of") not in (*_REGISTER, REWARDS):
         return None
     return copied_file({key: value for key, value in block.items() if key != ABOUT})
 
@@ -291,13 +298,18 @@ _PREFIXES = {rg.PREFIX: rg.keys_of, vf.PREFIX: vf.keys_of}
 
 
 def with_own_files(layer: Layer, folder: Path | None = None) -> Layer:
-    """The layer with names where it has files of Python, from ``folder``: of a task, of methods. Raises UserError."""
+    """The layer with names where it has files of Python, from ``folder``: of a task, of methods; and with the digests
+    of its rewards' files. Raises UserError.
+    """
     return _named(layer, folder)[0]
 
 
 def _named(layer: Layer, folder: Path | None) -> tuple[Layer, list[OwnFile]]:
     """The layer with names in the place of files, and the files."""
     found: list[OwnFile] = []
+    task = layer.data.get("task")
+    if isinstance(task, dict) and "reward" in task:
+        layer = replace(layer, data={**layer.data, "task": {**task, "reward": _stamped(task["reward"], folder, found)}})
     for section in ("task", "method"):
         values = layer.data.get(section)
         written = values.get("name") if isinstance(values, dict) else values
@@ -327,6 +339,17 @@ def _named(layer: Layer, folder: Path | None) -> tuple[Layer, list[OwnFile]]:
             lines = {**lines, (section, "name"): lines[(section,)]}
         layer = replace(layer, data={**layer.data, section: {**more, **chosen}}, lines=lines)
     return layer, found
+
+
+def _stamped(written: Any, folder: Path | None, found: list[OwnFile]) -> Any:
+    """Reward functions with the digests of their files, which are kept; what is wrong with others is said later."""
+    if isinstance(written, list):
+        return [_stamped(one, folder, found) for one in written]
+    named = REWARD.fullmatch(written) if isinstance(written, str) else None
+    if named is None or named["digest"] or not (path := find_own_file(named["file"], folder)).is_file():
+        return written
+    found.append(read_own_file(path, REWARDS))
+    return f"{written}@{keep_source(found[-1])}"
 
 
 def _source_of_task(written: str, folder: Path | None) -> OwnFile | None:

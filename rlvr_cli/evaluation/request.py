@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.load import load_config, preset_of_task
+from rlvr_cli.config.load import load_config, own_files, preset_of_task
 from rlvr_cli.config.schema import Config, EvalConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.layers import OptionOverride, typed
+from rlvr_cli.core.own_code import changed
 from rlvr_cli.evaluation.benchmarks import (
     BenchmarkTable,
     SelectedBenchmark,
@@ -138,6 +139,8 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
         raise UserError(list(dict.fromkeys(problems)))
     if settings.samples == 0:
         notes += _idle_without_samples(overrides, choice)
+    if config is not None and files:
+        notes += changed(one for one in own_files(config) if one.of != "method")
     if asked_by(overrides, "task.data"):
         # Not a benchmark's problems, and so without its name.
         choice = None

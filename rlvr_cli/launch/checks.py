@@ -9,7 +9,7 @@ from pathlib import Path
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.core.own_code import check_unchanged
+from rlvr_cli.core.own_code import check_packages
 from rlvr_cli.launch.world import World
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.sets import problems_name
@@ -63,7 +63,7 @@ def check_resumable(run: RunDir, *, finished: bool = False) -> None:
             f"{run.config_path}: was changed after the run began, so the rest would be another run's. Restore it, "
             f"or start a new run with it: rlvr train -c {run.config_path} run.name=NEW"
         )
-    check_unchanged(run.path, manifest)
+    check_packages(run.path, manifest)
     saved = manifest.get("step")
     if saved and not any(run.checkpoints_dir.glob("step-*")):
         raise UserError(

@@ -130,8 +130,8 @@ def quantile(values: Tensor, share: float) -> Tensor:
     return ordered[below] + (ordered[above] - ordered[below]) * (rank - below)
 
 
-# The name of a module's text in a module that was made from it; the key of a part with its hash.
-TEXT, CODE = "__text__", "code"
+# The key of a part with the hash of its file.
+CODE = "code"
 
 
 def is_own(part: Part) -> bool:

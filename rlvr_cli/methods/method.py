@@ -23,10 +23,10 @@ from pydantic.fields import FieldInfo
 
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.core.own_modules import TEXT
 from rlvr_cli.core.section import Contradiction, Section, Text
 from rlvr_cli.methods.aggregation import Aggregation, TokenMean, prompt_factors
 from rlvr_cli.methods.base import (
-    TEXT,
     Advantage,
     Part,
     PolicyLoss,

@@ -24,10 +24,11 @@ from pydantic import BeforeValidator, Field, create_model
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.keys import schema_of
 from rlvr_cli.core.layers import Layer, Merged, validate
-from rlvr_cli.core.own_code import OwnFile, class_lines, import_own, line_of
+from rlvr_cli.core.own_code import OwnFile, class_lines, import_own, place_of
+from rlvr_cli.core.own_modules import TEXT
 from rlvr_cli.core.section import Choice
 from rlvr_cli.methods.aggregation import Aggregation
-from rlvr_cli.methods.base import CODE, TEXT, Advantage, Part, PolicyLoss, Shaping
+from rlvr_cli.methods.base import CODE, Advantage, Part, PolicyLoss, Shaping
 from rlvr_cli.methods.lopti import Passes
 from rlvr_cli.methods.method import AnyMethod, Method
 from rlvr_cli.methods.names import ALIASES, METHODS, MODIFIER_PRESETS, parse_method_name
@@ -195,7 +196,7 @@ def _made(source: OwnFile) -> OwnMethod:
         parts += [(f"shaping.{key}", kind) for key, kind in Shaping.registered.items() if key not in before]
     lines = class_lines(source.text)
     _check_parts(source, module, [part for _, part in parts], lines)
-    vars(module)[TEXT] = source.text
+    vars(module)[TEXT] = source.text  # a package is imported
     preset = _preset(source, module, parts, lines)
     return OwnMethod(source, preset, tuple((section, _guarded(part, source)) for section, part in parts))
 
@@ -236,10 +237,15 @@ def _imported(source: OwnFile) -> ModuleType:
     except BaseException as error:
         if isinstance(error, SyntaxError) and error.filename == source.file:
             raise UserError(f"{source.file}:{error.lineno}: {error.msg}") from None
-        where = f"{source.file}:{line_of(error, Path(source.file)) or 1}"
+        where = _where(error, source.file)
         if isinstance(error, TypeError) and " is taken by " in str(error):
             raise UserError(f"{where}: {str(error).removeprefix(f'{name}.')}. Choose another name.") from None
         raise UserError(f"{where}: {type(error).__name__}: {error}".rstrip(": ")) from None
+
+
+def _where(error: BaseException, file: str) -> str:
+    found, line = place_of(error, file)
+    return f"{found}:{line or 1}"
 
 
 def _check_parts(source: OwnFile, module: ModuleType, parts: list[type[Part]], lines: Mapping[str, int]) -> None:
@@ -366,7 +372,7 @@ def _speaking(function: Callable[..., Any], name: str, file: str) -> Callable[..
         except Exception as error:
             if type(error).__name__ == "OutOfMemoryError":
                 raise
-            where = f"{file}:{line_of(error, Path(file)) or 1}"
+            where = _where(error, file)
             said = f"{type(error).__name__}: {error}".rstrip(": ")
             raise RunError(f"{where}: {name} of {type(self).__name__} raised {said}.") from error
 

@@ -7,8 +7,6 @@ they start have the task by that text, wherever the file is now. A class made he
 
 from __future__ import annotations
 
-import ast
-import importlib.util
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,7 +17,7 @@ from pydantic import Field, create_model
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
-from rlvr_cli.core.own_code import ENDING, OwnFile, class_lines, import_own
+from rlvr_cli.core.own_code import OwnFile, class_lines, import_own
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.guarded import LIMITS, Guarded, Recorded, TooLong, answers, place_of, said_of, within
 from rlvr_cli.tasks.hub import looks_like_hub_id
@@ -158,8 +156,6 @@ def task_worker(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
 def _imported(source: OwnFile) -> ModuleType:
     """The file as a module. Raises UserError for whatever it raises."""
     name = f"rlvr_task_{source.sha256[:16]}"
-    if not source.module:
-        _check_alone(source)
     try:
         with within(_LOADING):
             return import_own(source, name)
@@ -176,36 +172,6 @@ def _imported(source: OwnFile) -> ModuleType:
         if any(not isinstance(kind, str) for kind in Task.kinds):
             raise UserError(f'{where}: name has no default; write `name: Literal["x"] = Field("x")`.') from None
         raise UserError(f"{where}: {said_of(error)}") from None
-
-
-def _check_alone(source: OwnFile) -> None:
-    """Refuse imports of files next to this one: a run keeps this one alone. Raises UserError."""
-    try:
-        nodes = [node for node in ast.walk(ast.parse(source.text)) if isinstance(node, ast.Import | ast.ImportFrom)]
-    except (SyntaxError, ValueError):
-        return
-    wrong = []
-    for node in nodes:
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-        for top in {name.partition(".")[0] for name in names}:
-            sibling = Path(source.file).parent / f"{top}{ENDING}"
-            relative = isinstance(node, ast.ImportFrom) and node.level > 0
-            if relative or (Path(source.file).is_absolute() and sibling.is_file() and not _is_library(top, sibling)):
-                wrong.append(
-                    f"{source.file}:{node.lineno}: imports {top or 'what is'} next to it, and a run keeps this file "
-                    "alone. Put what it needs into it, or make a package of it and install that."
-                )
-    if wrong:
-        raise UserError(wrong)
-
-
-def _is_library(name: str, sibling: Path) -> bool:
-    """Whether a module of that name is found that is not the file ``sibling``."""
-    try:
-        spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        return False
-    return spec is not None and (spec.origin is None or Path(spec.origin).resolve() != sibling.resolve())
 
 
 def _check(where: str, name: str, kind: type[Task], built_in: Mapping[str, Any]) -> None:

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
 from numbers import Real
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import Field
 
+from rlvr_cli.core import own_code
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.own_code import OwnFile, line_of
+from rlvr_cli.core.own_code import OwnFile
 from rlvr_cli.core.section import Probability
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Judging, Problem, Split, Verdict
@@ -281,7 +281,8 @@ def _file(task: Any) -> str:
 
 def place_of(error: BaseException, file: str) -> str:
     """The file and the line of it that an exception passed through last."""
-    return f"{file}:{line_of(error, Path(file)) or 1}"
+    found, line = own_code.place_of(error, file)
+    return f"{found}:{line or 1}"
 
 
 def said_of(error: BaseException) -> str:

@@ -15,13 +15,23 @@ from pydantic import AfterValidator, Field, StringConstraints
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import local_path
-from rlvr_cli.core.own_code import code_digest
+from rlvr_cli.core.own_code import OwnFile
 from rlvr_cli.core.section import Contradiction, OneOrMore, Probability, Text
 from rlvr_cli.tasks.base import Data, Task, vote
 from rlvr_cli.tasks.hub import HubTable, parts_of, split_names
 from rlvr_cli.tasks.problem import DataSplit, MissingFields, Problem, Split, Verdict
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
-from rlvr_cli.tasks.rewards import REWARD, RewardFailure, RewardFunction, Value, Values, reward_function, rewards
+from rlvr_cli.tasks.rewards import (
+    REWARD,
+    RewardFailure,
+    RewardFunction,
+    Value,
+    Values,
+    keep_source,
+    reward_function,
+    reward_source,
+    rewards,
+)
 
 # Columns that TRL gives no reward function, as it gives what they are called after.
 _NOT_COLUMNS = ("prompt", "completion", "prompts", "completions", "completion_ids")
@@ -45,8 +55,12 @@ def _stamped(written: str) -> str:
     found = REWARD.fullmatch(written)
     if found is None:
         raise ValueError(f"{written!r} names no function of a file; write FILE.py:FUNCTION, as my_rewards.py:accuracy")
-    path = local_path(found["file"])
-    return written if found["digest"] or not path.is_file() else f"{written}@{code_digest(path)}"
+    if found["digest"] or not local_path(found["file"]).is_file():
+        return written
+    try:
+        return f"{written}@{keep_source(reward_source(written))}"
+    except UserError as error:
+        raise ValueError("; ".join(error.problems)) from error
 
 
 RewardName = Annotated[Text, AfterValidator(_stamped)]
@@ -65,8 +79,8 @@ class Own(Task):
     data: Data = "data.jsonl"
     reward: Annotated[tuple[RewardName, ...], OneOrMore] = Field(
         (),
-        description="Reward functions with TRL's signature, each as FILE.py:FUNCTION. A run keeps it with the first "
-        "digits of the file's SHA-256 behind an @, and refuses to go on with an edited file.",
+        description="Reward functions with TRL's signature, each as FILE.py:FUNCTION. A run keeps a copy of the file, "
+        "and the first digits of its SHA-256 behind an @.",
     )
     reward_weights: Annotated[tuple[float, ...], OneOrMore] = Field(
         (), description="What each reward is multiplied by before they are summed; [] = 1 each."
@@ -113,6 +127,12 @@ class Own(Task):
     def settings(self) -> dict[str, Any]:
         plain: dict[str, Any] = json.loads(json.dumps(super().settings))
         return {key: value for key, value in plain.items() if key not in _LIMITS}
+
+    @property
+    def reward_files(self) -> list[OwnFile]:
+        """The files of the reward functions, each once; without those that are not there."""
+        named = [written for written in self.reward if (found := REWARD.fullmatch(written)) and found["digest"]]
+        return list({(one.code, one.file): one for one in map(reward_source, named)}.values())
 
     @property
     def weights(self) -> tuple[float, ...]:

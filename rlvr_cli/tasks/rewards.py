@@ -16,6 +16,7 @@ from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import local_path
+from rlvr_cli.core.own_code import OwnFile, read_own_file, shown
 from rlvr_cli.tasks.problem import Problem, Verdict
 from rlvr_cli.workers.pool import Died, Judge, Late, Limits, NoAnswer, Pool
 from rlvr_cli.workers.reward import LOGS
@@ -209,6 +210,35 @@ class RewardFunction:
         return RewardFailure("error", f"{_KEY}{self.path}: {self.name} returned {said} for a completion; {wanted}")
 
 
+# By the digest and the name of the file: as it was read, or as a configuration has its copy.
+_SOURCES: dict[tuple[str, str], OwnFile] = {}
+
+
+def keep_source(source: OwnFile) -> str:
+    """Have rewards that name the file with its digest be of this text; the digest."""
+    _SOURCES[source.code, Path(source.file).name] = source
+    return source.code
+
+
+def reward_source(written: str) -> OwnFile:
+    """The file of ``FILE.py:FUNCTION@DIGEST``: the copy that the configuration has, else the file itself.
+
+    Raises UserError where there is none of that digest.
+    """
+    found = REWARD.fullmatch(written)
+    assert found is not None, written
+    path, digest = local_path(found["file"]), found["digest"] or ""
+    if (digest, path.name) in _SOURCES:
+        return _SOURCES[digest, path.name]
+    source = read_own_file(path, "reward")
+    if digest not in ("", source.code):
+        raise UserError(
+            f"{path}: is another file than the one that this reward was written with (SHA-256 {digest}... then, "
+            f"{source.code}... now), and there is no copy of that. Leave out @{digest} to have the file as it is."
+        )
+    return source
+
+
 def reward_function(written: str, timeout: float, memory_mib: int) -> RewardFunction:
     """The function that ``FILE.py:FUNCTION@DIGEST`` names; its worker is started by the first call."""
     key = (written, timeout, memory_mib)
@@ -217,8 +247,9 @@ def reward_function(written: str, timeout: float, memory_mib: int) -> RewardFunc
         return _FUNCTIONS[key]
     found = REWARD.fullmatch(written)
     assert found is not None, written
-    path = local_path(found["file"])
-    settings = {"file": str(path), "name": found["name"], "digest": found["digest"] or ""}
+    source = reward_source(written)
+    path = Path(shown(source.file))
+    settings = {"source": vars(source), "name": found["name"]}
     judge = Judge("rlvr_cli.workers.reward:ready", settings, what=f"runs {path}")
     pool = Pool(judge, Limits(timeout, memory_mib=memory_mib))
     _FUNCTIONS[key] = RewardFunction(path, found["name"], pool)

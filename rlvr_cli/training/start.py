@@ -10,10 +10,11 @@ from typing import Any
 from rich.console import Console
 
 from rlvr_cli.config.checks import check_training
-from rlvr_cli.config.load import load_config
+from rlvr_cli.config.load import load_config, own_files
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.layers import override_text
+from rlvr_cli.core.own_code import changed
 from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch.checks import check_resumable, check_trackers
 from rlvr_cli.launch.command import check_alone, needs_launcher
@@ -86,8 +87,11 @@ def resume(run: str | Path, *, settings: Mapping[str, Any] | None = None, quiet:
     from rlvr_cli.training.extension import extend, finish_extension
 
     found = find_run(str(run), Path(Config().run.dir))
-    load_config([found.config_path]).task.check_before()
+    before = load_config([found.config_path])
+    before.task.check_before()
     console = Console(quiet=quiet)
+    for line in changed(own_files(before)):
+        console.print(line, highlight=False, markup=False)
     if settings:
         for line in extend(found, [override_text(key, value) for key, value in settings.items()]):
             console.print(line, highlight=False, markup=False)

@@ -206,9 +206,9 @@ class ForkServer:
 def _loaded(wanted: dict[str, Any]) -> Answer:
     place, _, name = wanted["judge"].rpartition(":")
     if place.endswith(".py"):
-        from rlvr_cli.core.own_code import from_code
+        from rlvr_cli.core.own_code import from_code, read_own_file
 
-        make = from_code(Path(place), name)
+        make = from_code(read_own_file(Path(place), "judge"), name)
     else:
         make = getattr(importlib.import_module(place), name)
     answer: Answer = make(wanted["settings"])

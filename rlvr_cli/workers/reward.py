@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.core.own_code import blamed, checked_digest, from_code
+from rlvr_cli.core.own_code import OwnFile, blamed, from_code, shown
 
 # What TRL gives a function to record by.
 LOGS = ("log_extra", "log_metric")
@@ -30,13 +30,13 @@ def ready(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
     called `log_extra` or `log_metric`, it is ``{"values": those, "logged": {name: values}}``.
 
     Args:
-        settings: `file`, `name` of the function, and `digest`, the one of the file that is expected.
+        settings: `source`, the file; `name` of the function.
     """
-    path, name = Path(settings["file"]), settings["name"]
-    checked_digest(path, settings["digest"])
-    call = from_code(path, name)
+    source, name = OwnFile(**settings["source"]), settings["name"]
+    path = Path(source.file)
+    call = from_code(source, name)
     if not callable(call):
-        raise RunError(f"{path}: {name} is {_shown(call)}, not a function")
+        raise RunError(f"{shown(path)}: {name} is {_shown(call)}, not a function")
     loops: list[Any] = []
 
     parameters = _parameters(call)

@@ -176,7 +176,7 @@ def test_rewards_that_are_all_none_are_told_and_end_the_run(capfd: pytest.Captur
         judged(some, *"bcdefghi")
 
 
-def test_a_worker_keeps_its_file_and_notices_that_it_was_edited() -> None:
+def test_a_worker_keeps_the_file_as_it_was_read() -> None:
     task = own(
         "import os\nn = 0\ndef f(completions, **k):\n    global n\n    n += 1\n    return [n for _ in completions]"
     )
@@ -186,8 +186,7 @@ def test_a_worker_keeps_its_file_and_notices_that_it_was_edited() -> None:
     Path("bad.py").write_text("def f(completions, **k): return [9 for _ in completions]")
     assert judged(task, "a")[0].reward == 4.0
     os.kill(pid, 9)
-    with pytest.raises(RunError, match=r"bad.py: has changed since"):
-        judged(task, "a")
+    assert judged(task, "a")[0].reward == 1.0, "the worker after it has the same text"
 
 
 def test_no_user_code_runs_in_this_process() -> None:

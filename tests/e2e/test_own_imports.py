@@ -1,0 +1,85 @@
+"""A reward, a task and a method that import a file next to them: a run goes by its copy of that file too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rlvr_cli.cli.templates import files_of
+from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.sweeps.expand import expand
+from rlvr_cli.sweeps.spec import read_sweep
+from tests.commands import run_all
+
+SMALL = {
+    "rollout": {"prompts": 2, "group_size": 2, "max_new_tokens": 8},
+    "train": {"rollouts": 1, "on_no_signal": "off"},
+    "eval": {"problems": 4, "samples": 2, "pass_at": [1, 2]},
+}
+ROWS = "".join(f'{{"prompt": "Say {number}."}}\n' for number in range(40))
+# The key, the file, what the helper has, and what it has after it was edited.
+OWN = {
+    "reward": (
+        "rewards.py",
+        "from helpers import WORTH\ndef worth(completions, **k):\n    return [WORTH for _ in completions]\n",
+    ),
+    "task": (
+        "riddle.py",
+        files_of("task", "riddle")["riddle.py"]
+        .replace("import itertools\n", "import itertools\nfrom helpers import WORTH\n")
+        .replace("        reward = 1.0 if right else 0.1\n", "        reward = WORTH\n")
+        .replace('return Verdict(0.0, {"answer": 0.0}', 'return Verdict(WORTH, {"answer": WORTH}'),
+    ),
+    "method": (
+        "power.py",
+        files_of("method", "power")["power.py"]
+        .replace("from typing import", "from helpers import WORTH\nfrom typing import")
+        .replace("** self.power", "** (self.power * WORTH)"),
+    ),
+}
+
+
+@pytest.mark.parametrize("of", list(OWN))
+def test_a_run_goes_by_its_copies(of: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, text = OWN[of]
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / name).write_text(text)
+    (folder / "helpers.py").write_text("WORTH = 0.25\n")
+    (tmp_path / "rows.jsonl").write_text(ROWS)
+    chosen = {
+        "reward": {"task": {"name": "own", "data": "rows.jsonl", "reward": "rewards.py:worth"}},
+        "task": {"task": "riddle.py"},
+        "method": {"method": "power.py"},
+    }[of]
+    (folder / "base.yaml").write_text(yaml.safe_dump({**SMALL, **chosen}))
+    methods = ["power.py"] if of == "method" else ["grpo"]
+    (folder / "sweep.yaml").write_text(yaml.safe_dump({"base": "base.yaml", "methods": methods, "seeds": 1}))
+    monkeypatch.chdir(tmp_path)
+    trials = [trial.id for trial in expand(read_sweep(Path("own/sweep.yaml"))).trials]
+    (began,) = run_all(tmp_path, ("train", "-c", "own/base.yaml", "run.name=one"))
+    assert began.code == 0, began
+    run = tmp_path / "runs" / "one"
+    (about,) = json.loads((run / "manifest.json").read_text())["own_files"]
+    assert (about["of"], list(about["imports"])) == (of, ["helpers.py"])
+
+    (folder / "helpers.py").write_text("WORTH = 0.75\n")
+    # Another version of the helper makes other trials.
+    assert trials != [trial.id for trial in expand(read_sweep(Path("own/sweep.yaml"))).trials]
+    resumed, evaluated = run_all(tmp_path, ("train", "--resume", "one", "train.rollouts=2"), ("eval", "one"))
+    assert (resumed.code, evaluated.code) == (0, 0), (resumed, evaluated)
+    said = "own/helpers.py was changed since"
+    assert said in " ".join(resumed.err.split()) and (said in " ".join(evaluated.err.split())) == (of != "method")
+    if of != "method":
+        rewards = [json.loads(line)["reward"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+        assert rewards == [0.25, 0.25], "the run's own copy rewards"
+
+    before = load_config([run / "config.yaml"])
+    for path in folder.glob("*.py"):
+        path.unlink()
+    assert dump_yaml(before) == (run / "config.yaml").read_text() == dump_yaml(load_config([run / "config.yaml"]))
+    (gone,) = run_all(tmp_path, ("train", "--resume", "one", "train.rollouts=3"))
+    assert gone.code == 0, gone
