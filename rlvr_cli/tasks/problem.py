@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -127,3 +128,11 @@ class MissingFields(UserError):
 
 # Fields that every row gets where it has none.
 _GIVEN = ("id", "subgroup")
+
+
+def coin(problem_id: str, response: str) -> bool:
+    """A fair coin, fixed for problem and response: the reward of the control `task.reward: random`.
+
+    Whatever is learned from it has nothing to do with the answer.
+    """
+    return bool(hashlib.sha256(f"{problem_id}\n{response}".encode("utf-8", "surrogatepass")).digest()[0] % 2)

@@ -7,9 +7,11 @@ from collections import Counter
 import pytest
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.math import compact
 from rlvr_cli.tasks.math.stories import KINDS, LARGEST, MAX_STEPS, Step, Story, draw_story, from_row, to_row
 from rlvr_cli.tasks.math.task import STORIES, MathTask
+from rlvr_cli.tasks.problem import Problem
 
 EXAMPLE = Story(
     "Ada",
@@ -76,7 +78,7 @@ def test_worked_solutions_are_right(style, rule):
 
 def test_a_prompt_and_a_trace_read_as_documented():
     assert compact.prompt(EXAMPLE) == (
-        "Ada has 14 . Ben has half of Ada . Cleo has Ben and Ada . Dan has 6 fewer than Cleo . Cleo ? <think>"
+        "Ada has 14 . Ben has half of Ada . Cleo ? Ben and Ada . Dan has 6 fewer than Cleo . <think>"
     )
     assert compact.trace(EXAMPLE, random.Random(0)) == (
         r"Ada 14 ; Ada 14 / 2 = Ben 7 ; Ben 7 + Ada 14 = Cleo ? 21 </think> \boxed{ 21 }"
@@ -128,6 +130,10 @@ def test_what_the_compact_words_cannot_write_is_refused(settings, message):
     assert MathTask(**settings).for_model("logic_rl").style == "auto"
 
 
+def test_evaluations_tell_the_styles_apart():
+    assert len({TASK.replace(style=style).settings["style"] for style in ("auto", "compact", "compact_tag")}) == 3
+
+
 def test_rows_keep_their_story():
     (problem,) = TASK.problems("train", 1, 0)
     assert TASK.row_problem(problem.fields, "rows.jsonl:1").data == problem.data
@@ -166,3 +172,18 @@ def test_loaded_rows_without_stories_are_refused_in_compact_words(tmp_path):
     (tmp_path / "plain.jsonl").write_text('{"question": "What is 2 + 3?", "answer": "5"}\n' * 1)
     with pytest.raises(UserError, match="rows with `story`"):
         MathTask(data=str(tmp_path / "plain.jsonl"), style="compact").load("all")
+
+
+@pytest.mark.parametrize("kind", [MathTask, GSM8K])
+def test_the_coin_knows_nothing_of_the_answer(kind):
+    task = kind(reward="random")
+    problem = Problem("p", "What is 2 + 3?", {"answer": "5", "solution": None}, "all")
+    responses = [rf"{number} \boxed{{{5 + number % 2}}}" for number in range(200)]
+    verdicts = task.judge_many([problem] * 200, responses, [False] * 200)
+    assert [verdict.correct for verdict in verdicts] == [number % 2 == 0 for number in range(200)]
+    assert all(verdict.reward == verdict.parts["answer"] for verdict in verdicts)
+    for right in (True, False):
+        paid = [verdict.reward for verdict in verdicts if verdict.correct == right]
+        assert set(paid) == {0.0, 1.0} and 30 < sum(paid) < 70
+    assert task.judge_many([problem], responses[:1], [False]) == verdicts[:1]
+    assert task.without_verifier() is not None

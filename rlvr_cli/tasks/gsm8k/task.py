@@ -14,7 +14,7 @@ from rlvr_cli.tasks.gsm8k.number import read_number
 from rlvr_cli.tasks.gsm8k.problems import draw
 from rlvr_cli.tasks.hub import Hub
 from rlvr_cli.tasks.math.answers import AnswerTask
-from rlvr_cli.tasks.math.reward import answer_verdict, extract_answer
+from rlvr_cli.tasks.math.reward import extract_answer
 from rlvr_cli.tasks.math.rows import answer_text, make_problem, question_of
 from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Verdict, made_here
 from rlvr_cli.verify.math_answer import DIFFERENT, EQUAL, UNPARSED_ANSWER
@@ -50,12 +50,12 @@ class GSM8K(AnswerTask):
         """Judge one response. Pure; raises for no string; time linear in the response."""
         reading = extract_answer(response, self.form, self.rule)
         if reading.answer is None:
-            return answer_verdict(self.reward, reading, None, answer=None, truncated=truncated)
+            return self.verdict(problem, response, reading, None, answer=None, truncated=truncated)
         value = read_number(reading.answer, self.rule)
         gold = read_number(str(problem.data["answer"]))
         outcome = UNPARSED_ANSWER if value is None else EQUAL if value == gold else DIFFERENT
         answer = None if value is None else str(value)
-        return answer_verdict(self.reward, reading, outcome, answer=answer, truncated=truncated)
+        return self.verdict(problem, response, reading, outcome, answer=answer, truncated=truncated)
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         return problem_from(fields, where)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -15,10 +16,19 @@ from rlvr_cli.core.section import Contradiction
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.base import RuleKey, Task
 from rlvr_cli.tasks.data import LeftOut, RowOrigin, split_of
-from rlvr_cli.tasks.math.reward import GTPO_FORMAT_RANGE, RANGES, REASONS, Style
+from rlvr_cli.tasks.math.reward import (
+    GTPO_FORMAT_RANGE,
+    RANGES,
+    REASONS,
+    ParsedAnswer,
+    RewardKind,
+    Style,
+    answer_verdict,
+)
 from rlvr_cli.tasks.math.rows import from_turns
-from rlvr_cli.tasks.problem import Problem, Split
+from rlvr_cli.tasks.problem import Problem, Split, Verdict, coin
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
+from rlvr_cli.verify.math_answer import Outcome
 
 # Draws in a row that bring nothing new before the generator counts as used up.
 _PATIENCE = 100_000
@@ -48,10 +58,11 @@ class AnswerTask(Task):
     template: Literal["auto", "none"] = Field(
         "auto", description="auto = prompts go through the model's chat template where it has one; none = plain text."
     )
-    reward: Literal["zero_one", "plus_minus", "gtpo"] = Field(
+    reward: Literal["zero_one", "plus_minus", "gtpo", "random"] = Field(
         "zero_one",
         description="zero_one = 0 or 1 (AR-Lopti); plus_minus = -1 or +1 with a check of the format (DGPO); gtpo = "
-        "10, 1 or 0 for the format and 10 for the answer (GTPO).",
+        "10, 1 or 0 for the format and 10 for the answer (GTPO); random = 0 or 1 by a coin that knows nothing of the "
+        "answer, a control from which nothing should be learned.",
     )
     rule: RuleKey = "paper"
 
@@ -75,7 +86,7 @@ class AnswerTask(Task):
 
     @property
     def reward_range(self) -> tuple[float, float]:
-        return RANGES[self.reward]
+        return RANGES["zero_one" if self.reward == "random" else self.reward]
 
     @property
     def format_range(self) -> tuple[float, float] | None:
@@ -85,6 +96,27 @@ class AnswerTask(Task):
     @property
     def settings(self) -> dict[str, Any]:
         return {**super().settings, "style": self.form}
+
+    def without_verifier(self) -> tuple[str, str, str] | None:
+        return ("task.reward", "random", "the toss of a coin") if self.reward == "random" else None
+
+    def verdict(
+        self,
+        problem: Problem,
+        response: str,
+        reading: ParsedAnswer,
+        outcome: Outcome | None,
+        *,
+        answer: str | None,
+        truncated: bool,
+    ) -> Verdict:
+        """The verdict on a reading of a response (``answer_verdict``), with the coin's reward for the control."""
+        kind: RewardKind = "zero_one" if self.reward == "random" else self.reward
+        judged = answer_verdict(kind, reading, outcome, answer=answer, truncated=truncated)
+        if self.reward != "random" or not judged.scorable:
+            return judged
+        heads = float(coin(problem.id, response))
+        return replace(judged, reward=heads, parts={"answer": heads})
 
     def record(self, value: Any) -> Any:
         return from_turns(value)

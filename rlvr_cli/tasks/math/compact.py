@@ -1,12 +1,12 @@
 r"""The compact form of word problems that the lab's tiny model reads and writes.
 
-    prompt     Ada has 14 . Ben has half of Ada . Cleo has Ben and Ada . Dan has 6 fewer than Cleo . Dan ? <think>
+    prompt     Ada has 14 . Ben has half of Ada . Cleo has Ben and Ada . Dan ? 6 fewer than Cleo . <think>
     response   Ada 14 ; Ada 14 / 2 = Ben 7 ; Ben 7 + Ada 14 = Cleo 21 ; Cleo 21 - 6 = Dan ? 15 </think>
                \boxed{ 15 }
 
-The reasoning takes the sentences in turn: whose number it starts from with that number, what is done to it, who has
-the result, and `?` where that is the person asked for. So every step is local: a look-up finds a name and the number
-behind it, the question is looked at where the name has just been written, and a step has one calculation.
+The question is a mark: the person asked for has `?` in place of `has`. The reasoning takes the sentences in turn: whose
+number it starts from with that number, what is done to it, who has the result, and `?` where that is the person asked
+for. So every step is local: a look-up finds a name and what stands behind it, and a step has one calculation.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ def vocabulary() -> list[str]:
 
 def prompt(story: Story, *, opened: bool = True) -> str:
     """The story in compact form; ``opened``: with `<think>`, which is the response's own first word otherwise."""
-    words = [f"{story.first} has {story.start} .", *map(_sentence, story.steps), f"{story.asked} ?"]
+    words = [f"{story.first} has {story.start} ."]
+    words += [_sentence(step, "?" if step.who == story.asked else "has") for step in story.steps]
     return " ".join([*words, *([OPENING] if opened else [])])
 
 
-def _sentence(step: Step) -> str:
+def _sentence(step: Step, verb: str) -> str:
     said = {
         "more": f"{step.number} more than {step.of}",
         "fewer": f"{step.number} fewer than {step.of}",
@@ -60,7 +61,7 @@ def _sentence(step: Step) -> str:
         "half": f"half of {step.of}",
         "and": f"{step.of} and {step.other}",
     }
-    return f"{step.who} has {said[step.kind]} ."
+    return f"{step.who} {verb} {said[step.kind]} ."
 
 
 def trace(story: Story, rng: random.Random, noise: Noise = CLEAN) -> str:

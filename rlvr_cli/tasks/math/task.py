@@ -18,7 +18,7 @@ from rlvr_cli.tasks.hub import Hub
 from rlvr_cli.tasks.math import compact, rows
 from rlvr_cli.tasks.math.answers import AnswerTask
 from rlvr_cli.tasks.math.problems import draw
-from rlvr_cli.tasks.math.reward import ParsedAnswer, Style, answer_verdict, extract_answer
+from rlvr_cli.tasks.math.reward import ParsedAnswer, Style, extract_answer
 from rlvr_cli.tasks.math.stories import MAX_STEPS, Story, draw_story, from_row, story_problem, with_story
 from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Verdict, made_here
 from rlvr_cli.tasks.shares import Share, SumToOne
@@ -148,6 +148,8 @@ class MathTask(AnswerTask):
     def contradictions(self) -> Iterator[Contradiction]:
         """Another style may not go with the reward, and the compact ones go with one kind of problem."""
         yield from super().contradictions()
+        if self._is_compact:
+            yield from self.options_without("style", self.style)
         if self._is_compact and self.reward == "gtpo":
             yield Contradiction(
                 ("task.style", "task.reward"),
@@ -178,7 +180,12 @@ class MathTask(AnswerTask):
         return "boxed" if self._is_compact else super().form
 
     @property
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings, "style": self.style if self._is_compact else self.form}
+
+    @property
     def prompt_tokens(self) -> int:
+        """The lab's words are few."""
         return 64 if self._is_compact else super().prompt_tokens
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
@@ -250,24 +257,25 @@ class _Judging:
         from rlvr_cli.verify.pool import shared_pool
 
         self._task, self._pending = task, shared_pool().pending()
-        self._rows: list[tuple[str, ParsedAnswer, bool]] = []
+        self._rows: list[tuple[Problem, str, ParsedAnswer, bool]] = []
 
     def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:
         gold, reading = _gold(problem), self._task._read(problem, response)
         if gold.strip() and reading.answer is not None:
             self._pending.add(gold, reading.answer)
-        self._rows.append((gold, reading, truncated))
+        self._rows.append((problem, response, reading, truncated))
 
     def verdicts(self) -> list[Verdict]:
         return [
-            answer_verdict(
-                self._task.reward,
+            self._task.verdict(
+                problem,
+                response,
                 reading,
-                self._outcome(gold, reading.answer),
+                self._outcome(_gold(problem), reading.answer),
                 answer=canonical(reading.answer),
                 truncated=truncated,
             )
-            for gold, reading, truncated in self._rows
+            for problem, response, reading, truncated in self._rows
         ]
 
     def _outcome(self, gold: str, answer: str | None) -> Outcome | None:
