@@ -77,7 +77,8 @@ def conversation_prompt(
         return chat_prompt(tokenizer, *ways, instead=instead, options=options)
     if any(message["role"] == "assistant" for message in messages):
         raise UserError("model: has no chat template, and prompts with earlier answers need one.")
-    return leading_bos(tokenizer) + "\n\n".join([*(message["content"].rstrip() for message in messages), ""])
+    *before, last = (message["content"] for message in messages)
+    return leading_bos(tokenizer) + "\n\n".join([*before, last.rstrip(), ""])
 
 
 def begun(prompt: str, prefix: str) -> str:
