@@ -243,7 +243,7 @@ def test_the_commands_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     for command in commands:
         words = [one[0] or one[1] for one in re.findall(r'"([^"]*)"|(\S+)', command)]
-        if words[0] == "train":
+        if words[0] == "train" or "vf:" in command:
             continue
         assert rlvr(words) == 0, command
 

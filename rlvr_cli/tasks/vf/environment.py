@@ -111,9 +111,7 @@ class Classic:
             if getattr(one, "tool_defs", None):
                 raise Refused("it gives the model tools; environments without any are used")
             if any(base.__name__ == "JudgeRubric" for rubric in rubrics(one.rubric) for base in type(rubric).__mro__):
-                raise Refused(
-                    "its rubric asks a model to judge (JudgeRubric), which needs a server; none is asked here"
-                )
+                raise Refused("its rubric asks a model to judge (JudgeRubric); no server is asked here")
             if one.rubric.has_group_rewards:
                 raise Refused("a reward function of it compares the completions of a group; each is judged alone here")
         weights = [[float(weight) for weight in one.rubric._get_reward_weights()] for one in members]
@@ -185,9 +183,7 @@ class Taskset:
         self.vf, self.loop = vf, asyncio.new_event_loop()
         played = loaders.environment_class(env)
         if played is not vf.SingleAgentEnv:
-            raise Refused(
-                f"it brings {played.__name__}, an environment of several agents; one model is asked once here"
-            )
+            raise Refused(f"it brings {played.__name__}, for several agents or turns; one model is asked once here")
         if loaders.default_harness_id(env) == env:
             raise Refused("it brings a harness of its own, which calls a model itself; the model is asked once here")
         config = loaders.taskset_config_type(env)(id=env, **options)

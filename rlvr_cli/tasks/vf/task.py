@@ -290,6 +290,7 @@ class Verifiers(Task):
 
 # By the task's key.
 _SIZES: dict[str, int] = {}
+_POOLS: dict[tuple[str, int], Pool] = {}
 _PARTS: dict[str, tuple[str, ...]] = {}
 _TOLD: dict[str, Told] = {}
 _TRIED: set[str] = set()
@@ -312,9 +313,15 @@ def _judge(key: str) -> Judge:
     return Judge("rlvr_cli.workers.foreign:ready", settings, what=f"runs {env}")
 
 
-@lru_cache(maxsize=4)
 def _pool(key: str, workers: int) -> Pool:
-    return Pool(_judge(key), _limits(key), workers)
+    """The processes that judge; those with another environment, or of another number, are ended."""
+    place = (key, workers)
+    if place not in _POOLS or _POOLS[place].closed:
+        for pool in _POOLS.values():
+            pool.close()
+        _POOLS.clear()
+        _POOLS[place] = Pool(_judge(key), _limits(key), workers)
+    return _POOLS[place]
 
 
 @lru_cache(maxsize=4)

@@ -1,0 +1,5 @@
+"""A model's answer."""
+
+from types import SimpleNamespace
+
+Response = ResponseMessage = SimpleNamespace
