@@ -1,4 +1,5 @@
-"""A task of the user's own: a Python file with one class, imported by its path and registered as the built-in ones.
+"""A task of the user's own: a Python file with one class, or with plain functions, imported by its path and registered
+as the built-in ones.
 
 The text of the file goes wherever the configuration goes, under the key `code`: a run, a sweep and every process that
 they start have the task by that text, wherever the file is now. A class made here has one key more than the user's,
@@ -19,6 +20,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.own_code import OwnFile, class_lines, import_own
 from rlvr_cli.tasks.base import Task
+from rlvr_cli.tasks.functions import has_functions, task_of_functions
 from rlvr_cli.tasks.guarded import LIMITS, Guarded, Recorded, TooLong, answers, place_of, said_of, within
 from rlvr_cli.tasks.hub import looks_like_hub_id
 from rlvr_cli.tasks.problem import made_here
@@ -110,21 +112,23 @@ def _made(source: OwnFile) -> type[Task]:
     Task.kinds = dict(built_in)
     try:
         module = _imported(source)
+        classes = [
+            one
+            for one in vars(module).values()
+            if isinstance(one, type) and issubclass(one, Task) and one.__module__ == module.__name__
+        ]
+        if not classes and has_functions(module):
+            task_of_functions(module, built_in)
         found = {name: kind for name, kind in Task.kinds.items() if name not in built_in}
     finally:
         Task.kinds = before
     lines = class_lines(source.text)
-    classes = [
-        one
-        for one in vars(module).values()
-        if isinstance(one, type) and issubclass(one, Task) and one.__module__ == module.__name__
-    ]
     if not found:
         unnamed = [f"{source.file}:{lines.get(one.__name__, 1)}: {one.__name__}" for one in classes]
         has = (
             f"{unnamed[0]} has no name: give it `name: Literal[...] = Field(...)`"
             if unnamed
-            else (f"{source.file}: has no task, a class that inherits from rlvr_cli.tasks.Task")
+            else f"{source.file}: has no task: functions problems, prompt and reward, or a class of rlvr_cli.tasks.Task"
         )
         raise UserError(f"{has} ({PAGE}).")
     if len(found) > 1:
@@ -132,7 +136,8 @@ def _made(source: OwnFile) -> type[Task]:
         named = ", ".join(f"{name} (line {line})" for line, name in placed)
         raise UserError(f"{source.file}: has several tasks, {named}; a file has one. Put each into a file of its own.")
     ((name, kind),) = found.items()
-    where = f"{source.file}:{lines.get(kind.__name__, 1)}: {kind.__name__}"
+    line = lines.get(kind.__name__)
+    where = source.file if line is None else f"{source.file}:{line}: {kind.__name__}"
     _check(where, name, cast("type[Task]", kind), built_in)
     make: Any = create_model
     made = make(

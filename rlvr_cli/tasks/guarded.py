@@ -78,23 +78,29 @@ class Guarded(Recorded):
             rows = _pool(self).submit({"generate": [split, count, seed]}, seconds).result()
         except NoAnswer as error:
             about = f"{count} problems of {split}, seed {seed}"
-            raise RunError(f"{why(error, file, 'generate', _limits(self), seconds).said} ({about}).") from None
+            raise RunError(
+                f"{why(error, file, _called(self, 'generate'), _limits(self), seconds).said} ({about})."
+            ) from None
         found = [Problem(**row) for row in rows]
         if len(found) < count or len({one.id for one in found}) < len(found):
             alike = len(found) - len({one.id for one in found})
             said = f"{len(found)} problems, {alike} of them with the id of another; {count} different ones are wanted"
-            raise RunError(f"{file}: generate returned {said}. Make more, or ask for fewer.")
+            raise RunError(f"{file}: {_called(self, 'generate')} returned {said}. Make more, or ask for fewer.")
         return found
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         with _speaking(self, "problem_from", where):
             found = super().problem_from(fields, where)  # type: ignore[misc]
-        return _problem(_file(self), "problem_from", found)
+        return checked_problem(_file(self), "problem_from", found)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         with _speaking(self, "prompt", f"problem {problem.id}"):
             found = super().prompt(problem, tokenizer)  # type: ignore[misc]
         return cast("str", _typed(_file(self), "prompt", found, str))
+
+    def solutions(self, problem: Problem) -> Iterator[str] | None:
+        with _speaking(self, "solutions", f"problem {problem.id}"):
+            return cast("Iterator[str] | None", super().solutions(problem))  # type: ignore[misc]
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         if self._bare:
@@ -121,7 +127,7 @@ class Guarded(Recorded):
             _pool(self),
             lambda problem, response, cut: {"judge": list(astuple(problem)), "response": response, "truncated": cut},
             lambda _, said: Verdict(*said),
-            lambda error: why(error, file, "judge", limits),
+            lambda error: why(error, file, _called(self, "judge"), limits),
             cast("Any", self).reward_failures,
             file,
         )
@@ -177,42 +183,43 @@ def answers(kind: Any, values: Mapping[str, Any]) -> Callable[[Any], Any]:
             split, count, seed = job["generate"]
             with _speaking(task, "generate", ""):
                 found = list(own.generate(split, count, seed))
-            return [vars(_problem(file, "generate", one)) for one in found]
+            return [vars(checked_problem(file, _called(task, "generate"), one)) for one in found]
         problem = Problem(*job["judge"])
         with _speaking(task, "judge", ""):
             if at_once:
                 (said,) = own.judge_many([problem], [job["response"]], [job["truncated"]])
             else:
                 said = own.judge(problem, job["response"], truncated=job["truncated"])
-        return list(astuple(_checked(file, _typed(file, "judge", said, Verdict), task.reasons)))
+        judge = f"{file}: {_called(task, 'judge')}"
+        return list(astuple(_checked(judge, _typed(file, "judge", said, Verdict), task.reasons)))
 
     return answer
 
 
-def _checked(file: str, verdict: Verdict, reasons: Sequence[str]) -> Verdict:
-    """The verdict with plain numbers. Raises RunError for one that is none."""
+def _checked(judge: str, verdict: Verdict, reasons: Sequence[str]) -> Verdict:
+    """The verdict with plain numbers. Raises RunError for one that is none, which ``judge`` gave."""
     if verdict.reason not in reasons:
         allowed = ", ".join(reasons)
-        raise RunError(f"{file}: judge gave the reason {verdict.reason!r:.60}; reasons has {allowed}")
+        raise RunError(f"{judge} gave the reason {verdict.reason!r:.60}; reasons has {allowed}")
     if not isinstance(verdict.parts, dict):
-        raise RunError(f"{file}: judge gave the parts {verdict.parts!r:.60}; a dict of numbers is wanted")
+        raise RunError(f"{judge} gave the parts {verdict.parts!r:.60}; a dict of numbers is wanted")
     if not (verdict.answer is None or isinstance(verdict.answer, str)):
-        raise RunError(f"{file}: judge gave the answer {verdict.answer!r:.60}; text or None is wanted")
-    parts = {str(name): _number(file, f"the part {name}", value) for name, value in verdict.parts.items()}
-    reward = _number(file, "the reward", verdict.reward)
+        raise RunError(f"{judge} gave the answer {verdict.answer!r:.60}; text or None is wanted")
+    parts = {str(name): _number(judge, f"the part {name}", value) for name, value in verdict.parts.items()}
+    reward = _number(judge, "the reward", verdict.reward)
     return replace(verdict, reward=reward, parts=parts, correct=bool(verdict.correct), scorable=bool(verdict.scorable))
 
 
-def _number(file: str, what: str, value: Any) -> Any:
+def _number(judge: str, what: str, value: Any) -> Any:
     if hasattr(value, "item") and not isinstance(value, Real):
         with contextlib.suppress(Exception):
             value = value.item()
     if not isinstance(value, Real):
-        raise RunError(f"{file}: judge gave {what} {value!r:.60} ({type(value).__name__}); a number is wanted")
+        raise RunError(f"{judge} gave {what} {value!r:.60} ({type(value).__name__}); a number is wanted")
     return value if isinstance(value, int | float) and not hasattr(value, "item") else float(value)
 
 
-def _problem(file: str, method: str, found: Any) -> Problem:
+def checked_problem(file: str, method: str, found: Any) -> Problem:
     """The problem, which must be JSON: so it is written to runs, and sent to workers."""
     problem = cast("Problem", _typed(file, method, found, Problem))
     for name, value in problem.data.items() if isinstance(problem.data, dict) else (("data", problem.data),):
@@ -230,6 +237,7 @@ def _problem(file: str, method: str, found: Any) -> Problem:
 def _speaking(task: Any, method: str, about: str) -> Iterator[None]:
     """Have what a method raises, and where it hangs, said with the file and the line."""
     file, told = _file(task), f" ({about})." if about else ""
+    method = _called(task, method)
     try:
         with within(_timeout(task)) if not task._bare else contextlib.nullcontext():
             yield
@@ -273,6 +281,12 @@ def _typed(file: str, method: str, value: Any, kind: type) -> Any:
         got = f"{value!r:.60} ({type(value).__name__})"
         raise RunError(f"{file}: {method} returned {got}; a {kind.__name__} is wanted.")
     return value
+
+
+def _called(task: Any, method: str) -> str:
+    """What a method is called in the file."""
+    names: Mapping[str, str] = getattr(task, "called", {})
+    return names.get(method, method)
 
 
 def _file(task: Any) -> str:

@@ -20,7 +20,7 @@ from rlvr_cli.core.section import Contradiction, OneOrMore, Probability, Text
 from rlvr_cli.tasks.base import Data, Task, vote
 from rlvr_cli.tasks.hub import HubTable, parts_of, split_names
 from rlvr_cli.tasks.problem import DataSplit, MissingFields, Problem, Split, Verdict
-from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
+from rlvr_cli.tasks.prompts import are_messages, chat_prompt, has_template, leading_bos
 from rlvr_cli.tasks.rewards import (
     REWARD,
     RewardFailure,
@@ -288,7 +288,7 @@ class Own(Task):
         prompt = named["prompt"]
         if isinstance(prompt, str) and prompt.strip():
             return prompt
-        if _are_messages(prompt):
+        if are_messages(prompt):
             if prompt[-1]["role"] == "assistant":
                 raise UserError(f"{where}: the last message of prompt is the assistant's, who is to write the next.")
             return [dict(message) for message in prompt]
@@ -448,17 +448,6 @@ def _is_json(value: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return True
-
-
-def _are_messages(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(
-            isinstance(one, dict) and isinstance(one.get("role"), str) and isinstance(one.get("content"), str)
-            for one in value
-        )
-    )
 
 
 @lru_cache(maxsize=8)

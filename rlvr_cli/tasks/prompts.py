@@ -55,6 +55,18 @@ def chat_prompt(
     )
 
 
+def are_messages(value: Any) -> bool:
+    """Whether a value is a conversation: a list, not empty, of messages."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(
+            isinstance(one, dict) and isinstance(one.get("role"), str) and isinstance(one.get("content"), str)
+            for one in value
+        )
+    )
+
+
 def conversation_prompt(
     tokenizer: Any, messages: Sequence[Message], *, instead: str, options: Mapping[str, Any] | None = None
 ) -> str:

@@ -18,7 +18,7 @@ from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Problem
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tasks" / "own.md").read_text(encoding="utf-8")
-FILE = PAGE.split("```python\n")[1].split("```")[0]
+FILE = PAGE.split("```python\n")[2].split("```")[0]
 GENERATED, ASKED, JUDGED = "        rng = random", "        return f", "        answer = response"
 # Lines that stand before a line of the documentation's task -> what is said.
 BROKEN = {

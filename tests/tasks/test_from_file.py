@@ -20,7 +20,7 @@ from rlvr_cli.tasks.sets import problems_name
 from tests.commands import run_all, run_here
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tasks" / "own.md").read_text(encoding="utf-8")
-FILE = PAGE.split("```python\n")[1].split("```")[0]
+FILE = PAGE.split("```python\n")[2].split("```")[0]
 NAME = 'Field("rev", description="rev = words to write backwards.")'
 BASE = """
 task: {name: own/my_task.py, train_size: 16}
