@@ -1,6 +1,7 @@
 """Does RL work in the lab, and how surely: `rlvr train` and `rlvr eval` over seeds, with a random-reward control.
 
-    python -m benchmarks.lab_seeds --seeds 0 1 2 3 4 --dir runs-lab-seeds > docs/lab-seeds.md
+    python -m benchmarks.lab_seeds kk --seeds 0 1 2 3 4 --dir runs-lab-seeds > docs/lab-seeds.md
+    python -m benchmarks.lab_seeds countdown > docs/lab-seeds-countdown.md
 
 Every run is trained anew; samples of the same weights and problems already on disk are used again.
 """
@@ -9,16 +10,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.runs.environment import hardware, versions
 from rlvr_cli.runs.folder import RunDir
 
+CONTROL = ("task.reward=random",)
 METRICS = ("avg@32", "greedy", "pass@8", "pass@32", "maj@32", "length")
 
 
@@ -28,17 +30,19 @@ def rlvr(*arguments: str) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def evaluated(target: str, folder: Path) -> dict[str, Any]:
+def evaluated(target: str, task: str, folder: Path) -> dict[str, Any]:
     """The content of metrics.json of `rlvr eval` on the held-out problems."""
-    output = rlvr("eval", target, "--pass-at", "1,8,32", "--split", "test", "--format=json", f"run.dir={folder}")
-    result: dict[str, Any] = json.loads(output)
+    asked = ["--pass-at", "1,8,32", "--split", "test", "--format=json", f"run.dir={folder}", f"task.name={task}"]
+    result: dict[str, Any] = json.loads(rlvr("eval", target, *asked))
     return result
 
 
-def trained(name: str, folder: Path, *overrides: str) -> RunDir:
-    """The run ``name``, trained now."""
+def trained(name: str, folder: Path, *overrides: str) -> tuple[RunDir, float]:
+    """The run ``name``, trained now, and the CPU seconds that it took, those of starting included."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     rlvr("train", "--overwrite", "--format=json", f"run.dir={folder}", f"run.name={name}", *overrides)
-    return RunDir(folder / name)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return RunDir(folder / name), after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def cell(estimate: dict[str, Any]) -> str:
@@ -61,35 +65,39 @@ def row(label: str, result: dict[str, Any], seconds: float | None) -> str:
 def main() -> None:
     """Print the table as Markdown."""
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0])
+    parser.add_argument("task", nargs="?", default="kk")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--dir", type=Path, default=Path("runs-lab-seeds"))
     options = parser.parse_args()
-    base = evaluated("lab", options.dir)
-    people = " / ".join(name.removesuffix(" people") for name in base["by_subgroup"])
-    print("# The lab over seeds\n")
+    task = options.task
+    base = evaluated("lab", task, options.dir)
+    groups = " / ".join(base["by_subgroup"])
+    print(f"# The lab of {task} over seeds\n")
     print(
-        f"`python -m benchmarks.lab_seeds --seeds {' '.join(map(str, options.seeds))}`: "
-        "`rlvr train run.seed=S` and nothing else, "
+        f"`python -m benchmarks.lab_seeds {task} --seeds {' '.join(map(str, options.seeds))}`: "
+        f"`rlvr train --task {task} run.seed=S` and nothing else, "
     )
     print(
         f"evaluated on the same {base['problems']} held-out problems (split test), "
         f"{base['samples']} samples each at temperature 1."
     )
-    print("avg@32 is sampled accuracy, with its 95% interval over problems; seconds are of training alone.\n")
-    print(f"| | {' | '.join(METRICS)} | avg@32 by people ({people}) | seconds |")
+    print(
+        "avg@32 is sampled accuracy, with its 95% interval over problems; seconds are CPU time of the training "
+        "command, start-up included.\n"
+    )
+    print(f"| | {' | '.join(METRICS)} | avg@32, {groups} | seconds |")
     print("|---" * (len(METRICS) + 3) + "|")
     print(row("base", base, None))
     finals: dict[str, list[float]] = {}
-    for reward in ("logic_rl", "random"):
-        for seed in options.seeds if reward == "logic_rl" else options.seeds[:3]:
-            run = trained(f"{reward}-s{seed}", options.dir, f"run.seed={seed}", f"task.reward={reward}")
-            result = evaluated(str(run.path), options.dir)
-            seconds = sum(line["seconds"] for line in read_jsonl(run.timings_path))
-            print(row(f"{'GRPO' if reward == 'logic_rl' else 'random reward'}, seed {seed}", result, seconds))
-            finals.setdefault(reward, []).append(result["metrics"]["avg@32"]["value"])
+    for label, overrides, seeds in (("GRPO", (), options.seeds), ("random reward", CONTROL, options.seeds[:3])):
+        for seed in seeds:
+            name = f"{task}-{label.replace(' ', '-')}-s{seed}"
+            run, seconds = trained(name, options.dir, f"task={task}", f"run.seed={seed}", *overrides)
+            result = evaluated(str(run.path), task, options.dir)
+            print(row(f"{label}, seed {seed}", result, seconds), flush=True)
+            finals.setdefault(label, []).append(result["metrics"]["avg@32"]["value"])
     print()
-    for reward, values in finals.items():
-        label = "GRPO" if reward == "logic_rl" else "The random-reward control"
+    for label, values in finals.items():
         spread = f", standard deviation {statistics.stdev(values):.3f}" if len(values) > 1 else ""
         print(f"{label}: mean {statistics.mean(values):.3f} over {len(values)} seeds{spread}, "
               f"from {base['metrics']['avg@32']['value']:.3f}.\n")  # fmt: skip

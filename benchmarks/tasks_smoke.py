@@ -4,8 +4,8 @@
 
 For each case, `rlvr train` and then `rlvr eval` of the run. Both must end with 0; every step must have the task's
 metrics, each a finite number (a reward may be null where no verdict of the step was scorable), the shares of the
-reasons summing to 1; the evaluation must have judged every sample. The lab's base reads and writes Knights & Knaves
-only: on the other tasks no answer is right, and all rewards are the lowest there are (GTPO's pays for some tags).
+reasons summing to 1; the evaluation must have judged every sample. On tasks that no model of the
+lab reads (`rlvr tasks list`) no answer is right, and all rewards are the lowest there are (GTPO's pays for some tags).
 These rows show that the pipeline runs from end to end, not more.
 """
 
@@ -99,7 +99,7 @@ def _tables(folder: Path) -> Path:
 
 
 def _reasons(task: str, overrides: Sequence[str]) -> tuple[str, ...]:
-    config = choose_task(task, overrides)
+    config = choose_task(task, overrides, model="lab")
     return config.for_model("compact").reasons
 
 
@@ -172,7 +172,7 @@ def main() -> None:
             outcome = run(case, options.rollouts, options.problems, options.keep or Path(temporary))
             print(row(case, outcome), flush=True)
             wrong += [f"{case}: {message}" for message in outcome.wrong]
-    print("\nThe lab's base reads and writes Knights & Knaves only; the other rows show that the pipeline runs.")
+    print("\nWhere no model of the lab reads the task, a row shows that the pipeline runs, and no more.")
     for message in wrong:
         print(message, file=sys.stderr)
     sys.exit(bool(wrong))

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from rlvr_cli.cli.output import Format, echo, plain_table, print_json, print_table
-from rlvr_cli.models.source import PRESETS
 
 PACKAGE = Path(__file__).parents[1]
 TESTED = PACKAGE / "tested.txt"
@@ -161,6 +160,8 @@ def disk() -> Finding:
 
 def check_lab() -> Finding:
     """The lab's bases, which ship with the package."""
+    from rlvr_cli.models.source import PRESETS
+
     for base in PRESETS.values():
         if not ((base / "model.safetensors").is_file() and (base / "config.json").is_file()):
             return Finding("lab model", "problem", f"no model in {base}", f"rlvr lab build {base.name} --output {base}")

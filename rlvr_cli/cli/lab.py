@@ -46,7 +46,8 @@ def build(
     if form != "json":
         print(f"Building a lab base for {name}: {steps} training steps on one core, seed {seed}.")
     manifest = build(out, lab=lab, recipe=chosen, seed=seed, progress=None if form == "json" else _show)
-    shipped = read_manifest(LAB_BASES / name)
+    # The first build of a new lab has nothing to be compared with.
+    shipped = read_manifest(LAB_BASES / name) if (LAB_BASES / name).is_dir() else {"seed": None}
     checks = compare_builds(manifest, shipped) if seed == shipped["seed"] and recipe is None else []
     if form == "json":
         print_json({**manifest, "against_shipped": [{"what": w, "agrees": ok, "detail": d} for w, ok, d in checks]})

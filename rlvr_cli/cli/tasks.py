@@ -41,7 +41,7 @@ def list_command(
     ] = None,
     form: ListFormat = "table",
 ) -> None:
-    """List every task: what it is, its keys, and the reasons of its verdicts; with `rg:` reasoning-gym's data sets."""
+    """List every task: what it is, the lab's model that reads it, its keys; with `rg:` reasoning-gym's data sets."""
     from rlvr_cli.describe.task import gym_document, tasks_document
 
     show_document(form, tasks_document() if which is None else gym_document(which))

@@ -80,17 +80,19 @@ def load_config(
     model: str | None = None,
     overrides: Sequence[str] = (),
     run_code: bool = True,
+    of_task: bool = True,
 ) -> Config:
     """The configuration of a run.
 
     Args:
         run_code: whether the files of Python that it holds are executed. For who only reads what a run left they are
             not; its task and method then have keys, and no problems, prompts, verdicts or gradients.
+        of_task: whether a model's name stands for the preset that it has for the task, as `lab` for `lab-countdown`.
     Raises:
         ConfigError: a UserError with every problem found, each with the file and line, option or override that set
             the value.
     """
-    return load(config_files, method, task, model, overrides, run_code).config
+    return load(config_files, method, task, model, overrides, run_code, of_task).config
 
 
 def load(
@@ -100,6 +102,7 @@ def load(
     model: str | None = None,
     overrides: Sequence[str] = (),
     run_code: bool = True,
+    of_task: bool = True,
 ) -> LoadedConfig:
     """`load_config`, with the origin of each value."""
     problems: list[tuple[str, str]] = []
@@ -109,8 +112,9 @@ def load(
         *map(with_own_files, _option_layers({"method": method, "task": task, "model": model})),
         *map(with_own_files, choices_first(KEYS, list(_override_layers(overrides, problems)))),
     ]
-    merged = _merge(user_layers, presets=tuple(_preset_layers(user_layers)))
-    _take_preset_of_task(merged)
+    merged = _merge(user_layers, presets=tuple(_preset_layers(user_layers, of_task)))
+    if of_task:
+        _take_preset_of_task(merged)
     _add_environment(merged, files)
     config, invalid = validate(Config, merged, cross_field_problems)
     problems += invalid
@@ -184,6 +188,14 @@ def preset_of_task(model: str, task: str) -> str:
     """The preset that a model's name stands for with a task: `lab-countdown` is what `lab` is with Countdown."""
     own = f"{model}-{task}"
     return own if own in preset_names("model") else model
+
+
+def preset_task(model: str) -> str | None:
+    """The task that a model's preset is for; None where it is for any."""
+    name: str | None = None
+    if model in preset_names("model"):
+        name = preset_document("models", model).data.get("task", {}).get("name")
+    return name
 
 
 def _take_preset_of_task(merged: Merged) -> None:
@@ -469,11 +481,12 @@ def _height(layer: Layer, files: Sequence[Layer]) -> int:
     return next((height for height, file in enumerate(files) if file is layer), len(files))
 
 
-def _preset_layers(user_layers: Iterable[Layer]) -> Iterable[Layer]:
+def _preset_layers(user_layers: Iterable[Layer], of_task: bool) -> Iterable[Layer]:
     chosen = _merge(user_layers).data
     task = _chosen_task(chosen)
     for section, folder in PRESET_FOLDERS.items():
-        name = task if section == "task" else preset_of_task(_chosen_name(chosen, section), task)
+        name = task if section == "task" else _chosen_name(chosen, section)
+        name = preset_of_task(name, task) if section == "model" and of_task else name
         if name in preset_names(section):
             document = preset_document(folder, name)
             label = f"preset {folder}/{name}.yaml"
@@ -530,9 +543,7 @@ def _said_name(chosen: dict[Any, Any], section: str) -> str | None:
 
 def _chosen_task(chosen: dict[Any, Any]) -> str:
     """The task that is named, or else the one that the model's preset is for."""
-    model = _chosen_name(chosen, "model")
-    of_preset = preset_document("models", model).data.get("task", {}) if model in preset_names("model") else {}
-    return _said_name(chosen, "task") or of_preset.get("name") or _default_name("task")
+    return _said_name(chosen, "task") or preset_task(_chosen_name(chosen, "model")) or _default_name("task")
 
 
 def _default_name(section: str) -> str:
@@ -556,7 +567,7 @@ def choose_task(
         generated: the generated problems, unless the overrides name data or their folder.
         rule: paper or strict; None leaves what the overrides and the defaults say. `paper` of Knights & Knaves is the
             Logic-RL paper's score.
-        model: whose preset has a say, where it is one; None = the default model.
+        model: whose preset has a say, where it is one; None = the task is meant as any model is given it.
     Raises:
         UserError: an unknown task, rule, key or value, or a folder of data without a name to look for in it.
     """
@@ -567,11 +578,13 @@ def choose_task(
         raise UserError(f"--rule {rule}: unknown. Allowed: {', '.join(RULES)}")
     if generated and not any(text.startswith(("task.data=", "task.data_dir=")) for text in overrides):
         overrides = ["task.data=null", *overrides]
-    config = load_config(task=name, model=model, overrides=overrides).task
+    of_model = model is not None
+    config = load_config(task=name, model=model, overrides=overrides, of_task=of_model).task
     check_folder(config)
     if rule is None:
         return config
     key, value = config.with_rule(rule)
     if any(text.startswith(f"task.{key}=") for text in overrides):
         raise UserError(f"--rule {rule} and task.{key} set the same thing; give one of them.")
-    return load_config(task=name, model=model, overrides=[*overrides, f"task.{key}={value}"]).task
+    overrides = [*overrides, f"task.{key}={value}"]
+    return load_config(task=name, model=model, overrides=overrides, of_task=of_model).task

@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
+from rlvr_cli.config.load import preset_of_task, preset_task
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path, output_file, output_problems, write_text
 from rlvr_cli.core.own_code import of_packages
 from rlvr_cli.core.table import ResultDocument, Table
 from rlvr_cli.evaluation.score import verdict_as_json
+from rlvr_cli.models.source import PRESETS
 from rlvr_cli.tasks import Problem, Split, Task, rg
 from rlvr_cli.tasks.base import prompt_ids
 from rlvr_cli.tasks.data import file_of, split_at_home, split_mark
@@ -34,13 +36,22 @@ class NoTemplate:
 
 
 def task_rows() -> list[dict[str, Any]]:
-    """Every task: its name, what it is, its keys and the reasons of its verdicts."""
+    """Every task: its name, what it is, which lab model reads it, its keys and the reasons of its verdicts."""
     rows = []
     for name, kind in task_kinds().items():
         keys = [key for key in kind.model_fields if key != "name"]
         data = kind.model_fields["data"].default
+        own = preset_of_task("lab", name)
+        lab = own if own in PRESETS and preset_task(own) == name else None
         rows.append(
-            {"name": name, "what": str(kind.__doc__), "data": data, "keys": keys, "reasons": list(kind.reasons)}
+            {
+                "name": name,
+                "what": str(kind.__doc__),
+                "data": data,
+                "lab": lab,
+                "keys": keys,
+                "reasons": list(kind.reasons),
+            }
         )
     return rows
 
@@ -48,8 +59,11 @@ def task_rows() -> list[dict[str, Any]]:
 def tasks_document() -> ResultDocument:
     """Every task, with those of installed packages."""
     rows = task_rows()
-    header = ("task", "what it is", "problems (task.data)", "keys (task.*)", "a verdict's reasons")
-    cells = [(row["name"], row["what"], row["data"], ", ".join(row["keys"]), ", ".join(row["reasons"])) for row in rows]
+    header = ("task", "what it is", "problems (task.data)", "lab", "keys (task.*)", "a verdict's reasons")
+    cells = [
+        (row["name"], row["what"], row["data"], row["lab"] or "-", ", ".join(row["keys"]), ", ".join(row["reasons"]))
+        for row in rows
+    ]
     more = of_packages("task", {row["name"] for row in rows})
     return ResultDocument(tables=[Table("", header, cells)], data={"tasks": rows}, after=more, rows=rows)
 

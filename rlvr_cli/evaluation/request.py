@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -113,8 +113,9 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
         style = target.subjects[0].style if target is not None else None
         setting = setting_for_style(choice.setting, style)
         if setting is not choice.setting:
-            left = (key for key, value in setting.task.items() if value != choice.setting.task[key])
-            written = " and ".join(f"{', '.join(map(str, setting.task[key]))} {key}" for key in left)
+            before = choice.setting.task
+            shares = (key for key, value in before.items() if isinstance(value, Mapping) and setting.task[key] != value)
+            written = " and ".join(f"{', '.join(map(str, setting.task[key]))} {key}" for key in shares)
             notes.append(f"{choice.benchmark}: with {written} only, as many as this model's words can write")
         choice = replace(choice, setting=setting)
     if choice is not None:

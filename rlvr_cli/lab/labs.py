@@ -10,11 +10,12 @@ from rlvr_cli.core.errors import UserError, layout
 from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import YamlProblem, parse, read_text
+from rlvr_cli.lab.countdown import CountdownLab
 from rlvr_cli.lab.form import Lab
 from rlvr_cli.lab.kk import KKLab
 from rlvr_cli.lab.recipe import Recipe
 
-LABS: Mapping[str, Lab[Any]] = {lab.name: lab for lab in (KKLab(),)}
+LABS: Mapping[str, Lab[Any]] = {lab.name: lab for lab in (KKLab(), CountdownLab())}
 
 
 def find_lab(name: str) -> Lab[Any]:

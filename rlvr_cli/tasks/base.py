@@ -254,7 +254,9 @@ class Task(FromData, Choice):
 
 
 def _plain(value: Any) -> Any:
-    return {str(key): inner for key, inner in sorted(value.items())} if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        return {str(key): inner for key, inner in sorted(value.items())}
+    return list(value) if isinstance(value, tuple) else value
 
 
 def prompt_ids(task: Task, problem: Problem, tokenizer: Any) -> list[int]:

@@ -106,7 +106,7 @@ def test_the_hub_out_of_reach_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_lab_without_weights_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(doctor, "PRESETS", {"lab": tmp_path})
+    monkeypatch.setattr("rlvr_cli.models.source.PRESETS", {"lab": tmp_path})
     finding = doctor.check_lab()
     assert finding.status == "problem"
     assert finding.fix.startswith("rlvr lab build")

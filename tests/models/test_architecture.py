@@ -121,7 +121,7 @@ def test_prompts_of_base_models_are_plain(task: str) -> None:
     if task in ("kk", "hitab"):
         assert base.config.task == chat.config.task
     elif task == "countdown":
-        assert (base.config.task.style, chat.config.task.style) == ("tiny_zero_base", "tiny_zero")  # type: ignore[union-attr]
+        assert (base.config.task.style, chat.config.task.style) == ("tiny_zero_base", "auto")  # type: ignore[union-attr]
         assert base.origin("task", "style") == "preset models/qwen2.5-7b.yaml:17"
     else:
         assert (base.config.task.template, chat.config.task.template) == ("none", "auto")  # type: ignore[union-attr]
@@ -138,5 +138,5 @@ def test_a_preset_stands_for_a_hub_id(monkeypatch: pytest.MonkeyPatch, tmp_path:
     (snapshot / "config.json").write_text("{}", encoding="utf-8")
     source = resolve_model("qwen2.5-7b")
     assert (source.name, source.kind, source.location) == ("qwen2.5-7b", "hub", "Qwen/Qwen2.5-7B")
-    with pytest.raises(UserError, match=r"a preset \(lab, deepseek-r1-distill-qwen-1\.5b, "):
+    with pytest.raises(UserError, match=r"a preset \(lab, lab-countdown, deepseek-r1-distill-qwen-1\.5b, "):
         resolve_model("./no/such/folder")

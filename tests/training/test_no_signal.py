@@ -87,20 +87,24 @@ def test_stop_ends_the_run_and_off_says_nothing(tmp_path: Path, capsys: pytest.C
     assert run.read_manifest()["no_signal"] is None
 
 
+# No model of the lab reads them.
+UNREAD = ["task=gsm8k", "task.data=gsm8k-gen"]
+
+
 def test_prompts_that_the_model_cannot_read_are_refused_and_an_evaluation_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for overrides in (["task=countdown"], ["task=math"], ["task=kk", "task.style=logic_rl"]):
+    for overrides in (UNREAD, ["task=countdown", "task.style=tiny_zero"], ["task=kk", "task.style=logic_rl"]):
         with pytest.raises(UserError, match=r"\d\d% of the prompts' tokens"):
             trained(tmp_path, "unread", "rollout.max_new_tokens=1", *overrides)
     assert not (tmp_path / "unread").exists()
-    run = trained(tmp_path, "off", "task=countdown", "train.on_no_signal=off", "train.rollouts=1")
+    run = trained(tmp_path, "off", *UNREAD, "train.on_no_signal=off", "train.rollouts=1")
     assert run.read_manifest()["status"] == "finished"
     asked = ["eval", "lab", "--problems", "2", "--samples", "1", "--pass-at", "1", f"run.dir={tmp_path}"]
     asked += ["eval.max_new_tokens=2"]
     assert rlvr([*asked, "--output", str(tmp_path / "a")]) == 0
     assert "prompts' tokens" not in capsys.readouterr().err
-    assert rlvr([*asked, "--benchmark", "countdown-gen", "--output", str(tmp_path / "b")]) == 0
+    assert rlvr([*asked, "--benchmark", "gsm8k-gen", "--output", str(tmp_path / "b")]) == 0
     assert "prompts' tokens" in capsys.readouterr().err
 
 

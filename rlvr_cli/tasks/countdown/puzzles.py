@@ -10,6 +10,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import gcd
 
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.data import split_of
 from rlvr_cli.tasks.problem import Split
 
@@ -17,7 +18,8 @@ MIN_NUMBERS, MAX_NUMBERS = 2, 6
 
 # The ranges of the public set.
 LOWEST, HIGHEST = 1, 99
-LOWEST_TARGET, HIGHEST_TARGET = 10, 100
+TARGETS = (10, 100)
+_MOST_DRAWS = 100_000
 
 # A rational number in lowest terms: numerator, and denominator above 0. Many times faster than Fraction.
 Ratio = tuple[int, int]
@@ -46,13 +48,22 @@ def split_for(puzzle: CountdownPuzzle) -> Split:
     return split_of(puzzle_key(puzzle))
 
 
-def generate_countdown(rng: random.Random, *, numbers: int, split: Split) -> CountdownPuzzle:
-    """A solvable puzzle of ``split``: numbers of 1 to 99 and a target of 10 to 100, as in the public set."""
-    while True:
-        nums = tuple(rng.randint(LOWEST, HIGHEST) for _ in range(numbers))
-        puzzle = CountdownPuzzle(nums, rng.randint(LOWEST_TARGET, HIGHEST_TARGET))
+def generate_countdown(
+    rng: random.Random, *, numbers: int, split: Split, largest: int = HIGHEST, targets: tuple[int, int] = TARGETS
+) -> CountdownPuzzle:
+    """A solvable puzzle of ``split`` with numbers of 1 to ``largest`` and a target in ``targets``, both ends included.
+
+    Raises UserError where a hundred thousand draws bring none.
+    """
+    for _ in range(_MOST_DRAWS):
+        nums = tuple(rng.randint(LOWEST, largest) for _ in range(numbers))
+        puzzle = CountdownPuzzle(nums, rng.randint(*targets))
         if split_for(puzzle) == split and next(find_solutions(puzzle), None) is not None:
             return puzzle
+    raise UserError(
+        f"task.targets: hardly a target from {targets[0]} to {targets[1]} can be reached with {numbers} numbers of "
+        f"{LOWEST} to {largest}: {_MOST_DRAWS:,} draws brought no {split} puzzle. Set task.largest or task.targets."
+    )
 
 
 def find_solutions(puzzle: CountdownPuzzle) -> Iterator[Expression]:

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.core.section import Contradiction
+from rlvr_cli.core.section import Contradiction, FromList
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.base import Data, RuleKey
-from rlvr_cli.tasks.countdown import paper, strict
+from rlvr_cli.tasks.countdown import compact, paper, strict
 from rlvr_cli.tasks.countdown.puzzles import (
+    HIGHEST,
     MAX_NUMBERS,
     MIN_NUMBERS,
+    TARGETS,
     CountdownPuzzle,
     generate_countdown,
     puzzle_key,
@@ -28,9 +31,11 @@ from rlvr_cli.tasks.countdown.puzzles import (
 from rlvr_cli.tasks.countdown.reward import ANSWER, FORMAT, REASONS, countdown_verdict
 from rlvr_cli.tasks.data import split_of
 from rlvr_cli.tasks.hub import HubTable
-from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Split, Verdict, made_here
+from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, Split, Verdict, coin, made_here
 from rlvr_cli.tasks.prompts import begun, chat_prompt, has_template, leading_bos
 from rlvr_cli.tasks.shares import Share, SharedOut, SumToOne, quotas
+
+Target = Annotated[int, Field(ge=0, le=1_000_000)]
 
 # Draws in a row that bring nothing new before the puzzles count as used up.
 _PATIENCE = 1000
@@ -66,7 +71,7 @@ class Countdown(SharedOut):
         "countdown-gen": made_here("Countdown, generated here."),
     }
     reasons: ClassVar = REASONS
-    problem_keys: ClassVar = ("numbers",)
+    problem_keys: ClassVar = ("numbers", "largest", "targets")
     shares_key: ClassVar = "numbers"
     size_of: ClassVar = "nums"
     json_columns: ClassVar = ("nums", "target")
@@ -77,22 +82,52 @@ class Countdown(SharedOut):
         min_length=1,
         description="How many numbers are given (3 or 4) -> share of the problems; the shares sum to 1.",
     )
-    style: Literal["tiny_zero", "tiny_zero_base"] = Field(
-        "tiny_zero",
+    largest: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        HIGHEST, description="Generated problems have numbers of 1 to this."
+    )
+    targets: Annotated[tuple[Target, Target], FromList] = Field(
+        TARGETS, description="The least and the largest target of generated problems."
+    )
+    style: Literal["auto", "tiny_zero", "tiny_zero_base", "compact"] = Field(
+        "auto",
         description="How prompts are written: tiny_zero (TinyZero's, as chat turns where the model has a chat "
-        "template), tiny_zero_base (TinyZero's for base models, always plain text).",
+        "template), tiny_zero_base (TinyZero's for base models, always plain text), compact (the lab's words), auto = "
+        "what the model was made for: compact or tiny_zero.",
     )
     data: Data = "countdown-gen"
-    reward: Literal["tiny_zero", "zero_one"] = Field(
+    reward: Literal["tiny_zero", "zero_one", "random"] = Field(
         "tiny_zero",
         description="tiny_zero = TinyZero's: 0.1 for an answer block and 0.9 more for a right answer; zero_one = 1 for "
-        "a right answer, else 0.",
+        "a right answer, else 0; random = a coin that knows nothing of the answer, a control from which nothing should "
+        "be learned.",
     )
     rule: RuleKey = "paper"
 
     def contradictions(self) -> Iterator[Contradiction]:
-        if self.style == "tiny_zero_base":
+        if self.style in ("tiny_zero_base", "compact"):
             yield from self.options_without("style", self.style)
+        if self.targets[0] > self.targets[1]:
+            least, largest = self.targets
+            yield Contradiction(("task.targets",), f"task.targets=[{least}, {largest}]: the least is above the largest")
+
+    def for_model(self, style: str) -> Self:
+        """With the style settled; the compact one, of the lab's model, has words for three numbers."""
+        written = "compact" if style == "compact" else "tiny_zero"
+        chosen = self.style if self.style != "auto" else written
+        if chosen == "compact" and set(self.numbers) != {compact.NUMBERS}:
+            raise UserError(
+                f"task.numbers: the compact style writes {compact.NUMBERS} numbers, {max(self.numbers)} are asked for "
+                f"too. Set task.numbers={{{compact.NUMBERS}: 1.0}}, or use a model that reads English "
+                "(task.style=tiny_zero)."
+            )
+        return self.replace(style=chosen)
+
+    @classmethod
+    def keys_for(cls, keys: Mapping[str, Any], style: str | None) -> Mapping[str, Any]:
+        return {**keys, "numbers": {compact.NUMBERS: 1.0}, "style": "compact"} if style == "compact" else keys
+
+    def without_verifier(self) -> tuple[str, str, str] | None:
+        return ("task.reward", "random", "the toss of a coin") if self.reward == "random" else None
 
     @property
     def reward_range(self) -> tuple[float, float]:
@@ -100,7 +135,8 @@ class Countdown(SharedOut):
 
     @property
     def prompt_tokens(self) -> int:
-        return 256
+        """English takes two hundred; the lab's words are few."""
+        return 8 if self.style == "compact" else 256
 
     @property
     def format_range(self) -> tuple[float, float] | None:
@@ -113,6 +149,8 @@ class Countdown(SharedOut):
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         """The full prompt, ending in ``<think>``; without a chat template as for base models."""
+        if self.style == "compact":
+            return compact.prompt(_puzzle(problem))
         asked = problem.question
         if self.style == "tiny_zero_base" or not has_template(tokenizer):
             return f"{leading_bos(tokenizer)}{BASE_SYSTEM}\nUser: {asked}\nAssistant: {ASSISTANT_PREFIX}"
@@ -128,17 +166,19 @@ class Countdown(SharedOut):
         return begun(text, ASSISTANT_PREFIX)
 
     def solutions(self, problem: Problem) -> Iterator[str]:
-        """Worked responses: tries that miss, then the steps to the target.
+        """Worked responses in the style of the prompts: tries that miss, then the steps to the target.
 
-        Raises UserError for a loaded puzzle that has no solution.
+        Raises UserError for a puzzle that has no solution in that style.
         """
         rng = random.Random(stream_seed(0, "countdown", "solutions", problem.id))
-        found = worked_responses(_puzzle(problem), rng)
+        puzzle = _puzzle(problem)
+        found = compact.solutions(puzzle) if self.style == "compact" else worked_responses(puzzle, rng)
         first = next(found, None)
         if first is None:
+            in_words = " in the compact style" if self.style == "compact" else ""
             raise UserError(
-                f"task.data: problem {problem.id} ({problem.structure}) has no solution, so it cannot be worked out. "
-                "Remove its row, or give worked solutions of your own (method.data)."
+                f"task.data: problem {problem.id} ({problem.structure}) has no solution{in_words}, so it cannot be "
+                "worked out. Remove its row, or give worked solutions of your own (method.data)."
             )
         yield first
         yield from found
@@ -147,7 +187,22 @@ class Countdown(SharedOut):
         """Judge what follows the prompt's ``<think>``. Pure; never raises; time linear in the response."""
         rule = strict if self.rule == "strict" else paper
         reading = rule.read(response, problem.data["nums"], problem.data["target"])
+        if self.reward == "random":
+            judged = countdown_verdict("zero_one", reading, truncated=truncated)
+            parts = {"answer": float(coin(problem.id, response))}
+            return replace(judged, parts=parts, reward=parts["answer"])
         return countdown_verdict(self.reward, reading, truncated=truncated)
+
+    def load(self, split: DataSplit) -> list[Problem]:
+        found = super().load(split)
+        strange = (one for one in found if not compact.writable(one.data["nums"], one.data["target"]))
+        if self.style == "compact" and (first := next(strange, None)) is not None:
+            raise UserError(
+                f"task.data={self.data!r}: the compact style has words for whole numbers of 0 to {compact.LARGEST}; "
+                f"problem {first.id} ({first.structure}) has others. Remove such rows, or use a model that reads "
+                "English."
+            )
+        return found
 
     def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
         """TinyZero's test rows stand behind its train rows, in one split that is called train."""
@@ -164,8 +219,35 @@ class Countdown(SharedOut):
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
         wanted = quotas(self.numbers, count, {})
-        drawn = [problem for number in sorted(wanted) for problem in _generated(split, number, wanted[number], seed)]
+        drawn = [
+            problem for number in sorted(wanted) for problem in self._generated(split, number, wanted[number], seed)
+        ]
         return self.shuffled(drawn, split, seed)
+
+    def _generated(self, split: Split, numbers: int, count: int, seed: int) -> list[Problem]:
+        """``count`` problems that differ in more than the order of the numbers.
+
+        Raises UserError when a thousand draws in a row bring no new one.
+        """
+        rng = random.Random(stream_seed(seed, "countdown", split, numbers))
+        problems: list[Problem] = []
+        seen: set[str] = set()
+        idle = 0
+        while len(problems) < count:
+            puzzle = generate_countdown(rng, numbers=numbers, split=split, largest=self.largest, targets=self.targets)
+            if puzzle_key(puzzle) in seen:
+                idle += 1
+                if idle == _PATIENCE:
+                    raise UserError(
+                        f"task.train_size: no more than {len(problems)} {split} puzzles of {numbers} numbers turned "
+                        f"up, and {count} are asked for. Ask for fewer."
+                    )
+                continue
+            idle = 0
+            seen.add(puzzle_key(puzzle))
+            identity = text_digest(repr((puzzle.nums, puzzle.target)))[:16]
+            problems.append(_make_problem(puzzle, f"countdown-{numbers}n-{split}-{identity}"))
+        return problems
 
 
 def question(nums: Sequence[int], target: int) -> str:
@@ -208,29 +290,3 @@ def _make_problem(puzzle: CountdownPuzzle, identifier: str) -> Problem:
 
 def _puzzle(problem: Problem) -> CountdownPuzzle:
     return CountdownPuzzle(tuple(problem.data["nums"]), problem.data["target"])
-
-
-def _generated(split: Split, numbers: int, count: int, seed: int) -> list[Problem]:
-    """``count`` problems that differ in more than the order of the numbers.
-
-    Raises UserError when a thousand draws in a row bring no new one.
-    """
-    rng = random.Random(stream_seed(seed, "countdown", split, numbers))
-    problems: list[Problem] = []
-    seen: set[str] = set()
-    idle = 0
-    while len(problems) < count:
-        puzzle = generate_countdown(rng, numbers=numbers, split=split)
-        if puzzle_key(puzzle) in seen:
-            idle += 1
-            if idle == _PATIENCE:
-                raise UserError(
-                    f"task.train_size: no more than {len(problems)} {split} puzzles of {numbers} numbers turned up, "
-                    f"and {count} are asked for. Ask for fewer."
-                )
-            continue
-        idle = 0
-        seen.add(puzzle_key(puzzle))
-        identity = text_digest(repr((puzzle.nums, puzzle.target)))[:16]
-        problems.append(_make_problem(puzzle, f"countdown-{numbers}n-{split}-{identity}"))
-    return problems

@@ -8,7 +8,6 @@ quadratic on a text of unclosed tags, this one is not, and both find the same bl
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,15 +65,6 @@ def roles_verdict(reading: ParsedRoles, solution: Sequence[bool], *, truncated: 
         reason = "no_answer" if reading.format_ok else "bad_format"
     answer = roles_text(reading.roles) if readable and reading.roles is not None else None
     return Verdict(sum(parts.values()), parts, correct, answer, reason)
-
-
-def coin_parts(problem_id: str, response: str) -> dict[str, float]:
-    """The reward of the control `task.reward: random`: right or wrong by a fair coin, fixed for problem and response.
-
-    Whatever is learned from it has nothing to do with the answer.
-    """
-    heads = hashlib.sha256(f"{problem_id}\n{response}".encode("utf-8", "surrogatepass")).digest()[0] % 2
-    return {"format": 0.0, "answer": ANSWER_RIGHT if heads else ANSWER_WRONG}
 
 
 def _response_part(text: str) -> tuple[str, bool]:

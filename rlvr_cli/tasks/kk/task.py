@@ -27,11 +27,10 @@ from rlvr_cli.tasks.kk.reward import (
     FORMAT_WRONG,
     REASONS,
     ParsedRoles,
-    coin_parts,
     read_logic_rl,
     roles_verdict,
 )
-from rlvr_cli.tasks.problem import DataSet, DataSplit, Problem, Split, Verdict, made_here
+from rlvr_cli.tasks.problem import DataSet, DataSplit, Problem, Split, Verdict, coin, made_here
 from rlvr_cli.tasks.prompts import begun, chat_prompt, has_template, leading_bos
 from rlvr_cli.tasks.shares import Share, SharedOut, SumToOne, quotas
 
@@ -191,7 +190,7 @@ class KnightsAndKnaves(SharedOut):
         if self.reward == "zero_one":
             return replace(judged, parts={"answer": float(judged.correct)}, reward=float(judged.correct))
         if self.reward == "random":
-            parts = coin_parts(problem.id, response)
+            parts = {"format": 0.0, "answer": ANSWER_RIGHT if coin(problem.id, response) else ANSWER_WRONG}
             return replace(judged, parts=parts, reward=sum(parts.values()))
         return judged
 

@@ -1,0 +1,157 @@
+"""The compact form of Countdown with three numbers that the lab's tiny model reads and writes.
+
+    prompt     8 13 17 = 32 ? <think>
+    response   13 8 : 21 5 104 x 17 : 15 49 x x x no 17 8 : 25 9 136 x 13 : 19 45 x x x no 17 13 : 30 4 x x 8 : 24 40 4
+               </think> <answer> ( 17 - 13 ) * 8 </answer>
+
+The search has three rounds, one for each pair of numbers in the order of the prompt. A round writes the pair, the
+larger number first, and what it comes to by `+ - * /`; then the number left over, and for each way to use it last the
+value that the pair would need to have: for `p + c`, `p - c`, `p * c`, `p / c` and `c - p`. `x` stands for what is not a
+whole number of 0 to 144. The first needed value that the pair comes to ends the search; a round without one ends in
+`no`. What the form leaves out is rare: 1 in 200 problems with numbers up to 20.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rlvr_cli.tasks.countdown.puzzles import CountdownPuzzle
+
+NUMBERS = 3
+ROUNDS = 3
+PASSES = 3
+LARGEST = 144
+_PAIR = "+-*/"
+# How the number left over is used last; `from` is that number minus the pair.
+_LAST = (*_PAIR, "from")
+_SHOTS = "+-*"
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Chances that a step of a trace goes wrong; all zero = a clean trace.
+
+    `guess`: a random expression is answered at once, without reasoning. `quit`: after a round that missed, a random
+    expression of its numbers is answered. `leap`: the same after a needed value that the pair does not come to. `miss`:
+    a needed value that the pair comes to is passed over. `slip`: an operation of the answer is a random one. `value`: a
+    value is off by 1, 2 or 10.
+    """
+
+    guess: float = 0.0
+    quit: float = 0.0
+    leap: float = 0.0
+    miss: float = 0.0
+    slip: float = 0.0
+    value: float = 0.0
+
+
+CLEAN = Noise()
+
+
+def vocabulary() -> list[str]:
+    """Every word of the compact form, in a fixed order."""
+    words = [*_PAIR, "(", ")", "=", ":", "?", "x", "no", "<think>", "</think>", "<answer>", "</answer>"]
+    return [*words, *map(str, range(LARGEST + 1))]
+
+
+def writable(nums: Sequence[int], target: int) -> bool:
+    """Whether the form has words for a problem."""
+    return len(nums) == NUMBERS and all(0 <= number <= LARGEST for number in (*nums, target))
+
+
+def prompt(puzzle: CountdownPuzzle) -> str:
+    """The problem in compact form, ending in `<think>`; of what the form has no words for, numbers it does not know."""
+    return f"{' '.join(map(str, puzzle.nums))} = {puzzle.target} ? <think>"
+
+
+def rounds(puzzle: CountdownPuzzle) -> list[tuple[int, int, int]]:
+    """The pair, larger number first, and the number left over, of each round."""
+    first, second, third = puzzle.nums
+    orders = ((first, second, third), (first, third, second), (second, third, first))
+    return [(max(a, b), min(a, b), c) for a, b, c in orders]
+
+
+def solving_round(puzzle: CountdownPuzzle) -> int | None:
+    """The round, from 1, in which the search finds a solution; None where the form has none."""
+    for number, (a, b, c) in enumerate(rounds(puzzle), start=1):
+        values = [value for value in _values(a, b) if value is not None]
+        if any(needed in values for needed in _needed(puzzle.target, c)):
+            return number
+    return None
+
+
+def trace(puzzle: CountdownPuzzle, rng: random.Random, noise: Noise = CLEAN) -> str:
+    """A worked response: rounds of the search, answer. Of a problem with a solution in the form a clean one is right.
+
+    Where the third round misses as well, the search begins again, for three passes at most.
+    """
+    turns = rounds(puzzle)
+    if rng.random() < noise.guess:
+        return _answer([], _shot(*rng.choice(turns), rng))
+    words: list[str] = []
+    for a, b, c in turns * PASSES:
+        values = [_blurred(value, rng, noise) for value in _values(a, b)]
+        words += [str(a), str(b), ":", *map(_word, values), str(c), ":"]
+        for last, exact in zip(_LAST, _needed(puzzle.target, c), strict=True):
+            needed = _blurred(exact, rng, noise)
+            words.append(_word(needed))
+            if needed is not None and needed in values and rng.random() >= noise.miss:
+                of_pair = _PAIR[values.index(needed)]
+                of_pair = rng.choice(_SHOTS) if rng.random() < noise.slip else of_pair
+                last = rng.choice(_SHOTS) if rng.random() < noise.slip else last
+                return _answer(words, _expression(a, b, c, of_pair, last))
+            if rng.random() < noise.leap:
+                return _answer(words, _shot(a, b, c, rng))
+        if rng.random() < noise.quit:
+            break
+        words.append("no")
+    return _answer(words, _shot(a, b, c, rng))
+
+
+def solutions(puzzle: CountdownPuzzle) -> Iterator[str]:
+    """The clean trace, where the form has a solution."""
+    if writable(puzzle.nums, puzzle.target) and solving_round(puzzle) is not None:
+        yield trace(puzzle, random.Random(0))
+
+
+def _values(a: int, b: int) -> list[int | None]:
+    """What a pair comes to by `+ - * /`; None for `x`."""
+    return [_known(value) for value in (a + b, a - b, a * b, a // b if b and a % b == 0 else None)]
+
+
+def _needed(target: int, c: int) -> list[int | None]:
+    """The value p of the pair for which `p + c`, `p - c`, `p * c`, `p / c` and `c - p` are the target."""
+    factor = target // c if c and target % c == 0 else None
+    return [_known(value) for value in (target - c, target + c, factor, target * c if c else None, c - target)]
+
+
+def _known(value: int | None) -> int | None:
+    return value if value is not None and 0 <= value <= LARGEST else None
+
+
+def _blurred(value: int | None, rng: random.Random, noise: Noise) -> int | None:
+    if rng.random() >= noise.value:
+        return value
+    if value is None:
+        return rng.randrange(60)
+    return rng.choice([near for step in (1, 2, 10) for near in (value - step, value + step) if 0 <= near <= LARGEST])
+
+
+def _word(value: int | None) -> str:
+    return "x" if value is None else str(value)
+
+
+def _expression(a: int, b: int, c: int, of_pair: str, last: str) -> str:
+    pair = f"( {a} {of_pair} {b} )"
+    return f"{c} - {pair}" if last == "from" else f"{pair} {last} {c}"
+
+
+def _shot(a: int, b: int, c: int, rng: random.Random) -> str:
+    """A random expression of a round's numbers."""
+    return _expression(a, b, c, rng.choice(_SHOTS), rng.choice(_SHOTS))
+
+
+def _answer(words: list[str], expression: str) -> str:
+    return " ".join([*words, "</think>", "<answer>", expression, "</answer>"])

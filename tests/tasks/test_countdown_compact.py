@@ -1,0 +1,124 @@
+"""The compact form of Countdown: its words, traces that the ordinary verifier finds right, and what it refuses."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.tasks.countdown import Countdown, compact
+from rlvr_cli.tasks.countdown.compact import Noise
+from rlvr_cli.tasks.countdown.puzzles import CountdownPuzzle, find_solutions
+from rlvr_cli.tasks.countdown.task import problem_from
+from rlvr_cli.tasks.problem import Problem
+
+SMALL: dict[str, Any] = {"numbers": {3: 1.0}, "largest": 20, "targets": (10, 60)}
+TASK = Countdown(**SMALL).for_model("compact")
+NOISES = [Noise(**{name: 1.0}) for name in Noise.__dataclass_fields__]
+ALL = Noise(guess=0.2, quit=0.3, leap=0.1, miss=0.3, slip=0.3, value=0.2)
+
+
+def puzzle_of(problem: Problem) -> CountdownPuzzle:
+    return CountdownPuzzle(tuple(problem.data["nums"]), problem.data["target"])
+
+
+@pytest.mark.parametrize(
+    ("nums", "target", "response"),
+    [
+        ((14, 2, 10), 18, "14 2 : 16 12 28 7 10 : 8 28 </think> <answer> ( 14 * 2 ) - 10 </answer>"),
+        (
+            (8, 13, 17),
+            32,
+            "13 8 : 21 5 104 x 17 : 15 49 x x x no 17 8 : 25 9 136 x 13 : 19 45 x x x no "
+            "17 13 : 30 4 x x 8 : 24 40 4 </think> <answer> ( 17 - 13 ) * 8 </answer>",
+        ),
+        ((3, 2, 20), 15, "3 2 : 5 1 6 x 20 : x 35 x x 5 </think> <answer> 20 - ( 3 + 2 ) </answer>"),
+    ],
+)
+def test_a_trace_searches_round_by_round(nums: tuple[int, ...], target: int, response: str) -> None:
+    puzzle = CountdownPuzzle(nums, target)
+    assert compact.prompt(puzzle) == f"{' '.join(map(str, nums))} = {target} ? <think>"
+    assert list(compact.solutions(puzzle)) == [response]
+    assert TASK.judge(problem_from({"nums": list(nums), "target": target}, "x"), response).correct
+
+
+def test_clean_traces_are_right_by_both_rules_and_have_known_words_alone() -> None:
+    words, rng, without = set(compact.vocabulary()), random.Random(0), 0
+    problems = TASK.problems("train", 400, 0)
+    for problem in problems:
+        assert set(TASK.prompt(problem, None).split()) <= words
+        if compact.solving_round(puzzle_of(problem)) is None:
+            without += 1
+            continue
+        response = compact.trace(puzzle_of(problem), rng)
+        assert set(response.split()) <= words
+        for rule in ("paper", "strict"):
+            assert TASK.replace(rule=rule).judge(problem, response).correct
+    assert without < 8, "the form leaves out few problems"
+
+
+@pytest.mark.parametrize("noise", [*NOISES, ALL], ids=repr)
+def test_noisy_traces_keep_the_form_and_the_words(noise: Noise) -> None:
+    words, rng = set(compact.vocabulary()), random.Random(1)
+    problems = TASK.problems("train", 60, 1)
+    right = 0
+    for problem in problems:
+        response = compact.trace(puzzle_of(problem), rng, noise)
+        verdict = TASK.judge(problem, response)
+        assert set(response.split()) <= words and len(response.split()) < 180
+        assert verdict.reason in ("correct", "wrong")
+        right += verdict.correct
+    assert right < 45
+
+
+def test_what_the_form_finds_is_a_solution_and_most_solutions_are_found() -> None:
+    rng = random.Random(2)
+    for _ in range(500):
+        puzzle = CountdownPuzzle(tuple(rng.randint(1, 20) for _ in range(3)), rng.randint(10, 60))
+        if compact.solving_round(puzzle) is not None:
+            assert next(find_solutions(puzzle), None) is not None
+
+
+def test_generated_problems_keep_to_the_ranges_and_apart() -> None:
+    sets = {split: TASK.problems(split, 300, 0) for split in ("train", "dev", "test")}
+    seen: set[str] = set()
+    for problems in sets.values():
+        for problem in problems:
+            assert all(1 <= number <= 20 for number in problem.data["nums"]) and 10 <= problem.data["target"] <= 60
+        structures = {problem.structure for problem in problems}
+        assert len(structures) == 300 and not structures & seen
+        seen |= structures
+
+
+def test_a_problem_that_is_out_of_reach_is_an_error_and_no_endless_search() -> None:
+    with pytest.raises(UserError, match=r"task\.targets"):
+        Countdown(numbers={3: 1.0}, largest=2, targets=(90, 100)).problems("dev", 1, 0)
+
+
+def test_the_style_is_what_the_model_was_made_for() -> None:
+    assert TASK.style == "compact"
+    assert Countdown(**SMALL).for_model("logic_rl").style == "tiny_zero"
+    assert Countdown(**SMALL, style="tiny_zero_base").for_model("compact").style == "tiny_zero_base"
+    with pytest.raises(UserError, match=r"task\.numbers.*3 numbers, 4 are asked for"):
+        Countdown(numbers={3: 0.5, 4: 0.5}).for_model("compact")
+
+
+def test_rows_with_numbers_that_the_form_has_no_words_for_are_refused(tmp_path: Any) -> None:
+    file = tmp_path / "mine.test.jsonl"
+    file.write_text('{"nums": [3, 4, 5], "target": 12}\n{"nums": [300, 4, 5], "target": 309}\n')
+    task = Countdown(**SMALL, data=str(file))
+    with pytest.raises(UserError, match="words for whole numbers of 0 to 144"):
+        task.for_model("compact").problems("test", 2, 0)
+    assert len(task.for_model("logic_rl").problems("test", 2, 0)) == 2
+
+
+def test_a_random_reward_knows_nothing_of_the_answer() -> None:
+    task = TASK.replace(reward="random")
+    problems = task.problems("train", 200, 0)
+    verdicts = [task.judge(one, compact.trace(puzzle_of(one), random.Random(0))) for one in problems]
+    assert {verdict.reward for verdict in verdicts} == {0.0, 1.0}
+    assert 70 < sum(verdict.reward for verdict in verdicts) < 130
+    assert sum(verdict.correct for verdict in verdicts) > 190
+    assert task.without_verifier() is not None and task.format_range is None
