@@ -1,13 +1,14 @@
 """Kills, damages and full disks: is anything of a run lost in silence, or its name blocked?
 
-    python -m benchmarks.run_safety [--kills 60] [--damages 70] [--disks 30] [--folder DIR]
+    python -m benchmarks.run_safety [--kills 60] [--damages 70] [--disks 30] [--own] [--folder DIR]
 
 Trains a tiny run of the lab's model, with evaluations on the way, undisturbed; then
 - kills trainings (kill -9) at random moments and continues them, until each is finished;
 - truncates, alters or deletes one file of a run that was killed, or of a finished evaluation, and continues it;
 - starts trainings on disks that are full after ever more bytes, and starts or continues them once there is room.
 Every run must come to the bytes of the undisturbed one, or be refused with the name of the file. Prints one table, and
-ends with 1 where anything did neither. Disks are tmpfs for root, else limits on the size of a file.
+ends with 1 where anything did neither. With --own the rewards, rows and method are files of the user's own. Disks are
+tmpfs for root, else limits on the size of a file.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.sweep_kills import own_files
 from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.runs.folder import RunDir
 
@@ -274,11 +276,16 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=count)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--own", action="store_true", help="Rewards, rows and a method of the user's own.")
     arguments = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     for module in HEAVY:
         importlib.import_module(module)
     folder = Path(tempfile.mkdtemp(prefix="rlvr-safety-", dir=arguments.folder))
+    if arguments.own:
+        base = own_files(folder)
+        SETTINGS[:] = [text for text in SETTINGS if not text.startswith("task.")]
+        SETTINGS[:] += ["--config", str(base), "--method", str(folder / "power.py")]
     started = time.monotonic()
     child = begin(folder, folder / "whole")
     assert child.wait() == 0, child.said()

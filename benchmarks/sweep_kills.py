@@ -1,9 +1,10 @@
 """A sweep whose workers and driver are killed at random: is each trial done once, and as if nobody had been killed?
 
-    python -m benchmarks.sweep_kills [--seeds 5] [--kills 10] [--workers 2] [--folder DIR]
+    python -m benchmarks.sweep_kills [--seeds 5] [--kills 10] [--workers 2] [--own] [--folder DIR]
 
 Runs 4 methods by the seeds twice on the lab, with tiny settings: once undisturbed, once with workers killed (kill -9)
-at random moments and the driver once. Prints what was killed, and compares every run with its undisturbed twin.
+at random moments and the driver once. Prints what was killed, and compares every run with its undisturbed twin. With
+--own the rewards, rows and one of the methods are files of the user's own, and the rewards import a file next to them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 
 import psutil
 
+from rlvr_cli.cli.templates import files_of
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.yaml import dump
 from rlvr_cli.sweeps.driver import WORKER
@@ -55,11 +57,33 @@ class Tally:
     driver_kills: int
 
 
-def write_sweep(path: Path, folder: Path, methods: tuple[str, ...], seeds: int) -> Path:
-    """A sweep file whose runs go to ``folder``."""
+def write_sweep(path: Path, folder: Path, methods: tuple[str, ...], seeds: int, *, own: bool = False) -> Path:
+    """A sweep file whose runs go to ``folder``; ``own``: over :func:`own_files`, written next to it."""
     content = {"name": "sweep", "set": {**SETTINGS, "run.dir": str(folder)}, "methods": list(methods), "seeds": seeds}
+    if own:
+        content["set"] = {key: value for key, value in content["set"].items() if key != "task.train_size"}
+        content["base"] = own_files(path.parent).name
     path.write_text(dump(content))
     return path
+
+
+def own_files(folder: Path) -> Path:
+    """Rows, a reward that imports a file next to it, and a method, in ``folder``; a configuration that names the first
+    two.
+    """
+    written = files_of("reward", "mine")
+    head, _, last_answer = written["mine.py"].rpartition("\n\n\n")
+    texts = {
+        "mine.jsonl": written["mine.jsonl"],
+        "answers.py": last_answer,
+        "mine.py": f"{head.replace('from typing', 'from answers import _last_answer' + chr(10) + 'from typing')}\n",
+        "power.py": files_of("method", "power")["power.py"],
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    task = {"name": "own", "data": str(folder / "mine.jsonl"), "reward": ["mine.py:accuracy", "mine.py:brief"]}
+    (folder / "own.yaml").write_text(dump({"task": {**task, "reward_weights": [1.0, 0.2]}}))
+    return folder / "own.yaml"
 
 
 def start(file: Path, *arguments: str) -> subprocess.Popen[bytes]:
@@ -148,12 +172,14 @@ def compare(whole: Path, broken: Path, kills: tuple[int, int]) -> Tally:
     )
 
 
-def survive(folder: Path, *, methods: tuple[str, ...], seeds: int, kills: int, count: int, seed: int = 0) -> Tally:
+def survive(
+    folder: Path, *, methods: tuple[str, ...], seeds: int, kills: int, count: int, seed: int = 0, own: bool = False
+) -> Tally:
     """An undisturbed and a disturbed sweep in ``folder``, compared."""
-    whole = write_sweep(folder / "whole.yaml", folder / "whole", methods, seeds)
+    whole = write_sweep(folder / "whole.yaml", folder / "whole", methods, seeds, own=own)
     driver = start(whole, "--workers", str(count))
     assert driver.wait() == 0, whole.with_suffix(".log").read_text()
-    broken = write_sweep(folder / "broken.yaml", folder / "broken", methods, seeds)
+    broken = write_sweep(folder / "broken.yaml", folder / "broken", methods, seeds, own=own)
     made = disturbed(broken, folder / "broken" / "sweep", kills=kills, count=count, rng=random.Random(seed))
     return compare(folder / "whole" / "sweep", folder / "broken" / "sweep", made)
 
@@ -165,11 +191,15 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--folder", type=Path, default=None)
+    parser.add_argument("--own", action="store_true", help="Rewards, rows and a method of the user's own.")
     options = parser.parse_args()
+    methods = (*METHODS[:3], "power.py") if options.own else METHODS
     with tempfile.TemporaryDirectory(prefix="rlvr-sweep-kills-") as temporary:
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        tally = survive(folder, methods=METHODS, seeds=options.seeds, kills=options.kills, count=options.workers)
+        tally = survive(
+            folder, methods=methods, seeds=options.seeds, kills=options.kills, count=options.workers, own=options.own
+        )
     print(
         f"{tally.trials} trials, {options.workers} workers; killed: {tally.worker_kills} workers, "
         f"{tally.driver_kills} driver\n"

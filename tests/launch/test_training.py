@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.sweep_kills import own_files
 from rlvr_cli.config.load import load_config
 from rlvr_cli.launch.command import free_port
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
@@ -79,6 +81,25 @@ def test_other_methods_in_several_processes(tmp_path: Path, method: str) -> None
     extra = ["rollout.max_new_tokens=60", "method.demonstrations=16"] if method == "sft" else []
     one, two = both(tmp_path, "--method", method, *extra, "optimizer.lr=1e-4")
     assert difference(one, two) < LIMIT
+
+
+def test_rewards_rows_and_a_method_of_files_in_several_processes(tmp_path: Path) -> None:
+    settings = [text for text in NARROW if not text.startswith("task.")]
+    own = (f"run.dir={tmp_path}", *settings, *SMALL, "--config", str(own_files(tmp_path)))
+    own = (*own, "--method", str(tmp_path / "power.py"))
+    processes = [start("run.name=one", *own), start("--processes", "2", "run.name=two", *own)]
+    for process in processes:
+        finish(process)
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert difference(one, two) < LIMIT / 10
+    for first, second in zip(rows(one), rows(two), strict=True):
+        assert {key: first[key] for key in SAME} == {key: second[key] for key in SAME}
+    judged = ("problem", "completion", "reward", "parts", "correct")
+    verdicts = [
+        [[json.loads(line)[key] for key in judged] for line in (run / "rollouts/rollout-000000.jsonl").open()]
+        for run in (one, two)
+    ]
+    assert verdicts[0] == verdicts[1]
 
 
 @pytest.mark.slow

@@ -77,8 +77,11 @@ def test_a_killed_trial_and_a_killed_worker(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_kills_at_random_change_nothing(tmp_path: Path) -> None:
-    tally = survive(tmp_path, methods=("grpo", "lopti"), seeds=2, kills=4, count=2)
+@pytest.mark.parametrize("own", [False, True])
+def test_kills_at_random_change_nothing(own: bool, tmp_path: Path) -> None:
+    """Own: rewards that import a file next to them, rows, and a method of a file."""
+    methods = ("grpo", "power.py") if own else ("grpo", "lopti")
+    tally = survive(tmp_path, methods=methods, seeds=2, kills=4, count=2, own=own)
     assert (tally.trials, tally.lost, tally.doubled, tally.different) == (4, [], [], [])
     assert tally.worker_kills >= 2 and tally.driver_kills == 1
 
