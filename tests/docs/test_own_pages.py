@@ -39,11 +39,13 @@ def written(page: str, folder: Path) -> list[str]:
     """The page's files: blocks whose first line is their name, as `# base.yaml`."""
     files = re.findall(r"^```\w+\n# (\S+\.(?:yaml|py|jsonl))\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
     for name, text in files:
-        (folder / name).write_text(text.replace("seeds: 3", "seeds: 1"), encoding="utf-8")
+        (folder / name).write_text(
+            text.replace("seeds: 3", "seeds: 1").replace("problems: 100", "problems: 4"), encoding="utf-8"
+        )
     return [name for name, _ in files]
 
 
-@pytest.mark.parametrize("name", ["tasks/own-reward.md", "methods/own.md"])
+@pytest.mark.parametrize("name", ["tasks/own-reward.md", "tasks/own.md", "methods/own.md"])
 def test_a_page_runs_as_it_is_printed(name: str, tmp_path: Path) -> None:
     page = (DOCS / name).read_text(encoding="utf-8")
     assert {"base.yaml", "sweep.yaml"} <= {*written(page, tmp_path)}

@@ -30,8 +30,8 @@ OWN = {
         "riddle.py",
         files_of("task", "riddle")["riddle.py"]
         .replace("import itertools\n", "import itertools\nfrom helpers import WORTH\n")
-        .replace("        reward = 1.0 if right else 0.1\n", "        reward = WORTH\n")
-        .replace('return Verdict(0.0, {"answer": 0.0}', 'return Verdict(WORTH, {"answer": WORTH}'),
+        .replace('1.0 if found[-1] == problem["answer"] else 0.1', "WORTH")
+        .replace("        return 0.0\n", "        return WORTH\n"),
     ),
     "method": (
         "power.py",
