@@ -11,7 +11,7 @@ TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-load
 FAST := tests/contract tests/golden tests/methods tests/config tests/stats tests/training/test_loop.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-all test-gpu test-slurm test-vllm check format bench methods-smoke tasks-smoke processes docs lab clean
+.PHONY: help install demo test test-fast test-all test-gpu test-slurm test-vllm check format bench methods-smoke tasks-smoke processes docs data lab clean
 
 help:
 	@echo "make demo      train the lab model on Knights & Knaves and show accuracy before and after"
@@ -27,6 +27,7 @@ help:
 	@echo "make tasks-smoke  every task trained on the lab for two rollouts and evaluated"
 	@echo "make processes  every method with two processes against one: how far the weights part"
 	@echo "make docs      the generated parts of docs/methods, and what the methods cost"
+	@echo "make data      the generated problem sets in data/, and their hashes"
 	@echo "make lab       rebuild the lab's base model from its seed, into build/lab"
 
 install: $(INSTALLED)
@@ -90,6 +91,12 @@ processes: $(INSTALLED)
 docs: $(INSTALLED)
 	$(BIN)/python -m rlvr_cli.describe.pages docs/methods
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.methods_cost > docs/methods/cost.md
+
+data: $(INSTALLED)
+	for set in kk-gen countdown-gen math-gen math-story-gen gsm8k-gen; do for part in train:200 dev:100 test:100; do \
+	  $(RLVR) tasks generate $${set%%-*} task.data=$$set --split $${part%:*} --problems $${part#*:} --seed 0 --overwrite \
+	    --output data/$$set/$${part%:*}.jsonl || exit 1; done; done
+	cd data && sha256sum */*.jsonl > SHA256SUMS
 
 lab: $(INSTALLED)
 	$(RLVR) lab build --output build/lab

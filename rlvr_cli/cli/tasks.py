@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,7 +57,7 @@ def sets(
             metavar="DIR",
             envvar="RLVR_DATA_DIR",
             show_envvar=False,
-            help="Count the rows in this folder of data sets (default: RLVR_DATA_DIR).",
+            help="Count the rows in this folder of data sets (default: RLVR_DATA_DIR, else data/public).",
         ),
     ] = None,
     form: ListFormat = "table",
@@ -64,7 +65,11 @@ def sets(
     """List the data sets that task.data and --benchmark know by name: task, rows, hub data set, licence."""
     from rlvr_cli.core.table import ResultDocument, Table
     from rlvr_cli.describe.task import data_set_rows
+    from rlvr_cli.tasks.data import PUBLIC, is_public
+    from rlvr_cli.tasks.sets import data_sets
 
+    if data_dir is None and any(map(is_public, data_sets().values())):
+        data_dir = Path(PUBLIC)
     rows = data_set_rows(data_dir)
     cells = [
         (
@@ -80,6 +85,7 @@ def sets(
     note = f"Numbers are rows in {data_dir}; no file: has such problems, but not in this folder."
     if data_dir is None:
         note = "yes: has such problems; any: generated, as many as asked for; --data-dir counts their rows in a folder."
+    note += " `rlvr tasks fetch NAME` brings those of the hub."
     show_document(
         form,
         ResultDocument(
@@ -89,6 +95,67 @@ def sets(
             rows=rows,
         ),
     )
+
+
+@app.command()
+def fetch(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Data sets, as `rlvr tasks sets` lists them.")],
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--data-dir",
+            metavar="DIR",
+            envvar="RLVR_DATA_DIR",
+            show_envvar=False,
+            help="The folder to put them into (default: RLVR_DATA_DIR, else data/public, where task.data looks).",
+        ),
+    ] = None,
+    revision: Annotated[
+        str | None,
+        typer.Option("--revision", metavar="REV", help="A commit, branch or tag of the hub (default: the newest)."),
+    ] = None,
+    overwrite: Overwrite = False,
+    form: Format = "table",
+) -> None:
+    """Fetch public data sets from the hub, so that task.data, --benchmark and offline runs find them by name.
+
+    Each comes whole or not at all, with a manifest: revision, licence, rows and hashes.
+    """
+    from dataclasses import asdict
+
+    from rlvr_cli.models.source import connection_problem, is_offline
+    from rlvr_cli.tasks.data import PUBLIC
+    from rlvr_cli.tasks.fetch import fetch as fetch_set
+    from rlvr_cli.tasks.sets import set_to_fetch
+
+    folder = data_dir or Path(PUBLIC)
+    tasks_of, problems = {}, []
+    for name in dict.fromkeys(names):
+        try:
+            tasks_of[name] = set_to_fetch(name)
+        except UserError as error:
+            problems += error.problems
+    if revision is not None and len(tasks_of) > 1:
+        problems.append(f"--revision {revision}: is that of one data set; fetch them one by one.")
+    if problems:
+        raise UserError(problems)
+    offline = "HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set" if is_offline() else connection_problem()
+    if offline is not None:
+        raise UserError(
+            f"rlvr tasks fetch: {offline}. Fetch on a machine with a network and copy {folder}, or put the files there "
+            "by hand (docs/data.md)."
+        )
+    found = []
+    for task in tasks_of.values():
+        one = fetch_set(
+            task, folder, revision=revision, overwrite=overwrite, say=lambda said: echo(said, file=sys.stderr)
+        )
+        found.append(asdict(one))
+        if form != "json":
+            rows = ", ".join(f"{file.rows:,} in {folder / file.name}" for file in one.files)
+            echo(f"{one.name}: {rows}; {one.hub} at {one.revision[:12]}, licence: {one.licence}.")
+    if form == "json":
+        print_json({"folder": str(folder), "fetched": found})
 
 
 @app.command()

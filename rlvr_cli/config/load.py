@@ -36,6 +36,7 @@ from rlvr_cli.methods.names import (
     presets_of,
 )
 from rlvr_cli.tasks import Task
+from rlvr_cli.tasks.data import PUBLIC, is_public
 from rlvr_cli.tasks.from_file import register_task, stand_in, task_file
 from rlvr_cli.tasks.own import Own
 from rlvr_cli.tasks.rewards import REWARD, keep_source
@@ -455,17 +456,22 @@ def _override_layers(overrides: Sequence[str], problems: list[tuple[str, str]]) 
 
 
 def _add_environment(merged: Merged, files: Sequence[Layer]) -> None:
-    """Lays RLVR_DATA_DIR where a data set is named and nothing says in which folder, not even `data_dir: null`.
+    """Lays the folder of data sets where one is named and nothing says in which folder, not even `data_dir: null`.
 
-    So a run records the folder that it used, and a run that names no data set records none. The null in such a run's
-    file says nothing of a data set that is named above it: by a later file, an option or an override.
+    That is RLVR_DATA_DIR, or where public sets are fetched to if the set is there. So a run records the folder that it
+    used, and a run that names no data set records none. The null in such a run's file says nothing of a data set that
+    is named above it: by a later file, an option or an override.
     """
-    folder = os.environ.get(DATA_DIR_VARIABLE)
     values = merged.data.get("task")
     task = values if isinstance(values, dict) else {}
     kind = KEYS.choices(("task",)).get(_chosen_name(merged.data, "task"))
     data = task.get("data", kind.model_fields["data"].default if kind is not None else None)
-    if not folder or not isinstance(data, str) or data not in data_sets() or is_generated(data):
+    if not isinstance(data, str) or data not in data_sets() or is_generated(data):
+        return
+    folder, origin = os.environ.get(DATA_DIR_VARIABLE), f"environment {DATA_DIR_VARIABLE}"
+    if not folder and is_public(data_sets()[data]):
+        folder, origin = str(Path(PUBLIC).absolute()), f"folder {PUBLIC}"
+    if not folder:
         return
     if merged.set_by_user(("task", "data_dir")):
         # A data set that nothing names is named below everything.
@@ -473,7 +479,7 @@ def _add_environment(merged: Merged, files: Sequence[Layer]) -> None:
         said, named = (-1 if layer is None else _height(layer, files) for layer in layers)
         if task["data_dir"] is not None or said >= named:
             return
-    merged.add(Layer(f"environment {DATA_DIR_VARIABLE}", {"task": {"data_dir": folder}}))
+    merged.add(Layer(origin, {"task": {"data_dir": folder}}))
 
 
 def _height(layer: Layer, files: Sequence[Layer]) -> int:

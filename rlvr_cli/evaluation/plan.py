@@ -59,14 +59,6 @@ def passes(problems: Sequence[Problem], settings: EvalSettings) -> Iterator[tupl
     yield settings.temperature, [(problem.id, index) for problem in problems for index in indices]
 
 
-def too_long(key: str, new_tokens: int, longest: int, positions: int) -> str:
-    """What is wrong with ``new_tokens`` for prompts of up to ``longest`` tokens and a model of so many positions."""
-    return (
-        f"{key}={new_tokens}: with prompts of {longest} tokens this is more than the model's {positions} positions. "
-        f"Allowed: up to {max(0, positions - longest)}."
-    )
-
-
 def deal(keys: Sequence[SampleKey], processes: int) -> list[list[SampleKey]]:
     """``keys`` dealt out to as many processes, to each about as many: problem by problem in turn.
 

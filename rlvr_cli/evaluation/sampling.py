@@ -23,13 +23,13 @@ from rlvr_cli.evaluation.plan import (
     deal,
     passes,
     sample_record,
-    too_long,
 )
 from rlvr_cli.evaluation.served.tokenizer import ModelFacts
 from rlvr_cli.evaluation.settings import EvalSettings, row_key
 from rlvr_cli.evaluation.store import SampleKey, SampleStore
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.load import eos_token_ids
+from rlvr_cli.models.reading import too_long
 from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, greedy_once
 from rlvr_cli.models.sampling.local import rows_that_fit, sample
 from rlvr_cli.models.sampling.transformers import choose_engine

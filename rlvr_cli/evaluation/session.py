@@ -18,6 +18,7 @@ from rlvr_cli.evaluation.metrics import PairedDifference, average, compare_evals
 from rlvr_cli.evaluation.request import MOST_COMPLETIONS, EvalRequest
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.targets import EvaluatedModel, slug
+from rlvr_cli.models.reading import unread
 from rlvr_cli.results.evaluations import ProblemValues, read_evaluation
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.base import HARDLY_READABLE, PROMPTS_MEASURED, prompt_ids, unread_share
@@ -141,10 +142,7 @@ class Session:
             return
         share = unread_share([prompt_ids(task, one, tokenizer) for one in self.problems[:PROMPTS_MEASURED]], tokenizer)
         if share >= HARDLY_READABLE:
-            self.say(
-                f"WARNING: {share:.0%} of the prompts' tokens are unknown to the tokenizer of {model}: it cannot read "
-                "the problems."
-            )
+            self.say(f"WARNING: {unread(task.name, model, share)}")
 
     def finish(
         self, parts: list[EvaluationResult], before: EvaluationResult | None

@@ -15,6 +15,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.launch.deepspeed_config import deepspeed_settings, stage_of, sums_in_float32
 from rlvr_cli.models.architecture import Architecture, FoundArchitecture, find_architecture
+from rlvr_cli.models.reading import check_readable
 from rlvr_cli.models.source import PRESETS as LOCAL_PRESETS
 from rlvr_cli.planning import advice
 from rlvr_cli.planning.memory import (
@@ -99,6 +100,10 @@ def full_plan(config: Config, **resource_options: Any) -> dict[str, Any]:
     from rlvr_cli.tasks.sets import waits_for_a_folder
 
     said = cautions(config)
+    try:
+        check_readable(config)
+    except UserError as error:
+        said += [f"WARNING: `rlvr train` refuses this: {problem}" for problem in error.problems]
     if waits_for_a_folder(config.task):
         # Its numbers do not depend on the problems.
         said.append(

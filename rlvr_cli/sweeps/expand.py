@@ -16,6 +16,7 @@ from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.layers import label, override_text, parse_override
 from rlvr_cli.core.own_code import ENDING
 from rlvr_cli.core.text import some
+from rlvr_cli.models.reading import check_readable
 from rlvr_cli.sweeps.axes import (
     METHOD,
     Axis,
@@ -203,6 +204,7 @@ def load_trial(
     except ConfigError as error:
         raise ConfigError([(at_lines(place, named), message) for place, message in error.found]) from None
     check_training(loaded.config)
+    check_readable(loaded.config)
     return loaded.config, method, own
 
 

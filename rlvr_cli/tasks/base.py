@@ -28,6 +28,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Choice, Contradiction, Count, Text
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.data import FromData
+from rlvr_cli.tasks.fetch import origin_of
 from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Rule, Split, Verdict
 from rlvr_cli.tasks.prompts import check_template_options
 
@@ -51,8 +52,8 @@ Data = Annotated[
 DataDir = Annotated[
     Text | None,
     Field(
-        description="Folder in which a data set's name is looked for; null = RLVR_DATA_DIR where that is set, else the "
-        "hub. A null that is written out is the hub."
+        description="Folder in which a data set's name is looked for; null = RLVR_DATA_DIR where that is set, else "
+        "data/public where `rlvr tasks fetch` has put it, else the hub. A null that is written out is the hub."
     ),
 ]
 RuleKey = Annotated[Rule, Field(description="paper = the papers' rewards; strict = judges meaning, not surface.")]
@@ -169,8 +170,9 @@ class Task(FromData, Choice):
         """Refuse, before anything is loaded, what the task would need and does not have. Raises UserError."""
 
     def about_data(self) -> str | None:
-        """One line on how many rows of which split there are, where people have to be told."""
-        return None
+        """One line on where the rows come from and how many there are, where people have to be told."""
+        named = self.data in self.sets and not self.is_generated
+        return origin_of(self.data, self.sets[self.data].hub, self.data_dir) if named else None
 
     def problems(self, split: DataSplit, count: int, seed: int) -> list[Problem]:
         """``count`` distinct problems of ``split``, the same for the same arguments.

@@ -23,6 +23,8 @@ _COMPANIONS = ("tables.jsonl", "tables.jsonl.gz")
 # Where a folder laid out as the hub's data sets are has its files.
 _INSIDE = "data"
 _PLACES_SHOWN = 3
+# Where `rlvr tasks fetch` puts public sets when nothing else is said, and inside it the manifests of what was fetched.
+PUBLIC, FETCHED = "data/public", "fetched"
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ class FromData:
     any_file: ClassVar[bool] = False
     # What one row lacks, all lack, in files whose rows may have different fields, too.
     rows_alike: ClassVar[bool] = False
+    # Keys with which the task takes every row of its public set.
+    whole: ClassVar[Mapping[str, Any]] = {}
     # A file of train rows is divided as one that says no split, where there are no test rows.
     divides_train: ClassVar[bool] = False
 
@@ -124,6 +128,10 @@ class FromData:
         if not is_data(path) or path.name in _COMPANIONS:
             return None
         return split_mark(path) or ("" if self.any_file else None)
+
+    def place_of(self, problem: Problem, split: DataSplit) -> str:
+        """The file inside a data folder that holds a problem of the named set, of the split train or test."""
+        return f"{self.sets[self.data].files[split]}.jsonl"
 
     def read_companion(self, path: Path, wrong: list[str]) -> Any:
         """What lies next to a file, for :meth:`row`; what is wrong with that goes into ``wrong``."""
@@ -264,19 +272,57 @@ def _divided(task: FromData, problems: list[Problem], split: DataSplit) -> list[
 PlacedRows = Iterable[tuple[Any, RowOrigin]]
 
 
+# What was read last: a command asks for the rows of its files several times, and 50,000 take half a second each time.
+_READ: dict[Any, tuple[list[Problem], list[str]]] = {}
+_KEPT = 4
+
+
 def _read(task: FromData, paths: Iterable[Path]) -> list[Problem]:
-    wrong: list[str] = []
-    return _problems(task, (_file_rows(task, path, wrong) for path in paths), wrong)
+    """The problems of files; those of files that were read before and did not change are not read again."""
+    files = list(paths)
+    key = type(task), task.model_dump_json(), tuple(map(_version, files))  # type: ignore[attr-defined]
+    if key not in _READ:
+        wrong: list[str] = []
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            found = _problems(task, (_file_rows(task, path, wrong) for path in files), wrong)
+        while len(_READ) >= _KEPT:
+            del _READ[next(iter(_READ))]
+        _READ[key] = found, [str(one.message) for one in caught]
+    problems, said = _READ[key]
+    for message in said:
+        warnings.warn(message, stacklevel=2)
+    return list(problems)
+
+
+def _version(path: Path) -> tuple[Any, ...]:
+    """What changes when a file, or what lies in the folder of a saved data set or next to the file, does."""
+    near = [path, *(path.iterdir() if path.is_dir() else (path.parent / name for name in _COMPANIONS))]
+    found = [(one, one.stat()) for one in near if one.exists()]
+    return tuple((str(one), stat.st_size, stat.st_mtime_ns, stat.st_ino) for one, stat in found)
 
 
 def _hub(task: FromData, data: str, split: DataSplit) -> list[Problem]:
     if split == "all":
         raise UserError(f"task.data={data!r}: split `all` is for local files; choose train, dev or test.")
+    return task.hub_share(_hub_tables(task, data, split), split)
+
+
+def hub_problems(task: FromData, data: str, split: str) -> list[Problem]:
+    """The test problems of a hub data set, or those of train with dev. Raises UserError."""
+    if split == "test":
+        return _hub(task, data, "test")
+    found = _hub_tables(task, data, "train")
+    return task.hub_share(found, "train") + task.hub_share(found, "dev")
+
+
+def _hub_tables(task: FromData, data: str, split: Split) -> list[Problem]:
+    """The problems of the tables that have rows of ``split``."""
     hub_id, config, revision = parts_of(data)
     tables = [replace(table, config=config or table.config) for table in task.hub_tables(hub_id, split)]
     records = hub_rows(hub_id, tables, revision, repeated=_repeated(task, hub_id), elsewhere=_elsewhere(task, hub_id))
     found = _problems(task, [((value, RowOrigin(*place)) for value, place in table) for table in records], [])
-    return task.hub_share(agreed(found) if _repeated(task, hub_id) else found, split)
+    return agreed(found) if _repeated(task, hub_id) else found
 
 
 def _elsewhere(task: FromData, hub_id: str) -> str:
@@ -284,7 +330,10 @@ def _elsewhere(task: FromData, hub_id: str) -> str:
     named = [name for name, one in task.sets.items() if one.hub == hub_id]
     if not named:
         return ""
-    looked = f" {named[0]} is looked for in the folder of --data-dir (or RLVR_DATA_DIR) where one is given."
+    looked = (
+        f" `rlvr tasks fetch {named[0]}`, where there is a network, puts it into {PUBLIC}; it is looked for there, in "
+        "RLVR_DATA_DIR and in the folder of --data-dir."
+    )
     return looked + generated_hint(task.sets)
 
 
@@ -419,6 +468,11 @@ def file_of(one: DataSet, split: str, folder: Path) -> Path | None:
     name = one.files.get(split)
     places = [folder / f"{name}{ending}" for ending in ("", *ENDINGS)] if name is not None else []
     return next((place for place in places if place.exists()), None)
+
+
+def is_public(one: DataSet) -> bool:
+    """Whether a data set lies where `rlvr tasks fetch` puts them when nothing else is said."""
+    return any(file_of(one, split, Path(PUBLIC)) for split in one.files)
 
 
 def generated_hint(sets: Mapping[str, DataSet]) -> str:

@@ -99,6 +99,16 @@ def hub_rows(
     return map(of_table, tables)
 
 
+def revision_of(hub_id: str, revision: str | None) -> str:
+    """The commit that a revision of a hub data set, or its newest, is. Raises UserError when it cannot be had."""
+    from huggingface_hub import HfApi
+
+    try:
+        return str(HfApi().dataset_info(hub_id, revision=revision).sha)
+    except _failures() as error:
+        raise _cannot_load(hub_id, revision or "its newest revision", error, "") from error
+
+
 @lru_cache(maxsize=8)
 def split_names(hub_id: str, config: str | None, revision: str | None) -> tuple[str, ...]:
     """The splits of a hub data set, by its own names. Raises UserError when they cannot be had."""

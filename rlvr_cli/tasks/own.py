@@ -202,9 +202,11 @@ class Own(Task):
         found = super().load(split)
         # A column of some rows only is None in the others, as in a table.
         columns = dict.fromkeys(key for problem in found for key in problem.data)
-        for problem in found:
-            problem.data.update({key: None for key in columns if key not in problem.data})
-        return found
+        lacking = ({key: None for key in columns if key not in problem.data} for problem in found)
+        return [
+            replace(problem, data={**problem.data, **more}) if more else problem
+            for problem, more in zip(found, lacking, strict=True)
+        ]
 
     def problems(self, split: DataSplit, count: int, seed: int) -> list[Problem]:
         found = super().problems(split, count, seed)

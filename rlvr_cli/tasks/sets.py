@@ -16,6 +16,29 @@ from rlvr_cli.tasks.hub import looks_like_hub_id
 from rlvr_cli.tasks.problem import DataSet
 
 
+def set_to_fetch(name: str) -> Task:
+    """The task of the public set ``name``, with every row of it. Raises UserError where the hub has none."""
+    sets = data_sets()
+    on_hub = [one for one, found in sets.items() if found.hub is not None]
+    if name not in sets:
+        raise UserError(
+            f"{name}: no data set of that name.{did_you_mean(name, on_hub)} Those of the hub: {', '.join(on_hub)}."
+        )
+    one = sets[name]
+    if one.generated:
+        raise UserError(
+            f"{name}: is generated, so there is nothing to fetch. `rlvr tasks generate {one.task} -o FILE` writes such "
+            "problems to a file."
+        )
+    if one.hub is None:
+        places = " and ".join(f"{place}.jsonl" for place in one.files.values())
+        raise UserError(
+            f"{name}: is on no hub that is known. Put its rows at {places} inside the folder (docs/data.md)."
+        )
+    kind = task_kinds()[one.task]
+    return kind.model_validate({"name": one.task, "data": name, **kind.whole})
+
+
 def task_kinds() -> Mapping[str, type[Task]]:
     """Every task by its name."""
     _define_all()

@@ -6,7 +6,6 @@ import json
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,16 +15,16 @@ from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import read_jsonl, write_text
-from rlvr_cli.evaluation.plan import too_long
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.libraries import import_library, quiet_hub, set_threads
 from rlvr_cli.models.load import check_bitsandbytes, load_model
+from rlvr_cli.models.reading import check_prompts, check_readable, too_long
 from rlvr_cli.models.source import AdapterBase, holds_adapter, prompt_style, resolve_model
 from rlvr_cli.runs.environment import usable_cores
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.tasks.base import HARDLY_READABLE, PROMPTS_MEASURED, UNREADABLE, Task, prompt_ids, unread_share
+from rlvr_cli.tasks.base import PROMPTS_MEASURED, Task, prompt_ids
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.sets import is_generated
 from rlvr_cli.training.demonstrations import SFTMethod, load_demonstrations
@@ -102,8 +101,7 @@ class PreparedPolicy(PreparedRun):
         assert policy is not None
         problems = task.problems("train", config.task.train_size, config.run.seed)
         measured = problems[:PROMPTS_MEASURED]
-        _check_length("rollout.max_new_tokens", config.rollout.max_new_tokens, model, task, measured, tokenizer)
-        said = _check_readable(config, task, measured, tokenizer)
+        said = check_prompts(config, task, measured, tokenizer, _positions(model))
         if config.eval.every:
             _check_held_out(config, model, task, tokenizer)
         engine, reason = (None, "") if config.rollout.uses_vllm else _engine(config, model)
@@ -256,6 +254,7 @@ def check_model(config: Config) -> None:
             "model that is trained, in this process. Allowed there: auto, local, transformers; or eval.every=0."
         )
     source = resolve_model(config.model.name, revision=config.model.revision)
+    check_readable(config)
     adapter = config.model.adapter
     if adapter.kind == "qlora":
         check_bitsandbytes()
@@ -346,27 +345,11 @@ def _check_held_out(config: Config, model: Any, task: Task, tokenizer: Any) -> N
     held_out = task.problems(split, config.eval.problems, EvalSettings.problems_seed)
     key = "rollout" if config.eval.max_new_tokens is None else "eval"
     longest = config.eval.max_new_tokens or config.rollout.max_new_tokens
-    _check_length(f"{key}.max_new_tokens", longest, model, task, held_out, tokenizer)
+    positions = _positions(model)
+    prompt = max(len(prompt_ids(task, problem, tokenizer)) for problem in held_out)
+    if positions is not None and prompt + longest > positions:
+        raise UserError(too_long(f"{key}.max_new_tokens", longest, prompt, positions))
 
 
-def _check_readable(config: Config, task: Task, problems: Sequence[Problem], tokenizer: Any) -> tuple[str, ...]:
-    """What to say of prompts that the model can read in part. Raises UserError where it can read next to nothing."""
-    if config.train.on_no_signal == "off":
-        return ()
-    share = unread_share([prompt_ids(task, one, tokenizer) for one in problems[:PROMPTS_MEASURED]], tokenizer)
-    what = f"{share:.0%} of the prompts' tokens are unknown to the tokenizer of {config.model.name}"
-    if share >= UNREADABLE:
-        raise UserError(
-            f"task={config.task.name}: {what}, so the model cannot learn from them. Choose a task that it was made "
-            "for, or another model (--model). train.on_no_signal=off trains it all the same."
-        )
-    return (f"WARNING: {what}.",) if share >= HARDLY_READABLE else ()
-
-
-def _check_length(
-    key: str, new_tokens: int, model: Any, task: Task, problems: Sequence[Problem], tokenizer: Any
-) -> None:
-    limit = getattr(model.config, "max_position_embeddings", None)
-    longest = max(len(prompt_ids(task, problem, tokenizer)) for problem in problems)
-    if limit is not None and longest + new_tokens > limit:
-        raise UserError(too_long(key, new_tokens, longest, limit))
+def _positions(model: Any) -> int | None:
+    return getattr(model.config, "max_position_embeddings", None)

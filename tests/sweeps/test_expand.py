@@ -139,7 +139,8 @@ def test_what_decides_the_numbers_is(changes: list[str]) -> None:
 def test_a_trial_is_what_train_makes_of_its_arguments(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text("update: {mini_batches: 4}\noptimizer: {lr: 1.0e-5}\n")
     text = (
-        "base: base.yaml\nset: {task: countdown}\nmethods: [lopti]\ngrid: {optimizer.betas: [[0.9, 0.99]]}\nseeds: [5]"
+        "base: base.yaml\nset: {task: countdown, train.on_no_signal: 'off'}\nmethods: [lopti]\n"
+        "grid: {optimizer.betas: [[0.9, 0.99]]}\nseeds: [5]"
     )
     made = sweep(tmp_path, text, "train.rollouts=3")
     (trial,) = made.trials
@@ -148,6 +149,7 @@ def test_a_trial_is_what_train_makes_of_its_arguments(tmp_path: Path) -> None:
         *["-c", f"{made.folder}/base/1-base.yaml", "--method", "lopti"],
         *[
             "task=countdown",
+            "train.on_no_signal='off'",
             f"run.dir={tmp_path}/runs",
             "train.rollouts=3",
             "optimizer.betas=[0.9, 0.99]",

@@ -78,6 +78,7 @@ class KnightsAndKnaves(SharedOut):
     problem_keys: ClassVar = ("people", "compound", "depth")
     shares_key: ClassVar = "people"
     size_of: ClassVar = "names"
+    whole: ClassVar = {"people": dict.fromkeys(range(2, 9), 1 / 7)}
     json_columns: ClassVar = ("names", "solution", "statements")
 
     name: Literal["kk"] = Field("kk", description="kk = Knights & Knaves puzzles.")
@@ -207,6 +208,9 @@ class KnightsAndKnaves(SharedOut):
         """A file that names another number of people (`3ppl.test.jsonl`) is not read."""
         number = _PEOPLE.match(path.name)
         return None if number is not None and int(number[1]) not in self.people else super().file_split(path)
+
+    def place_of(self, problem: Problem, split: DataSplit) -> str:
+        return f"kk/{len(problem.data['names'])}ppl.{split}.jsonl"
 
     def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
         """The hub's set has a configuration for each split, and in it a split for each number of people."""

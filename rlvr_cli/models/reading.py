@@ -1,0 +1,153 @@
+"""Whether a model can read a task: it knows the words of its prompts, and has positions for them and an answer.
+
+Of the lab's models, and of folders without a chat template, this shows without torch: before anything is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.models.source import PRESETS, holds_adapter, prompt_style, resolve_model
+from rlvr_cli.tasks.base import HARDLY_READABLE, UNREADABLE, Task, prompt_ids, unread_share
+from rlvr_cli.tasks.problem import Problem
+
+# Problems that are looked at before anything is loaded; the training looks at more.
+FEW_PROBLEMS = 32
+
+
+def too_long(key: str, new_tokens: int, longest: int, positions: int) -> str:
+    """What is wrong with ``new_tokens`` for prompts of up to ``longest`` tokens and a model of so many positions."""
+    if longest >= positions:
+        return (
+            f"the longest prompt has {longest} tokens and the model {positions} positions, so that no completion fits. "
+            "Choose shorter problems or a model with more positions (--model)."
+        )
+    return (
+        f"{key}={new_tokens}: with prompts of {longest} tokens this is more than the model's {positions} positions. "
+        f"Allowed: up to {positions - longest}."
+    )
+
+
+def unread(task: str, model: str, share: float) -> str:
+    """That ``share`` of a task's prompts is unknown to a model's tokenizer, and which models read the task."""
+    own = {path.name: name for name, path in PRESETS.items()}  # of a task, its lab
+    reads = next((other for other, name in own.items() if name == model), None)
+    if reads == task:
+        works = f"{model} reads generated problems of task={task}, with the task's other keys left out"
+    elif task in own:
+        works = "--model lab reads this task"
+    else:
+        works = "A model that was trained on plain text reads it (--model FOLDER, a hub id or a preset)"
+        if reads is not None:
+            works = f"{model} reads task={reads} alone. {works}"
+    return f"{share:.0%} of the prompts' tokens are unknown to the tokenizer of {model}. {works}."
+
+
+def check_prompts(
+    config: Config, task: Task, problems: Sequence[Problem], tokenizer: Any, positions: int | None
+) -> tuple[str, ...]:
+    """What to say of prompts that a model can read in part; ``task`` is that of ``config`` for the model.
+
+    Raises UserError where it can read next to nothing, or no completion of rollout.max_new_tokens fits.
+    """
+    prompts = [prompt_ids(task, one, tokenizer) for one in problems]
+    longest, new_tokens = max(map(len, prompts)), config.rollout.max_new_tokens
+    share = 0.0 if config.train.on_no_signal == "off" else unread_share(prompts, tokenizer)
+    if share >= UNREADABLE:
+        raise UserError(
+            f"task.name={config.task.name}: the model cannot learn from these prompts: "
+            f"{unread(config.task.name, config.model.name, share)} train.on_no_signal=off trains it all the same."
+        )
+    if positions is not None and longest + new_tokens > positions:
+        raise UserError(too_long("rollout.max_new_tokens", new_tokens, longest, positions))
+    return (f"WARNING: {unread(config.task.name, config.model.name, share)}",) if share >= HARDLY_READABLE else ()
+
+
+def check_readable(config: Config) -> None:
+    """:func:`check_prompts` before anything is loaded, where that is cheap: generated problems, a model's own files.
+
+    Nothing is found of a chat template, which is a program, of the hub, and of problems that other code makes. Raises
+    UserError.
+    """
+    task = config.task
+    costly = type(task).check_before is not Task.check_before
+    if not config.method.samples or not task.is_generated or costly:
+        return
+    try:
+        source = resolve_model(config.model.name, revision=config.model.revision)
+    except UserError:
+        return  # said where the model is loaded
+    if source.kind != "hub" and (found := _tokenizer_of(Path(source.location))) is not None:
+        tokenizer, about = found
+        task = task.for_model(prompt_style(about))
+        positions = about.get("max_position_embeddings")
+        problems = _few_problems(type(task), task.model_dump_json())
+        check_prompts(config, task, problems, tokenizer, positions if isinstance(positions, int) else None)
+
+
+@lru_cache(maxsize=32)
+def _few_problems(kind: type[Task], values: str) -> list[Problem]:
+    return kind.model_validate_json(values).problems("train", FEW_PROBLEMS, 0)
+
+
+class FileTokenizer:
+    """What a folder's tokenizer.json says, without transformers, which takes seconds to load; no chat template.
+
+    Args:
+        about: tokenizer_config.json.
+    """
+
+    chat_template = None
+
+    def __init__(self, path: Path, about: dict[str, Any]) -> None:
+        self.path, self.about = path, about
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_file(str(self.path))
+
+    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
+        return {"input_ids": self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids}
+
+    def _token(self, name: str) -> str | None:
+        token = self.about.get(name)
+        token = token.get("content") if isinstance(token, dict) else token
+        return token if isinstance(token, str) else None
+
+    @property
+    def bos_token(self) -> str | None:
+        """What a text begins with, where the tokenizer has such a token."""
+        return self._token("bos_token")
+
+    @property
+    def bos_token_id(self) -> int | None:
+        """The id of ``bos_token``."""
+        return None if self.bos_token is None else self._tokenizer.token_to_id(self.bos_token)
+
+    @property
+    def unk_token_id(self) -> int | None:
+        """The id of what stands for unknown words; None where every text is known."""
+        token = self._token("unk_token")
+        return None if token is None else self._tokenizer.token_to_id(token)
+
+
+def _tokenizer_of(folder: Path) -> tuple[FileTokenizer, dict[str, Any]] | None:
+    """The tokenizer and the config.json of a model folder; None where transformers alone can say."""
+    files = [folder / name for name in ("tokenizer.json", "tokenizer_config.json", "config.json")]
+    if not all(map(Path.is_file, files)) or holds_adapter(folder) or (folder / "chat_template.jinja").exists():
+        return None
+    try:
+        written, model = (json.loads(path.read_text(encoding="utf-8")) for path in files[1:])
+    except (OSError, ValueError):
+        return None
+    if not isinstance(written, dict) or not isinstance(model, dict) or written.get("chat_template"):
+        return None
+    return FileTokenizer(files[0], written), model
