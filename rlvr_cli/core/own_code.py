@@ -7,13 +7,15 @@ import contextlib
 import importlib
 import importlib.util
 import json
+import os
+import subprocess
 import sys
 import traceback
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
@@ -211,13 +213,52 @@ def _of_package(package: str, of: str, entry: Any, said: str) -> UserError:
 def import_own(source: OwnFile, name: str) -> ModuleType:
     """The module of the file: executed as ``name``, or that of a package imported. Raises whatever its code raises.
 
-    What it prints goes to stderr.
+    What it prints goes to stderr. Should it end this process, standard error says so.
     """
-    with contextlib.redirect_stdout(sys.stderr):
+    with contextlib.redirect_stdout(sys.stderr), _watched(source.file), staying():
         if not source.module:
             return execute(source.text, Path(source.file), name, source.imports)
         there = sys.modules.get(source.module)
         return importlib.import_module(source.module) if there is None else importlib.reload(there)
+
+
+class EndedProcess(SystemExit):
+    """What `os._exit` raises in code of the user's own; no ``except Exception`` of its own stops this."""
+
+
+@contextlib.contextmanager
+def staying() -> Iterator[None]:
+    """Have `os._exit` raise EndedProcess: it would end the command without a word. Forks may use it as ever."""
+    leave, own = os._exit, os.getpid()
+
+    def stay(status: int) -> NoReturn:
+        if os.getpid() != own:
+            leave(status)
+        raise EndedProcess(f"os._exit({status}) would end this process")
+
+    os._exit = stay
+    try:
+        yield
+    finally:
+        os._exit = leave
+
+
+@contextlib.contextmanager
+def _watched(file: str) -> Iterator[None]:
+    """Have another process say that this one ended, as by a signal: its input ends without a line then."""
+    said = f"{file}: this process ended while the file was loaded"
+    # A worker's watcher ends with the worker, whose end is said by who waits for it.
+    command = 'read -r done || { sleep 0.2; printf "%s\\n" "$0" >&2; }'
+    try:
+        watcher = subprocess.Popen(["/bin/sh", "-c", command, said], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    except OSError:  # the system has no process left: what follows will say so
+        yield
+        return
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            watcher.communicate(b"\n")
 
 
 def find_own_file(name: str, folder: Path | None) -> Path:

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from rlvr_cli.core import own_code
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.own_code import OwnFile
+from rlvr_cli.core.own_code import OwnFile, staying
 from rlvr_cli.core.section import Probability
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Judging, Problem, Split, Verdict
@@ -239,8 +239,11 @@ def _speaking(task: Any, method: str, about: str) -> Iterator[None]:
     file, told = _file(task), f" ({about})." if about else ""
     method = _called(task, method)
     try:
-        with within(_timeout(task)) if not task._bare else contextlib.nullcontext():
+        if task._bare:
             yield
+        else:
+            with within(_timeout(task)), staying():
+                yield
     except (UserError, RunError):
         raise
     except TooLong as error:

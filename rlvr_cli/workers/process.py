@@ -27,6 +27,8 @@ _ATTEMPTS = 3
 _PAUSE = 0.5
 # Nobody waits longer than this at once. What is more of a wait is not held against a job: its parent stood still.
 _LOOK = 1.0
+# How often it is looked whether a job starts processes without end, and how many it may have.
+_COUNT, PROCESSES = 0.25, 256
 # What answers may take this long to load, however little time its jobs have: the project itself is imported then.
 LOADING = 30.0
 _PACKAGES = str(Path(__file__).parents[2])
@@ -309,11 +311,12 @@ class Worker:
         return said
 
     def _wait(self, spent: float | None, seconds: float) -> None:
-        """Until it says something. Raises TimeoutError when it has had its time."""
+        """Until it says something. Raises TimeoutError when it has had its time, Failed for too many processes."""
         processor = self.nursery.limits.processor if spent is not None else None
         left, worked = seconds, float("inf") if processor is None else processor
+        look = _LOOK if self.nursery.judge.preloaded else _COUNT
         while True:
-            before, most = time.monotonic(), max(0.0, min(left, worked, _LOOK))
+            before, most = time.monotonic(), max(0.0, min(left, worked, look))
             if child.readable(self._socket.fileno(), most):
                 return
             left -= min(time.monotonic() - before, most + _LOOK)
@@ -321,6 +324,19 @@ class Worker:
                 worked = processor - (self._processor_seconds() - spent)
             if left <= 0 or worked <= 0:
                 raise TimeoutError
+            if not self.nursery.judge.preloaded and self._processes() > PROCESSES:
+                self.kill()
+                raise Failed(f"it started more than {PROCESSES} processes, which were ended")
+
+    def _processes(self) -> int:
+        """How many there are of its session, which it and all that it starts are of."""
+        import psutil  # here, so that commands that judge nothing start sooner
+
+        count = 0
+        for pid in psutil.pids():
+            with contextlib.suppress(OSError):
+                count += os.getsid(pid) == self.pid
+        return count
 
     def _processor_seconds(self) -> float:
         if self.nursery.limits.processor is None:

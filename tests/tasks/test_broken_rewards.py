@@ -25,7 +25,7 @@ AT_ONCE = {
     "import no_such_module_of_anybody\ndef f(completions): pass": r"bad.py:1: ModuleNotFoundError.*while the file",
     "x = 1 / 0\ndef f(completions): pass": r"bad.py:1: ZeroDivisionError",
     "raise SystemExit(3)": r"bad.py:1: SystemExit: 3",
-    "import os; os._exit(4)": r"bad.py.*exit code 4",
+    "import os; os._exit(4)": r"bad.py:1: EndedProcess: os._exit\(4\)",
     "while True: pass": r"bad.py: took more than 1.5 s to load.*task.reward_timeout",
     "def g(completions): pass": r"bad.py: has no f.*It has g",
     "def ff(completions): pass": r"has no f. Did you mean `ff`",

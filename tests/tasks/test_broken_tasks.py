@@ -40,6 +40,7 @@ BROKEN = {
     ): r"no JSON value \(tuple\)",
     (GENERATED, "        x = bytearray(10**10)\n"): r"generate raised MemoryError.*task.reward_memory=512 MiB",
     (ASKED, "        while True: pass\n"): r":\d+: prompt took more than 1 s \(task.reward_timeout\)",
+    (ASKED, "        import os; os._exit(3)\n"): r":\d+: prompt raised EndedProcess: os._exit\(3\)",
     (ASKED, "        raise SystemExit(3)\n"): r":\d+: prompt raised SystemExit: 3",
     (ASKED, "        return b'bytes'\n"): r"prompt returned b'bytes' \(bytes\); a str is wanted",
     (ASKED, "        return tokenizer.nothing\n"): r":\d+: prompt raised AttributeError",

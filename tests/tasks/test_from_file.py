@@ -165,6 +165,16 @@ def test_who_only_reads_a_run_executes_no_file(tmp_path: Path, monkeypatch: pyte
     assert dump_yaml(load_config([tmp_path / "config.yaml"])) == dump_yaml(config) and (tmp_path / "ran").exists()
 
 
+def test_a_file_that_ends_the_process_is_named(tmp_path: Path) -> None:
+    """Whatever the signal, and of a method too."""
+    for option, name in (("--task", "my_task.py"), ("--method", "my_method.py")):
+        file = written(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", name)
+        command = [sys.executable, "-m", "rlvr_cli", "config", "show", option, str(file)]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == -9 and f"{file}: this process ended while the file was loaded" in done.stderr
+
+
 def test_a_path_is_relative_to_the_file_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -185,6 +195,7 @@ def test_a_path_is_relative_to_the_file_that_names_it(tmp_path: Path, monkeypatc
         ("class Reverse", "1 / 0\nclass Reverse", 15, "ZeroDivisionError"),
         ("import random", "import no_such_module", 5, "no_such_module"),
         ("class Reverse", "raise SystemExit\nclass Reverse", 15, "SystemExit"),
+        ("class Reverse", "import os; os._exit(0)\nclass Reverse", 15, "os._exit(0) would end"),
         (f'name: Literal["rev"] = {NAME}', "x: int = 1", 15, "has no name"),
         (NAME, 'Field(description="none")', 15, "no default"),
         ('"rev"', '"kk"', 15, "taken"),

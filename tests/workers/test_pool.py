@@ -164,6 +164,21 @@ def test_what_a_job_starts_ends_with_its_worker(pool: Pool) -> None:
     until(lambda: gone(stays))
 
 
+def test_a_job_that_starts_processes_without_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlvr_cli.workers.process.PROCESSES", 8)
+    (tmp_path / "own.py").write_text(
+        "import os, time\ndef make(settings):\n    def answer(job):\n        for _ in range(job):\n"
+        "            if not os.fork(): time.sleep(600)\n        time.sleep(1)\n        return os.getpid()\n"
+        "    return answer\n"
+    )
+    with Pool(Judge(f"{tmp_path}/own.py:make"), Limits(20.0)) as pool:
+        first = asked(pool, 4)
+        with pytest.raises(Failed, match="more than 8 processes, which were ended"):
+            asked(pool, 5)
+        until(lambda: gone(first))
+        assert asked(pool, 0) != first
+
+
 def test_a_death_takes_no_other_job_with_it(file: Path) -> None:
     with Pool(Judge(f"{file}:make"), Limits(20.0, memory_mib=512), workers=2) as pool:
         waiting = [pool.submit(job, 1.0) for job in ("leave", {"echo": 1}, "sleep", {"echo": 2}, "loop", {"echo": 3})]
@@ -177,7 +192,8 @@ def test_a_death_takes_no_other_job_with_it(file: Path) -> None:
         ("raise ValueError('no')", Failed, "own.py:1: ValueError: no"),
         ("def f(:", Failed, "own.py:1: syntax error"),
         ("x = 1", Failed, "has no make"),
-        ("import os; os._exit(7)", Died, "exit code 7"),
+        ("import os; os._exit(7)", Failed, r"own.py:1: EndedProcess: os._exit\(7\)"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", Died, "SIGKILL"),
         ("import time; time.sleep(600)", Late, "^$"),
     ],
 )
