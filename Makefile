@@ -28,7 +28,7 @@ help:
 	@echo "make processes  every method with two processes against one: how far the weights part"
 	@echo "make docs      the generated parts of docs/methods, and what the methods cost"
 	@echo "make data      the generated problem sets in data/, and their hashes"
-	@echo "make lab       rebuild the lab's base model from its seed, into build/lab"
+	@echo "make lab       rebuild a base model of the lab from its seed, into build (LAB=countdown; default kk)"
 
 install: $(INSTALLED)
 
@@ -98,8 +98,9 @@ data: $(INSTALLED)
 	    --output data/$$set/$${part%:*}.jsonl || exit 1; done; done
 	cd data && sha256sum */*.jsonl > SHA256SUMS
 
+LAB ?= kk
 lab: $(INSTALLED)
-	$(RLVR) lab build --output build/lab
+	$(RLVR) lab build $(LAB) --output build/lab-$(LAB)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
