@@ -45,7 +45,7 @@ def unread(task: str, model: str, share: float) -> str:
     else:
         works = "A model that was trained on plain text reads it (--model FOLDER, a hub id or a preset)"
         if reads is not None:
-            works = f"{model} reads task={reads} alone. {works}"
+            works = f"The labs read task={' and task='.join(own)}. {works}"
     return f"{share:.0%} of the prompts' tokens are unknown to the tokenizer of {model}. {works}."
 
 

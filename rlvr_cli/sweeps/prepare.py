@@ -335,12 +335,36 @@ def _occupied(folder: SweepDir, name: str, trial: Trial) -> str | None:
 
 
 def _of_another_sweep(sweep: Sweep, folder: SweepDir, before: SweepPlan) -> str:
+    if edited := _edited_files(sweep, folder, before):
+        return (
+            f"{folder.path}: its trials go by files that were edited since: {'; '.join(edited)}. Undo the change to go "
+            "on with them, or give the sweep another `name:` to run all of it with the files as they are now."
+        )
     lines = _changed_lines(folder, sweep)
     what = f" The sweep files differ: {'; '.join(f'line {line}' for line in lines)}." if lines else ""
     return (
         f"{folder.path}: belongs to another sweep ({before.file}): none of its {len(before.trials)} trials is one of "
         f"the {len(sweep.trials)} of {sweep.file.path}.{what} Give the sweep another `name:`, or move the folder away."
     )
+
+
+def _edited_files(sweep: Sweep, folder: SweepDir, before: SweepPlan) -> list[str]:
+    """The user's own files of which a trial that was begun has another version than ``sweep``, with both hashes."""
+    now = {(one.of, Path(one.file).name): one for trial in sweep.trials for one in own_files(trial.config)}
+    for entry in before.trials if now else ():
+        try:
+            then = own_files(load_config([RunDir(folder.path / entry.name).config_path]))
+        except UserError:  # not begun, or not readable any more
+            continue
+        same = [(one, now.get((one.of, Path(one.file).name))) for one in then]
+        found = [
+            f"{new.file} ({entry.name} has SHA-256 {old.code}..., now it is {new.code}...)"
+            for old, new in same
+            if new is not None and new.sha256 != old.sha256
+        ]
+        if found:
+            return found
+    return []
 
 
 def _notes(before: SweepPlan | None, plan: SweepPlan) -> list[str]:

@@ -184,3 +184,16 @@ def test_a_command_that_owns_the_folder_collects_trials_in_it(tmp_path: Path) ->
     write(other, place, found.plan)
     again = replace(sweep(tmp_path, "name: pair\nmethods: [grpo]\nseeds: 2\n"), owner=owner)
     assert [entry.name for entry in prepare_sweep(again, place).plan.named] == ["grpo-s0", "grpo-s1"]
+
+
+def test_an_edited_reward_is_named_with_both_hashes(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("".join(f'{{"prompt": "A: BK {number} ?"}}\n' for number in range(20)))
+    reward = tmp_path / "rewards.py"
+    reward.write_text("def one(completions, **columns):\n    return [1.0 for _ in completions]\n")
+    task = f"{{name: own, data: {tmp_path}/rows.jsonl, reward: {reward}:one}}"
+    text = f"name: pair\nset: {{task: {task}}}\nseeds: 2\n"
+    _, place, _ = begun(tmp_path, text)
+    assert prepare_sweep(sweep(tmp_path, text), place).notes == ()
+    reward.write_text(reward.read_text().replace("1.0", "0.5"))
+    with pytest.raises(UserError, match=rf"{reward} \(grpo-s0 has SHA-256 [0-9a-f]{{12}}.*now it is.*Undo the change"):
+        prepare_sweep(sweep(tmp_path, text), place)
