@@ -13,9 +13,10 @@ from rlvr_cli.core.yaml import YamlProblem, parse, read_text
 from rlvr_cli.lab.countdown import CountdownLab
 from rlvr_cli.lab.form import Lab
 from rlvr_cli.lab.kk import KKLab
+from rlvr_cli.lab.math import MathLab
 from rlvr_cli.lab.recipe import Recipe
 
-LABS: Mapping[str, Lab[Any]] = {lab.name: lab for lab in (KKLab(), CountdownLab())}
+LABS: Mapping[str, Lab[Any]] = {lab.name: lab for lab in (KKLab(), CountdownLab(), MathLab())}
 
 
 def find_lab(name: str) -> Lab[Any]:

@@ -138,5 +138,5 @@ def test_a_preset_stands_for_a_hub_id(monkeypatch: pytest.MonkeyPatch, tmp_path:
     (snapshot / "config.json").write_text("{}", encoding="utf-8")
     source = resolve_model("qwen2.5-7b")
     assert (source.name, source.kind, source.location) == ("qwen2.5-7b", "hub", "Qwen/Qwen2.5-7B")
-    with pytest.raises(UserError, match=r"a preset \(lab, lab-countdown, deepseek-r1-distill-qwen-1\.5b, "):
+    with pytest.raises(UserError, match=r"a preset \(lab, lab-countdown, lab-math, deepseek-r1-distill-qwen-1\.5b, "):
         resolve_model("./no/such/folder")

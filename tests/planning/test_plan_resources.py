@@ -52,8 +52,8 @@ def test_a_large_model_is_planned_for_gpus(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_task_says_how_long_its_prompts_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert plan(capsys, "--task", "countdown")["memory"]["setting"]["prompt_tokens"] == 256
-    assert plan(capsys, "--task", "math")["memory"]["setting"]["prompt_tokens"] == 1024
+    assert plan(capsys, "--task", "countdown")["memory"]["setting"]["prompt_tokens"] == 8
+    assert plan(capsys, "--task", "math")["memory"]["setting"]["prompt_tokens"] == 64
     assert plan(capsys, "--task", "kk")["memory"]["setting"]["prompt_tokens"] == 24
     assert run(["plan", "--task", "countdwn"]) == 2
     assert "task.name: unknown task" in (said := capsys.readouterr().err) and "`countdown`" in said
