@@ -130,10 +130,13 @@ class Verifiers(Task):
 
     def check_before(self) -> None:
         """Raises UserError for an interpreter, a version or an environment that cannot be used, after trying it."""
+        _CHECKED.discard(self._key())
         self._check_installed()
         self._try(self.generate("train", len(_TRIAL_RESPONSES), 0))
 
     def _check_installed(self) -> None:
+        if self._key() in _CHECKED:
+            return
         python, env = self.python or "", self.env or ""
         if not os.access(python, os.X_OK):
             raise UserError(f"task.python={python}: no such Python. Name the python of a venv that has verifiers.")
@@ -159,6 +162,7 @@ class Verifiers(Task):
                 f"({python}). What follows would not be comparable: install that again, or start anew with "
                 "task.installed={}."
             )
+        _CHECKED.add(self._key())
 
     def about_data(self) -> str:
         parts = Counter(part for _, part in self._divided())
@@ -294,6 +298,7 @@ _POOLS: dict[tuple[str, int], Pool] = {}
 _PARTS: dict[str, tuple[str, ...]] = {}
 _TOLD: dict[str, Told] = {}
 _TRIED: set[str] = set()
+_CHECKED: set[str] = set()
 
 
 def _score(problem: Problem, response: str, truncated: bool) -> dict[str, Any]:
