@@ -129,7 +129,8 @@ def fetch(
     from rlvr_cli.tasks.sets import set_to_fetch
 
     folder = data_dir or Path(PUBLIC)
-    tasks_of, problems = {}, []
+    tasks_of: dict[str, Any] = {}
+    problems: list[str] = []
     for name in dict.fromkeys(names):
         try:
             tasks_of[name] = set_to_fetch(name)

@@ -129,7 +129,7 @@ class FromData:
             return None
         return split_mark(path) or ("" if self.any_file else None)
 
-    def place_of(self, problem: Problem, split: DataSplit) -> str:
+    def place_of(self, problem: Problem, split: str) -> str:
         """The file inside a data folder that holds a problem of the named set, of the split train or test."""
         return f"{self.sets[self.data].files[split]}.jsonl"
 

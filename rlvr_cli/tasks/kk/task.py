@@ -209,7 +209,7 @@ class KnightsAndKnaves(SharedOut):
         number = _PEOPLE.match(path.name)
         return None if number is not None and int(number[1]) not in self.people else super().file_split(path)
 
-    def place_of(self, problem: Problem, split: DataSplit) -> str:
+    def place_of(self, problem: Problem, split: str) -> str:
         return f"kk/{len(problem.data['names'])}ppl.{split}.jsonl"
 
     def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
