@@ -19,6 +19,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -59,9 +60,10 @@ class Tally:
 
 def write_sweep(path: Path, folder: Path, methods: tuple[str, ...], seeds: int, *, own: bool = False) -> Path:
     """A sweep file whose runs go to ``folder``; ``own``: over :func:`own_files`, written next to it."""
-    content = {"name": "sweep", "set": {**SETTINGS, "run.dir": str(folder)}, "methods": list(methods), "seeds": seeds}
+    settings: dict[str, Any] = {key: value for key, value in SETTINGS.items() if not own or key != "task.train_size"}
+    settings["run.dir"] = str(folder)
+    content: dict[str, Any] = {"name": "sweep", "set": settings, "methods": list(methods), "seeds": seeds}
     if own:
-        content["set"] = {key: value for key, value in content["set"].items() if key != "task.train_size"}
         content["base"] = own_files(path.parent).name
     path.write_text(dump(content))
     return path
