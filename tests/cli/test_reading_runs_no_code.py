@@ -73,7 +73,7 @@ RUNS_CODE = {
     *("tasks show", "tasks generate", "tasks filter"),
 }
 # What knows neither files of the user's own nor the runs made with them: claims have their own methods and tasks.
-NEITHER = {"new", "lab build", "reproduce"}
+NEITHER = {"new", "lab build", "tasks fetch", "reproduce"}
 TABLES = """
 import json, sys
 from rlvr_cli import results
