@@ -343,6 +343,8 @@ def _named(layer: Layer, folder: Path | None) -> tuple[Layer, list[OwnFile]]:
                     f"{source.package}, which is installed. Install that one again."
                 )
             chosen = {"name": _registered(source), "code": source.code}
+            if source.module:
+                _check_offered(source, "task", written, chosen["name"])
             found.append(source)
         if chosen["name"] == written and "code" not in chosen:
             continue
@@ -378,6 +380,12 @@ def _source_of_task(written: str, folder: Path | None) -> OwnFile | None:
     return packaged(written, "task") if of_file is None or of_file.module else None
 
 
+def _check_offered(source: OwnFile, of: str, offered: str, name: str) -> None:
+    """What a package offers is found by its name. Raises UserError where the file has another."""
+    if name != offered:
+        raise UserError(f"the package {source.package} offers a {of} {offered}, and it is called {name}")
+
+
 def names_a_file(method: str) -> bool:
     """Whether a method, modifiers joined with +, names a file of Python."""
     return any(part.strip().endswith(ENDING) for part in method.split("+"))
@@ -406,10 +414,8 @@ def method_named(text: str, folder: Path | None = None, found: list[OwnFile] | N
         )
         if source is not None:
             name = _registered(source)
-            if source.module and name != written.strip():
-                raise UserError(
-                    f"the package {source.package} offers a method {written.strip()}, and it is called {name}"
-                )
+            if source.module:
+                _check_offered(source, "method", written.strip(), name)
             written = name
             if found is not None:
                 found.append(source)

@@ -24,7 +24,7 @@ def site(tmp_path: Path) -> Path:
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     (package / "words.py").write_text('POWER = "The power of the ratio."\n')
-    (package / "task.py").write_text(files_of("task", "riddle")["riddle.py"])
+    (package / "riddle.py").write_text(files_of("task", "riddle")["riddle.py"])
     method = files_of("method", "power")["power.py"].replace(
         'description="The power of the ratio."', "description=POWER"
     )
@@ -34,7 +34,7 @@ def site(tmp_path: Path) -> Path:
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: island\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(
-        "[rlvr.tasks]\nriddle = island.task:Riddle\nkk = island.task\n\n"
+        "[rlvr.tasks]\nriddle = island.riddle\nkk = island.riddle\nverse = island.riddle\n\n"
         "[rlvr.methods]\npower = island.method\nbroken = island.broken\ngone = island.gone\nother = island.method\n"
     )
     return site
@@ -64,12 +64,13 @@ def test_a_package_gives_tasks_and_methods(site: Path) -> None:
 
 def test_a_broken_package_is_named(site: Path) -> None:
     for name, said in (
+        ("verse", "island 1.0 offers a task verse, and it is called riddle"),
         ("broken", "island 1.0.*no_such_module"),
         ("gone", "island 1.0.*no module island.gone"),
         ("other", "island 1.0.*it is called power"),
         ("none", 'unknown method "none"'),
     ):
-        found = rlvr(site, "config", "show", "--method", name)
+        found = rlvr(site, "config", "show", "--task" if name == "verse" else "--method", name)
         assert found.returncode == 2 and re.search(said, found.stderr), found.stderr
 
 
