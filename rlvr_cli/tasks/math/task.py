@@ -163,8 +163,11 @@ class MathTask(AnswerTask):
             )
 
     def for_model(self, style: str) -> Self:
-        """With the style settled: the lab's model reads the compact one."""
-        if self.style != "auto" or style != "compact":
+        """With the style settled: the lab's model reads the compact one, of generated problems.
+
+        Loaded rows have it where ``style`` says so: those of public sets have no words for it.
+        """
+        if self.style != "auto" or style != "compact" or not self.is_generated:
             return self
         settled = self.replace(style="compact")
         for wrong in settled.contradictions():
