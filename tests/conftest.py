@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,21 @@ def gpu() -> str:
     if not torch.cuda.is_available():
         pytest.skip("torch sees no GPU here")
     return "cuda"
+
+
+@pytest.fixture(autouse=True)
+def registered_tasks() -> Iterator[None]:
+    """The tasks as they were: the rest of the process knows none of a test's files."""
+    from rlvr_cli.config import load
+    from rlvr_cli.tasks import Task, guarded
+
+    before = Task.kinds
+    yield
+    if Task.kinds != before:
+        for pool in guarded._POOLS.values():
+            pool.close()
+        Task.kinds = before
+        load._rebuild()
 
 
 def golden_folders(config: pytest.Config) -> list[Path]:

@@ -121,12 +121,19 @@ def setting_for_style(setting: Setting, style: str | None) -> Setting:
     return setting if keys is setting.task else replace(setting, task=keys)
 
 
-def setting_overrides(choice: SelectedBenchmark, given: Sequence[str]) -> list[str]:
-    """A choice as overrides of the configuration, to be laid below ``given``, those of the command line."""
+def setting_overrides(choice: SelectedBenchmark, given: Sequence[str], style: str | None = None) -> list[str]:
+    """A choice as overrides of the configuration, to be laid below ``given``, those of the command line.
+
+    Args:
+        style: of the prompts that the model was made for; generated problems are then some that it can be given.
+    """
     lines = [f"task={choice.task}"]
     setting = choice.setting
     if setting is None:
-        return [*lines, f"task.data={choice.benchmark}"] if is_generated(choice.benchmark) else lines
+        if not is_generated(choice.benchmark):
+            return lines
+        keys = task_kinds()[choice.task].keys_for({}, style)
+        return [*lines, f"task.data={choice.benchmark}", *(f"task.{key}={_yaml(value)}" for key, value in keys.items())]
     values: dict[str, object] = {"task.data": choice.benchmark}
     # Ks above the samples that this call asks for are left out; a k that this call names stays and is checked.
     samples = given_samples(given)

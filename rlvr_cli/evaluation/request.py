@@ -109,8 +109,8 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
     target = collect(not_found, find_target, name, root, checkpoints=count)
     against = collect(problems, find_target, options.against, root) if options.against is not None else None
     asked = overrides
+    style = target.subjects[0].style if target is not None else None
     if choice is not None and choice.setting is not None:
-        style = target.subjects[0].style if target is not None else None
         setting = setting_for_style(choice.setting, style)
         if setting is not choice.setting:
             before = choice.setting.task
@@ -119,7 +119,7 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
             notes.append(f"{choice.benchmark}: with {written} only, as many as this model's words can write")
         choice = replace(choice, setting=setting)
     if choice is not None:
-        asked = [*setting_overrides(choice, overrides), *asked]
+        asked = [*setting_overrides(choice, overrides, style), *asked]
     files = [target.run.config_path] if target is not None and target.run is not None else []
     model = None if files else name
     asked = [*asked, *_ks_that_fit(files, model, asked)]

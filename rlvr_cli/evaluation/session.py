@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -259,10 +260,20 @@ def _fit_positions(sessions: Sequence[Session], subject: EvaluatedModel) -> None
 
 
 def run_sessions(sessions: Sequence[Session]) -> Iterator[tuple[EvaluationResult, PairedComparison | None]]:
-    """Carry out sessions of one plan, each model being loaded once; gives each session's result as it is there.
+    """Carry out sessions of one plan; gives each session's result as it is there.
 
+    A model is loaded once for all sessions in a row that it stands in: `lab` is another model with another task.
     Raises UserError and RunError as :func:`evaluate` does.
     """
+    for _, alike in itertools.groupby(sessions, key=lambda session: _models(session.request)):
+        yield from _run_on_same_models(list(alike))
+
+
+def _models(request: EvalRequest) -> list[str]:
+    return [subject.model for target in (request.target, request.against) if target for subject in target.subjects]
+
+
+def _run_on_same_models(sessions: Sequence[Session]) -> Iterator[tuple[EvaluationResult, PairedComparison | None]]:
     request, say = sessions[0].request, sessions[0].say
     against = request.against
     for note in (*request.target.notes, *(against.notes if against else ())):

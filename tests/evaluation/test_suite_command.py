@@ -178,3 +178,11 @@ def test_a_benchmarks_own_length_is_cut_to_the_models_positions(
     assert length < 512 and f"math500: prompts of up to {512 - length} tokens" in captured.err
     assert rlvr([*asked, "rollout.max_new_tokens=64"]) == 2
     assert "eval.max_new_tokens=" in capsys.readouterr().err
+
+
+def test_lab_is_another_model_with_another_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of several benchmarks, each has the lab's model that reads its task."""
+    line = ["eval", "lab", "--benchmark", "kk-gen,countdown-gen,math-story-gen", "eval.greedy=false", "eval.problems=2"]
+    assert rlvr([*line, "-n", "1", "--pass-at", "1", f"run.dir={tmp_path}", "--format=json"]) == 0
+    found = json.loads(capsys.readouterr().out)["evaluations"]
+    assert [one["label"] for one in found] == ["lab", "lab-countdown", "lab-math"]

@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.keys import schema_of
 from rlvr_cli.tasks import guarded
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Problem
@@ -66,17 +63,9 @@ FINE = {
 
 
 @pytest.fixture(autouse=True)
-def registry(monkeypatch: pytest.MonkeyPatch) -> object:
+def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlvr_cli.tasks.from_file._LOADING", 1.0)
     monkeypatch.setattr(guarded, "_PROBLEMS", 1)
-    before = Task.kinds
-    yield
-    for pool in guarded._POOLS.values():
-        pool.close()
-    Task.kinds = before
-    Config.model_rebuild(force=True)
-    KEYS.forget()
-    schema_of.cache_clear()
 
 
 def task_of(folder: Path, before: str = "", code: str = "", *keys: str) -> Task:

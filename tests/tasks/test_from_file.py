@@ -10,11 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import dump_yaml, leaves, load_config
-from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.keys import schema_of
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.sets import problems_name
 from tests.commands import run_all, run_here
@@ -35,17 +32,6 @@ grid: {task.letters: [5]}
 seeds: 1
 eval: {problems: 4, samples: 2, pass_at: [1, 2]}
 """
-
-
-@pytest.fixture(autouse=True)
-def registry() -> object:
-    """The tasks as they were: the rest of the process knows no file's."""
-    before = Task.kinds
-    yield
-    Task.kinds = before
-    Config.model_rebuild(force=True)
-    KEYS.forget()
-    schema_of.cache_clear()
 
 
 def written(folder: Path, text: str = FILE, name: str = "my_task.py") -> Path:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import dump_yaml, load_config
-from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.keys import schema_of
 from rlvr_cli.tasks import guarded
 from rlvr_cli.tasks.base import Task
 from tests.commands import run_here
@@ -24,16 +20,8 @@ FILE = PAGE.split("```python\n")[1].split("```")[0]
 
 
 @pytest.fixture(autouse=True)
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guarded, "_PROBLEMS", 2)
-    before = Task.kinds
-    yield
-    for pool in guarded._POOLS.values():
-        pool.close()
-    Task.kinds = before
-    Config.model_rebuild(force=True)
-    KEYS.forget()
-    schema_of.cache_clear()
 
 
 def task_of(folder: Path, text: str = FILE, *keys: str) -> Any:
