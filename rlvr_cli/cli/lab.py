@@ -33,10 +33,10 @@ def build(
     form: Format = "table",
 ) -> None:
     """Warm-start a tiny model on generated problems and write it as a model folder; use it as --model DIR."""
-    from rlvr_cli.lab.labs import find_lab, load_recipe
+    from rlvr_cli.lab import find_lab
 
     lab = find_lab(name)
-    chosen = lab.recipe() if recipe is None else load_recipe(recipe, lab)
+    chosen = lab.recipe() if recipe is None else lab.read_recipe(recipe)
 
     from rlvr_cli.lab.build import build, check_target, compare_builds, read_manifest
     from rlvr_cli.models.source import LAB_BASES

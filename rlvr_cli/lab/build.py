@@ -26,9 +26,8 @@ from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.evaluate import evaluate
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.lab.form import Lab, P, stream
+from rlvr_cli.lab.form import Lab, P, Phase, Recipe, stream
 from rlvr_cli.lab.model import make_model, make_tokenizer
-from rlvr_cli.lab.recipe import Phase, Recipe
 from rlvr_cli.runs.checkpoints import file_hash
 from rlvr_cli.tasks import Task
 

@@ -7,43 +7,20 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from rlvr_cli.core.section import FromList, Section
-from rlvr_cli.core.yaml import yaml_text
-from rlvr_cli.lab.form import Lab
-from rlvr_cli.lab.recipe import Phase, Recipe, Share
+from rlvr_cli.core.section import FromList
+from rlvr_cli.lab.form import Lab, Phase, Recipe, weights_of
 from rlvr_cli.tasks.countdown import compact
 from rlvr_cli.tasks.countdown.puzzles import LOWEST, CountdownPuzzle, split_for
 from rlvr_cli.tasks.countdown.task import Countdown
-
-_ROUNDS = range(1, compact.ROUNDS + 1)
-
-
-def _check_rounds(rounds: dict[int, float]) -> dict[int, float]:
-    if not rounds or any(number not in _ROUNDS for number in rounds):
-        raise ValueError(f"rounds must be 1 to {compact.ROUNDS}; got {yaml_text(rounds)}")
-    if any(share < 0 for share in rounds.values()) or sum(rounds.values()) <= 0:
-        raise ValueError(f"shares must not be negative and not all zero; got {yaml_text(rounds)}")
-    return rounds
-
-
-class CountdownNoise(Section):
-    """Chances of wrong steps in the traces of a phase; see `rlvr_cli.tasks.countdown.compact.Noise`."""
-
-    guess: Share = 0.0
-    quit: Share = 0.0
-    leap: Share = 0.0
-    miss: Share = 0.0
-    slip: Share = 0.0
-    value: Share = 0.0
 
 
 class CountdownPhase(Phase):
     """A phase with shares of the rounds of the search in which a solution is found."""
 
-    rounds: Annotated[dict[int, float], AfterValidator(_check_rounds)] = Field({1: 1.0, 2: 1.0, 3: 1.0})
-    noise: CountdownNoise = CountdownNoise()
+    rounds: Annotated[dict[int, float], weights_of("rounds", 1, compact.ROUNDS)] = Field({1: 1.0, 2: 1.0, 3: 1.0})
+    noise: compact.Noise = compact.Noise()
 
 
 class CountdownRecipe(Recipe):
@@ -59,7 +36,7 @@ class CountdownRecipe(Recipe):
             steps=100,
             lr=5e-4,
             batch=32,
-            noise=CountdownNoise(guess=0.4, quit=0.15, leap=0.01, miss=0.05, slip=0.15, value=0.005),
+            noise=compact.Noise(guess=0.4, quit=0.15, leap=0.01, miss=0.05, slip=0.15, value=0.005),
         ),
     )
 
@@ -98,9 +75,8 @@ class CountdownLab(Lab[CountdownPuzzle]):
         return compact.prompt(problem)
 
     def traces(self, problem: CountdownPuzzle, phase: CountdownPhase, rng: random.Random) -> Iterator[str]:
-        noise = compact.Noise(**phase.noise.model_dump())
         while True:
-            yield compact.trace(problem, rng, noise)
+            yield compact.trace(problem, rng, phase.noise)
 
     def held_out(self, recipe: CountdownRecipe) -> Countdown:
         return Countdown(

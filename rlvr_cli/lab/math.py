@@ -6,40 +6,21 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from rlvr_cli.core.section import FromList, Section
-from rlvr_cli.core.yaml import yaml_text
-from rlvr_cli.lab.form import Lab
-from rlvr_cli.lab.recipe import Phase, Recipe, Share
+from rlvr_cli.core.section import FromList
+from rlvr_cli.lab.form import Lab, Phase, Recipe, weights_of
 from rlvr_cli.tasks.data import split_of
 from rlvr_cli.tasks.math import compact
 from rlvr_cli.tasks.math.stories import MAX_STEPS, Story, draw_story, to_row
 from rlvr_cli.tasks.math.task import STORIES, MathTask
 
 
-def _check_steps(steps: dict[int, float]) -> dict[int, float]:
-    if not steps or any(number not in range(1, MAX_STEPS + 1) for number in steps):
-        raise ValueError(f"numbers of steps must be 1 to {MAX_STEPS}; got {yaml_text(steps)}")
-    if any(share < 0 for share in steps.values()) or sum(steps.values()) <= 0:
-        raise ValueError(f"shares must not be negative and not all zero; got {yaml_text(steps)}")
-    return steps
-
-
-class MathNoise(Section):
-    """Chances of wrong steps in the traces of a phase; see `rlvr_cli.tasks.math.compact.Noise`."""
-
-    sign: Share = 0.0
-    look: Share = 0.0
-    sum: Share = 0.0
-    stop: Share = 0.0
-
-
 class MathPhase(Phase):
     """A phase with shares of the numbers of steps to the answer."""
 
-    lengths: Annotated[dict[int, float], AfterValidator(_check_steps)]
-    noise: MathNoise = MathNoise()
+    lengths: Annotated[dict[int, float], weights_of("numbers of steps", 1, MAX_STEPS)]
+    noise: compact.Noise = compact.Noise()
 
 
 class MathRecipe(Recipe):
@@ -64,7 +45,7 @@ class MathRecipe(Recipe):
             lr=5e-4,
             batch=32,
             lengths={2: 0.3, 3: 0.4, 4: 0.3},
-            noise=MathNoise(sign=0.08, look=0.08, sum=0.01, stop=0.33),
+            noise=compact.Noise(sign=0.08, look=0.08, sum=0.01, stop=0.33),
         ),
     )
 
@@ -92,12 +73,9 @@ class MathLab(Lab[Story]):
         return compact.prompt(problem, opened=False)
 
     def traces(self, problem: Story, phase: MathPhase, rng: random.Random) -> Iterator[str]:
-        noise = compact.Noise(**phase.noise.model_dump())
         while True:
-            yield f"{compact.OPENING} {compact.trace(problem, rng, noise)}"
+            yield f"{compact.OPENING} {compact.trace(problem, rng, phase.noise)}"
 
     def held_out(self, recipe: MathRecipe) -> MathTask:
-        lengths = recipe.phases[-1].lengths
-        whole = sum(lengths.values())
-        shares: Any = {number: weight / whole for number, weight in lengths.items() if weight}
+        shares: Any = self.shares(recipe.phases[-1])
         return MathTask(steps=shares, style="compact", data=STORIES)

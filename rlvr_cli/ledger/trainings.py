@@ -88,9 +88,9 @@ class SeededBase(NamedTuple):
 
 def base_folder(base: SeededBase, recipe: Path, folders: Folders) -> Path:
     """Where a base is kept: another recipe or seed, another place. Raises UserError for no valid recipe."""
-    from rlvr_cli.lab.labs import load_recipe
+    from rlvr_cli.lab import LABS
 
-    return folders.bases / f"{base.recipe}-s{base.seed}-{load_recipe(recipe).fingerprint()[:12]}"
+    return folders.bases / f"{base.recipe}-s{base.seed}-{LABS['kk'].read_recipe(recipe).fingerprint()[:12]}"
 
 
 def base_folders(bases: Iterable[SeededBase], claim_set: ClaimSet, folders: Folders) -> dict[SeededBase, Path]:
@@ -125,10 +125,11 @@ def is_built(folder: Path) -> bool:
 
 def build_base(recipe: str, seed: int, folder: str) -> None:
     """Build the base; the folder appears complete or not at all."""
+    from rlvr_cli.lab import LABS
     from rlvr_cli.lab.build import build
-    from rlvr_cli.lab.labs import LABS, load_recipe
 
-    build(Path(folder), lab=LABS["kk"], recipe=load_recipe(Path(recipe)), seed=seed)
+    lab = LABS["kk"]
+    build(Path(folder), lab=lab, recipe=lab.read_recipe(Path(recipe)), seed=seed)
 
 
 # What a worker in the lab has to itself.

@@ -9,11 +9,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.lab import LABS
 from rlvr_cli.lab import build as built
 from rlvr_cli.lab.build import draw_example, learning_rate, measure
-from rlvr_cli.lab.labs import LABS, load_recipe
+from rlvr_cli.lab.form import Phase
 from rlvr_cli.lab.model import make_tokenizer
-from rlvr_cli.lab.recipe import Phase
 from rlvr_cli.models.source import LAB_BASES, PRESETS
 from rlvr_cli.tasks.kk import compact
 from rlvr_cli.tasks.kk.puzzles import generate_puzzle, split_of, structure_key
@@ -111,14 +111,14 @@ def test_a_folder_with_something_in_it_is_refused_before_any_work(tmp_path):
 
 def test_recipes_come_from_yaml_and_change_the_fingerprint(tmp_path):
     (tmp_path / "r.yaml").write_text("puzzles: 500\nmodel: {hidden: 64}\n")
-    recipe = load_recipe(tmp_path / "r.yaml")
+    recipe = KK.read_recipe(tmp_path / "r.yaml")
     assert (recipe.puzzles, recipe.model.hidden, recipe.model.layers) == (500, 64, KK.recipe().model.layers)
     assert recipe.fingerprint() != KK.recipe().fingerprint() == load_recipe_of(tmp_path, "{}").fingerprint()
 
 
 def load_recipe_of(tmp_path, text):
     (tmp_path / "recipe.yaml").write_text(text)
-    return load_recipe(tmp_path / "recipe.yaml")
+    return KK.read_recipe(tmp_path / "recipe.yaml")
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from transformers import AutoTokenizer
 from rlvr_cli.cli.app import run
 from rlvr_cli.config.load import choose_task, load, load_config
 from rlvr_cli.core.files import read_jsonl
+from rlvr_cli.lab import LABS
 from rlvr_cli.lab import build as built
-from rlvr_cli.lab.labs import LABS, load_recipe
+from rlvr_cli.lab.form import ModelSize, Recipe
 from rlvr_cli.lab.model import make_tokenizer
-from rlvr_cli.lab.recipe import ModelSize, Recipe
 from rlvr_cli.models.source import LAB_BASES
 from rlvr_cli.tasks.countdown import Countdown
 
@@ -65,7 +65,7 @@ def test_a_build_is_a_model_that_its_task_can_be_evaluated_with(name: str, tmp_p
 def test_a_recipe_file_is_read_with_the_keys_of_its_lab(name: str, tmp_path: Path) -> None:
     file = tmp_path / "recipe.yaml"
     file.write_text("puzzles: 60\n")
-    assert load_recipe(file, LABS[name]) == LABS[name].recipe().model_copy(update={"puzzles": 60})
+    assert LABS[name].read_recipe(file) == LABS[name].recipe().model_copy(update={"puzzles": 60})
 
 
 def test_a_lab_that_there_is_none_of_is_refused(tmp_path: Path, capsys: Any) -> None:

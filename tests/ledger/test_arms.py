@@ -8,7 +8,7 @@ import yaml
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.layers import override_text
-from rlvr_cli.lab.labs import load_recipe
+from rlvr_cli.lab import LABS
 
 DATA = Path(__file__).parents[2] / "rlvr_cli" / "ledger" / "data"
 ARMS: dict[str, Any] = yaml.safe_load((DATA / "arms.yaml").read_text(encoding="utf-8"))
@@ -23,7 +23,7 @@ def test_an_arm_is_a_training_that_could_start() -> None:
     for name in ARMS:
         arm = ARMS[name]
         config = config_of(arm)
-        assert arm["base"] == "lab" or load_recipe(DATA / "bases" / f"{arm['base']}.yaml").phases, name
+        assert arm["base"] == "lab" or LABS["kk"].read_recipe(DATA / "bases" / f"{arm['base']}.yaml").phases, name
         assert config.batch.steps_per_rollout == config.checkpoint.every, (
             "a checkpoint after each rollout, so that the policy that sampled the last one is kept"
         )

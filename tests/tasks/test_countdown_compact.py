@@ -16,7 +16,7 @@ from rlvr_cli.tasks.problem import Problem
 
 SMALL: dict[str, Any] = {"numbers": {3: 1.0}, "largest": 20, "targets": (10, 60)}
 TASK = Countdown(**SMALL).for_model("compact")
-NOISES = [Noise(**{name: 1.0}) for name in Noise.__dataclass_fields__]
+NOISES = [Noise(**{name: 1.0}) for name in Noise.model_fields]
 ALL = Noise(guess=0.2, quit=0.3, leap=0.1, miss=0.3, slip=0.3, value=0.2)
 
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from rlvr_cli.core.section import Probability, Section
 from rlvr_cli.tasks.countdown.puzzles import CountdownPuzzle
 
 NUMBERS = 3
@@ -29,8 +29,7 @@ _LAST = (*_PAIR, "from")
 _SHOTS = "+-*"
 
 
-@dataclass(frozen=True)
-class Noise:
+class Noise(Section):
     """Chances that a step of a trace goes wrong; all zero = a clean trace.
 
     `guess`: a random expression is answered at once, without reasoning. `quit`: after a round that missed, a random
@@ -39,12 +38,12 @@ class Noise:
     value is off by 1, 2 or 10.
     """
 
-    guess: float = 0.0
-    quit: float = 0.0
-    leap: float = 0.0
-    miss: float = 0.0
-    slip: float = 0.0
-    value: float = 0.0
+    guess: Probability = 0.0
+    quit: Probability = 0.0
+    leap: Probability = 0.0
+    miss: Probability = 0.0
+    slip: Probability = 0.0
+    value: Probability = 0.0
 
 
 CLEAN = Noise()

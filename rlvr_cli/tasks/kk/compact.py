@@ -14,8 +14,8 @@ import itertools
 import random
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from rlvr_cli.core.section import Probability, Section
 from rlvr_cli.tasks.kk.puzzles import LITERALS, KKPuzzle, Statement, holds, people_in
 
 LETTERS = "ABCDE"
@@ -24,18 +24,17 @@ _WORDS = {"and": "and", "or": "or", "->": "implies", "<=>": "iff"}
 _TAGS = ("</think>", "<answer>", "</answer>")
 
 
-@dataclass(frozen=True)
-class Noise:
+class Noise(Section):
     """Chances that a step of a trace goes wrong; all zero = a clean trace.
 
     `atom`: a part's truth value is flipped. `verdict`: a check's outcome (contradiction or not) is flipped.
     `implication`: `implies` is read as `and` in a check. `stop`: after a passed check the rest is not checked.
     """
 
-    atom: float = 0.0
-    verdict: float = 0.0
-    implication: float = 0.0
-    stop: float = 0.0
+    atom: Probability = 0.0
+    verdict: Probability = 0.0
+    implication: Probability = 0.0
+    stop: Probability = 0.0
 
 
 CLEAN = Noise()

@@ -12,8 +12,8 @@ for. So every step is local: a look-up finds a name and what stands behind it, a
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
+from rlvr_cli.core.section import Probability, Section
 from rlvr_cli.tasks.math.stories import NAMES, SIGNS, Step, Story, operand, result
 
 # The largest number that there is a word for; stories stay below, wrong steps need not.
@@ -23,18 +23,17 @@ OPENING = "<think>"
 _OTHER_SIGN = {"+": "-", "-": "+", "*": "+", "/": "-"}
 
 
-@dataclass(frozen=True)
-class Noise:
+class Noise(Section):
     """Chances that a step of a trace goes wrong; all zero = a clean trace.
 
     `sign`: another operation (more as fewer, fewer as more, times as more, half as fewer). `look`: somebody else's
     number is taken. `sum`: the result is off by 1 or 10. `stop`: somebody before is taken for the person asked for.
     """
 
-    sign: float = 0.0
-    look: float = 0.0
-    sum: float = 0.0
-    stop: float = 0.0
+    sign: Probability = 0.0
+    look: Probability = 0.0
+    sum: Probability = 0.0
+    stop: Probability = 0.0
 
 
 CLEAN = Noise()
