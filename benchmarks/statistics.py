@@ -2,8 +2,8 @@
 
     python -m benchmarks.statistics
 
-prints the tables of docs/statistics.md; about half an hour of one core. ``--tables 200`` is a quick look, ``--only``
-and ``--seeds`` print a part: the numbers of a setting do not depend on the settings before it.
+prints the tables that docs/statistics.md summarizes; about half an hour of one core. ``--tables 200`` is a quick look;
+``--only`` and ``--seeds`` print a part: the numbers of a setting do not depend on the settings before it.
 """
 
 from __future__ import annotations

@@ -10,20 +10,15 @@ from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.benchmarks import (
-    HEADER,
     SelectedBenchmark,
     listing,
-    rows_alone,
-    rows_of,
     select_benchmarks,
     setting_overrides,
-    sources_of,
 )
 from rlvr_cli.evaluation.request import EvalPlan, EvalRequest, Options, plan_evaluations
 from rlvr_cli.tasks.sets import benchmarks, data_sets, generated_names
 from rlvr_cli.tasks.suites import SUITES, Suite, evaluation_names, setting_alone
 
-DOCS = Path(__file__).parents[2] / "docs" / "evaluation.md"
 EVERY_SETTING = [(suite.name, setting) for suite in SUITES.values() for setting in suite.settings]
 
 
@@ -236,19 +231,3 @@ def test_the_names_that_a_configuration_takes_are_those_that_there_are() -> None
         "vf-gen",
         "math-story-gen",
     }
-
-
-@pytest.mark.parametrize("suite", list(SUITES))
-def test_the_page_has_each_suites_table_sources_and_notes(suite: str) -> None:
-    text = DOCS.read_text(encoding="utf-8")
-    for row in rows_of(SUITES[suite]):
-        assert f"| {' | '.join(row)} |" in text, row
-    for line in [*sources_of(SUITES[suite]), *SUITES[suite].notes]:
-        assert f"- {line}" in " ".join(text.split()), line
-
-
-def test_the_page_has_the_settings_of_benchmarks_alone() -> None:
-    text = DOCS.read_text(encoding="utf-8")
-    assert f"| {' | '.join(HEADER)} |" in text
-    for row in rows_alone():
-        assert f"| {' | '.join(row)} |" in text, row
