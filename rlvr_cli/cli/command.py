@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,9 +72,10 @@ def key_options(*options: KeyOption, into: str = "overrides") -> Callable[[Calla
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         def command(**given: Any) -> None:
+            task = given.get("task")
             values = {option: given.pop(option.parameter) for option in options}
             asked = {option: [value] if isinstance(value, str) else value for option, value in values.items() if value}
-            function(**{**given, into: _with_options(given[into] or [], asked, given.get("task"))})
+            function(**{**given, into: _with_options(given[into] or [], asked, task)})
 
         vars(command)["key_options"] = options
         own = _parameters(function)
@@ -140,6 +142,8 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if any(parameter.name == "form" for parameter in self.params):
             args = ["--format=json" if text == "--json" else text for text in args]
+        if any(parameter.name == "resume" for parameter in self.params):
+            args = _with_newest(args)
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
@@ -174,6 +178,18 @@ class Command(TyperCommand):
 
 
 _OVERRIDES = ("overrides", "arguments")
+# What `--resume` without a value stands for. No run can be called so.
+NEWEST = "(newest unfinished)"
+_KEY = re.compile(r"[a-z_]+(\.[a-z0-9_]+)+=")
+
+
+def _with_newest(args: list[str]) -> list[str]:
+    """The arguments with ``NEWEST`` after a `--resume` that names no run: an override or an option is no run."""
+    found: list[str] = []
+    for text, following in zip(args, (*args, "")[1:], strict=True):
+        bare = text == "--resume" and (not following or following.startswith("-") or _KEY.match(following))
+        found += [text, NEWEST] if bare else [text]
+    return found
 
 
 def _say_key(error: Any) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 @key_options(
+    key_option("task.name", "--task", metavar="NAME", help="Problems of this task, or of a file: `my_task.py`."),
     key_option("eval.pass_at", "--pass-at", metavar="K,...", several=True),
     key_option("eval.samples", "--samples", "-n"),
     key_option("eval.problems", "--problems", help="Held-out problems; of a benchmark all, when not given."),

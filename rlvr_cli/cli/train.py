@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlvr_cli.cli.command import MORE, key_options
+from rlvr_cli.cli.command import MORE, NEWEST, key_options
 from rlvr_cli.cli.options import (
     TRAINING,
     ConfigFiles,
@@ -46,7 +46,10 @@ def command(
     resume: Annotated[
         str | None,
         typer.Option(
-            "--resume", metavar="RUN", help="Continue this run (its folder or name); with train.rollouts=N, extend it."
+            "--resume",
+            metavar="[RUN]",
+            help="Continue this run (its folder or name), or the newest unfinished one; with train.rollouts=N, extend "
+            "it.",
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete a run of the same name first.")] = False,
@@ -95,6 +98,8 @@ def command(
         others = others or any(isinstance(text, OptionOverride) for text in overrides or [])
         if overrides and world.processes > 1:
             raise UserError("an outer launcher started this process: give train.rollouts to a --resume without it.")
+        if resume == NEWEST and world.processes > 1:
+            raise UserError("an outer launcher started this process: name the run, as --resume runs/NAME.")
         run, loaded = _resumed(resume, overrides or [], others=others, print_only=dry_run or not world.main)
     if overwrite and loaded.config.run.name is None:
         raise UserError("--overwrite needs the name of the run that it replaces: run.name=NAME.")
@@ -249,9 +254,15 @@ def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool)
     from rlvr_cli.config.load import load, load_config, own_files
     from rlvr_cli.core.own_code import changed
     from rlvr_cli.runs.folder import find_run
+    from rlvr_cli.runs.listing import newest_unfinished
     from rlvr_cli.training.extension import extend, finish_extension
 
-    run = find_run(name, Path(load_config([]).run.dir))
+    root = Path(load_config([]).run.dir)
+    if name == NEWEST:
+        run = newest_unfinished(root)
+        echo(f"--resume: {run.path} is the newest unfinished run", file=sys.stderr)
+    else:
+        run = find_run(name, root)
     config = load_config([run.config_path])
     for line in changed(own_files(config)):
         echo(line, file=sys.stderr)

@@ -13,6 +13,7 @@ from rlvr_cli.config.schema import Config, EvalConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.layers import OptionOverride, typed
 from rlvr_cli.core.own_code import changed
+from rlvr_cli.core.yaml import parse
 from rlvr_cli.evaluation.benchmarks import (
     BenchmarkTable,
     SelectedBenchmark,
@@ -178,6 +179,8 @@ def plan_evaluations(benchmarks: Sequence[str], options: Options) -> EvalPlan:
     problems += unknown_names(names, "--benchmark")
     names = [name for name in names if name in evaluation_names()]
     choices, tables = select_benchmarks(names)
+    if others := _other_task(choices, overrides):
+        raise UserError([*problems, *others])
     notes: tuple[str, ...] = ()
     if data := asked_by(overrides, "task.data"):
         if len(choices) > 1:
@@ -233,6 +236,17 @@ def _idle_benchmarks(names: Sequence[str], overrides: Sequence[str]) -> list[str
     others = ["--benchmark"] if names else []
     others += [name for key in _PROBLEM_KEYS if (name := asked_by(overrides, key))]
     return [f"{given[-1]}: {others[0]} says which problems are meant; leave one of the two out."] if others else []
+
+
+def _other_task(choices: Sequence[SelectedBenchmark], overrides: Sequence[str]) -> list[str]:
+    """What is wrong with a task of this call that is not that of the benchmarks."""
+    given = only(overrides, "task.name=")
+    wanted = str(parse(given[-1].partition("=")[2]).data) if given else None
+    others = [choice for choice in choices if wanted not in (None, choice.task)]
+    return [
+        f"{typed(given[-1])}: the benchmark {choice.benchmark} is of the task {choice.task}; leave one of the two out."
+        for choice in others
+    ]
 
 
 # What an evaluation reads of the configuration, next to `eval` and `task`.

@@ -19,7 +19,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import is_held, number, tail_jsonl
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.methods.names import canonical_name
-from rlvr_cli.runs.folder import SUBMITTED, RunDir
+from rlvr_cli.runs.folder import SUBMITTED, RunDir, list_runs
 
 DAMAGED = "damaged"
 # What a run can be; the last two are seen from outside and stand in no manifest.
@@ -57,6 +57,35 @@ def read_runs(root: Path) -> list[dict[str, Any]]:
     found = [(path, run_summary(path, name)) for name, path in run_folders(root).items()]
     # One that was deleted in the meantime is not damaged.
     return [one for path, one in found if one["damage"] is None or path.exists()]
+
+
+def newest_unfinished(root: Path) -> RunDir:
+    """The run in ``root``, not in a sweep, that was created last of those that have begun and are not finished.
+
+    Raises:
+        UserError: there is none, or a process is training it.
+    """
+    found = [run_summary(run.path) for run in list_runs(root)]
+    unfinished = [one for one in found if one["status"] not in ("finished", SUBMITTED, DAMAGED)]
+    if not unfinished:
+        raise UserError(_nothing_to_resume(root, found))
+    newest = unfinished[-1]
+    if newest["status"] == "running":
+        raise UserError(
+            f"--resume: {newest['path']}, the newest unfinished run, is being trained by another process. Wait for it "
+            "(`rlvr runs watch` shows it), or name another run."
+        )
+    return RunDir(Path(newest["path"]))
+
+
+def _nothing_to_resume(root: Path, found: list[dict[str, Any]]) -> str:
+    if not found:
+        return f"--resume: there is no run in {root}. `rlvr train` starts one."
+    finished = [one for one in found if one["status"] == "finished"]
+    extend = f" To extend the newest: rlvr train --resume {finished[-1]['path']} train.rollouts=N" if finished else ""
+    counts = Counter(str(one["status"]) for one in found)
+    there = ", ".join(f"{number} {status}" for status, number in counts.items())
+    return f"--resume: no run in {root} can be continued. Runs there: {there}.{extend}"
 
 
 def run_folders(root: Path) -> dict[str, Path]:

@@ -174,6 +174,33 @@ def test_a_folder_of_the_same_name_does_not_hide_a_run(
     assert "this run is finished" in capsys.readouterr().err
 
 
+def test_resume_without_a_name_takes_the_newest_unfinished_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = tmp_path / "runs"
+    refused = {
+        (): "there is no run in runs",
+        (("done", "finished", 3), ("queued", "submitted", 4)): "rlvr train --resume runs/done train.rollouts=N",
+        (("early", "failed", 1), ("later", "interrupted", 2)): None,
+    }
+    for found, says in refused.items():
+        for name, status, day in found:
+            make_run(runs, name, status=status, created=f"2025-01-0{day}T00:00:00+00:00")
+        for words in ((), ("--json",), ("train.rollouts=70",)):
+            code, said = run(["train", "--resume", *words, *([] if says else ["--dry-run"])]), capsys.readouterr().err
+            if says:
+                assert code == 2 and says in said and "Nothing was started" in said
+            elif "train.rollouts=70" not in words:
+                assert "--resume: runs/later is the newest unfinished run" in said
+    newest = make_run(runs, "newest", status="running", created="2025-01-09T00:00:00+00:00")
+    with newest.lock():
+        assert run(["train", "--resume"]) == 2
+    assert "runs/newest, the newest unfinished run, is being trained" in capsys.readouterr().err
+    assert run(["train", "--resume", "early", "--dry-run"]) in (0, 2)
+    assert "newest" not in capsys.readouterr().err
+
+
 def test_show_what_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["runs", "show", "nothing", "--runs", str(tmp_path)]) == 2
     assert "nothing" in capsys.readouterr().err

@@ -45,6 +45,18 @@ def test_the_newest_run_is_evaluated_and_shown_by_number_of_people(make_run: Mak
     assert str(folder_of(run)) in out
 
 
+def test_a_task_is_evaluated_on_its_default_problems(models: list[Path], call: Any) -> None:
+    code, out, err = call("lab", "--task", "countdown", "--problems", "2", "-n", "1", "--json")
+    assert (code, json.loads(out)["benchmark"], json.loads(out)["label"]) == (0, "countdown-gen", "lab-countdown")
+    for words, says in {
+        ("--task", "countdwn"): "--task countdwn  task.name: unknown task",
+        ("--task", "countdown", "--benchmark", "gsm8k"): "--task countdown: the benchmark gsm8k is of the task gsm8k",
+        ("--task", "countdown", "task.name=kk"): "and task.name=kk set the same thing",
+    }.items():
+        code, _, err = call("lab", *words)
+        assert code == 2 and says in err, err
+
+
 def test_json_is_all_of_standard_output(make_run: MakeRun, call: Any) -> None:
     run = make_run()
     code, out, _ = call(
