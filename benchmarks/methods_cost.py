@@ -44,15 +44,14 @@ COMPOSITIONS = [
 PAGE = f"""\
 # What the methods cost
 
-Counted and not timed: the lab's model samples one rollout, {PROMPTS} prompts x {GROUP} completions of at most {LENGTH}
-tokens, and every method is trained on it with its preset. How often does each row of the rollout go through a forward
-pass (1.00 = every row once)? *With gradient*, the backward pass belongs to it; *without*, as for old log-probs,
-entropies and values; *reference*, through the untrained model of a KL term. *FLOPs* are those of the matrix products in
-all these passes, over `grpo`'s with as many updates; padding is among them, and a pass over the whole rollout (`ppo`,
-`gtpo`) needs less of it than one over each step. Sampling and verification are not counted, nor is what is no matrix
-product; `sft` has no rollout and is left out. [What can be left out](../speed.md) is
-computed here. `reweight` and `lopti` have the KL term of their paper; `grpo+reweight` and `grpo+lopti` are the same
-without it. Made by `make docs`."""
+Counted, not timed: the lab's model samples one rollout ({PROMPTS} prompts x {GROUP} completions of at most {LENGTH}
+tokens), and every preset trains on it. The columns say how often each completion goes through a forward pass (1.00 =
+once): *with gradient* (the backward pass included), *without* (old log-probs, entropies, values), and through the
+*reference* model of a KL term. *FLOPs* are those of the matrix products in these passes, padding included, relative to
+`grpo` with as many updates. A pass over the whole rollout (`ppo`, `gtpo`) has less padding than one per step. Sampling
+and verification are not counted; `sft` has no rollout. The measurement skips nothing that [training
+skips](../speed.md). `reweight` and `lopti` have their paper's KL term, `grpo+reweight` and `grpo+lopti` don't. Made by
+`make docs`."""
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,26 @@
 """ACPO: the clipped ratio with bounds from the ratio's spread among tokens of similar probability.
 
     l = max(-A r, -A clip(r, 1 - e_k, 1 + e_k))        e_k = alpha sigma_k + eps_b
-    F = r,  but 0 where r < 1 - e_k and A < 0, and where r > 1 + e_k and A > 0
+    F = r, but 0 where r < 1 - e_k and A < 0, and where r > 1 + e_k and A > 0
 
-for a token of probability bin k, sigma_k the standard deviation of the ratio in that bin. "What are key factors for
-updates in RL for LLM reasoning?", equation 8 and section 4.1 (alpha = 3, five bins; under review, no arXiv id). The
-aggregation is ``sequence_mean``.
+k is the token's probability bin and sigma_k the standard deviation of the ratio in it. "What are key factors for
+updates in RL for LLM reasoning?", equation 8 and section 4.1: alpha = 3, five bins, ``sequence_mean`` (under review, no
+arXiv id). ``acpo-mean`` and ``acpo-max`` are the ablations of section 4.3.
 
-How we differ from the paper: nowhere, but it leaves open what follows. eps_b has no number (0.1 here: section 4.3 finds
-the average e_k tighter than 0.2, and the first update, where every ratio is 1 and every sigma 0, needs room). Bins are
-of equal width on [0, 1] in the old probability, so that they stay fixed over the updates of a rollout; the lower edge
-belongs to a bin, and 1 to the last. sigma has ddof 0 and is taken over all valid tokens of the whole optimizer step, of
-both signs, under stop-gradient, so that a bin of one token has sigma 0. No dual clip, and a lower bound below 0 never
-acts. One exploding ratio inflates its bin's sigma: log the bounds.
-The released code (Control-derek/ACPO, published after this was written) differs: eps_b = 0.2, with which no average
-of e_k is tighter than 0.2; bounds clamped to [0, 3]; bins by the current probability; sigma over a micro-batch, which
-makes the result depend on how a batch is split; the log-ratio clamped to +-20; a dual clip at 3 for A < 0.
+How we differ from the paper: it leaves open what follows.
 
-Ablations (section 4.3): ``bound: mean`` clips every token at the tokens' average of e_k, on both sides (GRPO,
-Clip=Avg); ``bound: max`` at the largest e_k above and at 0.2 below (DAPO, Clip-High=Max). The paper took both numbers
-from a run of ACPO; here they are those of the step at hand.
+- eps_b has no number. We use 0.1: section 4.3 finds the average e_k tighter than 0.2.
+- Bins are of equal width on [0, 1] in the old probability, so they stay fixed over the updates of a rollout
+  (``edges: quantile`` is the other reading). A bin includes its lower edge, the last one also 1.
+- sigma has ddof 0 and is taken over all valid tokens of the optimizer step, both signs, without gradient. A bin of one
+  token has sigma 0. It is never a running average.
+- There is no dual clip, and a lower bound below 0 never acts.
+- The ablations take the largest or the token-weighted average bound of the current step; the paper took a constant from
+  an ACPO run.
+
+How we differ from the released code (Control-derek/ACPO, published after ours): it has eps_b = 0.2, with which no
+average of e_k is tighter than 0.2; bounds clamped to [0, 3]; bins by the current probability; sigma per micro-batch,
+so results depend on how a batch is split; the log ratio clamped to +-20; a dual clip at 3 for A < 0.
 """
 
 from __future__ import annotations
@@ -135,10 +136,7 @@ def _spread(values: Tensor, bins: Tensor, number: int) -> tuple[Tensor, Tensor]:
 
 
 PAPER = Paper("What Are Key Factors for Updates in RL for LLM Reasoning?", "anonymous, under review", None)
-EXTRA_COST = (
-    "a pass over the batch of every step but a rollout's first, before the update, for the spread of its "
-    "ratios: one forward without gradient"
-)
+EXTRA_COST = "one forward without gradient over the batch of every step except a rollout's first (spread of the ratios)"
 SETS: Sets = {
     "advantage.kind": ("group", "ACPO paper, section 2.1: rewards standardised within the group"),
     **GROUP_STD,
@@ -165,7 +163,7 @@ PRESETS = (
     MethodPreset(
         "acpo",
         title="Adaptive Clip Policy Optimization",
-        summary="Each token's bounds follow the spread of the ratio among tokens of like probability.",
+        summary="Each token's bounds follow the ratio's spread among tokens of similar probability.",
         paper=PAPER,
         golden=("acpo",),
         extra_cost=EXTRA_COST,
@@ -174,7 +172,7 @@ PRESETS = (
     MethodPreset(
         "acpo-max",
         title="ACPO's ablation: one clip at its largest bound",
-        summary="All tokens are clipped at the largest of ACPO's bounds above and at 0.2 below.",
+        summary="One clip for all tokens: ACPO's largest bound above, 0.2 below.",
         paper=PAPER,
         golden=("acpo",),
         extra_cost=EXTRA_COST,
@@ -190,7 +188,7 @@ PRESETS = (
     MethodPreset(
         "acpo-mean",
         title="ACPO's ablation: one clip at its average bound",
-        summary="All tokens are clipped at the average of ACPO's bounds over the tokens.",
+        summary="One clip for all tokens: the token average of ACPO's bounds, on both sides.",
         paper=PAPER,
         golden=("acpo",),
         extra_cost=EXTRA_COST,

@@ -1,19 +1,19 @@
-"""ASPO: the reciprocal ratio for positive advantages, the ratio for negative ones, with a soft limit on both.
+"""ASPO: the reciprocal ratio for positive advantages, the ratio for negative ones, both softly capped.
 
     A >= 0:  F = min(1/r, c+) where r <= 1 + eps, else 0
     A <  0:  F = min(r, c-)   where r >= 1 - eps, else 0
 
-Wang et al., arXiv:2510.06062; in the form of F: DGPO, arXiv:2603.14389, equation 6. Value of the loss: -A / q with q =
-min(r, 1 + eps) for A >= 0, -A q with q = max(r, 1 - eps) for A < 0; beyond the soft limits -A c log pi, whose value
-depends on log pi itself. c+ = c- = 3. eps is 0.2, with ``eps_high_entropy`` 0.4 on those tokens of a row that lie above
-the row's 80% quantile of the current policy's entropy; off by default, as in the DGPO paper's comparison.
+Wang et al., arXiv:2510.06062; F as in the DGPO paper, arXiv:2603.14389, equation 6; c+ = c- = 3, eps = 0.2. The loss
+value is -A / q with q = min(r, 1 + eps) for A >= 0, and -A q with q = max(r, 1 - eps) for A < 0; beyond the caps it
+is -A c log pi. ``eps_high_entropy: 0.4`` gives tokens above the 80% quantile of the completion's entropies (current
+policy) wider bounds, as in the released code; it is off by default, as in the DGPO paper's comparison.
 
-How we differ from the released code: it hard-codes these numbers and ignores its configuration; it clamps the log ratio
-to +-20, we do not. Its mask called high_entropy marks the low-entropy tokens; the effect is as described here.
+How we differ from the released code: it hard-codes these numbers and ignores its configuration. It clamps the log ratio
+to +-20; we don't. Its mask named high_entropy marks the low-entropy tokens; the effect is as described here.
 
-How we differ from the papers: equation 6 of the DGPO paper prints 1/r for either sign, and 1 - eps' and 1 + eps' as the
-weights far out. Its Table 12 gives eps' as 0.33 and 3: we read them, as ASPO's code does, as the ratios 1/3 and 3 from
-which on the weight stays 3.
+How we differ from the papers: equation 6 of the DGPO paper prints 1/r for both signs, and 1 - eps' and 1 + eps' as the
+weights far out. Its table 12 gives eps' as 0.33 and 3. Like ASPO's code, we read these as the ratios from which on the
+weight stays 3.
 """
 
 from __future__ import annotations
@@ -90,11 +90,11 @@ PRESETS = (
     MethodPreset(
         "aspo",
         title="Asymmetric Importance Sampling Policy Optimization",
-        summary="The reciprocal ratio weighs tokens of positive advantage: unlikely ones gain the most.",
+        summary="Weighs tokens of positive advantage by the reciprocal ratio, so tokens that fell gain most.",
         paper=PAPER,
         golden=("aspo",),
-        extra_cost="one forward of the reference model a rollout, for the KL penalty; with "
-        "method.policy_loss.eps_high_entropy set, the entropy of each position",
+        extra_cost="one reference-model forward per rollout (KL penalty); with method.policy_loss.eps_high_entropy, "
+        "token entropies",
         sets={
             **GROUP_ADVANTAGE,
             "policy_loss.kind": ("aspo", "released code; DGPO paper, equation 6"),

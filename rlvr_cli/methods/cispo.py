@@ -1,15 +1,16 @@
-"""CISPO: the clipped importance ratio as a constant weight, so that no token loses its gradient.
+"""CISPO: the clipped importance ratio as a constant weight, so no token loses its gradient.
 
     l = -sg(w) A log pi        w = clip(r, 1 - eps_low, 1 + eps_high)
     F = 1 - eps_low in LN and LP, 1 + eps_high in HP and HN, r elsewhere
 
-MiniMax-M1, arXiv:2506.13585, equations 4 and 5; in the form of F: DGPO, arXiv:2603.14389, equation 3 (0.2 on both
-sides, its Table 12, is our default). The loss value depends on log pi itself and is not comparable with that of a
-ratio's surrogate.
+MiniMax-M1, arXiv:2506.13585, equations 4 and 5; F as in the DGPO paper, arXiv:2603.14389, equation 3, whose 0.2 on both
+sides (table 12) is our default. The loss value depends on log pi and cannot be compared with that of a clipped ratio.
 
-How we differ from the released code: verl's example sets eps_low = 10, that is no lower bound, which is ``eps_low:
-null`` here; TRL's eps_high is the largest weight itself, 1 + eps_high here, and it has no lower bound. verl clamps the
-log ratio to +-20; we do not.
+How we differ from the released code:
+
+- verl's example sets eps_low = 10, which means no lower bound (``eps_low: null`` here).
+- TRL's eps_high is the largest weight itself (1 + eps_high here), and it has no lower bound.
+- verl clamps the log ratio to +-20; we don't.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ PRESETS = (
     MethodPreset(
         "cispo",
         title="Clipped IS-weight Policy Optimization",
-        summary="The clipped ratio is a constant weight, so that no token loses its gradient.",
+        summary="The clipped ratio as a constant weight, so no token loses its gradient.",
         paper=PAPER,
         golden=("cispo",),
         sets={

@@ -1,16 +1,16 @@
-"""DGPO: the weight of grad pi decays outside the trust region, polynomially below it and as a root above it.
+"""DGPO: outside the trust region the weight on grad pi decays, polynomially below it and as a root above it.
 
     l = -A sg(F) pi / sg(pi)
-    F = r (r / (1 - eps_low))^n      in LN:  r^(n+1) / (1 - eps_low)^n
+    F = r (r / (1 - eps_low))^n       in LN:  r^(n+1) / (1 - eps_low)^n
     F = r (r / (1 + eps_high))^(-1/m) in HP:  (1 + eps_high)^(1/m) r^(1 - 1/m)
-    F = r                            elsewhere
+    F = r                             elsewhere
 
-Fu et al., arXiv:2603.14389, equations 9 and 10 (there as the weight of grad pi, W = F / pi). Continuous at the bounds;
-m = 1 is GPPO above the region, n = 0 no bound at all below it. Paper: 0.2 on both sides, n = 1 and m = 2 (7B, 14B), n =
-m = 2 (1.5B).
+Fu et al., arXiv:2603.14389, equations 9 and 10, where it is the weight on grad pi, W = F / pi. F is continuous at the
+bounds. m = 1 is GPPO above the region; n = 0 has no lower bound. The paper uses 0.2 on both sides, n = 1 and m = 2 for
+7B and 14B, n = m = 2 for 1.5B.
 
-How we differ from the released code: its log ratio is clamped to +-20 outside LN and HP; we do not clamp. The code
-reports a dual-clip share although its DGPO mode clips no such token; nor do we, and we report none.
+How we differ from the released code: it clamps the log ratio to +-20 outside LN and HP; we don't. It reports a
+dual-clip share although its DGPO mode clips no such token; we report none.
 """
 
 from __future__ import annotations

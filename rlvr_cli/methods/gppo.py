@@ -1,16 +1,19 @@
-"""GPPO and CE-GPPO: beyond the trust region the gradient keeps the weight of the boundary, or a share of it.
+"""GPPO and CE-GPPO: outside the trust region the gradient keeps the weight of the boundary, or a share of it.
 
     l = -A sg(F) pi / sg(pi)
     F = beta1 (1 - eps_low) in LN, beta2 (1 + eps_high) in HP, r elsewhere
 
-GPPO (beta1 = beta2 = 1): Klear-Reasoner, arXiv:2508.07629; CE-GPPO: arXiv:2509.20712; both in the form of F: DGPO,
-arXiv:2603.14389, equations 4 and 5. CE-GPPO's beta1 is 0.75 in its 7B recipe and for every size in the DGPO paper, 0.5
-in its 1.5B recipe, 0.25 by default in its code; beta2 = 1.
+GPPO (beta1 = beta2 = 1) is Klear-Reasoner, arXiv:2508.07629; CE-GPPO is arXiv:2509.20712; F as in the DGPO paper,
+arXiv:2603.14389, equations 4 and 5. CE-GPPO's beta1 is 0.75 in its 7B recipe and in the DGPO paper, 0.5 in its 1.5B
+recipe, 0.25 by default in its code; beta2 = 1.
 
-How we differ from the released code: its GPPO function reads a name that is never defined and cannot run; we take its
-general form with both betas 1, which equals that function with the name repaired. Its dual clip (no gradient where A <
-0 and r > c, c = 10 in the recipes) is off unless ``dual_clip`` is set. Every CE-GPPO recipe adds 0.1 times the negative
-log-likelihood of correct rows, which is not part of the published objective: we leave it out.
+How we differ from the released code:
+
+- Its GPPO function reads an undefined name and cannot run. Ours is the general form with both betas 1, which equals
+  that function once the name is fixed.
+- Its dual clip (no gradient where A < 0 and r > c, c = 10 in the recipes) is off unless ``dual_clip`` is set.
+- Every CE-GPPO recipe adds 0.1 times the negative log-likelihood of correct completions. It is not part of the
+  published objective; we leave it out.
 """
 
 from __future__ import annotations
@@ -82,7 +85,7 @@ PRESETS = (
     MethodPreset(
         "gppo",
         title="Gradient-Preserving Policy Optimization",
-        summary="Tokens beyond the bounds keep the gradient that they have at the bound.",
+        summary="Tokens beyond the bounds keep the weight they have at the bound.",
         paper=PAPER_1,
         golden=("gppo",),
         sets=SETS,
@@ -90,7 +93,7 @@ PRESETS = (
     MethodPreset(
         "ce-gppo",
         title="Coordinating Entropy via Gradient-Preserving Policy Optimization",
-        summary="GPPO with a share of its own for each bound: beta1 below, beta2 above.",
+        summary="GPPO with a separate factor for each bound: beta1 below, beta2 above.",
         paper=PAPER_2,
         golden=("ce_gppo",),
         sets={

@@ -1,24 +1,22 @@
-"""GRPO, DAPO and Dr. GRPO: the clipped importance ratio, with advantages among the completions of one prompt.
+"""GRPO, DAPO and Dr. GRPO: the clipped importance ratio, with advantages relative to the prompt's group.
 
     l = max(-A r, -A clip(r, 1 - eps_low, 1 + eps_high))        r = pi / pi_old
+    F = r, but 0 in LN (r < 1 - eps_low, A < 0) and HP (r > 1 + eps_high, A > 0)
 
-The gradient is -F A grad log pi with
+    A = (R - mean) / (std + 1e-6)        GRPO
+    A = R - mean                         Dr. GRPO
 
-    F = r,  but 0 in LN (r < 1 - eps_low, A < 0) and in HP (r > 1 + eps_high, A > 0).
+All tokens of a completion share A; mean and std are those of the prompt's completions. The clip is equation 7 of the
+PPO paper (arXiv:1707.06347) and equation 3 of DeepSeekMath (arXiv:2402.03300); DAPO's higher upper bound is equation 10
+of arXiv:2503.14476. GRPO's A is in DeepSeekMath, section 4.1.2, Dr. GRPO's in arXiv:2503.20783, section 3.2. No paper
+prints the 1e-6 or the sample standard deviation (ddof 1); both are verl's.
 
-Schulman et al., arXiv:1707.06347, equation 7; DeepSeekMath (GRPO), arXiv:2402.03300, equation 3; eps_high above eps_low
-is DAPO's clip-higher, arXiv:2503.14476, equation 10. GRPO: 0.2 on both sides; DAPO: 0.2 and 0.28.
+How we differ from the released code:
 
-    A = (R - mean) / (std + 1e-6)        GRPO: DeepSeekMath, arXiv:2402.03300, section 4.1.2
-    A = R - mean                         Dr. GRPO: arXiv:2503.20783, section 3.2
-
-within the completions of one prompt, the same for all tokens of a completion. The epsilon and the sample standard
-deviation (ddof 1) are verl's; no paper prints either.
-
-How we differ from the released code: verl adds a dual clip (F = 0 where r > c and A < 0; c = 3 by default, 10 in the
-recipes of DAPO and AR-Lopti) to every run; here it is off unless ``dual_clip`` is set, as in the formula above. verl
-clamps the log ratio to +-20; we do not. Advantages are computed in float64, and a group of equal rewards gives exactly
-0, also where rounding would leave a remainder of the mean that the epsilon then magnifies. TRL's epsilon is 1e-4.
+- verl always adds a dual clip (F = 0 where r > c and A < 0; c = 3, in recipes of DAPO and AR-Lopti 10). Here it is off
+  unless ``dual_clip`` is set.
+- verl clamps the log ratio to +-20; we don't.
+- Advantages are computed in float64, and a group of equal rewards gives exactly 0. TRL's epsilon is 1e-4.
 """
 
 from __future__ import annotations
@@ -127,10 +125,10 @@ PRESETS = (
     MethodPreset(
         "grpo",
         title="Group Relative Policy Optimization",
-        summary="The clipped ratio of PPO with advantages from the rewards of the prompt's own group.",
+        summary="PPO's clipped ratio, with advantages relative to the other completions of the prompt.",
         paper=PAPER_1,
         golden=("grpo", "advantages"),
-        extra_cost="none: every cost is stated over this one",
+        extra_cost="none (the baseline)",
         sets={
             **GROUP_ADVANTAGE,
             "policy_loss.kind": ("ppo_clip", "DeepSeekMath, equation 3"),
@@ -145,11 +143,11 @@ PRESETS = (
             **NO_DUAL_CLIP,
             "aggregation.kind": (
                 "token_mean",
-                "AR-Lopti paper, equation 1, and DGPO paper, equation 10; DeepSeekMath, equation 3, and ACPO paper, "
-                "equation 1, divide by each row's length first: method.aggregation=sequence_mean",
+                "AR-Lopti paper, equation 1; DGPO paper, equation 10. DeepSeekMath and the ACPO paper divide by each "
+                "completion's length first: method.aggregation=sequence_mean",
             ),
             **ONE_PASS,
-            "kl.beta": (0.0, "DGPO paper, appendix B.4 (0), and DAPO; DeepSeekMath has 0.04, the AR-Lopti paper 0.001"),
+            "kl.beta": (0.0, "DGPO paper, appendix B.4, and DAPO. DeepSeekMath: 0.04; AR-Lopti paper: 0.001"),
         },
     ),
     MethodPreset(
@@ -158,7 +156,7 @@ PRESETS = (
         summary="GRPO with a higher upper bound (clip-higher) and one divisor for all tokens.",
         paper=PAPER_2,
         golden=("dapo",),
-        extra_cost="none; with rollout.dynamic_sampling the sampling of the prompts that replace others",
+        extra_cost="none; with rollout.dynamic_sampling, the replacement samples",
         sets={
             **GROUP_ADVANTAGE,
             "policy_loss.kind": ("ppo_clip", "DAPO paper, equation 8"),
@@ -173,22 +171,21 @@ PRESETS = (
     MethodPreset(
         "dr-grpo",
         title="Group Relative Policy Optimization Done Right",
-        summary="GRPO without the two divisions that favour short wrong answers and easy prompts: by length and by "
-        "spread.",
+        summary="GRPO without its two divisions, by length and by standard deviation.",
         paper=PAPER_3,
         golden=("dr_grpo", "advantages"),
         sets={
             "advantage.kind": ("group", "Dr. GRPO paper, section 3.2: the reward minus the group's mean"),
-            "advantage.scale": ("none", "Dr. GRPO paper: the standard deviation is left out"),
+            "advantage.scale": ("none", "Dr. GRPO paper: no division by the standard deviation"),
             "policy_loss.kind": ("ppo_clip", "Dr. GRPO paper: GRPO's clip is kept"),
             "policy_loss.eps_low": (0.2, "verl's default; the paper keeps GRPO's clip"),
             "policy_loss.eps_high": (0.2, "verl's default; the paper keeps GRPO's clip"),
             **NO_DUAL_CLIP,
             "aggregation.kind": (
                 "constant_length",
-                "Dr. GRPO paper: a constant in place of each row's length, rollout.max_new_tokens here",
+                "Dr. GRPO paper: a constant instead of each length, rollout.max_new_tokens here",
             ),
-            "aggregation.sequences": ("all", "the mean over all G rows of a group in the paper's formula"),
+            "aggregation.sequences": ("all", "Dr. GRPO paper: the mean over all completions of a group"),
             **ONE_PASS,
             "kl.beta": (0.0, "Dr. GRPO paper: no KL penalty"),
         },

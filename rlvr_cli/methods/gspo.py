@@ -1,14 +1,14 @@
-"""GSPO: one length-normalised ratio for all tokens of a row, clipped.
+"""GSPO: one length-normalised ratio for all tokens of a completion, clipped.
 
-    s = exp(mean over the row's tokens of (log pi - log pi_old))
+    s = exp(mean over the completion's tokens of (log pi - log pi_old))
     l = max(-A s', -A clip(s', 1 - eps_low, 1 + eps_high))        s' = sg(s) pi / sg(pi)
-    F = s,  but 0 where s < 1 - eps_low and A < 0, and where s > 1 + eps_high and A > 0
+    F = s, but 0 where s < 1 - eps_low and A < 0, and where s > 1 + eps_high and A > 0
 
-Zheng et al., arXiv:2507.18071, equations 5 and 7, in the token form of equation 14; eps 3e-4 and 4e-4. The aggregation
-is ``sequence_mean``.
+Zheng et al., arXiv:2507.18071, equations 5 and 7, in the token form of equation 14, with eps 3e-4 and 4e-4 and
+``sequence_mean``.
 
-How we differ from the released code: nowhere. As in verl, log s is bounded at 10 from above, with no gradient beyond,
-and there is no dual clip. The paper has no such bound.
+How we differ from the released code: not at all. As in verl, log s is capped at 10, with no gradient beyond (the paper
+has no cap), and there is no dual clip.
 """
 
 from __future__ import annotations

@@ -1,28 +1,31 @@
-"""GTPO: conflict-aware token weights, an entropy filter on rows and an entropy penalty.
+"""GTPO: conflict-aware token weights, an entropy filter on completions and an entropy penalty.
 
-    J = 1/N sum_i d_i (A_i - gamma H_i) / |o_i| sum_t r lambda_it        H_i = mean token entropy of row i, nats
-    lambda = 0 on conflict tokens of rows with A < 0, 2 on those of rows with A > 0, 1 elsewhere
-    d_i = 0 where H_i > threshold, unless the untrained model's entropy is above it already; 1 elsewhere
+    J = 1/N sum_i d_i (A_i - gamma H_i) / |o_i| sum_t r lambda_it        H_i = mean token entropy of completion i, nats
+    lambda = 0 on conflict tokens with A < 0, 2 on conflict tokens with A > 0, 1 elsewhere
+    d_i = 0 where H_i > threshold, unless the untrained model's entropy is already above it; 1 elsewhere
 
-Simoni et al., arXiv:2508.03772, equations 8 to 11 (threshold ln 2, gamma 0.1; one update per rollout, no clip, no KL;
-aggregation ``sequence_mean``). A token is in conflict if it stands in the row's first unbroken run, from the start or
-from the end, of tokens that occur at the same offset in some row of positive and some row of negative advantage of the
-group; the other row need not be the same one along the run. The three parts are shapings of their own, so that each can
-be left out or put on another method, as in the paper's ablations: ``conflict`` alone (figure 3), ``entropy_filter`` and
-``entropy_penalty`` on GRPO (figure 4d), thresholds 0.7, 1.05 and 2.0 (4b), and ``entropy_filter`` with ``sequences:
-negative`` and ``when: always`` (4c, OnlyNeg). Signs are always those of the advantage before any shaping.
+Simoni et al., arXiv:2508.03772, equations 8 to 11: threshold ln 2, gamma 0.1, one update per rollout, no clip, no KL,
+``sequence_mean``. Conflict tokens form one unbroken run from the start or from the end of a completion. Each of them
+occurs at the same offset in some completion of positive and some of negative advantage of the group. Signs are those of
+the advantage before any shaping. The three parts are separate shapings, also available as modifiers. The paper's
+ablations: ``conflict`` alone (figure 3), ``entropy_filter`` and ``entropy_penalty`` on GRPO (4d), thresholds 0.7, 1.05
+and 2.0 (4b), ``entropy_filter`` with ``sequences: negative`` and ``when: always`` (4c, OnlyNeg).
 
-How we differ from the paper: its r is pi / pi_old (section 3), which is 1 at the one update per rollout that it makes
-(section 6); the preset takes 1 at any number of updates, and with several the literal equation 11 is
-``method.policy_loss=is``. It measures the untrained model's entropy on the first 100 training samples (section 6),
-which is ``method.shaping.entropy_filter.samples=100``; the preset takes the token mean over the first rollout. It is
-compared with ``method.shaping.entropy_filter``, ln 2 in equation 10.
+How we differ from the paper:
 
-How we differ from the released code, which is not the paper: its advantages are not divided by the standard deviation;
-it adds rows up instead of averaging them; it divides each row by the length of its longer conflict run; a token in both
-runs weighs 4 (2 here and in the paper); its threshold is 0.7 for every model. As there, filtered rows still make
-others' tokens conflict, H_i takes no gradient, and rows with A = 0 are pushed down by gamma H_i. Padding is told by the
-mask, not by a token id.
+- Its r is pi / pi_old (section 3), which is 1 because it makes one update per rollout (section 6). The preset uses 1
+  for any number of updates; for equation 11 with several, set ``method.policy_loss=is``, or ``ppo_clip`` to clip it.
+- It measures the untrained model's entropy on 100 training samples (section 6):
+  ``method.shaping.entropy_filter.samples=100``. The preset takes the token mean over the first rollout.
+
+How we differ from the released code, which differs from the paper:
+
+- It does not divide advantages by the standard deviation.
+- It sums completions instead of averaging, and divides each by the length of its longer conflict run.
+- A token in both runs weighs 4; here and in the paper it weighs 2.
+- Its threshold is 0.7 for every model.
+- As in the code, filtered completions still count for conflicts, H_i has no gradient, and completions with A = 0 are
+  pushed down by gamma H_i. Padding is recognised by the mask, not by a token id.
 """
 
 from __future__ import annotations
@@ -254,11 +257,11 @@ PRESETS = (
     MethodPreset(
         "gtpo",
         title="Group-relative Trajectory-based Policy Optimization",
-        summary="Tokens that right and wrong answers share are spared or doubled; rows of high entropy are left out.",
+        summary="Spares or doubles tokens that right and wrong answers share; leaves out high-entropy completions.",
         paper=PAPER,
         golden=("gtpo",),
-        extra_cost="the entropy of each position of the sampling policy once a rollout (one forward, unless the "
-        "sampler tells it), and of the untrained model once",
+        extra_cost="token entropies: one forward per rollout, unless the sampler returns them, and once for the "
+        "untrained model",
         sets={
             "advantage.kind": ("group", "GTPO paper, section 3, as GRPO"),
             "advantage.scale": (
@@ -293,7 +296,7 @@ PRESETS = (
     Modifier(
         "conflict",
         title="GTPO's conflict masks",
-        summary="Spares tokens that right and wrong answers share in the wrong ones, doubles them in the right ones.",
+        summary="Tokens that right and wrong answers share: spared in wrong ones, doubled in right ones.",
         paper=PAPER,
         golden=("gtpo",),
         sets={
@@ -305,11 +308,11 @@ PRESETS = (
     Modifier(
         "entropy-filter",
         title="GTPO's entropy filter",
-        summary="Leaves out rows whose mean entropy is above ln 2, if the untrained model's was below.",
+        summary="Leaves out completions of mean entropy above ln 2, if the untrained model's was below.",
         paper=PAPER,
         golden=("gtpo",),
-        extra_cost="the entropy of each position of the sampling policy once a rollout (one forward, unless the "
-        "sampler tells it), and of the untrained model once",
+        extra_cost="token entropies: one forward per rollout, unless the sampler returns them, and once for the "
+        "untrained model",
         sets={
             "shaping.entropy_filter.threshold": (
                 0.6931471805599453,
@@ -325,11 +328,10 @@ PRESETS = (
     Modifier(
         "entropy-penalty",
         title="GTPO's entropy penalty",
-        summary="Lowers the advantage of a row by a tenth of its mean entropy.",
+        summary="Lowers a completion's advantage by a tenth of its mean entropy.",
         paper=PAPER,
         golden=("gtpo",),
-        extra_cost="the entropy of each position of the sampling policy once a rollout (one forward, unless the "
-        "sampler tells it)",
+        extra_cost="token entropies: one forward per rollout, unless the sampler returns them",
         sets={
             "shaping.entropy_penalty.gamma": (0.1, "GTPO paper, equation 11 and section 6.2: 0.1 performs best"),
         },

@@ -1,14 +1,14 @@
-"""High-entropy tokens only: the policy is trained on the share of tokens at which it is most uncertain.
+"""High-entropy tokens only: train on the share of tokens where the policy is most uncertain.
 
     A' = A 1[H >= h]        h = (1 - share)-quantile of H over all valid tokens of the rollout
 
-Wang et al., "Beyond the 80/20 Rule", arXiv:2506.01939, section 5 (share = 0.2). The quantile interpolates linearly;
-what equals it is kept. The divisor stays that of all valid tokens, as the paper prints it, so that the step is about a
-fifth of the usual one.
+Wang et al., "Beyond the 80/20 Rule", arXiv:2506.01939, section 5 (share = 0.2). The quantile interpolates linearly, and
+tokens equal to it are kept. The divisor still counts all valid tokens, as in the paper, so a step is about a fifth of
+the usual size.
 
-How we differ from the released code: TRL takes the quantile over one micro-batch of every process and the entropies of
-the policy as it is at that update; we take both once, over the whole rollout, from the policy that sampled it, so that
-every update of a rollout trains on the same tokens. ASPO's code has a quantile for each row: that is part of ``aspo``.
+How we differ from the released code: TRL takes the quantile per micro-batch and process, from the current policy's
+entropies. We take it once over the whole rollout, from the sampling policy, so every update of a rollout trains the
+same tokens. ASPO's code has a quantile per completion, which is part of ``aspo``.
 """
 
 from __future__ import annotations
@@ -63,8 +63,7 @@ PRESETS = (
         summary="Trains on the 20% of the rollout's tokens with the highest entropy.",
         paper=PAPER,
         golden=("high_entropy_mask",),
-        extra_cost="the entropy of each position of the sampling policy once a rollout (one forward, unless the "
-        "sampler tells it)",
+        extra_cost="token entropies: one forward per rollout, unless the sampler returns them",
         sets={
             "shaping.high_entropy.share": (0.2, "80/20 paper: the top 20%"),
         },

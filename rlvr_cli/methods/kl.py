@@ -2,10 +2,10 @@
 
     l = l_policy + beta (exp(d) - d - 1)        d = log pi_ref - log pi
 
-DeepSeekMath, arXiv:2402.03300, equation 4; Schulman, "Approximating KL divergence" (2020), k3. On the policy's side the
-gradient adds beta (pi_ref / pi - 1) to F A, as in arXiv:2505.12929, equation 2. It is never negative.
+DeepSeekMath, arXiv:2402.03300, equation 4; Schulman, "Approximating KL divergence" (2020), k3. It adds
+beta (pi_ref / pi - 1) to F A, as in arXiv:2505.12929, equation 2. It is never negative.
 
-How we differ from the released code: no clamp unless asked for. AR-Lopti clamps d to +-5 and the estimate to at most
+How we differ from the released code: no clamp unless you set one. AR-Lopti clamps d to +-5 and the estimate to at most
 10, verl d to +-20 and the estimate to 10, with no gradient beyond; TRL has neither.
 """
 

@@ -1,19 +1,20 @@
-"""PL, NL, CL: plus or minus one by correctness, without any baseline.
+"""PL, NL, CL and RAFT++: advantage plus or minus one by correctness, without a baseline.
 
-    A = +1 where the verifier says correct, else -1; 0 on the side that is not trained on
+    A = +1 if correct, -1 if wrong; 0 on the side that is not trained (pl: only correct, nl: only wrong, cl: both)
 
-"Towards Understanding the Optimization Landscape of GRPO and its Variants", equations 8 (PL: correct rows), 9 (NL:
-wrong rows) and 12 (both; TNCL, with 1/T for 1/|a|). PL with importance sampling and clipping is RAFT++
-(arXiv:2504.11343), PL and NL are PSR and NSR of arXiv:2506.01347. Prompts whose rows are all correct train too, unlike
-in GRPO: the sign is that of correctness, not of an advantage or a graded reward. The normalisers are aggregations with
-sequences ``trained``: ``sequence_mean`` for PL, NL and CL, ``constant_length`` with T = the longest completion for
-TNPL, TNNL and TNCL.
+"Towards Understanding the Optimization Landscape of GRPO and its Variants", equations 8 (PL), 9 (NL) and 12 (CL and
+TNCL, with 1/T instead of 1/|a|). RAFT++ (arXiv:2504.11343) is PL with importance sampling and clipping; PL and NL are
+also known as PSR and NSR (arXiv:2506.01347). Correctness is the verifier's verdict, not the reward: prompts with only
+correct completions train too, unlike in GRPO. PL, NL and CL use ``sequence_mean``; TNPL, TNNL and TNCL
+``constant_length`` with T = rollout.max_new_tokens. Both average over the trained completions only.
 
-How we differ from the paper: |A+| and |A-| are counted over the optimizer step; prompt by prompt, so that prompts weigh
-alike however many of their rows are correct, is ``method.aggregation.sequences=trained_per_prompt``. T is the longest
-completion; equation 13 (|a| + |q| = T) suggests that it counts the prompt too, a constant factor. A row without any
-valid token is not counted. There is no public code; AR-Lopti's "RAFT" keeps the tokens of wrong rows in the divisor, we
-do not.
+How we differ from the paper:
+
+- Completions are averaged over the optimizer step. The paper averages per prompt first:
+  ``method.aggregation.sequences=trained_per_prompt``.
+- T is the longest completion. Equation 13 (|a| + |q| = T) suggests that it includes the prompt, a constant factor.
+- A completion without any valid token is not counted.
+- The paper has no public code. AR-Lopti's "RAFT" keeps the tokens of wrong completions in the divisor; we don't.
 """
 
 from __future__ import annotations
@@ -64,14 +65,14 @@ def _sets(side: str, where: str, *, policy_loss: Sets | None = None, constant_le
     if constant_length:
         aggregation = "constant_length", f"{where}: the longest possible length, rollout.max_new_tokens here"
     else:
-        aggregation = "sequence_mean", f"{where}: each row's length, then the number of rows"
-    counted = f"{where}: the rows of the trained sides; counted over the whole step"
+        aggregation = "sequence_mean", f"{where}: each completion's length, then their number"
+    counted = f"{where}: the trained completions; counted over the whole step"
     if side != "both":
-        counted += ", by the paper of each prompt (trained_per_prompt)"
+        counted += ", in the paper per prompt (trained_per_prompt)"
     return {
         "advantage.kind": (
             "likelihood",
-            f"{where}: plus or minus one by the verdict, not by the reward or the group",
+            f"{where}: plus or minus one by the verdict",
         ),
         "advantage.side": (side, where),
         **({"policy_loss.kind": ("is", where)} if policy_loss is None else policy_loss),
@@ -86,7 +87,7 @@ PRESETS = (
     MethodPreset(
         "pl",
         title="Positive Likelihood (PSR)",
-        summary="Right answers alone, all with advantage 1.",
+        summary="Only correct completions, all with advantage 1.",
         paper=PAPER_1,
         golden=("likelihood_family",),
         aliases=("psr",),
@@ -95,7 +96,7 @@ PRESETS = (
     MethodPreset(
         "nl",
         title="Negative Likelihood (NSR)",
-        summary="Wrong answers alone, all with advantage -1.",
+        summary="Only wrong completions, all with advantage -1.",
         paper=PAPER_1,
         golden=("likelihood_family",),
         aliases=("nsr",),
@@ -104,7 +105,7 @@ PRESETS = (
     MethodPreset(
         "cl",
         title="Combined Likelihood",
-        summary="Right answers with advantage 1, wrong ones with -1, whatever the group.",
+        summary="Correct completions with advantage 1, wrong ones with -1.",
         paper=PAPER_1,
         golden=("likelihood_family",),
         sets=_sets(
@@ -116,7 +117,7 @@ PRESETS = (
     MethodPreset(
         "tnpl",
         title="Token-normalised Positive Likelihood",
-        summary="PL with a constant in place of each row's length.",
+        summary="PL divided by a constant instead of each length.",
         paper=PAPER_1,
         golden=("likelihood_family",),
         sets=_sets("positive", "landscape paper, equation 12", constant_length=True),
@@ -124,7 +125,7 @@ PRESETS = (
     MethodPreset(
         "tnnl",
         title="Token-normalised Negative Likelihood",
-        summary="NL with a constant in place of each row's length.",
+        summary="NL divided by a constant instead of each length.",
         paper=PAPER_1,
         golden=("likelihood_family",),
         sets=_sets("negative", "landscape paper, equation 12", constant_length=True),
@@ -132,7 +133,7 @@ PRESETS = (
     MethodPreset(
         "tncl",
         title="Token-normalised Combined Likelihood",
-        summary="CL with a constant in place of each row's length.",
+        summary="CL divided by a constant instead of each length.",
         paper=PAPER_1,
         golden=("likelihood_family",),
         sets=_sets("both", "landscape paper, equation 12", constant_length=True),
@@ -140,7 +141,7 @@ PRESETS = (
     MethodPreset(
         "raft-pp",
         title="RAFT++",
-        summary="Right answers alone, with importance sampling and clipping.",
+        summary="PL with importance sampling and GRPO's clip.",
         paper=PAPER_2,
         golden=("likelihood_family",),
         aliases=("raft++",),

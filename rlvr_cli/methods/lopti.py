@@ -1,17 +1,17 @@
-"""Passes: which tokens each pass over a rollout trains on; all at once, or by probability (Lopti).
+"""Passes over a rollout: all tokens at once, or split by probability (Lopti).
 
     low_first:   A 1[p_old < eta] over all mini-batches, then A 1[p_old >= eta] over all mini-batches
 
-Yang et al., arXiv:2505.12929, Algorithm 1, lines 12 to 20, eta = 0.5 (Lopti). Old log-probs stay those of the rollout,
-so the second pass starts off policy; the mask is that of the old probability in both. The divisor of either pass counts
-all valid tokens, so that the two together are about one update, and the KL term is masked like the advantage.
-``high_first`` is the paper's reversed order (section 5.3), ``low_only`` and ``high_only`` are its selective updates
-(figure 1). With rule ``quantile`` eta is the share of the rollout's tokens that are low.
+Yang et al., arXiv:2505.12929, algorithm 1, lines 12 to 20, with eta = 0.5. Both passes use the old log-probs and the
+old probabilities of the rollout, so the second pass starts off-policy. Both divide by all valid tokens, so together
+they are about one update. The KL term is masked like the advantage. ``high_first`` is the paper's reversed order
+(section 5.3), ``low_only`` and ``high_only`` its selective updates (figure 1). With rule ``quantile``, eta is the share
+of the rollout's tokens in the low pass.
 
-How we differ from the paper: it prints p <= eta, its released code has p < eta, and so do we.
+How we differ from the paper: it prints p <= eta; its released code and ours have p < eta.
 
-How we differ from the released code: its negative eta for "high first" and its eta 0 for the quantile rule are keys of
-their own here. ACPO's spread is taken over all tokens in either pass.
+How we differ from the released code: its negative eta ("high first") and its eta 0 (the quantile rule) are separate
+keys here. ACPO's spread is taken over all tokens in both passes.
 """
 
 from __future__ import annotations
@@ -168,8 +168,8 @@ PRESETS = (
         summary="Two passes over each rollout: first the unlikely tokens, then the likely ones.",
         paper=PAPER,
         golden=("lopti",),
-        extra_cost="a second pass over the rollout: twice the optimizer steps, each row forward and backward in both;"
-        " one forward of the reference model a rollout, for the KL penalty",
+        extra_cost="a second pass over the rollout: twice the optimizer steps, forward and backward in both;"
+        " one reference-model forward per rollout (KL penalty)",
         sets={
             "advantage.kind": ("group", "AR-Lopti paper, algorithm 1, line 7"),
             **GROUP_STD,
@@ -191,13 +191,13 @@ PRESETS = (
         summary="Two passes over each rollout: first the unlikely tokens, then the likely ones.",
         paper=PAPER,
         golden=("lopti", "ar_lopti"),
-        extra_cost="a second pass over the rollout: twice the optimizer steps, each row forward and backward in both",
+        extra_cost="a second pass over the rollout: twice the optimizer steps, forward and backward in both",
         sets=TWO_PASSES,
     ),
     Modifier(
         "low-only",
         title="Low-probability tokens only",
-        summary="Trains on the unlikely tokens alone.",
+        summary="Trains only on unlikely tokens.",
         paper=PAPER,
         golden=("lopti",),
         sets={
@@ -217,7 +217,7 @@ PRESETS = (
     Modifier(
         "high-only",
         title="High-probability tokens only",
-        summary="Trains on the likely tokens alone.",
+        summary="Trains only on likely tokens.",
         paper=PAPER,
         golden=("lopti",),
         sets={

@@ -1,21 +1,22 @@
 """PPO with a value head: generalised advantage estimation and the clipped value loss.
 
-    delta_t = r_t + gamma V_{t+1} - V_t            r_t = R on the row's last token, 0 elsewhere; V = 0 after it
+    delta_t = r_t + gamma V_{t+1} - V_t            r_t = R on the last token, 0 elsewhere; V = 0 after the last token
     A_t     = delta_t + gamma lambda A_{t+1}       whitened over all valid tokens of the rollout
     returns = A_t (not whitened) + V_t
     value loss = 1/2 mean of max((v - returns)^2, (clip(v, V_t - c, V_t + c) - returns)^2)
 
-Schulman et al., arXiv:1506.02438, equation 16 (GAE), and arXiv:1707.06347 (PPO); in "Towards Understanding the
-Optimization Landscape of GRPO and its Variants", equation 22 and appendix B (lambda = 1, reward 0 or 1, no KL; gamma
-stays open). gamma = 1, c = 0.5 and ten times the policy's learning rate (1e-5 and 1e-6) are verl's. Values are not
-bounded: that paper studies negative ones.
+GAE is equation 16 of arXiv:1506.02438, PPO arXiv:1707.06347; the settings are those of "Towards Understanding the
+Optimization Landscape of GRPO and its Variants", equation 22 and appendix B (lambda = 1, reward 0 or 1, no KL; gamma is
+not stated). gamma = 1, c = 0.5 and a critic learning rate ten times the policy's are verl's. Values are not bounded.
 
-How we differ from the papers and from verl: their critic is a network of its own, as large as the policy; ours is one
-linear layer on the policy's last hidden states (`training/value_head.py`), and the value loss trains that layer alone
-unless ``critic.backbone`` is set. What the landscape paper finds about PPO's values is of another critic. One mean over
-all valid tokens of the optimizer step instead of the mean of micro-batch means; if all advantages are equal, whitening
-gives exactly 0. A row without a reward gets advantage 0, takes no part in the whitening, and its returns are its own
-values, so that it teaches the value head nothing at first.
+How we differ from the papers and from verl:
+
+- Their critic is a separate network as large as the policy. Ours is one linear layer on the policy's last hidden states
+  (`training/value_head.py`), and the value loss trains only that layer unless ``critic.backbone`` is set. So the
+  landscape paper's results on PPO's values may not carry over.
+- One mean over all valid tokens of the optimizer step instead of a mean of micro-batch means.
+- If all advantages are equal, whitening gives exactly 0.
+- A completion without a reward gets advantage 0, is left out of the whitening, and its own values are its returns.
 """
 
 from __future__ import annotations
@@ -119,23 +120,22 @@ PRESETS = (
     MethodPreset(
         "ppo",
         title="Proximal Policy Optimization",
-        summary="Advantages of every token from a linear value head on the policy's features, not from a critic "
-        "network of its own.",
+        summary="An advantage per token from a linear value head on the policy's features (not a separate critic).",
         paper=PAPER,
         golden=("ppo_value",),
-        extra_cost="a value head (one row of the hidden size), its predictions once a rollout (one forward), and its "
+        extra_cost="a value head (one vector of the hidden size), one forward per rollout for its predictions, and its "
         "loss",
         sets={
             "advantage.kind": ("gae", "landscape paper, appendix B, equation 22; PPO paper, section 5"),
             "advantage.gamma": (1.0, "verl's default; the landscape paper's equation 22 leaves it open"),
             "advantage.lam": (1.0, "landscape paper, appendix B, equation 22 (lambda = 1); verl's default"),
             "advantage.whiten": (True, "verl's compute_gae_advantage_return: whitened over all valid tokens"),
-            "critic.clip": (0.5, "verl's cliprange_value; the landscape paper says nothing of it"),
+            "critic.clip": (0.5, "verl's cliprange_value; not in the landscape paper"),
             "critic.coef": (1.0, "verl minimises the value loss (half the squared error) by itself, unscaled"),
             "critic.lr_ratio": (10.0, "verl: the critic's 1e-5 over the actor's 1e-6"),
             "critic.backbone": (
                 False,
-                "verl trains a critic of its own; here the head is the critic, and it leaves the policy's layers alone",
+                "verl trains a separate critic; here only the head is trained by the value loss",
             ),
             "policy_loss.kind": ("ppo_clip", "PPO paper, equation 7; landscape paper, equation 21"),
             "policy_loss.eps_low": (0.2, "PPO paper, table 1, where 0.2 scores best; verl's default"),

@@ -19,14 +19,13 @@ GROUP_STD: Sets = {
     "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
 }
 GROUP_ADVANTAGE: Sets = {
-    "advantage.kind": ("group", "DeepSeekMath, section 4.1.2: the reward against those of the same prompt"),
+    "advantage.kind": ("group", "DeepSeekMath, section 4.1.2: relative to the prompt's group"),
     **GROUP_STD,
 }
 NO_DUAL_CLIP: Sets = {
     "policy_loss.dual_clip": (
         None,
-        "off: no term of the paper's formula; verl adds it to every run (3; 10 in recipes), with no gradient "
-        "where the advantage is negative and the ratio above it",
+        "off: not in the paper's formula; verl adds it to every run (3; 10 in recipes)",
     ),
 }
 ONE_PASS: Sets = {"passes.kind": ("one_pass", "every token in each update, as in the paper's objective")}

@@ -1,19 +1,22 @@
-"""REINFORCE++: the KL penalty inside the reward, returns whitened over the whole rollout, no group.
+"""REINFORCE++: the KL penalty inside the reward, returns whitened over the whole rollout, no groups.
 
-    r_t = R [t is the row's last token] - beta (log pi_old - log pi_ref)
+    r_t = R [only on the last token] - beta (log pi_old - log pi_ref)
     G_t = r_t + gamma G_{t+1}
     A_t = (G_t - mean) / sqrt(var + 1e-8)        mean and var (ddof 1) over all valid tokens of the rollout
 
-Hu, "REINFORCE++", arXiv:2501.03262, section 3; as used with Advantage Reweighting and Lopti in arXiv:2505.12929,
-appendix D (beta = 0.001, gamma = 1; clip 0.2 and 0.24, token mean, no KL loss). ``baseline: group`` subtracts the mean
-reward of the prompt's group from R first (verl's REINFORCE++-baseline); a group of one keeps its reward.
+Hu, "REINFORCE++", arXiv:2501.03262, section 3, with the settings of AR-Lopti (arXiv:2505.12929, appendix D): beta =
+0.001, gamma = 1, clip 0.2 and 0.24, token mean, no KL loss. ``baseline: group`` first subtracts the group's mean reward
+from R (verl's REINFORCE++-baseline); a group of one keeps its reward.
 
-How we differ from the paper: appendix D prints the penalty as a ratio without the logarithm and with the current
-policy; code and we take the log-probs of the sampling policy.
+How we differ from the paper: appendix D prints the penalty as a ratio without the logarithm, and with the current
+policy. Like its code, we use the log-probs of the sampling policy.
 
-How we differ from the released code: if all returns are equal (equal rewards, no KL), the advantages are exactly 0.
-With KL in the reward whitening then lifts the smallest KL noise to unit scale, there and here. verl's baseline variant
-spreads the row's summed reward, KL included, over its tokens; we keep the return-to-go: the same without KL at gamma 1.
+How we differ from the released code:
+
+- If all returns are equal (equal rewards, no KL), the advantages are exactly 0. With the KL penalty, whitening scales
+  even tiny KL noise to unit size, there and here.
+- verl's baseline variant spreads the summed reward, KL included, over all tokens. We keep the return-to-go, which is
+  the same without KL at gamma 1.
 """
 
 from __future__ import annotations
@@ -121,7 +124,7 @@ PRESETS = (
         summary="Returns with the KL penalty inside the reward, whitened over all tokens of the rollout.",
         paper=PAPER,
         golden=("reinforce_pp",),
-        extra_cost="one forward of the reference model a rollout, for the KL penalty inside the reward",
+        extra_cost="one reference-model forward per rollout (KL penalty in the reward)",
         sets={
             "advantage.kind": ("reinforce_pp", "AR-Lopti paper, equation 20"),
             "advantage.kl_in_reward": (0.001, "AR-Lopti paper, equation 20 and appendix D.2: as for GRPO, table 2"),

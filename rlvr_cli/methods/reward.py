@@ -1,17 +1,20 @@
-"""What may take the place of the verifier's reward: its mirror image on a share of the rows, and minus the entropy.
+"""Replacements of the verifier's reward: noise on a share of the completions, and minus the entropy.
 
-    noise:        R' = lowest + highest - R on flipped rows        (1 - R for rewards 0 and 1)
-    entropy_min:  R' = -(mean token entropy of the row, nats)
+    noise:        R' = lowest + highest - R on flipped completions        (1 - R for rewards 0 and 1)
+    entropy_min:  R' = -(mean token entropy of the completion, nats)
 
 Noise: "Towards Understanding the Optimization Landscape of GRPO and its Variants" (a quarter of the rollouts). Entropy:
-Prabhudesai et al., "Maximizing Confidence Alone Improves Reasoning", arXiv:2505.22660 (RENT). Both come before the
-advantage, so that group normalisation sees them.
+Prabhudesai et al., "Maximizing Confidence Alone Improves Reasoning", arXiv:2505.22660 (RENT). Both act before the
+advantage, so group normalisation sees them.
 
-How we differ from the papers: whether exactly a quarter is flipped or each row with probability 1/4 is not said; the
-caller draws each row independently. Graded rewards, of which the paper says nothing, are mirrored in the task's range,
-which is not the reward of the opposite verdict: with Knights & Knaves' 3, -0.5, -1 and -3 a flipped malformed answer
-gets 3, a readable wrong one 0.5. The entropy is that of the sampling policy over the whole vocabulary, without
-gradient; a row without any valid token gets reward 0.
+How we differ from the papers:
+
+- The landscape paper doesn't say whether exactly a quarter is flipped. Here each completion is flipped independently
+  with probability 1/4.
+- It doesn't cover graded rewards. They are mirrored in the task's range, which is not the reward of the opposite
+  verdict: with Knights & Knaves' 3, -0.5, -1 and -3, a flipped malformed answer gets 3, a readable wrong one 0.5.
+- The entropy is that of the sampling policy over the whole vocabulary, without gradient; a completion without any valid
+  token gets reward 0.
 """
 
 from __future__ import annotations
@@ -87,11 +90,10 @@ PRESETS = (
     Modifier(
         "entropy-min",
         title="Entropy minimisation",
-        summary="Rewards certainty in place of right answers: minus the mean token entropy.",
+        summary="Rewards certainty instead of correctness: minus the mean token entropy.",
         paper=PAPER_1,
         golden=("entropy_min_reward",),
-        extra_cost="the entropy of each position of the sampling policy once a rollout (one forward, unless the "
-        "sampler tells it)",
+        extra_cost="token entropies: one forward per rollout, unless the sampler returns them",
         sets={
             "reward.source": ("entropy_min", "landscape paper, appendix C, after Prabhudesai et al."),
         },
@@ -99,8 +101,7 @@ PRESETS = (
     Modifier(
         "noise",
         title="Noisy rewards",
-        summary="Mirrors the reward of a quarter of the completions in the task's range, so that 0 becomes 1 and 1 "
-        "becomes 0.",
+        summary="Mirrors the reward of a quarter of the completions in the task's range (0 becomes 1, 1 becomes 0.",
         paper=PAPER_2,
         golden=("noisy_rewards",),
         sets={

@@ -2,13 +2,12 @@
 
     A' = (alpha p + 1 - alpha) A        p = old probability of the token
 
-Yang et al., "Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", arXiv:2505.12929, equation 4. The factor
-lies in [1 - alpha, 1]; nothing is renormalised. alpha: 0.3 on Knights & Knaves, 0.1 on math and with REINFORCE++; 0 is
-the identity.
+Yang et al., arXiv:2505.12929, equation 4. The factor is between 1 - alpha and 1; nothing is renormalised. alpha is 0.3
+on Knights & Knaves, 0.1 on math and with REINFORCE++; 0 switches it off.
 
-How we differ from the paper: it prints the current probability; its released code takes the old one, once a rollout and
-without gradient, and so do we. The code's separate factor on negative advantages (neg_adv_weight, 1 in its scripts) is
-left out.
+How we differ from the paper: it prints the current probability. Its released code and ours take the old one, once per
+rollout and without gradient. We leave out the code's separate factor on negative advantages (neg_adv_weight, 1 in its
+scripts).
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ PRESETS = (
     MethodPreset(
         "reweight",
         title="Advantage Reweighting",
-        summary="The advantage of a token is scaled by its probability, so that unlikely tokens dominate less.",
+        summary="Scales each token's advantage by its probability, so unlikely tokens dominate less.",
         paper=PAPER,
         golden=("ar",),
-        extra_cost="one forward of the reference model a rollout, for the KL penalty",
+        extra_cost="one reference-model forward per rollout (KL penalty)",
         aliases=("advantage-reweighting", "ar"),
         sets={
             "advantage.kind": ("group", "AR-Lopti paper, algorithm 1, line 7"),

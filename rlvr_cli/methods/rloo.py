@@ -1,11 +1,15 @@
-"""RLOO: the reward against the mean of the other completions of the same prompt.
+"""RLOO: the reward minus the mean reward of the prompt's other completions.
 
-    A_i = R_i - mean of R_j over j != i of the group
+    A_i = R_i - mean of R_j over the other completions j of the prompt
 
-Ahmadian et al., "Back to Basics", arXiv:2402.14740, the leave-one-out estimator. No division by a standard deviation.
+The leave-one-out estimator of Ahmadian et al., "Back to Basics", arXiv:2402.14740. It does not divide by a standard
+deviation.
 
-How we differ from the released code (verl): equal rewards give exactly 0; a group of one keeps its reward there and
-here, but such a configuration is refused, since it has no baseline.
+How we differ from the paper: it treats a completion as one action, makes one update per rollout, and adds a KL penalty
+to the reward of its preference task. Here the loss is a token mean with clip 0.2 for further updates, without KL.
+
+How we differ from the released code (verl): equal rewards give exactly 0, and a group of one is refused because it has
+no baseline.
 """
 
 from __future__ import annotations
@@ -46,7 +50,7 @@ PRESETS = (
     MethodPreset(
         "rloo",
         title="REINFORCE Leave-One-Out",
-        summary="Each reward is compared with the mean of the other completions of its prompt.",
+        summary="Each reward minus the mean reward of the prompt's other completions.",
         paper=PAPER,
         golden=("advantages",),
         sets={
@@ -68,8 +72,7 @@ PRESETS = (
             **ONE_PASS,
             "kl.beta": (
                 0.0,
-                "the paper puts a KL penalty of its preference task into the reward; none here, as for the other "
-                "methods",
+                "the paper puts a KL penalty into the reward of its preference task",
             ),
         },
     ),

@@ -1,12 +1,12 @@
 """Supervised fine-tuning on worked solutions: a baseline without reinforcement learning.
 
-    l = -1/Z sum over the completions' tokens of log pi        Z = their number in the whole optimizer step
+    l = -1/Z sum over the completions' tokens of log pi        Z = number of these tokens in the optimizer step
 
 The first stage of Ouyang et al., arXiv:2203.02155, section 3.5. There are no rollouts, rewards or ratios, and prompts
 are not trained on.
 
-How we differ from the paper: it keeps the model that a reward model prefers; here the last one is evaluated like that
-of every other method.
+How we differ from the paper: it keeps the checkpoint that a reward model prefers; here the last one is evaluated, as
+for every other method.
 """
 
 from __future__ import annotations

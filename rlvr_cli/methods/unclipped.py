@@ -1,16 +1,15 @@
-"""Policy losses without any clip: the importance ratio itself, and no importance sampling at all.
+"""Policy losses without a clip: the importance ratio itself, or no importance sampling at all.
 
     is:     l = -A r          F = r
     no_is:  l = -A log pi     F = 1
 
 The likelihood losses of "Towards Understanding the Optimization Landscape of GRPO and its Variants" (equations 8, 9 and
-12) use ``is``. ``no_is`` off policy takes stale samples as if they were fresh, the landscape paper's setting without
-importance sampling; at one update per rollout the two are the same gradient, and the GTPO preset has
-``no_is``.
+12) use ``is``. ``no_is`` treats stale samples as fresh, the paper's setting without importance sampling. At one update
+per rollout both have the same gradient. GTPO's preset has ``no_is``.
 
-How we differ from the papers: GTPO's r in equation 11 of arXiv:2508.03772 is pi / pi_old (section 3), 1 only because
-section 6 makes one update per rollout. With several the literal equation 11 is ``is`` and not the preset's ``no_is``.
-Nothing is cut here, so :meth:`bounds` is only the band (0.2 on both sides) against which shares of tokens are reported.
+How we differ from the papers: GTPO's r (equation 11 of arXiv:2508.03772) is pi / pi_old, and 1 only because the paper
+makes one update per rollout; with several, equation 11 is ``is``. Nothing is clipped here: :meth:`bounds` is only the
+band (0.2 on both sides) against which shares of tokens are reported.
 """
 
 from __future__ import annotations
