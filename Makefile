@@ -11,7 +11,7 @@ TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-load
 FAST := tests/contract tests/golden tests/methods tests/config tests/stats tests/training/test_loop.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-all test-gpu test-slurm test-vllm check format bench methods-smoke tasks-smoke processes docs data lab clean
+.PHONY: help install demo test test-fast test-all test-gpu test-slurm test-vllm check format bench methods-smoke tasks-smoke processes docs site data lab clean
 
 help:
 	@echo "make demo      train the lab model on Knights & Knaves and show accuracy before and after"
@@ -27,6 +27,7 @@ help:
 	@echo "make tasks-smoke  every task trained on the lab for two rollouts and evaluated"
 	@echo "make processes  every method with two processes against one: how far the weights part"
 	@echo "make docs      the generated parts of docs/methods, and what the methods cost"
+	@echo "make site      the documentation as a site, in build/site"
 	@echo "make data      the generated problem sets in data/, and their hashes"
 	@echo "make lab       rebuild a base model of the lab from its seed, into build (LAB=countdown; default kk)"
 
@@ -91,6 +92,12 @@ processes: $(INSTALLED)
 docs: $(INSTALLED)
 	$(BIN)/python -m rlvr_cli.describe.pages docs/methods
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.methods_cost > docs/methods/cost.md
+
+# The documentation as pages that open as files. A broken link or anchor fails.
+site: $(INSTALLED)
+	@$(BIN)/python -c 'import mkdocs, material, mkdocstrings' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 data: $(INSTALLED)
 	for set in kk-gen countdown-gen math-gen math-story-gen gsm8k-gen; do for part in train:200 dev:100 test:100; do \
