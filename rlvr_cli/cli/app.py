@@ -127,6 +127,6 @@ def main() -> None:
     except Exception:
         import traceback
 
-        echo(without_secrets(traceback.format_exc()), end="", file=sys.stderr)
+        echo(without_secrets(traceback.format_exc()), end="", file=sys.stderr, whole=True)
         print("This is a bug in rlvr; please report it with the lines above.", file=sys.stderr)
         sys.exit(EXIT_BUG)

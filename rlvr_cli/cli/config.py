@@ -9,8 +9,9 @@ import typer
 
 from rlvr_cli.cli.command import App, key_options
 from rlvr_cli.cli.options import TRAINING, ConfigFiles, Method, Model, Overrides, Task, config_sources
-from rlvr_cli.cli.output import Format, ListFormat, plain_table, print_json, print_table
+from rlvr_cli.cli.output import Format, ListFormat, print_json, print_table
 from rlvr_cli.cli.output import show as show_document
+from rlvr_cli.core.terminal import Marked
 from rlvr_cli.core.text import for_terminal
 
 app = App(help="Show the resolved configuration, or every key with its meaning.", no_args_is_help=True)
@@ -47,11 +48,12 @@ def show(
         return
     from rlvr_cli.core.yaml import yaml_text
 
-    table = plain_table("key", "value", "set by")
-    for row in rows:
-        style = "dim" if row["origin"] == "default" else None
-        table.add_row(row["key"], yaml_text(row["value"]), row["origin"], style=style)
-    print_table(table)
+    cells = [(row["key"], yaml_text(row["value"]), _origin(row["origin"])) for row in rows]
+    print_table(("key", "value", "set by"), cells)
+
+
+def _origin(said: str) -> str:
+    return said if said == "default" else Marked(said, "strong")
 
 
 @app.command()

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rlvr_cli.cli.output import Format, echo, plain_table, print_json, print_table
+from rlvr_cli.cli.output import Format, echo, print_json, print_table
+from rlvr_cli.core.terminal import Marked
 
 PACKAGE = Path(__file__).parents[1]
 TESTED = PACKAGE / "tested.txt"
@@ -198,7 +199,7 @@ def _gigabytes(size: int) -> str:
     return f"{size / 2**30:.1f} GiB"
 
 
-STYLE = {"ok": "green", "note": "yellow", "problem": "red"}
+STYLE = {"ok": "good", "note": "warn", "problem": "bad"}
 
 
 def command(form: Format = "table") -> None:
@@ -214,13 +215,7 @@ def command(form: Format = "table") -> None:
 
 
 def _print(findings: list[Finding]) -> None:
-    from rich.text import Text
-
-    table = plain_table("", "status", "found")
-    table.show_header = False
-    for finding in findings:
-        table.add_row(finding.name, Text(finding.status, style=STYLE[finding.status]), finding.found)
-    print_table(table)
+    print_table(("", "", ""), [(one.name, Marked(one.status, STYLE[one.status]), one.found) for one in findings])
     fixes = [finding for finding in findings if finding.fix]
     for finding in fixes:
         echo(f"\n{finding.name}: {finding.found}\n  {finding.fix}")

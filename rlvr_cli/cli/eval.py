@@ -9,7 +9,7 @@ import typer
 
 from rlvr_cli.cli.command import MORE, key_option, key_options
 from rlvr_cli.cli.options import DATA, DATA_DIR, REWARD, TrustRemoteCode, output
-from rlvr_cli.cli.output import Format, echo, plain_table, print_json, print_table
+from rlvr_cli.cli.output import Format, echo, print_json, print_table
 
 if TYPE_CHECKING:
     from rlvr_cli.evaluation.session import EvaluationResult, PairedComparison
@@ -131,10 +131,7 @@ def _show_overview(content: dict[str, Any], path: Path | None) -> None:
     name = f"suite {content['suite']}, {content['paper']}" if content["suite"] else "benchmarks"
     echo(f"\n{content['label']}: {name} [95% intervals]")
     header, rows = overview_table(content)
-    table = plain_table(*header)
-    for row in rows:
-        table.add_row(*row)
-    print_table(table)
+    print_table(header, rows)
     if content["suite"]:
         echo("* = the paper's figure")
     for line in [*average_lines(content), *(f"- {note}" for note in content["notes"])]:
@@ -151,8 +148,5 @@ def _show(outcome: EvaluationResult, comparison: PairedComparison | None) -> Non
     if comparison is not None:
         before, after = comparison.before.result["label"], outcome.result["label"]
         header, rows = comparison_table(before, after, comparison.overall, comparison.by_subgroup)
-    table = plain_table(*header)
-    for row in rows:
-        table.add_row(*row)
-    print_table(table)
+    print_table(header, rows)
     echo(f"samples and metrics: {outcome.folder}")

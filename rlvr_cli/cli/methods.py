@@ -13,7 +13,6 @@ from rlvr_cli.cli.output import (
     Format,
     ListFormat,
     echo,
-    plain_table,
     print_json,
     print_table,
 )
@@ -33,7 +32,7 @@ def methods(context: typer.Context) -> None:
 
 @app.command("list")
 def list_command(form: ListFormat = "table") -> None:
-    """List every method and modifier: paper, what it does, what it costs over GRPO, what it is tested against."""
+    """List every method and modifier: paper, what it does, what it costs over GRPO."""
     from rlvr_cli.core.own_code import of_packages
     from rlvr_cli.core.table import ResultDocument, Table
     from rlvr_cli.describe.sheet import preset_row, short_cost
@@ -43,11 +42,10 @@ def list_command(form: ListFormat = "table") -> None:
     aliases = {alias: preset.name for preset in METHODS.values() for alias in preset.aliases} | ALIASES
 
     def cells(row: dict[str, Any]) -> list[str]:
-        golden = ", ".join(Path(file).stem for file in row["tested_against"]) or "-"
         paper = row["paper"].replace(" et al.,", "")
-        return [row["name"], paper, row["summary"], short_cost(row["extra_cost"]), golden]
+        return [row["name"], paper, row["summary"], short_cost(row["extra_cost"])]
 
-    header = ("paper", "what it does", "extra cost over grpo", "golden numbers")
+    header = ("paper", "what it does", "extra cost over grpo")
     show_document(
         form,
         ResultDocument(
@@ -77,11 +75,8 @@ def show(method: Annotated[str, typer.Argument(metavar="METHOD", help=NAME_HELP)
         return
     echo("\n".join(sheet_lines(sheet)))
     if sheet.choices:
-        table = plain_table("choice and keys", "value", "default", "from")
-        for row in table_rows(sheet):
-            table.add_row(*row)
         echo()
-        print_table(table)
+        print_table(("choice and keys", "value", "default", "from"), list(table_rows(sheet)))
     if sheet.changes:
         echo("\nWhat the modifiers set:")
         echo("\n".join(f"  {change_line(change)}" for change in sheet.changes))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -11,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.terminal import Marked, coloured, is_terminal, painted, table_lines, width, wrapped
 from rlvr_cli.core.text import did_you_mean, for_json, for_terminal
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-
-    from rlvr_cli.core.table import ResultDocument, Table
+    from rlvr_cli.core.table import ResultDocument
 
 
 def _option(*forms: str) -> Any:
@@ -46,7 +44,7 @@ def show(form: str, document: ResultDocument) -> None:
         from rlvr_cli.core.table import csv_text, latex, markdown
 
         text = {"csv": csv_text, "markdown": markdown, "latex": latex}[form](document)
-        echo(text, end="" if form == "csv" else "\n")
+        echo(text, end="" if form == "csv" else "\n", whole=True)
 
 
 def _print(document: ResultDocument) -> None:
@@ -57,7 +55,7 @@ def _print(document: ResultDocument) -> None:
             echo()
         if table.title:
             echo(table.title)
-        print_cells(table)
+        print_table(table.header, table.rows)
         if table.note:
             echo(table.note)
     if document.after:
@@ -66,17 +64,19 @@ def _print(document: ResultDocument) -> None:
         echo(line)
 
 
-def print_cells(table: Table) -> None:
-    """Prints a table for people."""
-    shown = plain_table(*table.header)
-    for row in table.rows:
-        shown.add_row(*row)
-    print_table(shown)
+def echo(
+    text: str = "", *, end: str = "\n", file: TextIO | None = None, flush: bool = False, whole: bool = False
+) -> None:
+    """Prints text with names, data or answers of others in it: what would steer the terminal is shown as an escape.
 
-
-def echo(text: str = "", *, end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
-    """Prints text with names, data or answers of others in it: what would steer the terminal is shown as an escape."""
-    print(for_terminal(text), end=end, file=file, flush=flush)
+    Args:
+        whole: leave lines as they are; else a terminal gets them broken between words.
+    """
+    stream = file or sys.stdout
+    safe = for_terminal(text)
+    safe = safe if whole or not is_terminal(stream) else wrapped(safe, width())
+    style = text.style if isinstance(text, Marked) else "warn" if text.startswith("WARNING") else None
+    print(painted(safe, style) if style and coloured(stream) else safe, end=end, file=file, flush=flush)
 
 
 def print_json(data: Any) -> None:
@@ -84,56 +84,10 @@ def print_json(data: Any) -> None:
     print(for_json(json.dumps(data, indent=2, ensure_ascii=False)))
 
 
-def plain_table(first: str, *others: str) -> RichTable:
-    """A table without a frame; the first column is never cut."""
-    from rich.table import Table
-
-    class Plain(Table):
-        def add_row(self, *cells: Any, **options: Any) -> None:
-            super().add_row(*(for_terminal(cell) if isinstance(cell, str) else cell for cell in cells), **options)
-
-    table = Plain(box=None, pad_edge=False)
-    table.add_column(for_terminal(first), no_wrap=True, overflow="ignore")
-    for name in others:
-        table.add_column(for_terminal(name), overflow="fold")
-    return table
-
-
-def print_table(table: RichTable) -> None:
-    """Prints to standard output, at the terminal's width (120 columns where there is no terminal)."""
-    from rich.console import Console
-
-    # A process started with a closed standard output has None there.
-    width = None if sys.stdout is not None and sys.stdout.isatty() else 120
-    Console(markup=False, emoji=False, highlight=False, width=width).print(table)
-
-
-def width() -> int:
-    """Columns of the terminal on standard output; 120 where there is none."""
-    terminal = sys.stdout is not None and sys.stdout.isatty()
-    return shutil.get_terminal_size().columns if terminal else 120
-
-
-def print_rows(*rows: Sequence[str]) -> None:
-    """Prints lines of cells in columns; the first line is the header.
-
-    A terminal that is too narrow for them gets a table that folds its cells; elsewhere lines are left whole, for the
-    next program in a pipe. (Rich's table takes seconds for thousands of runs.)
-    """
-    from rich.cells import cell_len
-
-    rows = tuple([for_terminal(cell) for cell in row] for row in rows)
-    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    gap = 2
-    if sys.stdout is not None and sys.stdout.isatty() and sum(widths) + gap * (len(widths) - 1) > width():
-        table = plain_table(*rows[0])
-        for cells in rows[1:]:
-            table.add_row(*cells)
-        print_table(table)
-        return
-    for cells in rows:
-        padded = [cell + " " * (room - cell_len(cell) + gap) for cell, room in zip(cells, widths, strict=True)]
-        print("".join(padded).rstrip())
+def print_table(header: Sequence[str], rows: Sequence[Sequence[Any]], *, whole: bool = False) -> None:
+    """Prints a table for people; with ``whole`` a pipe gets each row as one line, for the next program in it."""
+    columns = None if whole and not is_terminal(sys.stdout) else width()
+    print("\n".join(table_lines(header, rows, columns, coloured(sys.stdout))))
 
 
 def printed_text(value: Any) -> str:

@@ -17,17 +17,15 @@ from rlvr_cli.cli.output import (
     ListFormat,
     accuracy,
     echo,
-    plain_table,
     print_json,
-    print_rows,
     print_table,
     printed_text,
     progress,
     reward,
     show,
-    width,
 )
 from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.terminal import state_text, width
 
 if TYPE_CHECKING:
     from rlvr_cli.core.table import ResultDocument
@@ -62,34 +60,29 @@ def show_run(
     if form == "json":
         print_json({**details, "curves": {curve.name: curve.as_json() for curve in curves}})
         return
-    table = plain_table("", "")
-    table.show_header = False
-    for name, value in details.items():
-        if name not in _LISTS and value is not None:
-            table.add_row(name.replace("_", " "), printed_text(value))
-    print_table(table)
+    fields = [(name, value) for name, value in details.items() if name not in _LISTS and value is not None]
+    print_table(("", ""), [(name.replace("_", " "), printed_text(value)) for name, value in fields])
     if curves:
         from rlvr_cli.core.sparkline import levels_for
 
         levels = levels_for(getattr(sys.stdout, "encoding", None))
         length = 1 + max(row["rollout"] for row in rows)
         echo("\n".join(["", *curve_lines(curves, length, width(), levels), ""]))
-    table = plain_table("", "")
-    table.show_header = False
+    table: list[tuple[str, str]] = []
     for name, value in details["last_metrics"].items():
         if isinstance(value, dict):
             for inner, one in value.items():
-                table.add_row(f"last {name} {inner}", printed_text(one))
+                table.append((f"last {name} {inner}", printed_text(one)))
         # Alerts have lines of their own, and one that is off is no news.
         elif not name.startswith(PREFIX):
-            table.add_row(f"last {name}", printed_text(value))
+            table.append((f"last {name}", printed_text(value)))
     for alert in details["alerts"]:
-        table.add_row("alert", str(AlertSpan(**alert)))
+        table.append(("alert", str(AlertSpan(**alert))))
     for kind in ("checkpoint", "evaluation"):
         for one in details[f"{kind}s"]:
-            table.add_row(kind, one)
-    if table.row_count:
-        print_table(table)
+            table.append((kind, one))
+    if table:
+        print_table(("", ""), table)
 
 
 def _error(run: RunDir) -> str | None:
@@ -222,7 +215,7 @@ def _rows(found: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     return [
         (
             run["name"],
-            f"{run['status']}, {alerts}" if (alerts := alerts_on(run["last_metrics"])) else str(run["status"]),
+            state_text(str(run["status"]), f", {alerts}" if (alerts := alerts_on(run["last_metrics"])) else ""),
             progress(run["rollout"], run["rollouts_total"]),
             progress(run["step"], run["steps_total"]),
             reward(run["last_metrics"]),
@@ -248,7 +241,7 @@ def _document(found: list[dict[str, Any]]) -> ResultDocument:
 def _print_runs(found: list[dict[str, Any]]) -> None:
     rows = _rows(found)
     if rows:
-        print_rows(TITLES, *rows)
+        print_table(TITLES, rows, whole=True)
     for line in _damaged(found):
         echo(line)
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rlvr_cli.cli.options import RUNS, Runs, chosen_root
-from rlvr_cli.cli.output import Format, accuracy, echo, figure, plain_table, print_json, reward
+from rlvr_cli.cli.output import Format, accuracy, echo, figure, print_json, reward
+from rlvr_cli.core.terminal import is_terminal, table_lines, width
 from rlvr_cli.core.text import for_json
 
 if TYPE_CHECKING:
@@ -44,9 +45,8 @@ def watch(
 
     folder = chosen_root(root) or root
     look = RunWatcher(folder, show_all=show_all)
-    # A process started with a closed standard output has None there.
-    terminal = sys.stdout is not None and sys.stdout.isatty()
-    console = Console(markup=False, emoji=False, highlight=False, width=None if terminal else 120)
+    terminal = is_terminal(sys.stdout)
+    console = Console(markup=False, emoji=False, highlight=False, width=width())
     if once:
         rows = look()
         if form == "json":
@@ -105,11 +105,7 @@ def screen(
         return Text(f"No run is running in {root}{there}.")
     room = len(rows) if whole or len(rows) <= console.height - 2 else max(1, console.height - 3)
     columns, cells = fitted([cells_of(row) for row in rows[:room]], console.width)
-    table = plain_table(*columns)
-    for column in table.columns:
-        column.no_wrap = True
-    for line in cells:
-        table.add_row(*line)
+    table = Text("\n".join(table_lines(columns, cells, None)))
     below = [Text(f"and {len(rows) - room} more")] if len(rows) > room else []
     return Group(table, *below)
 

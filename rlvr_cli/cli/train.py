@@ -230,7 +230,7 @@ def _submit(
     resolve_model(loaded.config.model.name, revision=loaded.config.model.revision)
     said = slurm.submitted(loaded, run, overwrite=overwrite, print_only=print_only, flags=flags)
     if isinstance(said, str):
-        echo(said, end="")
+        echo(said, end="", whole=True)
         for lacking in slurm.missing():
             echo(f"note: nothing could be submitted from here: {lacking}", file=sys.stderr)
     elif json:

@@ -344,7 +344,7 @@ def change_line(change: KeyChange) -> str:
 
 def short_cost(cost: str) -> str:
     """The first clause of an extra cost."""
-    return re.split(r"[,;:] ", cost, maxsplit=1)[0]
+    return re.split(r"[,;:] (?![^(]*\))", cost, maxsplit=1)[0]
 
 
 def _indented(paragraph: str) -> Iterator[str]:

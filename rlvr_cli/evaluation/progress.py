@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from rlvr_cli.core.text import for_terminal
+from rlvr_cli.launch.stopping import say
 
 if TYPE_CHECKING:
     from rlvr_cli.evaluation.plan import Progress, ProgressCallback
@@ -38,9 +39,9 @@ def progress_view(kept: str) -> Iterator[ProgressView]:
     """Progress and lines on standard error; after Ctrl-C a line more, that ``kept`` are kept."""
     console = Console(stderr=True, highlight=False, markup=False)
     try:
-        yield ProgressView(_watcher(console), lambda line: console.print(for_terminal(line), soft_wrap=True))
+        yield ProgressView(_watcher(console), lambda line: say(console, line))
     except KeyboardInterrupt:
-        console.print(f"stopped: the {kept} so far are kept, and the same command continues")
+        say(console, f"stopped: the {kept} so far are kept, and the same command continues")
         raise
 
 
@@ -90,6 +91,6 @@ def _lines(console: Console, label: str) -> Iterator[ProgressCallback]:
             line += " on disk from before"
         elif progress.tokens:
             line += f", {progress.tokens / max(1e-9, now - started):,.0f} tokens/s, {now - started:.0f} s"
-        console.print(for_terminal(line), soft_wrap=True)
+        say(console, line)
 
     yield show

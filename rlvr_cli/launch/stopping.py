@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from rlvr_cli.core.terminal import wrapped
 from rlvr_cli.core.text import for_terminal
 
 if TYPE_CHECKING:
@@ -107,7 +108,9 @@ def _give_up(console: Console) -> None:
 
 
 def _print(console: Console, text: str) -> None:
-    console.print(for_terminal(text), highlight=False, markup=False, emoji=False, soft_wrap=True)
+    shown = wrapped(for_terminal(text), console.width) if console.is_terminal else for_terminal(text)
+    style = "yellow" if text.startswith("WARNING") else None
+    console.print(shown, style=style, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def announce(text: str) -> None:

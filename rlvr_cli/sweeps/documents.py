@@ -8,6 +8,7 @@ from typing import Any
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.table import ResultDocument, Table
+from rlvr_cli.core.terminal import state_text
 from rlvr_cli.core.text import duration_in_words, some
 from rlvr_cli.planning.plan import Speed, duration, measured_speed
 from rlvr_cli.runs.folder import RunDir
@@ -127,7 +128,13 @@ def grid(sweep: Sweep, orders: Orders, *, submit: bool, speed: Speed | None) -> 
     lines += [line for script in scripts for line in ("", *script.splitlines())]
     header = ("trial", "status", "method", "seed", "rollouts", "completions", "optimizer steps")
     rows = [
-        (entry.name, one.status.state, entry.method, str(entry.seed), *(f"{amount:,}" for amount in amounts))
+        (
+            entry.name,
+            state_text(one.status.state),
+            entry.method,
+            str(entry.seed),
+            *(f"{amount:,}" for amount in amounts),
+        )
         for one in found
         for entry in [one.status.entry]
         for amounts in [(entry.rollouts, entry.completions, entry.steps)]

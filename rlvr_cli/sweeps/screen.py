@@ -10,10 +10,10 @@ from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from rlvr_cli.core.files import number, tail_jsonl
+from rlvr_cli.core.terminal import state_text, table_lines
 from rlvr_cli.core.text import duration_in_words
 from rlvr_cli.launch.stopping import say
 from rlvr_cli.sweeps.folder import State, SweepDir, SweepPlan, TrialStatus
@@ -83,7 +83,6 @@ ORDER: tuple[State, ...] = (
 )
 # Nothing to tell at the beginning.
 SETTLED = ("finished", "failed", "pruned")
-STYLES = {"running": "bold", "evaluating": "bold", "failed": "red", "finished": "green", "pruned": "dim"}
 # Without a terminal, the running trials are told this often, in seconds.
 EVERY = 60.0
 SPARE_LINES = 6
@@ -135,7 +134,7 @@ class SweepScreen:
         room = max(self.console.height - SPARE_LINES, 5)
         more = len(shown) - room
         below = [Text(f"... and {more} more", style="dim")] if more > 0 else []
-        return Group(table(shown[:room]), *below, Text(self._summary(progress), style="dim"))
+        return Group(table(shown[:room], self.console.width), *below, Text(self._summary(progress), style="dim"))
 
     def _summary(self, progress: Sequence[TrialProgress]) -> str:
         """How many trials are in which state, and when all will be done at the pace since the start."""
@@ -154,14 +153,9 @@ def state_counts(progress: Sequence[TrialProgress]) -> str:
     return ", ".join(f"{number[state]} {state}" for state in ORDER if number[state])
 
 
-def table(progress: Sequence[TrialProgress]) -> Table:
-    """One row a trial."""
-    made = Table(box=None, pad_edge=False)
-    for column in COLUMNS:
-        made.add_column(column, no_wrap=column == "trial", overflow="fold")
-    for one in progress:
-        made.add_row(*cells(one), style=STYLES.get(one.status.state, ""))
-    return made
+def table(progress: Sequence[TrialProgress], columns: int) -> Text:
+    """One row a trial, in so many columns."""
+    return Text.from_ansi("\n".join(table_lines(COLUMNS, [cells(one) for one in progress], columns, colours=True)))
 
 
 def cells(one: TrialProgress) -> list[str]:
@@ -169,7 +163,7 @@ def cells(one: TrialProgress) -> list[str]:
     entry, status = one.status.entry, one.status
     return [
         entry.name,
-        status.state,
+        state_text(status.state),
         f"{one.rollout}/{entry.rollouts}",
         "-" if one.reward is None else f"{one.reward:.3f}",
         "-" if one.accuracy is None else f"{one.accuracy:.3f}",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.cli.app import run as rlvr
-from rlvr_cli.cli.output import plain_table, print_json, print_rows, print_table
+from rlvr_cli.cli.output import print_json, print_table
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.text import for_json, for_terminal, without_secrets
@@ -36,10 +36,8 @@ def test_json_says_the_same_values() -> None:
 
 
 def test_tables_and_json_of_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    table = plain_table("name", HOSTILE)
-    table.add_row("run", HOSTILE)
-    print_table(table)
-    print_rows(["name"], [HOSTILE])
+    print_table(("name", HOSTILE), [("run", HOSTILE)])
+    print_table(("name",), [(HOSTILE,)], whole=True)
     print_json({HOSTILE: HOSTILE})
     out = capsys.readouterr().out
     assert not HARMFUL.search(out)

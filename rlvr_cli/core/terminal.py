@@ -1,0 +1,189 @@
+"""Text fitted to a terminal: its width, lines wrapped at words, tables in columns, colours that carry meaning."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO
+
+from rlvr_cli.core.text import for_terminal
+
+# Columns where there is no terminal.
+NO_TERMINAL = 120
+GAP = 2
+# What a meaning looks like; the words say it too.
+STYLES = {"good": "32", "bad": "31", "warn": "33", "strong": "1"}
+# Of runs and trials.
+STATES = {
+    "finished": "good",
+    "running": "strong",
+    "evaluating": "strong",
+    "interrupted": "warn",
+    **dict.fromkeys(("failed", "killed", "damaged"), "bad"),
+}
+# What a line is broken between: commands to be pasted, code in backticks and intervals stay whole.
+_PIECE = re.compile(
+    r"(?:(?<=: )|^)rlvr \S.*?(?=[,;.)](?:\s|$)|$)\S*"
+    r"|[^\s`]*`[^`\n]+`\S*"
+    r"|[-+\d]\S* \[[^\]\n]{1,40}\]\S*"
+    r"|\S+"
+)
+
+
+class Marked(str):
+    """Text with a meaning, of :data:`STYLES`, that a terminal shows by its colour."""
+
+    style: str
+
+    def __new__(cls, text: str, style: str) -> Marked:
+        """``text``, marked."""
+        marked = super().__new__(cls, text)
+        marked.style = style
+        return marked
+
+
+def state_text(state: str, more: str = "") -> str:
+    """The state of a run or a trial, and what else is to be said in its cell."""
+    return Marked(f"{state}{more}", STATES[state]) if state in STATES else f"{state}{more}"
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a person reads this stream; one that is closed is None."""
+    return stream is not None and stream.isatty()
+
+
+def coloured(stream: TextIO | None) -> bool:
+    """Whether colours go to this stream: NO_COLOR says no, FORCE_COLOR yes, else a terminal gets them."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (is_terminal(stream) and os.environ.get("TERM") != "dumb")
+
+
+def painted(text: str, style: str) -> str:
+    """``text`` in the colour of a meaning, for a stream that is :func:`coloured`."""
+    return f"\x1b[{STYLES[style]}m{text}\x1b[0m"
+
+
+def width() -> int:
+    """Columns of the terminal, also that of a pipe such as `rlvr runs list | head`; COLUMNS wins."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    for stream in (sys.stdout, sys.stderr, sys.stdin):
+        try:
+            columns = os.get_terminal_size(stream.fileno()).columns
+        except (OSError, ValueError, AttributeError):  # no terminal, closed, or no stream of the system
+            continue
+        if columns:
+            return columns
+    return NO_TERMINAL
+
+
+def cell_width(text: str) -> int:
+    """Columns that ``text`` takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text
+    )
+
+
+def wrapped(text: str, columns: int) -> str:
+    """``text`` with lines broken between words, as indented as they began. What is longer than a line stays whole."""
+    return "\n".join(part for line in text.split("\n") for part in _broken(line, columns))
+
+
+def _broken(line: str, columns: int) -> Iterator[str]:
+    if cell_width(line) <= columns:
+        yield line
+        return
+    indent = line[: len(line) - len(line.lstrip())]
+    shown = ""
+    for piece in _pieces(line.strip(), columns - len(indent)):
+        if shown and cell_width(shown) + 1 + cell_width(piece) > columns:
+            yield shown
+            shown = ""
+        shown = f"{shown} {piece}" if shown else f"{indent}{piece}"
+    yield shown
+
+
+def _pieces(text: str, columns: int) -> Iterator[str]:
+    """The words of ``text``; those that belong together are one, where they fit and are no command."""
+    for piece in _PIECE.findall(text):
+        if cell_width(piece) <= columns or piece.startswith("rlvr "):
+            yield piece
+        else:
+            yield from piece.split()
+
+
+def table_lines(
+    header: Sequence[str], rows: Sequence[Sequence[Any]], columns: int | None, colours: bool = False
+) -> list[str]:
+    """A table without a frame; cells are wrapped at words, and of too many columns the rest follows in a table below.
+
+    Args:
+        header: the columns' names; all empty = no line for them.
+        columns: to fit into; None = each row is one line.
+    """
+    lines = [[_safe(cell) for cell in row] for row in [header, *rows]]
+    natural = [max(map(cell_width, cells)) for cells in zip(*lines, strict=True)]
+    if columns is None or sum(natural) + GAP * (len(natural) - 1) <= columns:
+        blocks = [(list(range(len(natural))), natural)]
+    else:
+        blocks = list(_blocks(lines, natural, columns))
+    shown: list[str] = []
+    for places, widths in blocks:
+        if shown:
+            shown.append("")
+        for number, line in enumerate(lines):
+            if number or any(header):
+                shown += _row([line[place] for place in places], widths, colours)
+    return shown
+
+
+def _safe(cell: Any) -> str:
+    text = for_terminal(str(cell))
+    return Marked(text, cell.style) if isinstance(cell, Marked) else text
+
+
+def _blocks(lines: list[list[str]], natural: list[int], columns: int) -> Iterator[tuple[list[int], list[int]]]:
+    """Columns that fit together, each time after the first one, and their widths."""
+    least = [
+        max((cell_width(piece) for cell in cells for piece in _pieces(cell, columns // 2)), default=0)
+        for cells in zip(*lines, strict=True)
+    ]
+    if natural[0] <= columns // 3:
+        least[0] = natural[0]
+    chosen: list[int] = [0]
+    for place in range(1, len(natural)):
+        if len(chosen) > 1 and sum(least[one] + GAP for one in [*chosen, place]) - GAP > columns:
+            yield chosen, _shared([least[one] for one in chosen], [natural[one] for one in chosen], columns)
+            chosen = [0]
+        chosen.append(place)
+    yield chosen, _shared([least[one] for one in chosen], [natural[one] for one in chosen], columns)
+
+
+def _shared(least: list[int], natural: list[int], columns: int) -> list[int]:
+    """Widths between ``least`` and ``natural``: the room goes to where the cells would take the most lines."""
+    widths, room = list(least), columns - sum(least) - GAP * (len(least) - 1)
+    while room > 0 and (growing := [place for place in range(len(widths)) if widths[place] < natural[place]]):
+        widths[max(growing, key=lambda place: natural[place] / widths[place])] += 1
+        room -= 1
+    return widths
+
+
+def _row(cells: list[str], widths: list[int], colours: bool) -> list[str]:
+    parts = [wrapped(cell, room).split("\n") for cell, room in zip(cells, widths, strict=True)]
+    lines = []
+    for number in range(max(map(len, parts))):
+        line = ""
+        place = 0
+        for cell, part, room in zip(cells, parts, widths, strict=True):
+            text = part[number] if number < len(part) else ""
+            line += " " * place + (painted(text, cell.style) if colours and text and isinstance(cell, Marked) else text)
+            place = room - cell_width(text) + GAP
+        lines.append(line.rstrip())
+    return lines
