@@ -81,10 +81,10 @@ def command(
     and can be resumed); 1 when training failed; 2 on bad input. With several processes the first failure of any of them
     ends them all.
     """
-    from rlvr_cli.launch.checks import check_trackers
     from rlvr_cli.launch.command import check_alone, needs_launcher
     from rlvr_cli.launch.world import world_of_environment
     from rlvr_cli.models.libraries import allow_remote_code
+    from rlvr_cli.tracking.trackers import check_trackers
 
     allow_remote_code(trust_remote_code)
     world = world_of_environment()
@@ -103,7 +103,7 @@ def command(
         run, loaded = _resumed(resume, overrides or [], others=others, print_only=dry_run or not world.main)
     if overwrite and loaded.config.run.name is None:
         raise UserError("--overwrite needs the name of the run that it replaces: run.name=NAME.")
-    check_trackers(loaded.config.run.track)
+    check_trackers(loaded.config.track.to)
     if dry_run and submit is None:
         from rlvr_cli.planning.document import plan_document
         from rlvr_cli.planning.plan import full_plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints
@@ -154,12 +154,37 @@ class RunConfig(Section):
         description="CPU threads of each process; null = every core, shared out. Results repeat exactly only with "
         "the same number.",
     )
-    track: Annotated[tuple[Literal["tensorboard", "wandb", "trackio", "mlflow"], ...], OneOrMore] = Field(
-        (), description="Trackers that are sent the numbers of metrics.jsonl as well; each is an extra to install."
-    )
     compute_everything: bool = Field(
         False,
         description="For debugging: the update computes what changes no gradient too (docs/speed.md).",
+    )
+
+
+class TrackConfig(Section):
+    """Experiment trackers that are sent what the run records (docs/tracking.md). `track=wandb` is enough."""
+
+    main_key: ClassVar[str] = "to"
+
+    to: Annotated[tuple[Literal["tensorboard", "wandb", "trackio", "mlflow"], ...], OneOrMore] = Field(
+        (), description="The trackers; each is an extra to install. None: nothing is sent."
+    )
+    project: Text | None = Field(
+        None,
+        description="Project (MLflow: experiment); null = $WANDB_PROJECT, $MLFLOW_EXPERIMENT_NAME or $TRACKIO_PROJECT, "
+        "else rlvr.",
+    )
+    group: Text | None = Field(
+        None, description="Group of runs that belong together; null = the sweep's name, for a trial of a sweep."
+    )
+    name: Text | None = Field(None, description="Name of the run at the tracker; null = the run's own.")
+    tags: Annotated[tuple[Text, ...], OneOrMore] = Field((), description="Tags to find the run by.")
+    completions_every: CountOrZero = Field(
+        10,
+        description="Rollouts between tables of completions with their rewards and verdicts; 0 = none: no prompt and "
+        "no completion is sent.",
+    )
+    completions: Annotated[int, Field(ge=1, le=1000)] = Field(
+        16, description="Completions in such a table, spread over the problems of the rollout."
     )
 
 
@@ -182,6 +207,7 @@ class Config(Section):
     launch: LaunchConfig = Field(default=LaunchConfig(), description=str(LaunchConfig.__doc__))
     slurm: SlurmConfig = Field(default=SlurmConfig(), description=str(SlurmConfig.__doc__))
     run: RunConfig = Field(default=RunConfig(), description=str(RunConfig.__doc__))
+    track: TrackConfig = Field(default=TrackConfig(), description=str(TrackConfig.__doc__))
 
     @property
     def batch(self) -> BatchArithmetic:

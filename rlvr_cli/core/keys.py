@@ -95,6 +95,11 @@ class Schema:
         """The key that a plain value in the place of the section at `path` sets: its chooser, or its main key."""
         return self.chooser(path) or next((one.main_key for one in self.variants(path) if one.main_key), "")
 
+    def takes_list(self, path: Path) -> bool:
+        """Whether the value of the key at `path` is a list."""
+        field = self.field(path)
+        return field is not None and get_origin(field.annotation) is tuple
+
     def choices(self, path: Path) -> dict[str, Variant]:
         """What the chooser of a section may be, where the schema lists it: `clip`, `dgpo`, ..."""
         key = self.chooser(path)

@@ -117,7 +117,8 @@ class Merged:
                 below[key] = self.schema.canonical(place, value)
                 continue
             plain = self.schema.plain_key(place)
-            if plain and not isinstance(value, (dict, list)) and (value is not None or not self.schema.chooser(place)):
+            refused = dict if plain and self.schema.takes_list((*place, plain)) else (dict, list)
+            if plain and not isinstance(value, refused) and (value is not None or not self.schema.chooser(place)):
                 value = {plain: value}
             if value is None:
                 below.setdefault(key, {})

@@ -29,6 +29,7 @@ from rlvr_cli.evaluation.targets import Target, find_run_of, find_target, served
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.tasks.sets import check_folder, has_split_mark, is_generated
 from rlvr_cli.tasks.suites import Setting, evaluation_names, unknown_names
+from rlvr_cli.tracking.trackers import check_trackers
 
 SPLITS = ("dev", "test", "all")
 MOST_COMPLETIONS = 10_000_000
@@ -137,6 +138,8 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
     if config is not None:
         problems += [wrong for text in overrides if (wrong := _idle_override(text, config))]
     settings = _settings(options, overrides, config or Config(), problems)
+    if config is not None and asked_by(overrides, "track.to"):
+        collect(problems, check_trackers, config.track.to)
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
     if settings.samples == 0:
@@ -256,7 +259,7 @@ _READ = frozenset(
         *("run.dir", "run.threads"),
     )
 )
-_TRAINING_ONLY = frozenset(("eval.every", "task.train_size"))
+_TRAINING_ONLY = frozenset(("eval.every", "task.train_size", "track.completions_every", "track.completions"))
 _SERVER_ONLY = frozenset(
     (
         *("eval.base_url", "eval.model_name", "eval.server", "eval.endpoint", "eval.concurrency", "eval.retries"),
@@ -269,7 +272,7 @@ _NOT_OF_A_SERVER = frozenset(("eval.batch", "model.dtype", "model.attention", "r
 def idle_key(key: str) -> str | None:
     """Why an evaluation does not read the existing ``key``, and what to do; None where it does."""
     section, _, name = key.partition(".")
-    if key in _READ or (section in ("eval", "task") and key not in _TRAINING_ONLY):
+    if key in _READ or (section in ("eval", "task", "track") and key not in _TRAINING_ONLY):
         return None
     if key == "model.name":
         return "the model is named as the first argument: rlvr eval MODEL"

@@ -21,9 +21,11 @@ from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.targets import EvaluatedModel, slug
 from rlvr_cli.models.reading import unread
 from rlvr_cli.results.evaluations import ProblemValues, read_evaluation
+from rlvr_cli.runs.checkpoints import STEP
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.base import HARDLY_READABLE, PROMPTS_MEASURED, prompt_ids, unread_share
 from rlvr_cli.tasks.sets import data_sets, problems_name
+from rlvr_cli.tracking.tracking import EvaluationTracking
 
 if TYPE_CHECKING:
     from rlvr_cli.evaluation.served.tokenizer import ModelFacts
@@ -265,8 +267,27 @@ def run_sessions(sessions: Sequence[Session]) -> Iterator[tuple[EvaluationResult
     A model is loaded once for all sessions in a row that it stands in: `lab` is another model with another task.
     Raises UserError and RunError as :func:`evaluate` does.
     """
-    for _, alike in itertools.groupby(sessions, key=lambda session: _models(session.request)):
-        yield from _run_on_same_models(list(alike))
+    tracking = _tracking(sessions[0])
+    try:
+        for _, alike in itertools.groupby(sessions, key=lambda session: _models(session.request)):
+            for outcome, comparison in _run_on_same_models(list(alike)):
+                if tracking is not None:
+                    tracking.add(outcome.result, outcome.folder)
+                yield outcome, comparison
+    finally:
+        if tracking is not None:
+            tracking.end()
+
+
+def _tracking(session: Session) -> EvaluationTracking | None:
+    """The trackers that are sent the results; None where there are none."""
+    request = session.request
+    subject = request.target.subjects[0]
+    if not request.config.track.to:
+        return None
+    step = STEP.fullmatch(Path(subject.model).name) if request.target.run else None
+    name = request.target.run.name if request.target.run else subject.label
+    return EvaluationTracking(request.config, name, request.target.run, int(step[1]) if step else 0, session.say)
 
 
 def _models(request: EvalRequest) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rlvr_cli.config.schema import Config
@@ -13,27 +11,6 @@ from rlvr_cli.core.own_code import check_packages
 from rlvr_cli.launch.world import World
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.sets import problems_name
-
-# The module that a tracker's integration in transformers loads, and what installs it.
-PACKAGES: Mapping[str, tuple[tuple[str, ...], str]] = {
-    "tensorboard": (("tensorboard",), 'pip install "rlvr[tensorboard]"'),
-    "wandb": (("wandb",), 'pip install "rlvr[wandb]"'),
-    "trackio": (("trackio",), 'pip install "rlvr[trackio]"'),
-    "mlflow": (("mlflow",), 'pip install "rlvr[mlflow]"'),
-}
-
-
-def check_trackers(names: Iterable[str]) -> None:
-    """Raise UserError, with what installs them, for trackers whose package is not installed."""
-    lacking = [
-        f"run.track={name}: the package {module} is not installed. {command}, or leave {name} out of run.track."
-        for name in names
-        for modules, command in [PACKAGES[name]]
-        for module in modules
-        if importlib.util.find_spec(module) is None
-    ]
-    if lacking:
-        raise UserError(lacking)
 
 
 def default_name(config: Config) -> str:

@@ -15,7 +15,7 @@ from rlvr_cli.results.find import Run
 METHOD = "method.name"
 SEED = "run.seed"
 # Where a run is kept, how fast it is and what is measured of it: no part of what is learned.
-NOT_LEARNED = ("run", "launch", "slurm", "checkpoint", "eval")
+NOT_LEARNED = ("run", "track", "launch", "slurm", "checkpoint", "eval")
 NOT_LEARNED_KEYS = ("rollout.batch", "update.micro_batch", "update.micro_tokens", "model.gradient_checkpointing")
 _ABSENT = "absent"
 
@@ -148,7 +148,7 @@ def _arm(name: str, group: Sequence[Run], rests: dict[str, str], problems: list[
 
 def _twice(name: str, replicate: Replicate, first: Run, second: Run) -> str:
     differing = sorted(key for key in first.values if first.values[key] != second.values.get(key))
-    differing = [key for key in differing if key not in ("run.name", "run.dir")]
+    differing = [key for key in differing if key not in ("run.name", "run.dir", "track.name")]
     how = (
         f"they differ in {', '.join(differing)}, which --by can make arms of" if differing else "they repeat each other"
     )

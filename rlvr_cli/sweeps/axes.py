@@ -147,6 +147,7 @@ METHOD, SEED = "method.name", "run.seed"
 NAME = "name"
 GIVEN_BY_THE_SWEEP = {
     "run.name": "trials are named by what varies",
+    "track.name": "trials are named by what varies",
     "run.dir": "all trials of a sweep are in one folder; put it into `set`",
 }
 MOST_TRIALS = 10_000

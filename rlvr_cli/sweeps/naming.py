@@ -18,7 +18,7 @@ from rlvr_cli.sweeps.axes import METHOD, SEED
 ELSEWHERE = (
     ("run", "name"),
     ("run", "dir"),
-    ("run", "track"),
+    ("track",),
     ("launch", "launcher"),
     ("launch", "accelerate_config"),
     ("slurm",),

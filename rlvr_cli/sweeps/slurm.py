@@ -83,8 +83,8 @@ def of_entries(entries: Sequence[Entry], slots: Mapping[str, int | None]) -> dic
 def _resources(
     wishes: Mapping[str, _Wish], slots: Mapping[str, int | None], *, here: bool = True
 ) -> dict[str, SlurmConfig]:
-    from rlvr_cli.launch.checks import check_trackers
     from rlvr_cli.models.source import resolve_model
+    from rlvr_cli.tracking.trackers import check_trackers
 
     found: dict[tuple[str, str], list[str]] = {}
     asked: dict[str, SlurmConfig] = {}
@@ -108,7 +108,7 @@ def _resources(
     configs = [wish.config for wish in wishes.values()]
     for model, revision in dict.fromkeys((config.model.name, config.model.revision) for config in configs):
         resolve_model(model, revision=revision)
-    for track in dict.fromkeys(config.run.track for config in configs):
+    for track in dict.fromkeys(config.track.to for config in configs):
         check_trackers(track)
     for config in configs:
         check_deepspeed(config, here=here)

@@ -203,7 +203,7 @@ def worst_case(config: Config) -> Config:
             ),
             "optimizer": config.optimizer.model_copy(update={"warmup_rollouts": 0}),
             "eval": config.eval.model_copy(update={"every": 0}),
-            "run": config.run.model_copy(update={"track": ()}),
+            "track": config.track.model_copy(update={"to": ()}),
         }
     )
 

@@ -15,6 +15,7 @@ from rlvr_cli.config.schema import TrainConfig
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.launch.stopping import SIGNALS, StopRequest
+from rlvr_cli.tracking.tracking import RunTracking
 
 # From the number of rollouts done to the means of an evaluation, in rank 0.
 Evaluate = Callable[[int], dict[str, Any] | None]
@@ -42,6 +43,7 @@ class Recorder(TrainerCallback):
     Attributes:
         grad_norm, learning_rate: of the step that is being made.
         watch: looks for alerts; None = nobody does.
+        tracking: the run's trackers; None = it has none, or another process has them.
         last_row: the newest line.
     """
 
@@ -49,8 +51,17 @@ class Recorder(TrainerCallback):
         self.trainer, self.evaluate = trainer, evaluate
         self.grad_norm, self.learning_rate = math.nan, math.nan
         self.watch: AlertWatch | None = None
+        self.tracking: RunTracking | None = None
         self.last_row: dict[str, Any] = {}
         self._step_started = time.perf_counter()
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.tracking is not None:
+            self.tracking.begin(int(state.global_step))
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.tracking is not None:
+            self.tracking.end()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._step_started = time.perf_counter()
@@ -79,7 +90,8 @@ class Recorder(TrainerCallback):
         if trainer.accelerator.is_main_process:
             append_jsonl(trainer.run.metrics_path, [row])
             append_jsonl(trainer.run.timings_path, [{"step": step, **timing}])
-            trainer.callback_handler.on_log(args, state, control, row)
+            if self.tracking is not None:
+                self.tracking.step(row)
         trainer.reporter.step({**row, "last_update": last_update}, timing)
         if self.watch is not None:
             self.watch.tell()

@@ -18,6 +18,7 @@ from rlvr_cli.launch.stopping import StopRequest
 from rlvr_cli.models.adapter import AdapterFolder
 from rlvr_cli.models.source import AdapterBase
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.tracking.tracking import RunTracking
 from rlvr_cli.training.checkpointer import Checkpointer
 from rlvr_cli.training.packing import TensorRows
 from rlvr_cli.training.progress import Reporter
@@ -74,10 +75,8 @@ class RunTrainer(Trainer):
         # In this order: a step is recorded before it is saved.
         for callback in (StopAtStepEnd(stop, self.accelerator), self.recorder, self.checkpointer):
             self.add_callback(callback)
-        if config.run.track and self.accelerator.is_main_process:
-            from rlvr_cli.training.tracking import Tracking
-
-            self.add_callback(Tracking(config, run, reporter))
+        if config.track.to and self.accelerator.is_main_process:
+            self.recorder.tracking = RunTracking(config, run, reporter.message)
 
     def step_numbers(self) -> dict[str, Any]:
         """What metrics.jsonl says of the optimizer step just made; `update_tokens` among it."""

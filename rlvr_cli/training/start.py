@@ -16,10 +16,11 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.layers import override_text
 from rlvr_cli.core.own_code import changed
 from rlvr_cli.core.text import without_secrets
-from rlvr_cli.launch.checks import check_resumable, check_trackers
+from rlvr_cli.launch.checks import check_resumable
 from rlvr_cli.launch.command import check_alone, needs_launcher
 from rlvr_cli.launch.stopping import RunEnd
 from rlvr_cli.runs.folder import find_run
+from rlvr_cli.tracking.trackers import check_trackers
 
 
 def train(
@@ -54,7 +55,7 @@ def train(
     overrides = [override_text(key, value) for key, value in (settings or {}).items()]
     loaded = load_config(files, method, task, model, overrides)
     check_training(loaded)
-    check_trackers(loaded.run.track)
+    check_trackers(loaded.track.to)
     if overwrite and loaded.run.name is None:
         raise UserError("overwrite needs the name of the run that it replaces: the setting run.name.")
     given = [word for file in files for word in ("-c", str(file))]
@@ -98,7 +99,7 @@ def resume(run: str | Path, *, settings: Mapping[str, Any] | None = None, quiet:
     else:
         finish_extension(found)
     loaded = load_config([found.config_path])
-    check_trackers(loaded.run.track)
+    check_trackers(loaded.track.to)
     check_resumable(found)
     if needs_launcher(loaded.launch):
         from rlvr_cli.launch import supervise

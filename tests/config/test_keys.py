@@ -59,7 +59,7 @@ def test_the_nearest_key() -> None:
         (["optimizer", "lrr"], "lr"),
         (["optimizer", "LR"], "lr"),
         (["lr"], "optimizer.lr"),
-        (["every"], "eval.every or checkpoint.every"),
+        (["every"], "eval.every or checkpoint.every or track.completions_every"),
         (["rolout", "prompts"], "rollout.prompts"),
         (["evaluation"], None),
         (["checkpoints"], "checkpoint"),

@@ -26,7 +26,7 @@ def test_every_name_stands_for_a_key_that_exists_and_is_none_itself() -> None:
         ("beta", "method.kl.beta"),
         ("epsilon", "method.policy_loss.eps_low"),
         ("max_completion_length", "rollout.max_new_tokens"),
-        ("report_to", "run.track"),
+        ("report_to", "track.to"),
     ],
 )
 def test_another_librarys_name_is_answered_with_ours(name: str, key: str) -> None:
@@ -42,9 +42,15 @@ def test_as_an_option_too(option: str, key: str, capsys: pytest.CaptureFixture[s
 
 
 def test_one_word_is_a_list_of_one() -> None:
-    assert load_config(overrides=["run.track=wandb"]).run.track == ("wandb",)
+    assert load_config(overrides=["track=wandb"]).track.to == ("wandb",)
 
 
 def test_overwrite_needs_the_name_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "--overwrite"]) == 2
     assert "run.name=" in capsys.readouterr().err
+
+
+def test_a_plain_list_stands_for_a_section_whose_main_key_is_a_list() -> None:
+    assert load_config(overrides=["track=[wandb, mlflow]", "track.tags=first"]).track.to == ("wandb", "mlflow")
+    with pytest.raises(UserError, match=r"track\.to.*tensorboard, wandb, trackio, mlflow"):
+        load_config(overrides=["track=[tensorbord]"])

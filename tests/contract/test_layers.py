@@ -16,7 +16,7 @@ LAYERS = (
     ("compare",),
     ("analyses", "planning"),
     ("training", "evaluation", "lab", "describe"),
-    ("models", "launch"),
+    ("models", "launch", "tracking"),
     ("config", "runs", "results"),
     ("methods", "tasks", "verify", "stats", "collapse"),
     ("workers",),

@@ -53,7 +53,7 @@ def test_passes_that_are_bounded_by_tokens_are_as_full_as_in_the_training(proces
 
 
 def test_a_probe_is_no_run_that_is_tracked() -> None:
-    assert worst_case(load_config(overrides=["run.track=[tensorboard]"])).run.track == ()
+    assert worst_case(load_config(overrides=["track=[tensorboard]"])).track.to == ()
 
 
 def test_a_probe_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,275 @@
+"""The trackers of `track.to`, one class each: where its runs are kept, and how it is sent numbers and completions."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import os
+import re
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rlvr_cli.config.load import as_plain, dump_yaml, leaves
+from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import UserError
+
+PROJECT = "rlvr"
+# The x axis of every number, as in transformers' own dashboards.
+STEP = "train/global_step"
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """What trackers show of a run next to its numbers.
+
+    Attributes:
+        folder: where trackers that keep files put them. job_type: train, sweep or eval.
+    """
+
+    name: str
+    folder: Path
+    job_type: str
+    config: Config
+    group: str | None = None
+
+    @property
+    def tags(self) -> list[str]:
+        return list(self.config.track.tags)
+
+    def project(self, variable: str) -> str:
+        """`track.project`, else what the tracker's own environment variable says, else rlvr."""
+        return self.config.track.project or os.environ.get(variable) or PROJECT
+
+
+class Tracker(ABC):
+    """One run at one tracker, which begins, or goes on, when the object is made.
+
+    Args:
+        known: what is remembered between starts of the run (JSON values); empty at the first.
+        step: the optimizer step from which the run goes on.
+
+    Attributes:
+        where: where a person finds the run, in words.
+    """
+
+    module: ClassVar[str]
+    extra: ClassVar[str]
+    where = ""
+
+    @abstractmethod
+    def __init__(self, run: TrackedRun, known: dict[str, Any], step: int) -> None: ...
+
+    @abstractmethod
+    def log(self, values: Mapping[str, float], step: int, completions: Sequence[Row] = ()) -> None:
+        """Send the numbers of an optimizer step, with a table of completions where there is one."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """The run, or this start of it, has ended."""
+
+    @classmethod
+    def fault(cls) -> str | None:
+        """What keeps this machine from using the tracker, and what to do; None where nothing is known to."""
+        if importlib.util.find_spec(cls.module) is None:
+            return f'the package {cls.module} is not installed. Install it with: pip install "rlvr[{cls.extra}]"'
+        return None
+
+
+class TensorBoard(Tracker):
+    module = extra = "tensorboard"
+
+    def __init__(self, run: TrackedRun, known: dict[str, Any], step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        root = os.environ.get("TENSORBOARD_LOGGING_DIR")
+        folder = Path(root).expanduser() / run.name if root else run.folder / "tensorboard"
+        folder = folder / "eval" if run.job_type == "eval" else folder
+        # What the files hold beyond the checkpoint is about to come again.
+        self.writer = SummaryWriter(str(folder), purge_step=None if run.job_type == "eval" else step + 1)
+        about = {"job type": run.job_type, "group": run.group or "none", "tags": ", ".join(run.tags) or "none"}
+        self.writer.add_text("run", "\n\n".join(f"{name}: {value}" for name, value in about.items()), step)
+        self.writer.add_text("config", _indented(dump_yaml(run.config)), step)
+        self.where = f"tensorboard --logdir {folder}"
+
+    def log(self, values: Mapping[str, float], step: int, completions: Sequence[Row] = ()) -> None:
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, step)
+        if completions:
+            self.writer.add_text("completions", "\n\n---\n\n".join(map(as_text, completions)), step)
+        self.writer.flush()
+
+    def finish(self) -> None:
+        self.writer.close()
+
+
+class WeightsAndBiases(Tracker):
+    module = extra = "wandb"
+
+    def __init__(self, run: TrackedRun, known: dict[str, Any], step: int) -> None:
+        self.wandb = import_module("wandb")
+        known.setdefault("id", secrets.token_hex(6))
+        self.run = self.wandb.init(
+            project=run.project("WANDB_PROJECT"),
+            name=run.name,
+            id=known["id"],
+            resume="allow",
+            # None leaves it to WANDB_RUN_GROUP and WANDB_TAGS.
+            group=run.group,
+            tags=run.tags or None,
+            job_type=run.job_type,
+            dir=os.environ.get("WANDB_DIR") or str(run.folder),
+            reinit="finish_previous",
+            config=as_plain(run.config),
+            allow_val_change=True,
+            # Neither the command line, the code and its changes, nor the output leave this machine.
+            settings=self.wandb.Settings(
+                console="off",
+                silent=True,
+                disable_git=True,
+                disable_code=True,
+                x_disable_meta=True,
+                x_save_requirements=False,
+            ),
+        )
+        self.run.define_metric(STEP)
+        self.run.define_metric("*", step_metric=STEP, step_sync=True)
+        self.where = self.run.url or f"offline; wandb sync {Path(self.run.dir).parent}"
+
+    def log(self, values: Mapping[str, float], step: int, completions: Sequence[Row] = ()) -> None:
+        sent: dict[str, Any] = {**values, STEP: step}
+        if completions:
+            sent["completions"] = self.wandb.Table(
+                columns=list(completions[0]), data=[list(row.values()) for row in completions]
+            )
+        self.run.log(sent)
+
+    def finish(self) -> None:
+        self.run.finish()
+
+    @classmethod
+    def fault(cls) -> str | None:
+        missing = super().fault()
+        if missing or os.environ.get("WANDB_MODE") in ("offline", "disabled", "dryrun"):
+            return missing
+        wandb = import_module("wandb")
+        if wandb.setup().settings.mode != "online" or wandb.login(prompt=False):
+            return None
+        return (
+            "nobody is logged in to Weights & Biases. Run `wandb login`, or set WANDB_API_KEY; WANDB_MODE=offline "
+            "keeps the run here, for `wandb sync` later"
+        )
+
+
+class MLflow(Tracker):
+    module = "mlflow"
+    extra = "mlflow"
+    parameters_at_once, longest_parameter = 100, 250
+
+    def __init__(self, run: TrackedRun, known: dict[str, Any], step: int) -> None:
+        self.mlflow = import_module("mlflow")
+        experiment = self.mlflow.set_experiment(run.project("MLFLOW_EXPERIMENT_NAME"))
+        about = {"job_type": run.job_type, "group": run.group}
+        begun = self.mlflow.start_run(run_id=known.get("id"), run_name=run.name)
+        known["id"] = begun.info.run_id
+        self.mlflow.set_tags(dict.fromkeys(run.tags, "true") | {name: value for name, value in about.items() if value})
+        parameters = [(".".join(path), str(value)) for path, value in leaves(run.config)]
+        # Those of a run cannot be changed; an extended one has another training budget.
+        before = self.mlflow.get_run(known["id"]).data.params
+        new = [one for one in parameters if one[0] not in before and len(one[1]) <= self.longest_parameter]
+        for start in range(0, len(new), self.parameters_at_once):
+            self.mlflow.log_params(dict(new[start : start + self.parameters_at_once]))
+        self.where = f"{self.mlflow.get_tracking_uri()}, experiment {experiment.name}"
+
+    def log(self, values: Mapping[str, float], step: int, completions: Sequence[Row] = ()) -> None:
+        self.mlflow.log_metrics({mlflow_name(name): value for name, value in values.items()}, step=step)
+        if completions:
+            columns = {name: [row[name] for row in completions] for name in completions[0]}
+            self.mlflow.log_table(columns, f"completions/step-{step:06d}.json")
+
+    def finish(self) -> None:
+        self.mlflow.end_run()
+
+
+def mlflow_name(name: str) -> str:
+    """A metric's name as MLflow takes it: `train/reward.format`, `eval/pass_1`.
+
+    One slash alone: its file store makes folders of them, and `train/reward` cannot be a file and a folder.
+    """
+    section, _, rest = name.partition("/")
+    return re.sub(r"[^\w./ :-]", "_", f"{section}/{rest.replace('/', '.')}")
+
+
+class Trackio(Tracker):
+    module = extra = "trackio"
+
+    def __init__(self, run: TrackedRun, known: dict[str, Any], step: int) -> None:
+        self.trackio = import_module("trackio")
+        project = run.project("TRACKIO_PROJECT")
+        about = {"job_type": run.job_type, "tags": run.tags}
+        # It announces itself on stdout, which is the results' own with --json.
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.run = self.trackio.init(
+                project,
+                name=run.name,
+                group=run.group,
+                config={**as_plain(run.config), **about},
+                # It knows runs by name: one that begins is a new run, whatever else has its name.
+                resume="allow" if known.get("begun") else "never",
+                embed=False,
+            )
+        known["begun"] = True
+        self.where = f"trackio show --project {project}"
+
+    def log(self, values: Mapping[str, float], step: int, completions: Sequence[Row] = ()) -> None:
+        sent: dict[str, Any] = dict(values)
+        if completions:
+            sent["completions"] = self.trackio.Table(
+                columns=list(completions[0]), data=[list(row.values()) for row in completions]
+            )
+        self.run.log(sent, step=step)
+
+    def finish(self) -> None:
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.trackio.finish()
+
+
+TRACKERS: Mapping[str, type[Tracker]] = {
+    "tensorboard": TensorBoard,
+    "wandb": WeightsAndBiases,
+    "trackio": Trackio,
+    "mlflow": MLflow,
+}
+
+
+def faults(names: Iterable[str]) -> dict[str, str]:
+    """What keeps this machine from using trackers of `track.to`, by name."""
+    found = {name: TRACKERS[name].fault() for name in names}
+    return {name: text for name, text in found.items() if text is not None}
+
+
+def check_trackers(names: Iterable[str]) -> None:
+    """Raise UserError, with what to do, for each tracker that this machine cannot use. Nothing is sent."""
+    wrong = [f"track.to={name}: {text}; or leave {name} out of track.to." for name, text in faults(names).items()]
+    if wrong:
+        raise UserError(wrong)
+
+
+def as_text(row: Row) -> str:
+    """A completion as Markdown: its text as a block of code, whatever it holds."""
+    facts = [
+        f"**{name}** {' '.join(str(value).split())}"
+        for name, value in row.items()
+        if name not in ("prompt", "completion")
+    ]
+    return "\n\n".join([", ".join(facts), _indented(row["prompt"]), _indented(row["completion"])])
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())

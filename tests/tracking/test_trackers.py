@@ -1,0 +1,528 @@
+"""track.to: each tracker has the numbers of metrics.jsonl, once each, and nothing secret."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import sqlite3
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from rich.console import Console
+
+from rlvr_cli.config.load import load_config
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.runs.checkpoints import valid_checkpoints
+from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.runs.trials import TRIALS
+from rlvr_cli.tracking.trackers import (
+    TRACKERS,
+    Row,
+    TensorBoard,
+    TrackedRun,
+    Tracker,
+    as_text,
+    check_trackers,
+    mlflow_name,
+)
+from rlvr_cli.tracking.tracking import EvaluationTracking, RunTracking, numbers, table
+from rlvr_cli.training import run as running
+from tests.training.processes import interrupted_after
+
+SECRETS = {
+    "HF_TOKEN": "hf_theSecretOfTheHub",
+    "WANDB_API_KEY": "1234567890abcdef1234567890abcdef12345678",
+    "OPENAI_API_KEY": "sk-theSecretOfTheServer",
+}
+OVERRIDES = [
+    "train.rollouts=3",
+    "rollout.prompts=4",
+    "rollout.max_new_tokens=40",
+    "update.mini_batches=4",
+    "checkpoint.every=3",
+    "task.train_size=32",
+    "optimizer.lr=1e-3",
+    "run.threads=1",
+    "eval.every=2",
+    "eval.problems=8",
+    "eval.samples=2",
+    "eval.pass_at=[1, 2]",
+    "track.completions_every=2",
+    "track.completions=5",
+    "track.group=first-tries",
+    "track.tags=[lopti, small]",
+]
+STEPS = list(range(1, 13))
+
+
+def needs(name: str) -> None:
+    if importlib.util.find_spec(TRACKERS[name].module) is None:
+        pytest.skip(f"{name} is not installed")
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    for name in ("TENSORBOARD_LOGGING_DIR", "WANDB_PROJECT", "WANDB_DIR", "MLFLOW_RUN_ID", "TRACKIO_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path / 'mlruns'}")
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    monkeypatch.setenv("GIT_PYTHON_REFRESH", "quiet")
+
+
+def start(folder: Path, *overrides: str) -> running.RunEnd:
+    config = load_config([], overrides=[*OVERRIDES, f"run.dir={folder}", "run.name=tracked", *overrides])
+    return running.start_training(config, overwrite=False, console=Console(quiet=True))
+
+
+def tracked_and_resumed(folder: Path, tracker: str) -> RunDir:
+    """A run that was stopped, lost its newest checkpoint, and so made some of its steps again."""
+    with interrupted_after(7):
+        outcome = start(folder, f"track.to=[{tracker}]")
+    assert outcome.status == "interrupted"
+    newest = valid_checkpoints(outcome.run.checkpoints_dir)[0]
+    assert newest.step > 6
+    shutil.rmtree(newest.path)
+    assert running.resume_training(outcome.run, console=Console(quiet=True)).status == "finished"
+    return outcome.run
+
+
+def rows(run: RunDir) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
+
+
+def expected(run: RunDir) -> dict[str, list[tuple[int, float]]]:
+    """Every number of metrics.jsonl by its name at a tracker: (step, value), in order."""
+    series: dict[str, list[tuple[int, float]]] = {}
+    for row in rows(run):
+        for name, value in numbers(row).items():
+            series.setdefault(name, []).append((row["step"], value))
+    assert len(series) > 40 and [step for step, _ in series["train/rollout"]] == STEPS
+    assert [step for step, _ in series["eval/pass@2"]] == [8]
+    return series
+
+
+def assert_equal_series(
+    found: dict[str, list[tuple[int, float]]], wanted: dict[str, list[tuple[int, float]]], *, float32: bool = False
+) -> None:
+    assert found.keys() == wanted.keys()
+    for name, points in wanted.items():
+        assert [step for step, _ in found[name]] == [step for step, _ in points], name
+        values = [struct.unpack("f", struct.pack("f", value))[0] if float32 else value for _, value in points]
+        assert [value for _, value in found[name]] == values, name
+
+
+def assert_no_secrets(folder: Path) -> None:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert files
+    for path in files:
+        content = path.read_bytes()
+        for secret in SECRETS.values():
+            assert secret.encode() not in content, path
+
+
+def test_numbers_of_a_row() -> None:
+    row = {
+        "step": 7,
+        "rollout": 3,
+        "pass": "low",
+        "reward": 0.5,
+        "reward/format": 1,
+        "grad_norm": None,
+        "alert": True,
+        "bad": float("nan"),
+        "eval": {"pass@1": 0.25, "tasks": {"kk": {"greedy": 1}}},
+    }
+    of_training = {"train/rollout": 3, "train/reward": 0.5, "train/reward/format": 1, "train/alert": 1}
+    assert numbers(row) == {**of_training, "eval/pass@1": 0.25, "eval/tasks/kk/greedy": 1}
+    assert all(type(value) in (int, float) for value in numbers(row).values())
+
+
+def test_a_missing_package_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError) as error:
+        check_trackers(["wandb", "mlflow"])
+    assert len(error.value.problems) == 2
+    assert 'pip install "rlvr[wandb]"' in error.value.problems[0]
+    check_trackers([])
+
+
+def test_the_command_line_asks_before_it_starts(tmp_path: Path) -> None:
+    missing = next((name for name, one in TRACKERS.items() if not importlib.util.find_spec(one.module)), None)
+    if missing is None:
+        pytest.skip("every tracker is installed")
+    command = [sys.executable, "-m", "rlvr_cli", "train", f"run.dir={tmp_path}/runs", f"track.to=[{missing}]"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2 and f"rlvr[{missing}]" in ended.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_unknown_tracker_is_a_mistake() -> None:
+    with pytest.raises(UserError, match=r"track\.to.*tensorboard, wandb, trackio, mlflow"):
+        load_config([], overrides=["track.to=[tensorbord]"])
+
+
+def test_tensorboard_has_every_number_once(tmp_path: Path) -> None:
+    needs("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = tracked_and_resumed(tmp_path, "tensorboard")
+    assert len(list((run.path / "tensorboard").iterdir())) == 2, "one event file a start"
+    read = EventAccumulator(str(run.path / "tensorboard"), size_guidance={"scalars": 0})
+    read.Reload()
+    found = {name: [(event.step, event.value) for event in read.Scalars(name)] for name in read.Tags()["scalars"]}
+    assert_equal_series(found, expected(run), float32=True)
+    assert {"run/text_summary", "config/text_summary", "completions/text_summary"} <= set(read.Tags()["tensors"])
+    (shown,) = read.Tensors("completions/text_summary")
+    text = shown.tensor_proto.string_val[0].decode()
+    assert shown.step == 8 and text.count("**reward**") == 5 and "**reason**" in text
+    assert b"group: first-tries" in read.Tensors("run/text_summary")[-1].tensor_proto.string_val[0]
+    assert_no_secrets(tmp_path)
+
+
+def test_tensorboard_changes_no_number(tmp_path: Path) -> None:
+    needs("tensorboard")
+    with_it = start(tmp_path / "with", "track.to=[tensorboard]").run
+    without = start(tmp_path / "without").run
+    assert with_it.metrics_path.read_bytes() == without.metrics_path.read_bytes()
+    assert not (without.path / "trackers.json").exists() and not (without.path / "tensorboard").exists()
+
+
+def test_a_tracker_that_fails_on_the_way_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("tensorboard")
+
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(TensorBoard, "log", full)
+    outcome = start(tmp_path, "track.to=[tensorboard]")
+    assert outcome.status == "finished"
+    assert outcome.run.log_path.read_text().count("tensorboard failed: No space left") == 1
+
+
+def test_a_tracker_that_cannot_start_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("tensorboard")
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise ValueError("no such project")
+
+    monkeypatch.setattr(TensorBoard, "__init__", refuse)
+    with pytest.raises(RunError, match=r"track\.to=tensorboard: .* cannot be started: no such project"):
+        start(tmp_path, "track.to=[tensorboard]")
+
+
+def test_wandb_offline_has_every_number_once(tmp_path: Path) -> None:
+    needs("wandb")
+    import wandb
+
+    run = tracked_and_resumed(tmp_path, "wandb")
+    wandb.teardown()
+    folders = sorted((run.path / "wandb").glob("offline-run-*"))
+    identifier = json.loads((run.path / "trackers.json").read_text())["wandb"]["id"]
+    assert len(folders) == 2 and all(folder.name.endswith(f"-{identifier}") for folder in folders)
+    found: dict[str, list[tuple[int, float]]] = {}
+    tables: list[Any] = []
+    for folder in folders:
+        for values in _wandb_history(next(folder.glob("*.wandb"))):
+            step = int(values.pop("train/global_step"))
+            tables += [(step, values.pop("completions", None))] if "completions" in values else []
+            for name, value in values.items():
+                # The parts of a table are one by one in the history.
+                if not name.startswith("_") and not name.startswith("completions/"):
+                    found.setdefault(name, []).append((step, value))
+    assert_equal_series(found, expected(run))
+    (path,) = (path for folder in folders for path in folder.rglob("completions_*.table.json"))
+    assert_table(json.loads(path.read_text())["columns"], json.loads(path.read_text())["data"])
+    (about,) = {record for folder in folders for record in _wandb_runs(next(folder.glob("*.wandb")))}
+    assert about == ("tracked", "first-tries", "train", ("lopti", "small"))
+    assert_no_secrets(tmp_path)
+
+
+def assert_table(columns: list[str], cells: list[list[Any]]) -> None:
+    """The completions that every tracker is sent, of the second rollout."""
+    assert columns == [
+        *("step", "rollout", "problem", "prompt", "completion", "reward", "correct", "reason", "answer"),
+        *("advantage", "tokens", "truncated"),
+    ]
+    found = [dict(zip(columns, row, strict=True)) for row in cells]
+    assert len(found) == 5 and {(row["step"], row["rollout"]) for row in found} == {(8, 1)}
+    assert len({row["problem"] for row in found}) == 4 and all(row["completion"] and row["reason"] for row in found)
+    assert {type(row["correct"]) for row in found} == {bool}
+
+
+def _wandb_parsed(path: Path) -> Iterator[Any]:
+    from wandb.proto import wandb_internal_pb2
+
+    for data in _wandb_records(path.read_bytes()):
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        yield record
+
+
+def _wandb_runs(path: Path) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
+    """(name, group, job type, tags) of a .wandb file."""
+    for record in _wandb_parsed(path):
+        if record.WhichOneof("record_type") == "run":
+            run = record.run
+            yield run.display_name, run.run_group, run.job_type, tuple(run.tags)
+
+
+def _wandb_history(path: Path) -> Iterator[dict[str, Any]]:
+    for record in _wandb_parsed(path):
+        if record.WhichOneof("record_type") == "history":
+            items = record.history.item
+            yield {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
+
+
+def _wandb_records(content: bytes) -> Iterator[bytes]:
+    """The records of a .wandb file: LevelDB's log format (blocks of 32 KiB), after a head of 7 bytes."""
+    block, head, parts, place = 32768, 7, b"", 7
+    while place + head <= len(content):
+        if block - place % block < head:
+            place += block - place % block
+            continue
+        length, kind = struct.unpack("<HB", content[place + 4 : place + head])
+        parts += content[place + head : place + head + length]
+        place += head + length
+        if kind in (1, 4):  # a whole record, or the last part of one
+            yield parts
+            parts = b""
+
+
+def test_mlflow_has_every_number_once(tmp_path: Path) -> None:
+    needs("mlflow")
+    from mlflow import MlflowClient
+
+    run = tracked_and_resumed(tmp_path, "mlflow")
+    client = MlflowClient(os.environ["MLFLOW_TRACKING_URI"])
+    identifier = json.loads((run.path / "trackers.json").read_text())["mlflow"]["id"]
+    logged = client.get_run(identifier)
+    assert logged.info.status == "FINISHED" and logged.info.run_name == "tracked"
+    assert logged.data.params["optimizer.lr"] == "0.001"
+    found = {
+        name: sorted((metric.step, metric.value) for metric in client.get_metric_history(identifier, name))
+        for name in logged.data.metrics
+    }
+    wanted = {
+        mlflow_name(name): [(step, float(value)) for step, value in points] for name, points in expected(run).items()
+    }
+    assert {"train/reward", "train/reward.format", "eval/pass_2"} <= wanted.keys()
+    assert_equal_series(found, wanted)
+    tags = {"group": "first-tries", "job_type": "train", "lopti": "true", "small": "true"}
+    assert tags.items() <= logged.data.tags.items()
+    (path,) = (tmp_path / "mlruns").rglob("completions/step-*.json")
+    table = json.loads(path.read_text())
+    assert_table(table["columns"], table["data"])
+    assert_no_secrets(tmp_path)
+
+
+def test_trackio_has_every_number_once(tmp_path: Path) -> None:
+    needs("trackio")
+    run = tracked_and_resumed(tmp_path, "trackio")
+    folder = Path(import_module("trackio.utils").TRACKIO_DIR)  # read from the environment when it was first imported
+    (database,) = folder.rglob("rlvr*.db")
+    with sqlite3.connect(database) as connection:
+        kept = connection.execute("SELECT run_name, step, metrics FROM metrics ORDER BY id").fetchall()
+        about = connection.execute("SELECT config FROM configs").fetchall()
+    group = {json.loads(text)["_Group"] for (text,) in about}
+    found: dict[str, list[tuple[int, float]]] = {}
+    tables = 0
+    for name, step, text in kept:
+        assert name == "tracked"
+        values = json.loads(text)
+        table = values.pop("completions", None)
+        if table is not None:
+            cells = table["_value"]
+            assert_table(list(cells[0]), [list(row.values()) for row in cells])
+            tables += 1
+        for key, value in values.items():
+            found.setdefault(key, []).append((step, value))
+    assert tables == 1 and group == {"first-tries"}
+    assert_equal_series(found, expected(run))
+    assert_no_secrets(folder)
+    assert_no_secrets(tmp_path)
+
+
+@pytest.mark.slow
+def test_one_of_two_processes_sends(tmp_path: Path) -> None:
+    needs("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    command = [sys.executable, "-m", "rlvr_cli", "train", "--processes", "2", *OVERRIDES, f"run.dir={tmp_path}"]
+    subprocess.run([*command, "run.name=tracked", "track.to=[tensorboard]"], check=True, stdout=subprocess.DEVNULL)
+    run = RunDir(tmp_path / "tracked")
+    assert len(list((run.path / "tensorboard").iterdir())) == 1
+    read = EventAccumulator(str(run.path / "tensorboard"), size_guidance={"scalars": 0})
+    read.Reload()
+    found = {name: [(event.step, event.value) for event in read.Scalars(name)] for name in read.Tags()["scalars"]}
+    assert_equal_series(found, expected(run), float32=True)
+
+
+class Recording(Tracker):
+    """A tracker that keeps what it is sent, and can be told to fail."""
+
+    module = "json"
+    extra = "json"
+    sent: ClassVar[list[tuple[int, Mapping[str, float], int]]] = []
+    begun: ClassVar[list[tuple[TrackedRun, int]]] = []
+    fails: ClassVar[set[str]] = set()
+
+    def __init__(self, run: TrackedRun, known: dict[str, Any], step: int) -> None:
+        if "begin" in self.fails:
+            raise ValueError("no such server.")
+        self.begun.append((run, step))
+
+    def log(self, values: Mapping[str, float], step: int, completions: Sequence[Row] = ()) -> None:
+        if "log" in self.fails:
+            raise OSError("connection lost")
+        self.sent.append((step, values, len(completions)))
+
+    def finish(self) -> None:
+        self.sent.append((-1, {}, 0))
+
+
+@pytest.fixture
+def recording(monkeypatch: pytest.MonkeyPatch) -> type[Recording]:
+    monkeypatch.setitem(TRACKERS, "wandb", Recording)  # type: ignore[arg-type]
+    for kept in (Recording.sent, Recording.begun, Recording.fails):
+        kept.clear()
+    return Recording
+
+
+def folder_of_a_run(folder: Path, steps: int) -> RunDir:
+    """A run with two steps a rollout, whose files say that ``steps`` were made."""
+    run = RunDir(folder)
+    folder.mkdir(parents=True)
+    run.make_folders()
+    record = {
+        "problem": "p",
+        "prompt": "1+1=",
+        "completion": "2",
+        "reward": 1.0,
+        "correct": True,
+        "reason": "correct",
+        "answer": None,
+        "advantage": 0.5,
+        "tokens": 3,
+        "truncated": False,
+    }
+    for rollout in range(steps // 2):
+        text = "".join(json.dumps({**record, "problem": f"p{place}"}) + "\n" for place in range(8))
+        (run.rollouts_dir / f"rollout-{rollout:06d}.jsonl").write_text(text)
+    lines = [line_of(step) for step in range(1, steps + 1)]
+    run.metrics_path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return run
+
+
+def line_of(step: int) -> dict[str, Any]:
+    return {"step": step, "rollout": (step - 1) // 2, "update": (step - 1) % 2, "reward": step / 10}
+
+
+SMALL = ["track=wandb", "track.completions_every=2", "track.completions=3", "update.mini_batches=2"]
+
+
+def test_steps_that_a_tracker_missed_are_sent_when_the_run_is_resumed(
+    tmp_path: Path, recording: type[Recording]
+) -> None:
+    config, run = load_config([], overrides=SMALL), folder_of_a_run(tmp_path / "run", 6)
+    said: list[str] = []
+    first = RunTracking(config, run, said.append)
+    first.begin(0)
+    assert said == ["wandb: "] and recording.sent == [], "nothing is past at the start"
+    for step in (1, 2):
+        first.step(line_of(step))
+    recording.fails.add("log")
+    first.step(line_of(3))
+    first.step(line_of(4))
+    assert len(said) == 2 and "connection lost" in said[1] and "a later --resume sends what is missing" in said[1]
+    recording.fails.clear()
+    again = RunTracking(config, run, said.append)
+    again.begin(6)
+    again.step(line_of(7))
+    assert [step for step, _, _ in recording.sent] == [1, 2, 3, 4, 5, 6, 7]
+    assert [count for _, _, count in recording.sent] == [0, 0, 0, 3, 0, 0, 0], "a table after every second rollout"
+    again.end()
+    assert recording.sent[-1][0] == -1
+
+
+def test_only_the_start_of_a_run_may_fail(tmp_path: Path, recording: type[Recording]) -> None:
+    config, run = load_config([], overrides=SMALL), folder_of_a_run(tmp_path / "run", 2)
+    recording.fails.add("begin")
+    with pytest.raises(RunError, match=r"track\.to=wandb: wandb cannot be started: no such server\. Nothing was"):
+        RunTracking(config, run, print).begin(0)
+    said: list[str] = []
+    resumed = RunTracking(config, run, said.append)
+    resumed.begin(2)
+    resumed.step(line_of(3))
+    assert len(said) == 1 and "cannot be started again: no such server. The training goes on" in said[0]
+
+
+def test_a_trial_of_a_sweep_is_in_the_group_of_the_sweep(tmp_path: Path, recording: type[Recording]) -> None:
+    sweep = tmp_path / "rates"
+    run = folder_of_a_run(sweep / "lr-1", 2)
+    plain = load_config([], overrides=SMALL)
+    RunTracking(plain, run, print).begin(2)
+    (sweep / TRIALS).write_text("{}")
+    RunTracking(plain, run, print).begin(2)
+    RunTracking(load_config([], overrides=[*SMALL, "track.group=mine", "track.name=x"]), run, print).begin(2)
+    found = [(tracked.name, tracked.group, tracked.job_type) for tracked, _ in recording.begun]
+    assert found == [("lr-1", None, "train"), ("lr-1", "rates", "sweep"), ("x", "mine", "sweep")]
+
+
+def test_evaluations_are_sent_at_the_step_of_their_checkpoint(tmp_path: Path, recording: type[Recording]) -> None:
+    config, run = load_config([], overrides=SMALL), folder_of_a_run(tmp_path / "run", 2)
+    metrics = {"pass@1": {"value": 0.5, "low": 0.4, "high": 0.6}, "greedy": {"value": None}}
+    result = {"benchmark": "data/my problems.jsonl", "split": "test", "metrics": metrics}
+    said: list[str] = []
+    tracking = EvaluationTracking(config, run.name, run, 40, said.append)
+    tracking.add(result, tmp_path)
+    tracking.add({**result, "benchmark": "kk-gen"}, tmp_path)
+    tracking.end()
+    names = ["eval/my-problems.jsonl/test/pass@1", "eval/kk-gen/test/pass@1"]
+    assert recording.sent == [(40, {name: 0.5}, 0) for name in names] + [(-1, {}, 0)]
+    ((tracked, step),) = recording.begun
+    assert (tracked.name, tracked.job_type, step) == ("run eval", "eval", 40) and len(said) == 1
+    recording.fails.add("begin")
+    lost = EvaluationTracking(config, run.name, run, 40, said.append)
+    lost.add(result, tmp_path)
+    lost.end()
+    assert "no such server. The results are not sent to it." in said[-1]
+
+
+def test_who_is_not_logged_in_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    needs("wandb")
+    for name in ("WANDB_API_KEY", "WANDB_MODE"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    code = "from rlvr_cli.tracking.trackers import check_trackers; check_trackers(['wandb'])"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert "nobody is logged in to Weights & Biases. Run `wandb login`" in ended.stderr
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    check_trackers(["wandb"])
+
+
+def test_a_table_is_spread_over_the_rollout_and_has_one_type_a_column() -> None:
+    record = dict.fromkeys(("prompt", "completion", "reason", "reward", "correct", "advantage", "tokens", "truncated"))
+    records = [{**record, "problem": f"p{place // 8}", "answer": place} for place in range(32)]
+    assert [row["problem"] for row in table(records, 4)] == ["p0", "p1", "p2", "p3"]
+    assert len(table(records, 100)) == 32 and table([], 4) == []
+    assert {type(row["answer"]) for row in table(records, 4)} == {str}
+
+
+@pytest.mark.parametrize("text", ["```\n<script>", "a | b", "x\r\n    y", "\u2028"])
+def test_no_completion_leaves_its_block_in_tensorboard(text: str) -> None:
+    shown = as_text({"problem": "p", "prompt": "q", "completion": text})
+    assert all(line.startswith("    ") for line in shown.split("\n")[4:] if line)
