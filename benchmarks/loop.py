@@ -162,7 +162,7 @@ def main() -> None:
     whole, loop = (statistics.median(row[place] for row in found) for place in (0, 1))
     print("\n| of a step of the lab | seconds | share | waits for the disk |\n|---|---|---|---|")
     print(f"| all | {whole:.3f} | 100% | {max(row[2] for row in found)} |")
-    print(f"| besides sampling, verification and update | {loop:.4f} | {loop / whole:.1%} | |")
+    print(f"| outside sampling, verification and update | {loop:.4f} | {loop / whole:.1%} | |")
 
 
 if __name__ == "__main__":

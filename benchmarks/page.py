@@ -25,9 +25,9 @@ PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 HEAD = """\
 # Performance
 
-Made by `make bench`: every number stands below the command that printed it and the machine it ran on. The two sides of
-a ratio take turns in one session; ratios are medians with the lowest and the highest. Other machines give other seconds
-and similar ratios. What is computed is also counted, and tests hold the counts: `pytest -m counts`."""
+Made by `make bench`: each figure is below its command and machine. The two sides of a ratio are measured in turns;
+ratios are medians with the lowest and highest. Other machines have other seconds and similar ratios. Tests hold the
+counts of what is computed (`pytest -m counts`)."""
 NOT_MEASURED = "Not measured:"
 
 
@@ -52,59 +52,53 @@ SECTIONS = (
     Section(
         "loop",
         "Training loop",
-        "To the first step of a training, and what of a step is neither sampling, verification nor update. CPU seconds "
-        "are to the end of a training of one step; most of them go to imports of torch, transformers and TRL, during "
-        "which Python's garbage collector rests. A rollout waits for the disk twice (its file and the folder), other "
-        "records at checkpoints only; tests count this.",
+        "Time to the first step, and the part of a step outside sampling, verification and update. CPU seconds "
+        "cover a training of one step, mostly imports of torch, transformers and TRL. A rollout waits for the disk "
+        "twice; other records wait at checkpoints only.",
         ("benchmarks.loop",),
     ),
     Section(
         "update",
         "The update against TRL",
-        "GRPO on the same scripted rows, after both gradients were found to be equal (1e-4 of the norm, float32). TRL "
-        "is stock, with `bf16` and `gradient_checkpointing` off. *FLOPs* is the ratio of those of the matrix "
-        "products, counted. *head* models are one thin layer under a large vocabulary. Goals: 0.6 with no "
-        "zero-advantage rows, 0.35 with half of them. Rows of one length have no padding that could be left out, and "
-        "the lab's head is small: their FLOPs are the bound. With a large vocabulary TRL makes the logits again in "
-        "the backward pass, and walks through them many times; its products in place are not counted, so that this "
-        "ratio is too high there.",
+        "GRPO on the same scripted rows, with equal gradients (1e-4 of the norm, float32). TRL is stock, with "
+        "`bf16` and `gradient_checkpointing` off. *FLOPs* is the counted ratio for matrix products, a bound on the "
+        "speed-up where rows have equal lengths and the head is small. *head* models are one thin layer under a "
+        "large vocabulary; there TRL's in-place products are not counted, so the ratio is too high. Goals: 0.6 "
+        "without zero-advantage rows, 0.35 with half of them.",
         ("benchmarks.updates trl", "benchmarks.updates head"),
     ),
     Section(
         "lopti",
         "Lopti",
-        "The naive way to two passes is TRL's `num_iterations=2`: both passes over all tokens, which is what this is "
-        "compared with. The sum of our two passes' gradients was found equal to that of one of TRL's. Goals: 0.55 of "
-        "TRL twice, 1.9 of our own GRPO. Where both passes have tokens near the ends of most rows, the layers run "
-        "twice over all of them, and only the head's half is saved.",
+        "The reference is TRL's `num_iterations=2`: two passes over all tokens. The sum of our two gradients equals"
+        " that of one of TRL's. Where both passes have tokens near the ends of most rows, only the head's half is "
+        "saved. Goals: 0.55 of TRL twice, 1.9 of our GRPO.",
         ("benchmarks.updates lopti",),
     ),
     Section(
         "methods",
         "Every method over our GRPO",
-        "Each preset on the rows of the lab's size. What costs more by its definition (a reference policy, a value "
-        "head, a second pass) is listed in [methods/cost.md](methods/cost.md), counted. Goal: 1.02 for the others. "
-        "Methods that train on rows of equal rewards, too (by a KL term, values, or rewards without a group's mean), "
-        "take the more over GRPO, the more such rows there are. Against TRL: multiply with the first table.",
+        "Each preset on rows of the lab's size. [methods/cost.md](methods/cost.md) counts what a method costs by "
+        "definition (reference policy, value head, second pass). Goal for the others: 1.02. Methods that also train"
+        " on rows of equal rewards (KL term, values, rewards without a group mean) cost more over GRPO, the more "
+        "such rows there are. For the ratio to TRL, multiply with the first table.",
         ("benchmarks.updates methods",),
     ),
     Section(
         "everything",
         "What leaving out saves",
-        "Our update with everything computed (`run.compute_everything`), over the same as it is "
-        "([speed.md](speed.md)); half of the groups have equal rewards.",
+        "Our update with everything computed (`run.compute_everything`), over the default ([speed.md](speed.md)). "
+        "Half of the groups have equal rewards.",
         ("benchmarks.updates everything",),
     ),
     Section(
         "step",
         "A whole step",
-        "Sampling, judging, updating and recording; then where the time of our step goes: all but a few percent in "
-        "sampling, forward and backward, of which matrix products are the most with a large model, and many short "
-        "operations with the lab's.",
+        "Sampling, judging, updating and recording, then where our step spends its time.",
         (
             "benchmarks.steps",
-            "benchmarks.profile_step lab --operators 8",
-            "benchmarks.profile_step 125M --steps 2 --operators 8",
+            "benchmarks.profile_step lab",
+            "benchmarks.profile_step 125M --steps 2",
         ),
     ),
     Section(
@@ -116,11 +110,9 @@ SECTIONS = (
     Section(
         "sampler",
         "Sampler",
-        "Most of the gain on real rollouts is that rows which have ended leave the batch, and that a group's prompt "
-        "is computed once. Where no row ends early both sides are bound by the same matrix products. TRL samples with "
-        "this same call of `generate`. A draw takes one softmax and running sums, in blocks for a large vocabulary; "
-        "nothing is sorted unless `top_p` or `top_k` asks for it. Goal: three times the tokens per second on real "
-        "rollouts.",
+        "TRL samples with this call of `generate`. Most of the gain on real rollouts comes from dropping finished "
+        "rows from the batch and computing a group's prompt once. Where no row ends early, both sides are bound by "
+        "the same matrix products. Goal: three times the tokens per second on real rollouts.",
         ("benchmarks.sampler", "benchmarks.sampler --counts"),
         (),
     ),
@@ -133,9 +125,9 @@ SECTIONS = (
     Section(
         "threads",
         "Threads",
-        "One training step of the lab with one thread and with two (`rlvr train run.threads=N`). Where the machine "
-        "does other work, two threads wait for each other: `model: lab` uses one. They sleep while they wait, as under "
-        "`rlvr` (`OMP_WAIT_POLICY`); threads that spin take many times as long next to another process.",
+        "One training step of the lab (`rlvr train run.threads=N`). On a busy machine two threads wait for each "
+        "other, so `model: lab` uses one. `rlvr` lets waiting threads sleep (`OMP_WAIT_POLICY`); spinning ones take"
+        " many times as long next to another process.",
         ("benchmarks.profile_step lab --threads 1", "benchmarks.profile_step lab --threads 2"),
         (("OMP_WAIT_POLICY", "PASSIVE"),),
     ),
