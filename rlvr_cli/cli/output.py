@@ -79,6 +79,12 @@ def echo(
     print(painted(safe, style) if style and coloured(stream) else safe, end=end, file=file, flush=flush)
 
 
+def loading(really: bool = True) -> None:
+    """Tells who waits at a terminal what takes the next seconds."""
+    if really and is_terminal(sys.stderr):
+        print("loading torch and transformers ...", file=sys.stderr, flush=True)
+
+
 def print_json(data: Any) -> None:
     """Prints `data` as indented JSON to standard output."""
     print(for_json(json.dumps(data, indent=2, ensure_ascii=False)))

@@ -53,7 +53,7 @@ def _watcher(console: Console) -> Callable[[str], AbstractContextManager[Progres
 def _bar(console: Console, label: str) -> Iterator[ProgressCallback]:
     columns = (
         TextColumn("{task.description}", markup=False),
-        BarColumn(),
+        BarColumn(bar_width=None),
         MofNCompleteColumn(),
         TextColumn("samples"),
         TimeElapsedColumn(),
@@ -61,7 +61,7 @@ def _bar(console: Console, label: str) -> Iterator[ProgressCallback]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[rate]}", markup=False),
     )
-    with Bar(*columns, console=console, transient=True) as bar:
+    with Bar(*columns, console=console, transient=True, expand=True) as bar:
         task = bar.add_task(for_terminal(label), total=None, rate="")
         started = time.monotonic()
 

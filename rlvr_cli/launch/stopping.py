@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.core.terminal import wrapped
+from rlvr_cli.core.terminal import Marked, painted, wrapped
 from rlvr_cli.core.text import for_terminal
 
 if TYPE_CHECKING:
@@ -108,9 +108,12 @@ def _give_up(console: Console) -> None:
 
 
 def _print(console: Console, text: str) -> None:
+    from rich.text import Text
+
     shown = wrapped(for_terminal(text), console.width) if console.is_terminal else for_terminal(text)
-    style = "yellow" if text.startswith("WARNING") else None
-    console.print(shown, style=style, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    style = text.style if isinstance(text, Marked) else "warn" if text.startswith("WARNING") else None
+    line = Text.from_ansi(painted(shown, style)) if style else shown
+    console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def announce(text: str) -> None:

@@ -98,7 +98,7 @@ def _check_accelerate(trainer: RunTrainer, batch: BatchArithmetic) -> None:
 
 
 def held_out_evaluation(config: Config, run: RunDir, prepared: PreparedRun) -> Evaluate | None:
-    """A function from the number of rollouts done to the means of the held-out metrics, None without `eval.every`.
+    """A function from the number of rollouts done to the held-out metrics with intervals, None without `eval.every`.
 
     Generated problems are of the dev split: who watches these numbers chooses settings by them, and the test split is
     for what is reported in the end.
@@ -124,6 +124,7 @@ def held_out_evaluation(config: Config, run: RunDir, prepared: PreparedRun) -> E
                 sampler.help(prepared.task, problems, settings)
                 return None
             result = evaluate_with(sampler, prepared.task, problems, settings, folder, label=f"rollout {rollouts}")
-        return {name: metric["value"] for name, metric in result["metrics"].items()}
+        metrics: dict[str, Any] = result["metrics"]
+        return metrics
 
     return evaluate_after

@@ -11,12 +11,14 @@ from typing import Any
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
 from rlvr_cli.collapse.alerts import alerts_on
+from rlvr_cli.core.terminal import table_lines, wrapped
 from rlvr_cli.core.text import for_terminal
-from rlvr_cli.launch.stopping import say
+from rlvr_cli.evaluation.tables import metric_name, with_interval
+from rlvr_cli.launch.stopping import StopRequest, say
+from rlvr_cli.results.metrics import GREEDY, accuracy_of
 from rlvr_cli.runs.folder import now
 
 HEADLINES = (
@@ -43,30 +45,45 @@ class Reporter:
         self._live: Live | None = None
         self._bar = Progress(
             TextColumn("training"),
-            BarColumn(),
+            BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TextColumn("rollouts"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
             console=console,
+            expand=True,
         )
         self._task = self._bar.add_task("training", total=rollouts)
+        self._doing = ""
         self._sampled = 0
         self._latest: dict[str, Any] = {}
+        self._held_out: list[str] = []
+        self._stop: StopRequest | None = None
         self._shown = 0.0
 
     def __enter__(self) -> Reporter:
-        if self.console.is_terminal:
-            self._live = Live(self._render(), console=self.console, refresh_per_second=4, transient=True)
+        if self.console.is_terminal and not self.console.is_dumb_terminal:
+            self._live = Live(get_renderable=self._render, console=self.console, refresh_per_second=4)
             self._live.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._live is not None:
-            self._live.stop()
+        self.end()
         with contextlib.suppress(OSError):
             self._log.close()
+
+    def follow(self, stop: StopRequest) -> None:
+        """Let the live display say that ``stop`` was asked for: a line of its own would go into the display."""
+        if self._live is not None:
+            self._stop, stop.announce = stop, False
+
+    def end(self) -> None:
+        """Leave the display with its last numbers; what is said from now on stands below it."""
+        if self._live is not None:
+            self._doing, self._stop = "", None
+            self._live.stop()
+            self._live = None
 
     def message(self, text: str) -> None:
         """One line for the person and the log."""
@@ -86,7 +103,23 @@ class Reporter:
     def sampled(self, tokens: int) -> None:
         """``tokens`` more were sampled for the current rollout."""
         self._sampled += tokens
+        self.doing(f"sampling: {self._sampled:,} tokens")
+
+    def doing(self, text: str) -> None:
+        """What takes its time now, for the live display."""
+        self._doing = text
         self._refresh()
+
+    def held_out(self, rollouts: int, metrics: Mapping[str, Mapping[str, Any]]) -> None:
+        """The metrics of a held-out evaluation after so many rollouts, with their intervals."""
+        shown = [name for name in (accuracy_of(metrics) or GREEDY, GREEDY, "length") if name in metrics]
+        numbers = [f"{metric_name(name)} {with_interval(name, metrics[name])}" for name in dict.fromkeys(shown)]
+        line = f"held-out after rollout {rollouts}: {', '.join(numbers)}"
+        self._held_out = [*self._held_out[:1], line]
+        self.doing("")
+        self.log(line)
+        if self._live is None:
+            say(self.console, line)
 
     def step(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
         """An optimizer step's numbers."""
@@ -97,7 +130,7 @@ class Reporter:
             self._latest["timeouts"] = row["verifier/timeout"]
         if alerts := alerts_on(row):
             self._latest["alert"] = alerts
-        self._sampled = 0
+        self._sampled, self._doing = 0, ""
         self._bar.update(self._task, completed=row["rollout"] + (1 if row["last_update"] else 0))
         line = f"step {row['step']}/{self.steps}  rollout {row['rollout'] + 1}/{self.rollouts}  " + "  ".join(
             f"{title} {value}" for title, value in self._headlines()
@@ -115,19 +148,21 @@ class Reporter:
     def _refresh(self, *, force: bool = False) -> None:
         if self._live is not None and (force or time.monotonic() - self._shown > 0.25):
             self._shown = time.monotonic()
-            self._live.update(self._render())
+            self._live.refresh()
 
     def _render(self) -> Group:
-        table = Table.grid(padding=(0, 3))
-        shown = self._headlines()
-        for _ in shown:
-            table.add_column()
-        if shown:
-            table.add_row(*(Text(title, style="dim") for title, _ in shown))
-            table.add_row(*(value for _, value in shown))
+        columns = self.console.width
+        lines = []
+        if shown := self._headlines():
+            titles, values = zip(*shown, strict=True)
+            lines += table_lines(titles, [values], columns)
+        lines += [part for line in self._held_out for part in wrapped(line, columns).split("\n")]
+        asked = self._stop.signal if self._stop is not None else None
+        doing = f"{asked.name}: saving after this step (Ctrl-C: stop at once)" if asked is not None else self._doing
         # Text, not markup: a message printed above the display decides how markup in it is read.
-        status = Text(f"sampling: {self._sampled:,} tokens" if self._sampled else "", style="dim")
-        return Group(self._bar, table, status)
+        return Group(
+            self._bar, *map(Text, lines), *([Text(doing, style="yellow" if asked else "dim")] if doing else [])
+        )
 
 
 class Silence(Reporter):
@@ -152,6 +187,18 @@ class Silence(Reporter):
         pass
 
     def sampled(self, tokens: int) -> None:
+        pass
+
+    def follow(self, stop: StopRequest) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+    def doing(self, text: str) -> None:
+        pass
+
+    def held_out(self, rollouts: int, metrics: Mapping[str, Mapping[str, Any]]) -> None:
         pass
 
     def step(self, row: Mapping[str, Any], timing: Mapping[str, Any]) -> None:

@@ -37,8 +37,8 @@ class Recorder(TrainerCallback):
     Every process calls it; rank 0 alone writes.
 
     Args:
-        evaluate: held-out evaluation after a rollout (its number, from 1), called where ``eval.every`` says; its JSON
-            goes into the step's line.
+        evaluate: held-out evaluation after a rollout (its number, from 1), called where ``eval.every`` says; its means
+            go into the step's line.
 
     Attributes:
         grad_norm, learning_rate: of the step that is being made.
@@ -83,7 +83,7 @@ class Recorder(TrainerCallback):
         timing = self._timing(row["update_tokens"])
         held_out = self._held_out(rollout + 1) if last_update else None
         if held_out is not None:
-            row["eval"] = held_out
+            row["eval"] = {name: metric["value"] for name, metric in held_out.items()}
         if self.watch is not None:
             row |= self.watch.see(row)
         self.last_row = row
@@ -93,13 +93,16 @@ class Recorder(TrainerCallback):
             if self.tracking is not None:
                 self.tracking.step(row)
         trainer.reporter.step({**row, "last_update": last_update}, timing)
+        if held_out is not None:
+            trainer.reporter.held_out(rollout + 1, held_out)
         if self.watch is not None:
             self.watch.tell()
 
     def _held_out(self, rollouts: int) -> dict[str, Any] | None:
-        """The means of an evaluation that every process has a share in, in rank 0; None in the others."""
+        """The metrics of an evaluation that every process has a share in, in rank 0; None in the others."""
         if self.evaluate is None or rollouts % self.trainer.config.eval.every:
             return None
+        self.trainer.reporter.doing(f"evaluating on {self.trainer.config.eval.problems:,} held-out problems")
         with self.trainer.sharding.whole():
             return self.evaluate(rollouts)
 

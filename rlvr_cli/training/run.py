@@ -47,6 +47,7 @@ from rlvr_cli.runs.records import (
     write_seal,
 )
 from rlvr_cli.tasks.sets import problems_name
+from rlvr_cli.training.outcome import outcome_lines
 from rlvr_cli.training.prepare import PreparedRun, join, prepare_run
 from rlvr_cli.training.progress import Reporter, Silence
 
@@ -257,6 +258,7 @@ def _train(
         else Silence() as reporter,
         stop,
     ):
+        reporter.follow(stop)
         again = f"continue with: rlvr train --resume {run.path}"
         try:
             if resumption:
@@ -273,11 +275,14 @@ def _train(
                 trainer = build_trainer(config, batch, run, began, executed, reporter, stop)
                 trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
                 reached = int(trainer.state.global_step)
+                reporter.end()
         except KeyboardInterrupt:
+            reporter.end()
             _close(run, world, executed, "interrupted")
             reporter.message(f"stopped without saving; {again}")
             raise
         except Exception as error:
+            reporter.end()
             reporter.log(traceback.format_exc())
             failure = explain(error, run, again)
             try:
@@ -292,6 +297,8 @@ def _train(
             ending = world.from_main(lambda: SignalWatch(read_jsonl(run.metrics_path)).ending()) if watched else None
             _close(run, world, executed, "finished", no_signal=ending)
             reporter.message(f"finished: {run.path}")
+            for line in outcome_lines(run) if world.main else ():
+                reporter.message(line)
             if ending:
                 reporter.log(f"WARNING: {ending}")  # shown after the last line of all
             return RunEnd(run, "finished", 0)

@@ -1,0 +1,77 @@
+"""What a finished training says of itself: before and after, where that was measured, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import read_jsonl
+from rlvr_cli.core.terminal import Marked
+from rlvr_cli.evaluation.metrics import PairedDifference, compare_evals
+from rlvr_cli.evaluation.tables import with_interval
+from rlvr_cli.results.curves import whole_rows
+from rlvr_cli.results.evaluations import read_result
+from rlvr_cli.results.metrics import accuracy_of, metric
+from rlvr_cli.runs.folder import RunDir
+
+# 95% of a normal distribution, in standard errors.
+_NORMAL = 1.96
+
+
+def outcome_lines(run: RunDir) -> list[str]:
+    """The held-out accuracy at the first and the last evaluation on the way, and their difference over the same
+    problems; without two evaluations, the accuracy of the first and the last training rollout.
+    """
+    folders = sorted(path.parent for path in run.held_out_dir.glob("rollout-*/metrics.json"))
+    if len(folders) < 2:
+        return _training(whole_rows(read_jsonl(run.metrics_path)))
+    try:
+        return _held_out(folders[0], folders[-1])
+    except (UserError, RunError, OSError, ValueError) as error:  # the run is finished all the same
+        return [f"the held-out evaluations can't be compared: {error}"]
+
+
+def _held_out(first: Path, last: Path) -> list[str]:
+    found, result = compare_evals(first, last), read_result(last / "metrics.json")
+    name = accuracy_of(found)
+    if name is None:
+        return []
+    one = found[name]
+    before, after = (with_interval(name, part.as_json()) for part in (one.before, one.after))
+    what = f"held-out {metric(name).label} ({result['split']}, {result['problems']:,} problems)"
+    return [
+        f"{what}: {before} {_when(first)}, {after} {_when(last)}",
+        difference_line(one),
+    ]
+
+
+def difference_line(one: PairedDifference) -> str:
+    """`difference +0.062 [-0.010, 0.134]: within noise`; a difference that is clear is marked."""
+    line = f"difference {with_interval(one.metric, one.difference.as_json(), signed=True)}"
+    if not one.clear:
+        return f"{line}: within noise"
+    better = (one.difference.value > 0) == (metric(one.metric).better != "lower")
+    return Marked(f"{line}: {'better' if better else 'worse'}", "good" if better else "bad")
+
+
+def _when(folder: Path) -> str:
+    return f"after rollout {int(folder.name.removeprefix('rollout-'))}"
+
+
+def _training(rows: list[dict[str, Any]]) -> list[str]:
+    measured = [row for row in rows if isinstance(row.get("accuracy"), float)]
+    if not measured:
+        return []
+    ends = [measured[0], measured[-1]]
+    said = ", ".join(f"{_with_error(row)} in rollout {row['rollout'] + 1}" for row in ends)
+    return [f"training accuracy: {said} (held-out: not measured on the way; eval.every=N does)"]
+
+
+def _with_error(row: Mapping[str, Any]) -> str:
+    value, error = row["accuracy"], row.get("accuracy/se")
+    if not isinstance(error, float):
+        return f"{value:.3f}"
+    low, high = max(0.0, value - _NORMAL * error), min(1.0, value + _NORMAL * error)
+    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
