@@ -37,6 +37,13 @@ class ClaimRow(NamedTuple):
         """Whether it holds by its formula alone."""
         return self.found is not None and wording.verdict_in_words(self.found, self.claim) == wording.FOLLOWS
 
+    @property
+    def note(self) -> str:
+        """Why it has no number, why it cannot fail, and what weakens it; empty where there is nothing to say."""
+        reasons = [self.found.reason if self.found else None, self.claim.cannot_fail if self.follows else None]
+        said = [text for text in (*reasons, self.claim.note) if text]
+        return " ".join(text if text.endswith(".") else f"{text}." for text in said)
+
     def cells(self, *, two: bool) -> list[str]:
         """Its row of a table; ``two``: with what the other set of seeds says."""
         claim, found = self.claim, self.found
@@ -101,14 +108,10 @@ def page(claim_set: ClaimSet, results: Results, other: Results | None, folder: s
         sets=list(zip(sets, data_files(results, other), strict=True)),
         folder=folder,
         figure=FIGURE,
-        rows=rows,
         claims=list(claim_set.claims.values()),
         outcomes={row.claim.id: row.found for row in rows if row.found is not None},
         others={row.claim.id: row.second for row in rows if row.second is not None},
         papers=[(title, own) for title, own in papers if own],
-        failing=[row for row in rows if row.found is not None and row.found.verdict != "holds"],
-        holding=[row for row in rows if row.state == "holds"],
-        arms=[(name, arm) for name, arm in claim_set.arms.items() if any(name in row.claim.arms for row in rows)],
         wording=wording,
         count=count,
         in_words=duration_in_words,

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from rlvr_cli.core.layers import override_text
 from rlvr_cli.core.text import count
 from rlvr_cli.ledger.claim_results import ClaimResult, Results, asked
 from rlvr_cli.ledger.claims import ClaimSet
-from rlvr_cli.ledger.schema import Claim, ClaimArm, Side
+from rlvr_cli.ledger.schema import Claim
 from rlvr_cli.ledger.verdicts import DECIDED, MOST_SEEDS, ClaimVerdict, agreement, leaning, wrong_by_chance
 
-UNDECIDED = "undecided at this scale"
 FOLLOWS = "follows from the formula"
 ORDER: tuple[ClaimVerdict, ...] = ("holds", "does not hold", "undecided", "failed")
 CHANGED = "changed since"
@@ -35,15 +33,15 @@ def effect(found: ClaimResult) -> str:
 
 
 def verdict_in_words(found: ClaimResult, claim: Claim | None = None) -> str:
-    """`holds`, `undecided at this scale (31 seeds)`; that a ``claim`` which cannot fail holds says nothing."""
+    """`holds`, `undecided (31 seeds)`; `follows from the formula` where ``claim`` cannot fail and holds."""
     if claim is not None and claim.cannot_fail and found.verdict == "holds":
         return FOLLOWS
     if found.verdict != "undecided":
         return found.verdict
     if found.reason is not None:
-        return f"{UNDECIDED} ({'both arms are the same' if found.values else 'not seen with every seed'})"
+        return f"undecided ({'both arms are the same' if found.values else 'not seen with every seed'})"
     many = f"more than {MOST_SEEDS}" if found.needed is None else f"about {found.needed}"
-    return f"{UNDECIDED} ({many} seeds)"
+    return f"undecided ({many} seeds)"
 
 
 def size(found: ClaimResult) -> str:
@@ -89,8 +87,9 @@ def claims_headline(claims: Sequence[Claim], outcomes: Mapping[str, ClaimResult]
 def _counts(outcomes: Iterable[ClaimResult]) -> str:
     """`30 hold, 4 do not hold, 3 are undecided at this scale`."""
     found = Counter(one.verdict for one in outcomes)
-    one = {"holds": "holds", "does not hold": "does not hold", "undecided": f"is {UNDECIDED}", "failed": "failed"}
-    many = {"holds": "hold", "does not hold": "do not hold", "undecided": f"are {UNDECIDED}", "failed": "failed"}
+    scale = "undecided at this scale"
+    one = {"holds": "holds", "does not hold": "does not hold", "undecided": f"is {scale}", "failed": "failed"}
+    many = {"holds": "hold", "does not hold": "do not hold", "undecided": f"are {scale}", "failed": "failed"}
     parts = [f"{found[kind]} {(one if found[kind] == 1 else many)[kind]}" for kind in ORDER if found[kind]]
     return ", ".join(parts) or "none"
 
@@ -102,9 +101,8 @@ def by_chance(outcomes: Sequence[ClaimResult]) -> str:
         return "No verdict rests on an interval."
     least, most = wrong_by_chance(len(decided))
     return (
-        f"Verdicts that rest on an interval: {len(decided)}. Chance alone is to be expected to make {least:.1f} to "
-        f"{most:.1f} of them wrong: a 95% interval leaves the truth out on the wrong side in 2.5% of cases, and on "
-        "either side, where the truth is the threshold itself, in 5%."
+        f"{count(len(decided), 'verdict')} rest{'s' if len(decided) == 1 else ''} on an interval; chance alone would "
+        f"make {least:.1f} to {most:.1f} of them wrong."
     )
 
 
@@ -146,37 +144,3 @@ def _leaning(found: ClaimResult, other: ClaimResult, claim: Claim) -> str:
     if other.mean is None:
         return arms_alike if other.values else no_number
     return same if leaning(other.mean, claim.rule) == found.verdict else against
-
-
-def measure_in_words(claim: Claim) -> str:
-    """`probability: norm_low_over_high (groups=4), rollout 5`."""
-    said = claim.measure
-    options = ", ".join(f"{key}={override_text(key, value).partition('=')[2]}" for key, value in said.options.items())
-    inside = f" ({options})" if options else ""
-    if said.exact is not None:
-        return f"{said.exact}{inside}, from its definition"
-    at = "".join(f", {key} {value}" for key, value in said.at if value is not None)
-    absent = "" if said.absent is None else f", {_number(said.absent)} where there is none"
-    return f"{said.analysis}: {said.number}{inside}{at}{absent}"
-
-
-def subject(claim: Claim) -> str:
-    """`lopti - grpo`, the arms of a claim."""
-    if claim.contrast is None:
-        return claim.arm or "-"
-    of, against = (_side(side) for side in (claim.contrast.of, claim.contrast.against))
-    return {"difference": f"{of} - {against}", "ratio": f"{of} / {against}", "log_ratio": f"log({of} / {against})"}[
-        claim.contrast.by
-    ]
-
-
-def _side(side: Side) -> str:
-    own = [side.number] if side.number else []
-    own += [f"{key}={value}" for key, value in (side.options or {}).items()]
-    own += [f"{key} {value}" for key, value in side.at or () if value is not None]
-    return f"{side.arm} ({', '.join(own)})" if own else side.arm
-
-
-def overrides(arm: ClaimArm) -> str:
-    """What an arm sets, as on a command line."""
-    return " ".join(f"`{override_text(key, value)}`" for key, value in arm.set.items()) or "none"
