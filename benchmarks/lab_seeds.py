@@ -1,9 +1,9 @@
 """Does RL work in the lab, and how surely: `rlvr train` and `rlvr eval` over seeds, with a random-reward control.
 
-    python -m benchmarks.lab_seeds kk --seeds 0 1 2 3 4 --dir runs-lab-seeds > docs/lab-seeds.md
-    python -m benchmarks.lab_seeds countdown > docs/lab-seeds-countdown.md
+    python -m benchmarks.lab_seeds > docs/lab-seeds.md
+    python -m benchmarks.lab_seeds countdown --seeds 0 1
 
-Every run is trained anew; samples of the same weights and problems already on disk are used again.
+Every run is trained again; samples of the same weights and problems already on disk are used again.
 """
 
 from __future__ import annotations
@@ -22,6 +22,13 @@ from rlvr_cli.runs.folder import RunDir
 
 CONTROL = ("task.reward=random",)
 METRICS = ("avg@32", "greedy", "pass@8", "pass@32", "maj@32", "length")
+
+PAGE = """# The labs over seeds
+
+`python -m benchmarks.lab_seeds`: `rlvr train --task TASK run.seed=S` and nothing else, evaluated on the same 420
+held-out problems (split test), 32 samples each at temperature 1. avg@32 is sampled accuracy, with its 95% interval over
+problems; seconds are CPU time of the training command with its start. The control is rewarded at random.
+"""
 
 
 def rlvr(*arguments: str) -> str:
@@ -62,38 +69,26 @@ def row(label: str, result: dict[str, Any], seconds: float | None) -> str:
     return "| " + " | ".join([*values, "" if seconds is None else f"{seconds:.0f}"]) + " |"
 
 
-def main() -> None:
-    """Print the table as Markdown."""
-    parser = argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0])
-    parser.add_argument("task", nargs="?", default="kk")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--dir", type=Path, default=Path("runs-lab-seeds"))
-    options = parser.parse_args()
-    task = options.task
-    base = evaluated("lab", task, options.dir)
-    groups = " / ".join(base["by_subgroup"])
-    print(f"# The lab of {task} over seeds\n")
-    print(
-        f"`python -m benchmarks.lab_seeds {task} --seeds {' '.join(map(str, options.seeds))}`: "
-        f"`rlvr train --task {task} run.seed=S` and nothing else, "
-    )
-    print(
-        f"evaluated on the same {base['problems']} held-out problems (split test), "
-        f"{base['samples']} samples each at temperature 1."
-    )
-    print(
-        "avg@32 is sampled accuracy, with its 95% interval over problems; seconds are CPU time of the training "
-        "command, start-up included.\n"
-    )
-    print(f"| | {' | '.join(METRICS)} | avg@32, {groups} | seconds |")
+def machine() -> str:
+    """The machine and the versions that a page's figures were made with."""
+    about = hardware()
+    known = ", ".join(f"{name} {version}" for name, version in versions().items() if name in ("python", "torch", "trl"))
+    return f"Machine: {about['cores']} cores, {about['processor']}, {about['memory_bytes'] / 2**30:.0f} GiB; {known}."
+
+
+def section(task: str, seeds: list[int], folder: Path) -> None:
+    """Train and evaluate on one task; each row is printed as it is there."""
+    base = evaluated("lab", task, folder)
+    print(f"## {task}\n")
+    print(f"| | {' | '.join(METRICS)} | avg@32, {' / '.join(base['by_subgroup'])} | seconds |")
     print("|---" * (len(METRICS) + 3) + "|")
     print(row("base", base, None))
     finals: dict[str, list[float]] = {}
-    for label, overrides, seeds in (("GRPO", (), options.seeds), ("random reward", CONTROL, options.seeds[:3])):
-        for seed in seeds:
+    for label, overrides, some in (("GRPO", (), seeds), ("random reward", CONTROL, seeds[:3])):
+        for seed in some:
             name = f"{task}-{label.replace(' ', '-')}-s{seed}"
-            run, seconds = trained(name, options.dir, f"task={task}", f"run.seed={seed}", *overrides)
-            result = evaluated(str(run.path), task, options.dir)
+            run, seconds = trained(name, folder, f"task={task}", f"run.seed={seed}", *overrides)
+            result = evaluated(str(run.path), task, folder)
             print(row(f"{label}, seed {seed}", result, seconds), flush=True)
             finals.setdefault(label, []).append(result["metrics"]["avg@32"]["value"])
     print()
@@ -101,10 +96,19 @@ def main() -> None:
         spread = f", standard deviation {statistics.stdev(values):.3f}" if len(values) > 1 else ""
         print(f"{label}: mean {statistics.mean(values):.3f} over {len(values)} seeds{spread}, "
               f"from {base['metrics']['avg@32']['value']:.3f}.\n")  # fmt: skip
-    machine = hardware()
-    known = ", ".join(f"{name} {version}" for name, version in versions().items() if name in ("python", "torch", "trl"))
-    memory = machine["memory_bytes"] / 2**30
-    print(f"Machine: {machine['cores']} cores, {machine['processor']}, {memory:.0f} GiB; {known}.")
+
+
+def main() -> None:
+    """Print the page as Markdown."""
+    parser = argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0])
+    parser.add_argument("tasks", nargs="*", default=["kk", "countdown", "math"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--dir", type=Path, default=Path("runs-lab-seeds"))
+    options = parser.parse_args()
+    print(PAGE)
+    for task in options.tasks:
+        section(task, options.seeds, options.dir)
+    print(machine())
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def build(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Decides weights, problems and traces.")] = 0,
     recipe: Annotated[
         Path | None,
-        typer.Option("--recipe", metavar="FILE", help="YAML recipe (docs/lab.md); default: the shipped base's."),
+        typer.Option("--recipe", metavar="FILE", help="YAML recipe (docs/lab-build.md); default: the shipped base's."),
     ] = None,
     form: Format = "table",
 ) -> None:
