@@ -3,7 +3,7 @@
     python -m benchmarks.collapse                          # the simulated runs: some minutes
     python -m benchmarks.collapse --dir runs-collapse      # the lab's too: every run that is not there is trained
 
-Prints the tables of docs/collapse.md as Markdown.
+Prints the tables that docs/collapse.md and docs/archive.md summarize, as Markdown.
 """
 
 from __future__ import annotations
