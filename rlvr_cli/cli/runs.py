@@ -25,7 +25,7 @@ from rlvr_cli.cli.output import (
     show,
 )
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.core.terminal import state_text, width
+from rlvr_cli.core.terminal import GAP, cell_width, coloured, is_terminal, state_text, table_lines, width, wrapped
 
 if TYPE_CHECKING:
     from rlvr_cli.core.table import ResultDocument
@@ -51,7 +51,7 @@ def show_run(
     from rlvr_cli.collapse.alerts import PREFIX, AlertSpan
     from rlvr_cli.results.curves import learning_curves
     from rlvr_cli.runs.folder import find_run
-    from rlvr_cli.runs.listing import run_summary
+    from rlvr_cli.runs.listing import local_time, run_summary
 
     path = find_run(run, root).path
     contents, rows = _contents(path)
@@ -60,8 +60,9 @@ def show_run(
     if form == "json":
         print_json({**details, "curves": {curve.name: curve.as_json() for curve in curves}})
         return
-    fields = [(name, value) for name, value in details.items() if name not in _LISTS and value is not None]
-    print_table(("", ""), [(name.replace("_", " "), printed_text(value)) for name, value in fields])
+    fields = {name: value for name, value in details.items() if name not in _LISTS and value is not None}
+    fields |= {name: local_time(fields[name]) for name in ("created", "finished") if name in fields}
+    print_table(("", ""), [(name.replace("_", " "), printed_text(value)) for name, value in fields.items()])
     if curves:
         from rlvr_cli.core.sparkline import levels_for
 
@@ -161,6 +162,7 @@ def _contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 app = App(help="List the runs on disk, show one, watch the running ones.", no_args_is_help=True)
 
+_SAID_ONCE, _STEP = (6, 7, 8), 3  # places in TITLES
 TITLES = ("run", "status", "rollouts", "step", "reward", "accuracy", "method", "task", "model", "created")
 
 
@@ -211,6 +213,7 @@ def list_command(
 
 def _rows(found: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     from rlvr_cli.collapse.alerts import alerts_on
+    from rlvr_cli.runs.listing import local_time
 
     return [
         (
@@ -220,7 +223,8 @@ def _rows(found: list[dict[str, Any]]) -> list[tuple[str, ...]]:
             progress(run["step"], run["steps_total"]),
             reward(run["last_metrics"]),
             accuracy(run["last_metrics"]),
-            *(str(run[name]) for name in ("method", "task", "model", "created")),
+            *(str(run[name]) for name in ("method", "task", "model")),
+            local_time(run["created"]),
         )
         for run in found
         if not run["damage"]
@@ -240,10 +244,40 @@ def _document(found: list[dict[str, Any]]) -> ResultDocument:
 
 def _print_runs(found: list[dict[str, Any]]) -> None:
     rows = _rows(found)
-    if rows:
+    if rows and is_terminal(sys.stdout):
+        echo("\n".join(run_lines(rows, width(), coloured(sys.stdout))), whole=True)
+    elif rows:
         print_table(TITLES, rows, whole=True)
     for line in _damaged(found):
         echo(line)
+
+
+def run_lines(rows: list[tuple[str, ...]], columns: int, colours: bool) -> list[str]:
+    """The table in a terminal's width, with every name whole.
+
+    Where it is too wide, what is the same in all runs is said once, above; then names get lines of their own.
+    """
+    lines = table_lines(TITLES, rows, None, colours)
+    if max(map(cell_width, table_lines(TITLES, rows, None))) <= columns:
+        return lines
+    alike = [place for place in _SAID_ONCE if len({row[place] for row in rows}) == 1 and len(rows) > 1]
+    before = [wrapped(", ".join(f"{TITLES[place]} {rows[0][place]}" for place in alike), columns), ""] if alike else []
+    kept = [place for place in range(len(TITLES)) if place not in (*alike, _STEP)]
+    titles, cells = [TITLES[place] for place in kept], [[row[place] for place in kept] for row in rows]
+    if max(map(cell_width, table_lines(titles, cells, None))) <= columns:
+        return [*before, *table_lines(titles, cells, None, colours)]
+    # What is said once has no line; where the rest is too much for one, what the run is about has a second.
+    about = [place for place in _SAID_ONCE if place in kept]
+    numbers = [place for place in kept[1:] if place not in about]
+    parts = [numbers + about]
+    if sum(max(cell_width(row[place]) + GAP for row in [TITLES, *rows]) for place in parts[0]) > columns:
+        parts = [numbers, about] if about else [numbers]
+    tables = [[[row[place] for place in part] for row in [TITLES, *rows]] for part in parts]
+    below = [table_lines(table[0], table[1:], None, colours) for table in tables]
+    lines = []
+    for name, *rest in zip([TITLES[0], *(row[0] for row in rows)], *below, strict=True):
+        lines += [name, *(f"  {line}" for line in rest)]
+    return [*before, *lines]
 
 
 def _print_unfiltered(runs: list[dict[str, Any]], found: list[dict[str, Any]]) -> None:

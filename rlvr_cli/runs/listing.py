@@ -149,7 +149,7 @@ def _printable(text: str) -> str:
 
 
 DATE_FORMS = (
-    "2025-01-31, 2025-01-31T12:30, 2025-01-31T12:30+01:00 (UTC where no zone is given), today, yesterday, "
+    "2025-01-31, 2025-01-31T12:30, 2025-01-31T12:30+01:00 (local time where no zone is given), today, yesterday, "
     "or an age as 90m, 12h, 3d, 2w"
 )
 SORT_KEYS = ("created", "finished", "name", "status", "method", "task", "model", "rollout", "reward", "accuracy")
@@ -261,31 +261,34 @@ def _text(field: str, values: Sequence[str]) -> str:
 
 
 def parse_moment(text: str, now: datetime, *, end: bool) -> datetime:
-    """The moment that ``text`` means, in UTC; of a day its beginning, or with ``end`` its last microsecond.
+    """The moment that ``text`` means, by the local clock; of a day its beginning, or with ``end`` its last microsecond.
 
     Raises ValueError, or OverflowError for a moment outside of the calendar.
     """
     if age := _AGE.fullmatch(text):
         return now - timedelta(**{_UNITS[age[2]]: int(age[1])})
-    days = {"today": now.astimezone(UTC).date(), "yesterday": now.astimezone(UTC).date() - timedelta(days=1)}
-    return _in_calendar(days[text].isoformat() if text in days else text, end=end)
+    today = now.astimezone().date()
+    days = {"today": today, "yesterday": today - timedelta(days=1)}
+    try:
+        day = days[text] if text in days else date.fromisoformat(text)
+    except ValueError:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    return datetime.combine(day, time.max if end else time.min).astimezone(UTC)
 
 
 def moment_of(value: Any) -> datetime | None:
     """A manifest's time in UTC; None where it is no time."""
     try:
-        return _in_calendar(value, end=False) if isinstance(value, str) else None
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
+        return moment and (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC))
     except (ValueError, OverflowError):
         return None
 
 
-def _in_calendar(text: str, *, end: bool) -> datetime:
-    try:
-        day = date.fromisoformat(text)
-    except ValueError:
-        moment = datetime.fromisoformat(text)
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    return datetime.combine(day, time.max if end else time.min, UTC)
+def local_time(value: Any) -> str:
+    """A manifest's time by the local clock, to the minute: `2025-01-31 12:30`; what is no time as it is."""
+    moment = moment_of(value)
+    return str(value) if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M}"
 
 
 def _method(name: str, problems: list[str]) -> str:

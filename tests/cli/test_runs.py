@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlvr_cli.cli.app import run
+from rlvr_cli.cli.runs import run_lines
+from rlvr_cli.runs.listing import local_time, parse_moment
 from tests.runs.folders import make_run
 
 
@@ -172,6 +176,36 @@ def test_a_folder_of_the_same_name_does_not_hide_a_run(
     assert run(["runs", "show", "demo"]) == 0
     assert run(["train", "--resume", "demo"]) == 2
     assert "this run is finished" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("columns", [60, 80, 140])
+def test_no_name_is_cut_at_80_columns(columns: int) -> None:
+    names = [
+        f"a-sweep-of-two-methods/grpo-lr{rate}-kk-gen-Qwen2.5-Math-1.5B-s{seed}" for rate in (1, 2) for seed in (0, 1)
+    ]
+    alike = ("60/60", "240/240", "1.363", "0.578", "grpo", "kk-gen", "lab", "2026-11-23 23:29")
+    for others in (alike, (*alike[:4], "dapo+lopti", "countdown-gen", "Qwen/Qwen2.5-Math-1.5B", alike[-1])):
+        rows = [(name, "interrupted", *(alike if number else others)) for number, name in enumerate(names)]
+        lines = run_lines(rows, columns, False)
+        text = "\n".join(lines)
+        assert all(name in text for name in names) and text.count("2026-11-23 23:29") == 4
+        assert all(len(line) <= columns for line in lines) or columns == 60
+        assert {cell for row in rows for cell in (*row[:3], *row[4:-1])} <= set(text.replace(",", "").split())
+    short = run_lines([("a", *rows[0][1:])], 140, False)
+    assert len(short) == 2 and "240/240" in short[1]
+
+
+def test_times_are_local(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert local_time("2025-01-01T20:00:00+00:00") == "2025-01-02 05:00"
+        day = parse_moment("2025-01-02", datetime(2025, 1, 3, tzinfo=UTC), end=False)
+        assert day.isoformat() == "2025-01-01T15:00:00+00:00"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert local_time(None) == "None"
 
 
 def test_resume_without_a_name_takes_the_newest_unfinished_run(
