@@ -63,8 +63,7 @@ def registered_tasks() -> Iterator[None]:
     before = Task.kinds
     yield
     if Task.kinds != before:
-        for pool in guarded._POOLS.values():
-            pool.close()
+        guarded._POOL.close()
         Task.kinds = before
         load._rebuild()
 

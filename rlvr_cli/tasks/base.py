@@ -73,6 +73,8 @@ class Task(FromData, Choice):
     runs_own_code: ClassVar[bool] = False
     # Every reason that ``judge`` can give.
     reasons: ClassVar[tuple[str, ...]] = ("correct", "wrong")
+    # Keys that decide neither problems nor prompts nor verdicts.
+    not_deciding: ClassVar[tuple[str, ...]] = ()
     # Keys of its own, aside from those of every task, that decide which problems there are.
     problem_keys: ClassVar[tuple[str, ...]] = ()
     # Whether answers are compared in processes of their own, which a caller has no need to start.
@@ -130,7 +132,8 @@ class Task(FromData, Choice):
     @property
     def settings(self) -> dict[str, Any]:
         """The JSON values that decide problems, prompts and verdicts; evaluations record and compare them."""
-        left = ("train_size", "data_dir", *([] if self.chat_template_kwargs else ["chat_template_kwargs"]))
+        left = {"train_size", "data_dir", *self.not_deciding}
+        left |= set() if self.chat_template_kwargs else {"chat_template_kwargs"}
         return {key: _plain(getattr(self, key)) for key in type(self).model_fields if key not in left}
 
     def contradictions(self) -> Iterator[Contradiction]:
@@ -211,12 +214,12 @@ class Task(FromData, Choice):
         raise NotImplementedError(f"{self.name} writes no prompts")
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
-        """Judge what the model wrote after the prompt.
+        """Judge what the model wrote after the prompt; here as ``judge_many`` does.
 
         Pure: no state, no exception for any string, time linear in its length. ``truncated`` says that the token
         limit cut the response off.
         """
-        raise NotImplementedError(f"{self.name} judges nothing")
+        return self.judge_many([problem], [response], [truncated])[0]
 
     def judge_many(
         self,
@@ -233,6 +236,8 @@ class Task(FromData, Choice):
         rows = zip(problems, responses, truncated, strict=True)
         judging = self.judging()
         if judging is None:
+            if type(self).judge is Task.judge:
+                raise NotImplementedError(f"{self.name} judges nothing")
             return [self.judge(problem, response, truncated=cut) for problem, response, cut in rows]
         with judging:
             for problem, response, cut in rows:

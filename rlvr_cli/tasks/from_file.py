@@ -28,7 +28,8 @@ from rlvr_cli.tasks.problem import made_here
 PAGE = "docs/tasks/own.md"
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,49}$")
 _CODE = "The hash of the task's file."
-_NEEDED = ("prompt", "judge")
+# The methods that it needs: one of each, by the first of which it is asked for.
+_NEEDED = (("prompt",), ("judge", "judge_many", "judging"))
 _ONE_OF = ("generate", "problem_from")
 # Seconds that the file may take to be imported.
 _LOADING = 60.0
@@ -184,8 +185,12 @@ def _check(where: str, name: str, kind: type[Task], built_in: Mapping[str, Any])
     problems = []
     if not isinstance(name, str) or not _NAME.match(name):
         problems.append(f"{where}: its name {name!r} must be of letters, digits, _ and -, at most 50 of them")
-    lacking = [method for method in _NEEDED if getattr(kind, method) is getattr(Task, method)]
-    if all(getattr(kind, method) is getattr(Task, method) for method in _ONE_OF):
+
+    def lacks(methods: tuple[str, ...]) -> bool:
+        return all(getattr(kind, method) is getattr(Task, method) for method in methods)
+
+    lacking = [methods[0] for methods in _NEEDED if lacks(methods)]
+    if lacks(_ONE_OF):
         lacking.append(" or ".join(_ONE_OF))
     if lacking:
         problems.append(f"{where} lacks the method{'' if len(lacking) == 1 else 's'} {', '.join(lacking)} ({PAGE})")

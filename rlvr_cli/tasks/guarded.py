@@ -21,17 +21,17 @@ from rlvr_cli.core.own_code import OwnFile, staying
 from rlvr_cli.core.section import Probability
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Judging, Problem, Split, Verdict
-from rlvr_cli.tasks.rewards import InWorkers, why
-from rlvr_cli.workers.pool import Judge, Limits, NoAnswer, Pool
+from rlvr_cli.tasks.rewards import LIMIT_KEYS, InWorkers, MemoryMiB, Timeout, why
+from rlvr_cli.workers.pool import Judge, LatestPool, Limits, NoAnswer, Pool
 
-# The keys that a task of a file has besides its own. They change no verdict of a judge that works.
+# The keys that a task of a file has besides its own.
 LIMITS: Mapping[str, Any] = {
     "reward_timeout": (
-        Annotated[float, Field(gt=0.0, le=86_400.0)],
+        Timeout,
         Field(60.0, description="Seconds by the clock that a verdict may take; all problems, ten times as long."),
     ),
     "reward_memory": (
-        Annotated[int, Field(ge=256, le=10_000_000)],
+        MemoryMiB,
         Field(16_384, description="MiB of memory that the judge may use."),
     ),
     "reward_failures": (
@@ -52,11 +52,7 @@ class Recorded:
     """A task of a file, as a run records it."""
 
     runs_own_code = True
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        plain: dict[str, Any] = super().settings  # type: ignore[misc]
-        return {key: value for key, value in plain.items() if key not in LIMITS}
+    not_deciding = LIMIT_KEYS
 
 
 class Guarded(Recorded):
@@ -68,11 +64,11 @@ class Guarded(Recorded):
 
     pooled = True
     own_file: ClassVar[OwnFile]
-    # In a worker nothing stands around the methods.
-    _bare = False
+    # By ``judging``, whatever the file's class has.
+    judge, judge_many = Task.judge, Task.judge_many
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
-        file = _file(self)
+        file = _file(type(self))
         seconds = _PROBLEMS * _timeout(self)
         try:
             rows = _pool(self).submit({"generate": [split, count, seed]}, seconds).result()
@@ -89,40 +85,22 @@ class Guarded(Recorded):
         return found
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
-        with _speaking(self, "problem_from", where):
+        with _here(self, "problem_from", where):
             found = super().problem_from(fields, where)  # type: ignore[misc]
-        return checked_problem(_file(self), "problem_from", found)
+        return checked_problem(_file(type(self)), "problem_from", found)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
-        with _speaking(self, "prompt", f"problem {problem.id}"):
+        with _here(self, "prompt", f"problem {problem.id}"):
             found = super().prompt(problem, tokenizer)  # type: ignore[misc]
-        return cast("str", _typed(_file(self), "prompt", found, str))
+        return cast("str", _typed(_file(type(self)), "prompt", found, str))
 
     def solutions(self, problem: Problem) -> Iterator[str] | None:
-        with _speaking(self, "solutions", f"problem {problem.id}"):
+        with _here(self, "solutions", f"problem {problem.id}"):
             return cast("Iterator[str] | None", super().solutions(problem))  # type: ignore[misc]
 
-    def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
-        if self._bare:
-            return cast("Verdict", super().judge(problem, response, truncated=truncated))  # type: ignore[misc]
-        return self.judge_many([problem], [response], [truncated])[0]
-
-    def judge_many(
-        self,
-        problems: Sequence[Problem],
-        responses: Sequence[str],
-        truncated: Sequence[bool],
-        token_ids: Sequence[Sequence[int]] | None = None,
-    ) -> list[Verdict]:
-        if self._bare:
-            return cast("list[Verdict]", super().judge_many(problems, responses, truncated))  # type: ignore[misc]
-        return Task.judge_many(cast("Task", self), problems, responses, truncated)
-
-    def judging(self) -> Judging | None:
+    def judging(self) -> Judging:
         """Every response is a job of its own, whose verdict comes while others are still to come."""
-        if self._bare:
-            return cast("Judging | None", super().judging())  # type: ignore[misc]
-        file, limits = _file(self), _limits(self)
+        file, limits = _file(type(self)), _limits(self)
         return InWorkers(
             _pool(self),
             lambda problem, response, cut: {"judge": list(astuple(problem)), "response": response, "truncated": cut},
@@ -139,7 +117,7 @@ class Guarded(Recorded):
 
 # By the class: processes that were asked for.
 _SIZES: dict[str, int] = {}
-_POOLS: dict[str, Pool] = {}
+_POOL = LatestPool()
 
 
 def _timeout(task: Any) -> float:
@@ -156,40 +134,34 @@ def _pool(task: Any) -> Pool:
     settings = {"source": vars(source), "task": task.model_dump()}
     workers = _SIZES.get(type(task).__name__, task.reward_workers)
     key = json.dumps([settings, workers], sort_keys=True, default=list)
-    if key not in _POOLS or _POOLS[key].closed:
-        for pool in _POOLS.values():
-            pool.close()
-        _POOLS.clear()
-        judge = Judge("rlvr_cli.tasks.from_file:task_worker", json.loads(key)[0], what=f"runs {source.file}")
-        _POOLS[key] = Pool(judge, _limits(task), workers)
-    return _POOLS[key]
+    judge = Judge("rlvr_cli.tasks.from_file:task_worker", json.loads(key)[0], what=f"runs {source.file}")
+    return _POOL.get(key, lambda: Pool(judge, _limits(task), workers))
 
 
 def answers(kind: Any, values: Mapping[str, Any]) -> Callable[[Any], Any]:
     """What a worker of a file's task does: ``{"generate": [...]}`` to problems, ``{"judge": ...}`` to a verdict.
 
     Args:
-        kind: the task's class. values: those of its keys.
+        kind: the task's class, around which nothing stands here. values: those of its keys.
     """
-    Guarded._bare = True
+    own: type[Task] = kind.__bases__[1]
     # As JSON, in which a list may stand for a tuple.
-    task = kind.model_validate_json(json.dumps(values))
-    own: Any = super(Guarded, task)
-    at_once = own.judge_many.__func__ is not Task.judge_many
-    file = _file(task)
+    task = own.model_validate_json(json.dumps({key: values[key] for key in own.model_fields}))
+    at_once = own.judge_many is not Task.judge_many
+    file = _file(kind)
 
     def answer(job: Any) -> Any:
         if "generate" in job:
             split, count, seed = job["generate"]
-            with _speaking(task, "generate", ""):
-                found = list(own.generate(split, count, seed))
+            with _speaking(file, _called(task, "generate")):
+                found = list(task.generate(split, count, seed))
             return [vars(checked_problem(file, _called(task, "generate"), one)) for one in found]
         problem = Problem(*job["judge"])
-        with _speaking(task, "judge", ""):
+        with _speaking(file, _called(task, "judge")):
             if at_once:
-                (said,) = own.judge_many([problem], [job["response"]], [job["truncated"]])
+                (said,) = task.judge_many([problem], [job["response"]], [job["truncated"]])
             else:
-                said = own.judge(problem, job["response"], truncated=job["truncated"])
+                said = task.judge(problem, job["response"], truncated=job["truncated"])
         judge = f"{file}: {_called(task, 'judge')}"
         return list(astuple(_checked(judge, _typed(file, "judge", said, Verdict), task.reasons)))
 
@@ -234,21 +206,24 @@ def checked_problem(file: str, method: str, found: Any) -> Problem:
 
 
 @contextlib.contextmanager
-def _speaking(task: Any, method: str, about: str) -> Iterator[None]:
-    """Have what a method raises, and where it hangs, said with the file and the line."""
-    file, told = _file(task), f" ({about})." if about else ""
-    method = _called(task, method)
+def _here(task: Any, method: str, about: str) -> Iterator[None]:
+    """Have a method, called in this process, end by its deadline; what is wrong is said as by :func:`_speaking`."""
+    file, seconds = _file(type(task)), _timeout(task)
     try:
-        if task._bare:
+        with _speaking(file, _called(task, method), f" ({about})."), within(seconds), staying():
             yield
-        else:
-            with within(_timeout(task)), staying():
-                yield
+    except TooLong as error:
+        said = f"{_called(task, method)} took more than {seconds:g} s (task.reward_timeout)"
+        raise RunError(f"{place_of(error, file)}: {said} ({about}).") from None
+
+
+@contextlib.contextmanager
+def _speaking(file: str, method: str, told: str = "") -> Iterator[None]:
+    """Have what a method raises said with the file and the line."""
+    try:
+        yield
     except (UserError, RunError):
         raise
-    except TooLong as error:
-        seconds = f"took more than {_timeout(task):g} s (task.reward_timeout)"
-        raise RunError(f"{place_of(error, file)}: {method} {seconds}{told}") from None
     except (Exception, SystemExit) as error:
         raise RunError(f"{place_of(error, file)}: {method} raised {said_of(error)}{told}") from error
 
@@ -292,8 +267,8 @@ def _called(task: Any, method: str) -> str:
     return names.get(method, method)
 
 
-def _file(task: Any) -> str:
-    return str(sys.modules[type(task).__module__].__file__)
+def _file(kind: type) -> str:
+    return str(sys.modules[kind.__module__].__file__)
 
 
 def place_of(error: BaseException, file: str) -> str:

@@ -22,9 +22,12 @@ from rlvr_cli.tasks.hub import HubTable, parts_of, split_names
 from rlvr_cli.tasks.problem import DataSplit, MissingFields, Problem, Split, Verdict
 from rlvr_cli.tasks.prompts import are_messages, chat_prompt, has_template, leading_bos
 from rlvr_cli.tasks.rewards import (
+    LIMIT_KEYS,
     REWARD,
+    MemoryMiB,
     RewardFailure,
     RewardFunction,
+    Timeout,
     Value,
     Values,
     keep_source,
@@ -43,9 +46,6 @@ _SILENT_CALLS, _SILENT_ROWS = 3, 32
 # What was tried in this process; calls and completions without any number (-1: there was one), by the functions.
 _TRIED_ALREADY: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()
 _SILENT: dict[tuple[str, ...], tuple[int, int]] = {}
-
-# They change no verdict of a function that works.
-_LIMITS = ("reward_timeout", "reward_memory", "reward_failures")
 
 LongText = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
 
@@ -73,6 +73,7 @@ class Own(Task):
     runs_own_code: ClassVar = True
     rows_alike: ClassVar = True
     divides_train: ClassVar = True
+    not_deciding: ClassVar = LIMIT_KEYS
     problem_keys: ClassVar = ("splits", "held_out")
 
     name: Literal["own"] = Field("own", description="own = rows and reward functions of your own.")
@@ -88,12 +89,10 @@ class Own(Task):
     reward_values: Annotated[tuple[float, ...], OneOrMore, Field(min_length=2, max_length=2)] = Field(
         (0.0, 1.0), description="The lowest and the highest value of each function, which is not enforced."
     )
-    reward_timeout: Annotated[float, Field(gt=0.0, le=86_400.0)] = Field(
+    reward_timeout: Timeout = Field(
         60.0, description="Seconds by the clock that a call of a reward function may take, and loading its file."
     )
-    reward_memory: Annotated[int, Field(ge=256, le=10_000_000)] = Field(
-        16_384, description="MiB of memory that a reward function may use."
-    )
+    reward_memory: MemoryMiB = Field(16_384, description="MiB of memory that a reward function may use.")
     reward_failures: Probability = Field(
         0.1,
         description="The share of the completions of a call that may be without a reward because a function failed; "
@@ -122,11 +121,6 @@ class Own(Task):
         description="The share of the rows that is held out for test, and the same for dev, by a hash of the prompt, "
         "where the data has no such split.",
     )
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        plain: dict[str, Any] = json.loads(json.dumps(super().settings))
-        return {key: value for key, value in plain.items() if key not in _LIMITS}
 
     @property
     def reward_files(self) -> list[OwnFile]:
@@ -355,9 +349,6 @@ class Own(Task):
         if wrong:
             raise UserError(wrong)
         _TRIED_ALREADY.add(key)
-
-    def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
-        return self.judge_many([problem], [response], [truncated])[0]
 
     def judge_many(
         self,

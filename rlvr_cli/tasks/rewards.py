@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import local_path
@@ -21,6 +23,10 @@ from rlvr_cli.tasks.problem import Problem, Verdict
 from rlvr_cli.workers.pool import Died, Judge, Late, Limits, NoAnswer, Pool
 from rlvr_cli.workers.reward import LOGS
 
+# What code of the user's may take: keys of every task that has some. They change no verdict of code that works.
+Timeout = Annotated[float, Field(gt=0.0, le=86_400.0)]
+MemoryMiB = Annotated[int, Field(ge=256, le=10_000_000)]
+LIMIT_KEYS = ("reward_timeout", "reward_memory", "reward_failures", "reward_workers")
 # `FILE.py:FUNCTION`, and after @ the digits of the file's SHA-256, which the configuration of a run has.
 REWARD = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)(?:@(?P<digest>[0-9a-f]{12}))?")
 # Workers of functions that are kept; those of a configuration that was left are ended.

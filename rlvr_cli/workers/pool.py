@@ -8,6 +8,7 @@ import queue
 import threading
 import time
 import weakref
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -16,7 +17,7 @@ from typing import Any, Self
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.workers.process import Died, Failed, ForkServerHandle, Judge, Late, Limits, NoAnswer, Worker
 
-__all__ = ["Died", "Failed", "Judge", "Late", "Limits", "NoAnswer", "Pool"]
+__all__ = ["Died", "Failed", "Judge", "Late", "LatestPool", "Limits", "NoAnswer", "Pool"]
 
 # Seconds that closing leaves its threads to end by themselves.
 CLOSING = 5.0
@@ -168,6 +169,27 @@ class Pool:
             with self._lock:
                 if worker in self._running:
                     self._running.remove(worker)
+
+
+class LatestPool:
+    """The pool that was asked for last; one for something else is closed."""
+
+    def __init__(self) -> None:
+        self._key: Hashable = None
+        self._pool: Pool | None = None
+
+    def get(self, key: Hashable, make: Callable[[], Pool]) -> Pool:
+        """The pool for ``key``, which ``make`` makes where it is not the latest."""
+        if self._pool is None or self._pool.closed or self._key != key:
+            self.close()
+            self._key, self._pool = key, make()
+        return self._pool
+
+    def close(self) -> None:
+        """Close it; the next one that is asked for is made."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
 
 
 _POOLS: weakref.WeakSet[Pool] = weakref.WeakSet()

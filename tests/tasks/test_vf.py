@@ -144,9 +144,7 @@ def new(tmp_path_factory: pytest.TempPathFactory) -> Python:
 @pytest.fixture(autouse=True)
 def end_processes() -> object:
     yield
-    for pool in list(vf._POOLS.values()):
-        pool.close()
-    vf._POOLS.clear()
+    vf._POOL.close()
 
 
 def judged(task: Verifiers, *responses: str) -> list[Verdict]:

@@ -209,12 +209,8 @@ class MathTask(AnswerTask):
             raise UserError(f"task.data={self.data!r}: the compact styles need rows with `story`; some have none.")
         return found
 
-    def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
-        """Judge one response; the answer is compared in the pool unless a plain comparison settles it."""
-        return self.judge_many([problem], [response], [truncated])[0]
-
     def judging(self) -> Judging:
-        """Answers are compared by the pool while other responses are still to come.
+        """Answers are compared by the pool, unless a plain comparison settles it, while other responses are to come.
 
         Takes at most the pool's deadline for each distinct pair of answers, shared among its workers. Never raises for
         any string.

@@ -199,10 +199,6 @@ class ReasoningGym(Task):
             )
         return iter([f"<answer>{answer}</answer>"])
 
-    def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
-        """As :meth:`judge_many`."""
-        return self.judge_many([problem], [response], [truncated])[0]
-
     def judge_many(
         self,
         problems: Sequence[Problem],

@@ -22,16 +22,14 @@ from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.tasks.base import Data, Task, vote
 from rlvr_cli.tasks.problem import Judging, MissingFields, Problem, Split, Verdict, made_here
 from rlvr_cli.tasks.prompts import conversation_prompt
-from rlvr_cli.tasks.rewards import InWorkers, Told, why
+from rlvr_cli.tasks.rewards import LIMIT_KEYS, InWorkers, MemoryMiB, Timeout, Told, why
 from rlvr_cli.workers.foreign import environment
-from rlvr_cli.workers.pool import Judge, Limits, NoAnswer, Pool
+from rlvr_cli.workers.pool import Judge, LatestPool, Limits, NoAnswer, Pool
 
 PREFIX = "vf:"
 PAGE = "docs/tasks/environments.md"
 SUPPORTED = ("0.3.", "0.4.")
 SCRIPT = Path(__file__).with_name("environment.py")
-# They change no verdict of an environment that works; nor does where its Python is.
-_NOT_DECIDING = ("python", "load_timeout", "reward_timeout", "reward_memory", "reward_failures", "reward_workers")
 # Rows, and what is said to be answered to them, on which an environment is tried before anything starts.
 _TRIAL_RESPONSES = ("I do not know.", "", "<think> 1 </think> <answer> 1 </answer>")
 # Rounding of a sum of weights.
@@ -53,6 +51,8 @@ class Verifiers(Task):
     sets: ClassVar = {"vf-gen": made_here("Rows of an environment of verifiers, from a Python of your own.")}
     reasons: ClassVar = ("correct", "partial", "wrong", "error", "timeout", "died")
     pooled: ClassVar = True
+    # An environment that works is the same wherever its Python is.
+    not_deciding: ClassVar = ("python", "load_timeout", *LIMIT_KEYS)
     keeps_problems: ClassVar = True
 
     name: Literal["vf"] = Field("vf", description="vf = an environment of verifiers (vf:NAME names it).")
@@ -76,15 +76,11 @@ class Verifiers(Task):
         description="The reward from which on a completion is correct; null = the most that there can be: the sum of "
         "the weights above 0, of functions from 0 to 1.",
     )
-    load_timeout: Annotated[float, Field(gt=0.0, le=86_400.0)] = Field(
+    load_timeout: Timeout = Field(
         300.0, description="Seconds by the clock that the environment may take to load, with its rows."
     )
-    reward_timeout: Annotated[float, Field(gt=0.0, le=86_400.0)] = Field(
-        60.0, description="Seconds by the clock that a verdict may take."
-    )
-    reward_memory: Annotated[int, Field(ge=256, le=10_000_000)] = Field(
-        16_384, description="MiB of memory that a process with the environment may use."
-    )
+    reward_timeout: Timeout = Field(60.0, description="Seconds by the clock that a verdict may take.")
+    reward_memory: MemoryMiB = Field(16_384, description="MiB of memory that a process with the environment may use.")
     reward_failures: Probability = Field(
         0.1,
         description="The share of the completions of a rollout that may be without a verdict because the environment "
@@ -109,7 +105,7 @@ class Verifiers(Task):
     @property
     def settings(self) -> dict[str, Any]:
         plain: dict[str, Any] = json.loads(json.dumps(super().settings))
-        return {key: value for key, value in plain.items() if key not in _NOT_DECIDING}
+        return plain
 
     @property
     def reward_range(self) -> tuple[float, float]:
@@ -221,9 +217,6 @@ class Verifiers(Task):
 
     # Verdicts
 
-    def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
-        return self.judge_many([problem], [response], [truncated])[0]
-
     def judging(self) -> Judging:
         self._check_installed()
         timeout = Limits(self.reward_timeout, load_seconds=self.load_timeout)
@@ -294,7 +287,7 @@ class Verifiers(Task):
 
 # By the task's key.
 _SIZES: dict[str, int] = {}
-_POOLS: dict[tuple[str, int], Pool] = {}
+_POOL = LatestPool()
 _PARTS: dict[str, tuple[str, ...]] = {}
 _TOLD: dict[str, Told] = {}
 _TRIED: set[str] = set()
@@ -320,13 +313,7 @@ def _judge(key: str) -> Judge:
 
 def _pool(key: str, workers: int) -> Pool:
     """The processes that judge; those with another environment, or of another number, are ended."""
-    place = (key, workers)
-    if place not in _POOLS or _POOLS[place].closed:
-        for pool in _POOLS.values():
-            pool.close()
-        _POOLS.clear()
-        _POOLS[place] = Pool(_judge(key), _limits(key), workers)
-    return _POOLS[place]
+    return _POOL.get((key, workers), lambda: Pool(_judge(key), _limits(key), workers))
 
 
 @lru_cache(maxsize=4)
