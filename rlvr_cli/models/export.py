@@ -18,11 +18,10 @@ from safetensors import SafetensorError
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.models.source import base_of, holds_adapter, hub_presets
-from rlvr_cli.results.evaluations import read_result
+from rlvr_cli.models.card import model_card
+from rlvr_cli.models.source import base_of, holds_adapter
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
-from rlvr_cli.tasks.sets import problems_name
 
 RECORD = "rlvr_export.json"
 NOT_OF_THE_MODEL = ("MANIFEST.json", "trainer_state.json", "trainer")
@@ -75,7 +74,7 @@ def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") 
     adapter = holds_adapter(checkpoint)
     output.parent.mkdir(parents=True, exist_ok=True)
     with _aside(output.resolve()) as folder:
-        prompts, stops = _prompts(run, config, checkpoint)
+        texts, prompts, stops = _prompts(run, config, checkpoint)
         expected = _answers_of_checkpoint(config, checkpoint, prompts, stops, adapter=adapter)
         if adapter or dtype != "auto":
             trained_in = base_of(checkpoint).dtype if adapter else dtype
@@ -87,7 +86,7 @@ def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") 
         same = _compare(expected, found, folder, prompts, written)
         record = {"run": run.name, "checkpoint": checkpoint.name, "dtype": written, "adapter": adapter}
         (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        (folder / "README.md").write_text(model_card(run, config, checkpoint, written), encoding="utf-8")
+        (folder / "README.md").write_text(model_card(run, config, checkpoint, written, texts[0]), encoding="utf-8")
         for path in [folder, *folder.rglob("*")]:
             path.chmod(0o755 if path.is_dir() else 0o644)
     return Exported(output, checkpoint, written, len(prompts), same)
@@ -179,8 +178,8 @@ def _device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _prompts(run: RunDir, config: Config, checkpoint: Path) -> tuple[list[list[int]], tuple[int, ...]]:
-    """Token ids of held-out prompts of the run's task, and what ends an answer.
+def _prompts(run: RunDir, config: Config, checkpoint: Path) -> tuple[list[str], list[list[int]], tuple[int, ...]]:
+    """Held-out prompts of the run's task, their token ids, and what ends an answer.
 
     Of a task of the user's own: the prompts of the run's rollouts, for which none of its code is run.
     """
@@ -194,8 +193,9 @@ def _prompts(run: RunDir, config: Config, checkpoint: Path) -> tuple[list[list[i
         rollouts = sorted(run.rollouts_dir.glob("rollout-*.jsonl"))
         texts = dict.fromkeys(row["prompt"] for path in rollouts[:1] for row in read_record(run, path))
         if texts:
-            found = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in list(texts)[:PROBLEMS]]
-            return found, _stops(checkpoint, described, tokenizer)
+            chosen = list(texts)[:PROBLEMS]
+            found = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in chosen]
+            return chosen, found, _stops(checkpoint, described, tokenizer)
         # Worked solutions were imitated.
         config = load_config([run.config_path])
     style = prompt_style(described)
@@ -211,7 +211,8 @@ def _prompts(run: RunDir, config: Config, checkpoint: Path) -> tuple[list[list[i
             raise
         generated = config.task.model_copy(update={"data": generated_name(config.task.name), "data_dir": None})
         problems = generated.for_model(style).problems("dev", PROBLEMS, HELD_OUT_SEED)
-    return [prompt_ids(task, problem, tokenizer) for problem in problems], _stops(checkpoint, described, tokenizer)
+    ids = [prompt_ids(task, problem, tokenizer) for problem in problems]
+    return [task.prompt(problem, tokenizer) for problem in problems], ids, _stops(checkpoint, described, tokenizer)
 
 
 def _stops(checkpoint: Path, described: Any, tokenizer: Any) -> tuple[int, ...]:
@@ -348,70 +349,3 @@ def _gaps(folder: Path, cases: list[tuple[list[int], list[int], list[int]]]) -> 
             scores = model(ids).logits[0, -1].float().log_softmax(-1)
         gaps.append(float((scores[found[at]] - scores[expected[at]]).abs()))
     return gaps
-
-
-IN_TRAINING = ("reward", "accuracy", "loss", "token_accuracy")
-
-
-def model_card(run: RunDir, config: Config, checkpoint: Path, dtype: str) -> str:
-    """The model card. Names no folder of this machine."""
-    manifest = run.read_manifest()
-    step = int(checkpoint.name.removeprefix("step-"))
-    base = _public_name(base_of(checkpoint).name if holds_adapter(checkpoint) else config.model.name)
-    on_hub = base if "/" in base else None
-    head = [
-        "---",
-        "library_name: transformers",
-        "pipeline_tag: text-generation",
-        *([f"base_model: {on_hub}"] if on_hub else []),
-        f"tags: [rlvr, {json.dumps(config.method.name)}, {json.dumps(config.task.name)}]",
-        "---",
-    ]
-    adapter = config.model.adapter
-    trained = "all weights"
-    if adapter.kind != "none":
-        trained = f"{adapter.kind}, rank {adapter.rank}, alpha {adapter.alpha:g}, merged into the base"
-    rows = {
-        "base model": base,
-        "method": config.method.name,
-        "task": problems_name(config.task.name, config.task.data),
-        "trained": trained,
-        "seed": config.run.seed,
-        "optimizer steps": f"{step} of {manifest.get('steps_total')}",
-        "number format": dtype,
-        "versions": ", ".join(f"{name} {version}" for name, version in (manifest.get("versions") or {}).items()),
-    }
-    lines = [*head, "", f"# {run.name}", "", f"Trained by {config.method.trained_by} (rlvr)."]
-    lines += ["", "| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
-    lines += _metrics(run, step)
-    lines += ["", "`rlvr tasks show` prints the prompt that it was trained on. The licence is that of the base model."]
-    return "\n".join(lines) + "\n"
-
-
-def _public_name(name: str) -> str:
-    """A model's name without the folders of this machine."""
-    if name in hub_presets():
-        return hub_presets()[name]
-    return Path(name).name if name.startswith((".", "/", "~")) or Path(name).is_dir() else name
-
-
-def _metrics(run: RunDir, step: int) -> list[str]:
-    """What the run measured at this step, and the evaluations of this checkpoint."""
-    lines: list[str] = []
-    last = [row for row in read_record(run, run.metrics_path) if row.get("step") == step]
-    shown: dict[str, Any] = {}
-    for row in last:
-        shown = {name: row[name] for name in IN_TRAINING if row.get(name) is not None}
-        shown |= {f"held-out {name}": value for name, value in (row.get("eval") or {}).items()}
-    if shown:
-        lines += ["", "In training, at this step:", "", "| | |", "|---|---|"]
-        lines += [f"| {name} | {value:.4g} |" for name, value in shown.items() if isinstance(value, int | float)]
-    for path in sorted(run.eval_dir.glob(f"*-step-{step}-*/metrics.json")):
-        result = read_result(path)
-        lines += ["", f"On {result['benchmark']}, {result['split']}, {result['problems']} problems:", ""]
-        lines += ["| metric | value | 95% interval |", "|---|---|---|"]
-        for name, metric in result["metrics"].items():
-            low, high = metric.get("low"), metric.get("high")
-            between = f"{low:.3f} to {high:.3f}" if low is not None and high is not None else ""
-            lines.append(f"| {name} | {metric['value']:.3f} | {between} |")
-    return lines

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from peft import PeftModel
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -93,7 +94,9 @@ def test_the_exported_model_answers_as_the_run(
         assert part in card
     assert str(tmp_path) not in card and str(Path.home()) not in card
     assert "held-out avg@2" in card
-    assert list(tmp_path.iterdir()) == [output], "nothing is left beside it"
+    data = ModelCard(card).data
+    assert data.license == "apache-2.0" and data.model_name == "run" and "rlvr" in data.tags
+    assert list(tmp_path.iterdir()) == [output], "nothing is left next to it"
 
 
 def test_the_folder_is_a_model_to_every_command(trained: tuple[str, RunDir], tmp_path: Path) -> None:

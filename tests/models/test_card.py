@@ -1,0 +1,199 @@
+"""The model card of an exported model: metadata that the hub takes, numbers that were measured, a snippet that runs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from huggingface_hub import ModelCard
+
+from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.methods.preset import Paper
+from rlvr_cli.models import card as carding
+from rlvr_cli.models.card import bibtex, card_parts, licence_of, model_card
+from rlvr_cli.models.source import PRESETS
+from rlvr_cli.results.evaluations import sealed
+from rlvr_cli.runs.folder import RunDir
+
+PROMPT = 'Solve:\n"A" says "B lies".\n### '
+
+
+def estimate(value: float, within: float = 0.05) -> dict[str, Any]:
+    return {"value": value, "low": value - within, "high": value + within}
+
+
+def evaluation(label: str, value: float) -> dict[str, Any]:
+    result = {
+        "label": label,
+        "benchmark": "kk-gen",
+        "split": "test",
+        "problems": 40,
+        "samples": 8,
+        "sampling": {"temperature": 1.0},
+        "task": {"name": "kk"},
+        "fingerprint": label,
+        "metrics": {"avg@8": estimate(value), "pass@8": estimate(value + 0.1)},
+    }
+    return sealed(result, "")
+
+
+def write(path: Path, content: dict[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+    return path
+
+
+@pytest.fixture
+def of_run(tmp_path: Path) -> RunDir:
+    run = RunDir(tmp_path / "runs" / "first")
+    run.path.mkdir(parents=True)
+    run.make_folders()
+    (run.checkpoints_dir / "step-20").mkdir()
+    command = (
+        f"rlvr train --method dgpo+lopti run.dir={tmp_path}/runs model.name={tmp_path}/my/base -c {tmp_path}/a.yaml"
+    )
+    run.update_manifest(name="first", steps_total=40, command=command, versions={"rlvr": "0.1.0", "trl": "1.16.0"})
+    (run.metrics_path).write_text(json.dumps({"step": 20, "reward": 0.5, "accuracy": 0.25}) + "\n")
+    return run
+
+
+def card_of(run: RunDir, *overrides: str, method: str = "dgpo+lopti") -> str:
+    small = ("task.train_size=32", f"run.dir={run.path.parent}", *overrides)
+    config = load_config([], method=method, overrides=list(small))
+    run.config_path.write_text(dump_yaml(config))
+    return model_card(run, config, run.checkpoints_dir / "step-20", "float32", PROMPT)
+
+
+def test_the_card_says_what_the_model_is(of_run: RunDir, tmp_path: Path) -> None:
+    text = card_of(of_run)
+    data = ModelCard(text).data
+    assert data.library_name == "transformers" and data.pipeline_tag == "text-generation"
+    assert data.license == "apache-2.0" and data.base_model is None and data.eval_results is None
+    assert data.tags == ["rlvr", "reinforcement-learning", "dgpo+lopti", "kk"]
+    for part in (
+        *(
+            "| base model | lab |",
+            "| method | dgpo+lopti |",
+            "| seed | 0 |",
+            "trl 1.16.0",
+            "| optimizer steps | 20 of 40",
+        ),
+        *("Decoupled Gradient Policy Optimization with Low-Probability Token Isolation", "| accuracy | 0.25 |"),
+        *("eprint = {2505.12929}", "No evaluation of this checkpoint: `rlvr eval first`"),
+    ):
+        assert part in text
+    assert re.search(r"kk-gen, split train, made with seed 0, 32 problems, sha256 [0-9a-f]{16} \|", text)
+    assert str(tmp_path) not in text and "model.name=base" in text and "-c a.yaml" in text
+
+
+def test_the_configuration_in_the_card_loads_and_means_the_same(of_run: RunDir, tmp_path: Path) -> None:
+    text = card_of(of_run, "optimizer.lr=3e-5", "run.seed=4")
+    found = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert found is not None
+    (tmp_path / "config.yaml").write_text(found[1])
+    again, before = load_config([tmp_path / "config.yaml"]), load_config([of_run.config_path])
+    for section in ("model", "task", "method", "rollout", "update", "optimizer", "train"):
+        assert getattr(again, section) == getattr(before, section)
+    assert again.run.seed == 4
+
+
+def test_results_are_those_of_this_checkpoint_next_to_the_base(of_run: RunDir) -> None:
+    write(of_run.eval_dir / "kk-gen-test-step-20-ab" / "metrics.json", evaluation("first step 20", 0.6))
+    write(of_run.eval_dir / "kk-gen-test-step-40-ab" / "metrics.json", evaluation("first step 40", 0.9))
+    text = card_of(of_run)
+    assert "| avg@8 |  | 0.600 [0.550, 0.650] |  |" in text and "rlvr eval first --against lab" in text
+    assert "0.900" not in text, "that is another checkpoint"
+    results = {one.metric_name: one for one in ModelCard(text).data.eval_results or ()}
+    assert results["avg@8"].metric_value == 0.6 and results["avg@8"].dataset_split == "test"
+    assert results["pass@8"].metric_type == "pass" and results["pass@8"].dataset_name == "kk-gen"
+    # The base, evaluated by itself with the same settings, and with others.
+    other = evaluation("lab", 0.1)
+    write(of_run.path.parent / "evals" / "more" / "metrics.json", sealed({**other, "samples": 4}, ""))
+    assert "| avg@8 |  |" in card_of(of_run)
+    write(of_run.path.parent / "evals" / "same" / "metrics.json", evaluation("lab", 0.2))
+    assert "| avg@8 | 0.200 [0.150, 0.250] | 0.600 [0.550, 0.650] |  |" in card_of(of_run)
+    # Paired: what `--against` left.
+    paired = {"before": estimate(0.2), "after": estimate(0.6), "difference": estimate(0.4)}
+    against = {"before": "lab", "metrics": {"avg@8": paired}}
+    write(of_run.eval_dir / "kk-gen-test-step-20-ab" / "against-x.json", against)
+    assert "| avg@8 | 0.200 [0.150, 0.250] | 0.600 [0.550, 0.650] | 0.400 [0.350, 0.450] |" in card_of(of_run)
+
+
+def test_the_snippet_gives_the_answer_of_the_model(
+    of_run: RunDir, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from rlvr_cli.tasks.base import prompt_ids
+
+    config = load_config([])
+    tokenizer = AutoTokenizer.from_pretrained(PRESETS["lab"])
+    task = config.task.for_model("compact")
+    (problem,) = task.problems("test", 1, 0)
+    of_run.config_path.write_text(dump_yaml(config))
+    prompt = task.prompt(problem, tokenizer)
+    text = model_card(of_run, config, of_run.checkpoints_dir / "step-20", "float32", prompt)
+    code = re.search(r"```python\n(.*?)```", text, re.DOTALL)
+    assert code is not None
+    monkeypatch.chdir(PRESETS["lab"])
+    exec(compile(code[1], "card", "exec"), {})  # noqa: S102
+    model = AutoModelForCausalLM.from_pretrained(PRESETS["lab"])
+    import torch
+
+    ids = prompt_ids(task, problem, tokenizer)
+    out = model.generate(torch.tensor([ids]), do_sample=False, max_new_tokens=config.rollout.max_new_tokens)
+    assert capsys.readouterr().out == tokenizer.decode(out[0, len(ids) :], skip_special_tokens=True) + "\n"
+
+
+@pytest.mark.parametrize("text", [PROMPT, 'ends with "', "\\n", 'a """ b', "a\rb", "\u2028 x", "", "äöü 中"])
+def test_a_prompt_is_written_so_that_python_reads_it_back(text: str) -> None:
+    assert ast.literal_eval(carding._literal(text)) == text
+
+
+def test_the_licence_is_what_the_base_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert licence_of("lab") == licence_of("lab-math") == {"license": "apache-2.0"}
+    assert licence_of(str(tmp_path)) is None, "no card"
+    (tmp_path / "README.md").write_text("no metadata")
+    assert licence_of(str(tmp_path)) is None
+    link = "https://example.org/licence"
+    front = yaml.safe_dump({"license": "other", "license_name": "qwen-research", "license_link": link})
+    (tmp_path / "README.md").write_text(f"---\n{front}---\n# A model\n")
+    assert licence_of(str(tmp_path)) == {"license": "other", "license_name": "qwen-research", "license_link": link}
+    (tmp_path / "README.md").write_text("---\nlicense: [unclosed\n---\n")
+    assert licence_of(str(tmp_path)) is None
+    assert licence_of("nobody/has-this-model") is None
+
+
+def test_an_unknown_licence_is_said_and_not_guessed(of_run: RunDir, tmp_path: Path) -> None:
+    base = tmp_path / "my-base"
+    base.mkdir()
+    text = card_of(of_run, f"model.name={base}")
+    assert (
+        ModelCard(text).data.license is None and "| licence | that of my-base, which its card does not state |" in text
+    )
+
+
+def test_a_hub_model_and_a_hub_data_set_are_linked(of_run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    text = card_of(of_run, "model.name=Qwen/Qwen2.5-0.5B", "task.name=gsm8k", "task.data=gsm8k", method="grpo")
+    data = ModelCard(text).data
+    assert data.base_model == "Qwen/Qwen2.5-0.5B" and data.datasets == ["openai/gsm8k"]
+    assert "gsm8k, split train, licence: " in text, "no hash of data that are not here"
+
+
+def test_a_paper_as_bibtex() -> None:
+    entry = bibtex(Paper("A Title: with {braces}", "Fu et al.", "2603.14389"))
+    assert entry.startswith("@misc{fu2026-2603.14389,") and "author = {Fu and others}" in entry
+
+
+def test_what_trls_own_card_says_of_a_method() -> None:
+    name, tags, paper = card_parts("grpo+lopti")
+    assert name == "Group Relative Policy Optimization with Low-Probability Token Isolation"
+    assert tags == ["trl", "rlvr", "grpo+lopti"] and paper["id"] == "2505.12929"
+    assert card_parts("mine") == ("mine", ["trl", "rlvr"], {})
