@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr_cli.compare.contrasts import ArmMean, ArmResult, Comparison, TaskComparison
+from rlvr_cli.compare.contrasts import ArmMean, ArmResult, Comparison, Contrast, MeanContrast, TaskComparison
 from rlvr_cli.compare.curves import CurveRow
 from rlvr_cli.compare.data import comparison_as_json, csv_rows, csv_shared
 from rlvr_cli.compare.sentences import lines_after, lines_before, metric_text, noun
@@ -14,7 +14,7 @@ from rlvr_cli.compare.wording import VERDICTS, chance_text, cost_text, p_text
 from rlvr_cli.core.sparkline import BLOCKS, sparkline
 from rlvr_cli.core.table import ResultDocument, Table
 from rlvr_cli.evaluation.tables import Row as Cells
-from rlvr_cli.evaluation.tables import metric_name, metric_value_text, with_interval
+from rlvr_cli.evaluation.tables import clear_difference, metric_name, metric_value_text, with_interval
 from rlvr_cli.stats.clustered import CrossedEstimate
 from rlvr_cli.stats.over_tasks import Aggregate
 
@@ -76,13 +76,21 @@ def cell(metric: str, estimate: CrossedEstimate | Aggregate, *, signed: bool = F
     return with_interval(metric, ends, signed=signed)
 
 
+def _difference(metric: str, contrast: Contrast | MeanContrast) -> str:
+    """The difference with its interval, marked where the verdict is that there is one."""
+    text = cell(metric, contrast.difference, signed=True)
+    if contrast.verdict not in ("higher", "lower"):
+        return text
+    return clear_difference(metric, contrast.difference.value, text)
+
+
 def _main_row(metric: str, row: ArmResult) -> Cells:
     cells = [row.arm, cell(metric, row.mean)]
     if row.contrast is None:
         return [*cells, "baseline", "", "", *("1x" for _ in COSTS)]
     found = row.contrast.outcomes
     costs = [cost_text(row, part) for part in COSTS]
-    difference = cell(metric, row.contrast.difference, signed=True)
+    difference = _difference(metric, row.contrast)
     return [*cells, difference, p_text(row.contrast.p_value), f"{found.wins}/{found.ties}/{found.losses}", *costs]
 
 
@@ -137,7 +145,7 @@ def tasks_table(comparison: Comparison) -> Table:
                 rows.append([*cells, "baseline", "", "", ""])
                 continue
             won = row.contrast.outcomes
-            cells += [cell(metric, row.contrast.difference, signed=True), p_text(row.contrast.p_value)]
+            cells += [_difference(metric, row.contrast), p_text(row.contrast.p_value)]
             rows.append([*cells, f"{won.wins}/{won.ties}/{won.losses}", VERDICTS[row.contrast.verdict]])
     return Table("", header, rows)
 
@@ -175,5 +183,5 @@ def _means_row(metric: str, row: ArmMean) -> Cells:
     if row.contrast is None:
         return [*cells, "baseline", "", ""]
     contrast = row.contrast
-    difference = cell(metric, contrast.difference, signed=True)
+    difference = _difference(metric, contrast)
     return [*cells, difference, p_text(contrast.p_value), chance_text(contrast.improvement)]

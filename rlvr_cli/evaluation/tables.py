@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlvr_cli.core.terminal import Marked
 from rlvr_cli.evaluation.metrics import PairedDifference
 from rlvr_cli.results.metrics import accuracy_of, metric
 
@@ -54,6 +55,8 @@ def comparison_table(
 
 def _comparison(name: str, item: PairedDifference) -> Row:
     difference = with_interval(item.metric, item.difference.as_json(), signed=True)
+    if item.clear:
+        difference = clear_difference(item.metric, item.difference.value, difference)
     return [
         name,
         with_interval(item.metric, item.before.as_json()),
@@ -61,6 +64,12 @@ def _comparison(name: str, item: PairedDifference) -> Row:
         difference,
         "" if item.clear else "within noise",
     ]
+
+
+def clear_difference(name: str, value: float, text: str) -> Marked:
+    """``text`` of a difference that is no noise, marked by whether it is for the better."""
+    higher = metric(name).higher_is_better
+    return Marked(text, "strong" if higher is None else "good" if (value > 0) == higher else "bad")
 
 
 def with_interval(name: str, estimate: Mapping[str, Any], *, signed: bool = False) -> str:

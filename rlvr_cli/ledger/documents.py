@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from rlvr_cli.core.table import ResultDocument, Table
+from rlvr_cli.core.terminal import Marked
 from rlvr_cli.core.text import duration_in_words
 from rlvr_cli.ledger import wording
 from rlvr_cli.ledger.claim_results import ClaimResult, Results, all_results
@@ -57,6 +58,11 @@ def reproduction_document(order: Order) -> ResultDocument:
     return ResultDocument(tables=[Table("", header, cells)], data=plan.as_json(), after=lines, rows=rows)
 
 
+def _marked(words: str, verdict: str) -> str:
+    style = {"holds": "good", "does not hold": "bad", "failed": "bad"}.get(verdict)
+    return words if style is None else Marked(words, style)
+
+
 def results_document(
     claims: list[Claim], results: Results, others: Mapping[str, ClaimResult] | None, other_seeds: int | None
 ) -> ResultDocument:
@@ -72,7 +78,7 @@ def results_document(
                 wording.effect(found),
                 str(claim.rule),
                 wording.size(found),
-                wording.verdict_in_words(found, claim),
+                _marked(wording.verdict_in_words(found, claim), found.verdict),
                 *([] if other is None else [other]),
             )
         )

@@ -8,9 +8,8 @@ from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl
-from rlvr_cli.core.terminal import Marked
 from rlvr_cli.evaluation.metrics import PairedDifference, compare_evals
-from rlvr_cli.evaluation.tables import with_interval
+from rlvr_cli.evaluation.tables import clear_difference, with_interval
 from rlvr_cli.results.curves import whole_rows
 from rlvr_cli.results.evaluations import read_result
 from rlvr_cli.results.metrics import accuracy_of, metric
@@ -52,8 +51,8 @@ def difference_line(one: PairedDifference) -> str:
     line = f"difference {with_interval(one.metric, one.difference.as_json(), signed=True)}"
     if not one.clear:
         return f"{line}: within noise"
-    better = (one.difference.value > 0) == (metric(one.metric).better != "lower")
-    return Marked(f"{line}: {'better' if better else 'worse'}", "good" if better else "bad")
+    better = (one.difference.value > 0) == (metric(one.metric).higher_is_better is not False)
+    return clear_difference(one.metric, one.difference.value, f"{line}: {'better' if better else 'worse'}")
 
 
 def _when(folder: Path) -> str:
