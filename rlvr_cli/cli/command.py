@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from rlvr_cli.core.errors import UserError
 
@@ -28,6 +28,8 @@ NOTES = {
     "analyze": "Nothing was analyzed.",
     **dict.fromkeys(("export", "tasks generate", "tasks filter", "methods plot", "new"), "Nothing was written."),
 }
+# The panels of a help that stand below the options that one needs first.
+DATA_PANEL = "Problems and rewards"
 MORE = "More options"
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -165,8 +167,7 @@ class Command(TyperCommand):
         for parameter in self.params:
             if parameter.name in options:
                 self._add_text(parameter, options[parameter.name], texts)
-            if getattr(parameter, "is_flag", False):
-                parameter.metavar = ""
+        _plain(self, ctx)
         super().format_help(ctx, formatter)
 
     def _add_text(self, parameter: Any, option: KeyOption, texts: dict[str, dict[str, str]]) -> None:
@@ -203,8 +204,29 @@ def _say_key(error: Any) -> None:
         error.message += f" Did you mean {' or '.join(f'{name}=VALUE' for name in names)} (without dashes)?"
 
 
+class Group(TyperGroup):
+    """A group of commands of `rlvr`."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        _plain(self, ctx)
+        super().format_help(ctx, formatter)
+
+
+def _plain(command: TyperCommand | TyperGroup, ctx: Any) -> None:
+    """Help without Python's types next to flags and arguments, its paragraphs wrapped by the terminal."""
+    command.help = "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(command.help or "").split("\n\n"))
+    for parameter in command.get_params(ctx):
+        if getattr(parameter, "is_flag", False):
+            vars(parameter)["metavar"] = ""
+        elif isinstance(parameter, TyperArgument):
+            vars(parameter)["display_type_rich"] = lambda ctx: None
+
+
 class App(typer.Typer):
     """A group of commands."""
+
+    def __init__(self, cls: type[Group] = Group, **options: Any) -> None:
+        super().__init__(cls=cls, **options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[F], F]:
         """As typer's, for our kind of command."""

@@ -22,7 +22,7 @@ def selection(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="A B...",
+            metavar="RUN",
             help="Runs, sweeps (name, folder or file), folders of runs or globs, by name in --runs or by path. Runs "
             "that differ in nothing but the seed are one arm.",
             show_default=False,
@@ -63,7 +63,7 @@ def selection(
         list[str] | None,
         typer.Option(
             "--by",
-            metavar="KEY[,KEY...]",
+            metavar="KEY,...",
             rich_help_panel=MORE,
             help="Make arms by these keys, as method.name; the rest is pooled.",
         ),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.command import MORE, key_option, key_options
+from rlvr_cli.cli.command import DATA_PANEL, MORE, key_option, key_options
 from rlvr_cli.cli.options import DATA, DATA_DIR, REWARD, TrustRemoteCode, output
 from rlvr_cli.cli.output import Format, echo, loading, print_json, print_table
 
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     key_option("task.name", "--task", metavar="NAME", help="Problems of this task, or of a file: `my_task.py`."),
     key_option("eval.pass_at", "--pass-at", metavar="K,...", several=True),
     key_option("eval.samples", "--samples", "-n"),
-    key_option("eval.problems", "--problems", help="Held-out problems; of a benchmark all, when not given."),
+    key_option(
+        "eval.problems",
+        "--problems",
+        help="Held-out problems; of a benchmark all, when not given.",
+        panel=DATA_PANEL,
+    ),
     DATA,
     REWARD,
     DATA_DIR,
@@ -35,7 +40,7 @@ def command(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RUN|CHECKPOINT|MODEL] [SECTION.KEY=VALUE]...",
+            metavar="RUN|MODEL KEY=VALUE",
             help="A run's name or path, a checkpoint's path, a model folder, a hub id or `lab`; nothing = the newest "
             "run. Overrides of the configuration may follow.",
             show_default=False,
@@ -43,13 +48,18 @@ def command(
     ] = None,
     split: Annotated[
         str | None,
-        typer.Option("--split", metavar="NAME", help="dev, test, or all (of --data). Default: eval.split."),
+        typer.Option(
+            "--split",
+            metavar="NAME",
+            rich_help_panel=DATA_PANEL,
+            help="dev, test, or all (of --data). Default: eval.split.",
+        ),
     ] = None,
     benchmark: Annotated[
         list[str] | None,
         typer.Option(
             "--benchmark",
-            metavar="NAME[,NAME...]",
+            metavar="NAME,...",
             help="Benchmarks or suites to evaluate on, as `gsm8k,math500` or `dgpo`, with the papers' settings. "
             "`rlvr tasks benchmarks` lists them. Default: the run's task.",
         ),
@@ -66,7 +76,7 @@ def command(
     against: Annotated[
         str | None,
         typer.Option(
-            "--against", metavar="OTHER", help="Evaluate this run or model too and show before, after, difference."
+            "--against", metavar="RUN|MODEL", help="Evaluate this run or model too and show before, after, difference."
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", rich_help_panel=MORE, help="Seed of the samples.")] = 0,

@@ -17,9 +17,11 @@ from rlvr_cli.config.keys import KEYS
 from rlvr_cli.core.keys import Key
 from rlvr_cli.core.yaml import yaml_text
 
+_WIDEST = 20
+
 
 def key_texts() -> str:
-    """The file's content: meaning, bounds, default and metavar of each key that an option of a command stands for."""
+    """The file's content: meaning, default and metavar of each key that an option of a command stands for."""
     names = sorted({option.key for option in _options(typer.main.get_command(app))})
     texts = {name: _text([key for key in KEYS.keys if key.name == name]) for name in names}
     return f"{json.dumps(texts, indent=2, ensure_ascii=False)}\n"
@@ -36,8 +38,6 @@ def _text(kinds: list[Key]) -> dict[str, str]:
     key = kinds[0]
     about = [key.name]
     if len(kinds) == 1:
-        takes = key.type.removeprefix("null, or ")
-        about += [takes] if takes.startswith(("a whole number", "a number", "a list")) else []
         default = list(key.default) if isinstance(key.default, tuple) else key.default
         about += (
             [f"default {default if isinstance(default, str) else yaml_text(default)}"] if default is not None else []
@@ -46,12 +46,13 @@ def _text(kinds: list[Key]) -> dict[str, str]:
 
 
 def _metavar(takes: str) -> str:
-    """`N` for a whole number, `X` for another one, `a|b` for one of a and b, `N,...` for a list of numbers."""
+    """`N` for a whole number, `X` for another one, `a|b` for one of a few, else `NAME`, `N,...` for lists."""
     takes = takes.removeprefix("null, or ")
     if takes.startswith("a list of"):
         return f"{_metavar(takes.partition('each ')[2])},..."
     if takes.startswith("one of "):
-        return takes.removeprefix("one of ").replace(", ", "|")
+        names = takes.removeprefix("one of ").replace(", ", "|")
+        return names if len(names) <= _WIDEST else "NAME"
     return "N" if takes.startswith("a whole number") else "X" if takes.startswith("a number") else "TEXT"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.command import MORE, key_option
+from rlvr_cli.cli.command import DATA_PANEL, MORE, key_option
 
 if TYPE_CHECKING:
     from rlvr_cli.config.load import SweepRow
@@ -33,14 +33,18 @@ Model = Annotated[
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="SECTION.KEY=VALUE",
+        metavar="KEY=VALUE",
         help="Overrides, as optimizer.lr=1e-6. `rlvr config keys` lists every key.",
         show_default=False,
     ),
 ]
-DATA_DIR = key_option("task.data_dir", "--data-dir", metavar="DIR")
+DATA_DIR = key_option("task.data_dir", "--data-dir", metavar="DIR", panel=DATA_PANEL)
 DATA = key_option(
-    "task.data", "--data", metavar="DATA", help="Problems: a name (`rlvr tasks sets`), a file, a folder or a hub id."
+    "task.data",
+    "--data",
+    metavar="DATA",
+    help="Problems: a name (`rlvr tasks sets`), a file, a folder or a hub id.",
+    panel=DATA_PANEL,
 )
 REWARD = key_option(
     "task.reward",
@@ -48,9 +52,10 @@ REWARD = key_option(
     metavar="FILE.py:FUNCTION",
     help="A reward function of your own, with TRL's signature (several: give it again); sets task=own too.",
     several=True,
+    panel=DATA_PANEL,
 )
 # Of every command that takes what a training takes.
-TRAINING = (DATA, REWARD, DATA_DIR, key_option("launch.processes", "--processes"))
+TRAINING = (DATA, REWARD, DATA_DIR, key_option("launch.processes", "--processes", panel=MORE))
 TrustRemoteCode = Annotated[
     bool,
     typer.Option(
@@ -65,6 +70,7 @@ Speed = Annotated[
     typer.Option(
         "--speed",
         metavar="RUN|X",
+        rich_help_panel=MORE,
         help="For the time: take the speed from this run, or so many completion tokens a second of the whole loop.",
     ),
 ]
@@ -84,7 +90,9 @@ def config_sources(files: list[Path] | None) -> list[Path | SweepRow]:
 
 
 RUNS = Path("runs")
-Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Folder that holds the runs (run.dir).")]
+Runs = Annotated[
+    Path, typer.Option("--runs", metavar="DIR", rich_help_panel=MORE, help="Folder that holds the runs (run.dir).")
+]
 
 
 def chosen_root(given: Path) -> Path | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from rlvr_cli.cli.command import MORE
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.terminal import Marked, coloured, is_terminal, painted, table_lines, width, wrapped
 from rlvr_cli.core.text import did_you_mean, for_json, for_terminal
@@ -25,7 +26,8 @@ def _option(*forms: str) -> Any:
             )
         return form
 
-    return typer.Option("--format", metavar="|".join(forms), callback=check, help="Print for people, or as data.")
+    said = f"{', '.join(forms[:-1])} or {forms[-1]}; --json = --format json."
+    return typer.Option("--format", metavar="FORMAT", callback=check, rich_help_panel=MORE, help=said)
 
 
 # Of a command that prints more than tables; of one with several tables, which are no CSV file; of one that lists.

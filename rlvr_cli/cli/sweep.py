@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from rlvr_cli.cli.command import App
+from rlvr_cli.cli.command import App, Group
 from rlvr_cli.cli.options import Overrides, Speed, TrustRemoteCode
 from rlvr_cli.cli.output import ListFormat, echo, show
 from rlvr_cli.core.errors import RunError, UserError
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 STOP_SECONDS = 600.0
 
 
-class _RunByDefault(TyperGroup):
+class _RunByDefault(Group):
     """`rlvr sweep FILE` is `rlvr sweep run FILE`: anything that is neither a command nor --help is a file to run."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

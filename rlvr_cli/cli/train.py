@@ -38,10 +38,10 @@ PASS_AT = 32
 
 @key_options(*TRAINING)
 def command(
-    config_files: ConfigFiles = None,
-    method: Method = None,
     task: Task = None,
+    method: Method = None,
     model: Model = None,
+    config_files: ConfigFiles = None,
     overrides: Overrides = None,
     resume: Annotated[
         str | None,
@@ -52,7 +52,9 @@ def command(
             "it.",
         ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete a run of the same name first.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", rich_help_panel=MORE, help="Delete a run of the same name first.")
+    ] = False,
     submit: Annotated[
         str | None,
         typer.Option(

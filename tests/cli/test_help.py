@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import Any
@@ -72,6 +73,11 @@ def test_help_imports_nothing_heavy() -> None:
     for line, code, shown, modules in found:
         assert code == 0 and "Usage: rlvr" in shown, line
         assert not HEAVY & set(modules), line
+        assert not re.search(r"<(bool|str|int|float|path|list)\b", shown), f"{line}: a type of Python"
+        options = shown.partition("─ Options ─")[2].partition("╰")[0]
+        first = [name for name in re.findall(r"│ (--[a-z-]+)", options) if name != "--help"]
+        if line in (["train"], ["eval"], ["compare"], ["sweep", "run"]):
+            assert 5 <= len(first) <= 6, first
 
 
 def test_a_shell_is_told_how_a_word_goes_on() -> None:
