@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
@@ -508,8 +508,7 @@ def _panel(axes: Any, names: Sequence[str], scale: YAxis, arms: Mapping[str, Seq
             curves = [_points(found, name) for found in group if found.curves[name].points]
             found = arm_line(place, arm, curves, scale, alone=len(arms) == 1, intervals=[None] * len(curves))
             if found is not None:
-                # Of two runs no band is drawn, and none takes room.
-                lines.append(replace(found.line, low=None, high=None) if found.line.faint else found.line)
+                lines.append(found.line)
                 _draw(axes, found, look)
             if name in ("accuracy", "length"):
                 _mark(axes, group, name, look)
@@ -533,7 +532,7 @@ def _draw(axes: Any, found: ArmLine, look: dict[str, Any]) -> None:
     line = found.line
     for x, y in [*([line.raw] if line.raw is not None else []), *line.singles]:
         axes.plot(x, y, linewidth=0.6, alpha=0.5, **look)
-    if line.low is not None and line.high is not None and not line.faint:
+    if line.low is not None and line.high is not None and not line.few:
         axes.fill_between(line.x, line.low, line.high, color=look["color"], alpha=0.16, linewidth=0)
     axes.plot(line.x, line.mean, linewidth=1.5, **look)
 

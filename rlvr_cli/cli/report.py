@@ -25,7 +25,7 @@ def command(
 ) -> None:
     """Write one HTML page about runs: the answer, learning curves, comparison, cost, completions, how to repeat it.
 
-    The page is one file that needs no network and no script, for a browser and for paper. A page that is there already
+    The page is one file that needs no network, for a browser and for paper. A page that is there already
     is replaced; nothing else is changed.
     """
     from rlvr_cli.report.write import write_report

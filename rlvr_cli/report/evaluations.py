@@ -139,6 +139,7 @@ class MetricChange:
     Attributes:
         of: benchmark, split and size of the evaluations.
         first, last: when: `before training`, `after 20 rollouts`.
+        untrained: the evaluations of the model before training, each once.
     """
 
     arm: str
@@ -149,6 +150,7 @@ class MetricChange:
     before: CrossedEstimate
     after: CrossedEstimate
     difference: CrossedEstimate
+    untrained: tuple[Evaluation, ...]
 
     @property
     def said_of(self) -> str:
@@ -190,7 +192,7 @@ def change_of(arm: Arm, root: Path, problems: list[str]) -> MetricChange | None:
     runs = [run for run in every if run.manifest.get("status") == "finished"] or every
     pairs = [_with_base(run, root, problems) for run in runs]
     if not all(pairs):
-        pairs = [_in_training(run, problems) for run in runs]
+        pairs = [first_and_last(run, problems) for run in runs]
     whole = [pair for pair in pairs if pair is not None]
     if not whole:
         return None
@@ -281,6 +283,7 @@ def _change(arm: Arm, first: Sequence[Moment], last: Sequence[Moment]) -> Metric
         before=arm_mean(before, metric[0]),
         after=arm_mean(after, metric[0]),
         difference=possible(paired_crossed_interval(after, before), metric[0]),
+        untrained=tuple({one.evaluation.folder: one.evaluation for one in first if one.when == BASE}.values()),
     )
 
 
@@ -289,7 +292,8 @@ def _when(moments: Iterable[str]) -> str:
     return distinct[0] if len(distinct) == 1 else " or ".join(sorted(distinct))
 
 
-def _in_training(run: Run, problems: list[str]) -> tuple[Moment, Moment] | None:
+def first_and_last(run: Run, problems: list[str]) -> tuple[Moment, Moment] | None:
+    """The first and the last held-out evaluation of training; None where there are no two."""
     folders = sorted(path.parent for path in run.dir.held_out_dir.glob("rollout-*/metrics.json"))
     if len(folders) < 2:
         return None

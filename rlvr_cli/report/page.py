@@ -31,7 +31,8 @@ from rlvr_cli.report.evaluations import (
     measured,
     measures_table,
 )
-from rlvr_cli.report.setup import Commands, commands, configurations, differences_table, environment_table, runs_table
+from rlvr_cli.report.explorer import Explorer, explorer
+from rlvr_cli.report.setup import Commands, commands, differences_table, environment_table, runs_table, settings_table
 from rlvr_cli.report.training import AlertReport, cost_table, course_table, find_alerts
 from rlvr_cli.results.completions import SampledCompletions, bin_names, sampled_completions
 
@@ -76,11 +77,12 @@ class Page:
     cost: Table | None
     alerts: AlertReport
     differences: Table | None
-    configurations: tuple[tuple[str, str], ...]
+    settings: Table
     environment: Table
     runs: Table
     commands: tuple[Commands, ...]
     notes: tuple[str, ...]
+    explorer: Explorer
 
     @property
     def bins(self) -> list[str]:
@@ -103,7 +105,11 @@ def make_page(subject: ReportData, output: Path | None = None) -> Page:
     changes = {name: change for name, change in found.items() if change is not None}
     evaluations = measured(subject, problems)
     alerts = find_alerts(subject, problems)
-    figures = _draw_figures(subject, evaluations, problems)
+    # One name of an arm in the legend, the caption and the numbers of every chart.
+    called = told_apart([one_line(arm.name) for arm in subject.arms], MOST_SHOWN)
+    names = [called[one_line(arm.name)] for arm in subject.arms]
+    figures = _draw_figures(subject, names, evaluations, problems)
+    explored = explorer(subject, names, [*figures.learning, *figures.over_k], evaluations, changes, problems)
     cost = cost_table(subject, problems)
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
@@ -126,11 +132,12 @@ def make_page(subject: ReportData, output: Path | None = None) -> Page:
         cost=cost,
         alerts=alerts,
         differences=differences_table(subject),
-        configurations=tuple(configurations(subject)),
+        settings=settings_table(subject),
         environment=environment_table(subject),
         runs=runs_table(subject),
         commands=tuple(groups),
         notes=_notes(subject),
+        explorer=explored,
     )
 
 
@@ -178,12 +185,19 @@ class Figures:
     reasons: Chart | None
     completions: tuple[Shown, ...]
 
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """What the captions of all learning curves say, told once."""
+        first, *others = self.learning
+        return tuple(one for one in first.sentences if others and all(one in chart.sentences for chart in others))
 
-def _draw_figures(subject: ReportData, evaluations: Sequence[MeasuredSetting], problems: list[str]) -> Figures:
-    """All charts; ``problems`` gets a line for each record that is damaged."""
-    # One name of an arm in the legend, the caption and the numbers of every chart.
-    called = told_apart([one_line(arm.name) for arm in subject.arms], MOST_SHOWN)
-    arms = {called[one_line(arm.name)]: [run.dir for run in arm.runs.values()] for arm in subject.arms}
+
+def _draw_figures(
+    subject: ReportData, names: Sequence[str], evaluations: Sequence[MeasuredSetting], problems: list[str]
+) -> Figures:
+    """All charts, with these ``names`` of the arms; ``problems`` gets a line for each record that is damaged."""
+    named = list(zip(names, subject.arms, strict=True))
+    arms = {name: [run.dir for run in arm.runs.values()] for name, arm in named}
     completions = []
     for arm in subject.arms:
         run = next(iter(arm.runs.values()))
@@ -192,7 +206,7 @@ def _draw_figures(subject: ReportData, evaluations: Sequence[MeasuredSetting], p
             completions.append(Shown(f"{arm.name}: {run.dir.name}", found))
     # Of several settings the first: a chart holds one.
     measured = evaluations[0] if evaluations else None
-    own = {called[one_line(arm.name)]: measured.arms.get(arm.name, ()) if measured else () for arm in subject.arms}
+    own = {name: measured.arms.get(arm.name, ()) if measured else () for name, arm in named}
     return Figures(
         learning=tuple(_try(partial(learning_figures, arms, subject.request.match or "rollouts"), [], problems)),
         over_k=tuple(_try(partial(over_k_figures, own), [], problems)),

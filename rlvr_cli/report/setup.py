@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.compare.request import CompareRequest
-from rlvr_cli.config.load import dump_yaml
 from rlvr_cli.core.table import NONE, Table
 from rlvr_cli.core.text import clock, count, listed, some
 from rlvr_cli.report.data import ReportData
@@ -134,21 +133,23 @@ def differences_table(subject: ReportData) -> Table | None:
         return None
     header = ("key", *(arm.name for arm in subject.arms))
     return Table(
-        "Configuration keys that are not the same everywhere",
+        "What differs between the arms" if len(subject.arms) > 1 else "What differs between the runs",
         header,
         rows,
         texts=range(1, len(header)),
-        note="All other keys are the same in all runs, but for names, folders and seeds.",
+        note="All other settings are the same in all runs, but for names, folders and seeds.",
     )
 
 
-def configurations(subject: ReportData) -> list[tuple[str, str]]:
-    """Of each arm a title, and the resolved configuration of its first run as YAML."""
-    found = []
-    for arm in subject.arms:
-        run = next(iter(arm.runs.values()))
-        found.append((f"{arm.name}, as in {run.path}", dump_yaml(run.config)))
-    return found
+def settings_table(subject: ReportData) -> Table:
+    """The keys that all runs have the same value of."""
+    rows = []
+    for key, value in subject.runs[0].values.items():
+        shown = _value_text(value)
+        if key not in OF_RUN and all(_value_text(run.values.get(key, _ABSENT)) == shown for run in subject.runs):
+            rows.append((key, shown))
+    alike = ", the same in all runs" if len(subject.runs) > 1 else ""
+    return Table(f"{count(len(rows), 'setting')}{alike}", ("key", "value"), rows, texts=(1,))
 
 
 def _of_arm(arm: Arm, key: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +16,7 @@ from rlvr_cli.core.files import write_text
 from rlvr_cli.core.text import template_environment, visible
 from rlvr_cli.report.data import read_subject
 from rlvr_cli.report.page import make_page
+from rlvr_cli.results.figure import DASHES
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -90,9 +93,17 @@ def render(page: Page) -> str:
     Everything but the charts' own markup is escaped, and characters that cannot be seen or written are shown as
     escapes, as `\\x1b`. The same content gives the same text.
     """
+    from markupsafe import Markup
+
     environment = template_environment(TEMPLATES, autoescape=True, finalize=_printable)
     environment.filters["code"] = _code
-    return environment.get_template("page.html").render(page=page)
+    environment.globals["dashes"] = ["none" if one == "solid" else " ".join(map(str, one[1])) for one in DASHES]
+    script = (TEMPLATES / "explorer.js").read_text(encoding="utf-8")
+    # Of all scripts a browser runs this one alone.
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return environment.get_template("page.html").render(
+        page=page, script=Markup(script), script_hash=f"sha256-{digest}"
+    )
 
 
 def _code(text: str) -> Markup:

@@ -236,8 +236,7 @@ def _completion(place: int, record: Record) -> Completion:
     pieces = _pieces(record)
     text = visible(record["completion"])
     if pieces is None:
-        left_out = max(0, len(text) - HEAD_CHARACTERS - TAIL_CHARACTERS)
-        shown = f"{text[:HEAD_CHARACTERS]} … {text[-TAIL_CHARACTERS:]}" if left_out else text
+        shown, left_out = cut_middle(text)
         kept: tuple[Piece, ...] = ()
     else:
         left_out = sum(one.tokens for one in pieces[HEAD:-TAIL]) if len(pieces) > HEAD + TAIL else 0
@@ -258,6 +257,12 @@ def _completion(place: int, record: Record) -> Completion:
         pieces=kept,
         left_out=left_out,
     )
+
+
+def cut_middle(text: str) -> tuple[str, int]:
+    """The text without its middle where it is long, and how many characters that leaves out."""
+    left_out = max(0, len(text) - HEAD_CHARACTERS - TAIL_CHARACTERS)
+    return (f"{text[:HEAD_CHARACTERS]} … {text[-TAIL_CHARACTERS:]}" if left_out else text), left_out
 
 
 def _pieces(record: Record) -> list[Piece] | None:

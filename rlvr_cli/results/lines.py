@@ -24,11 +24,11 @@ class Line:
     """One arm in one panel; every array is [points] and finite, but for ``low`` and ``high``.
 
     Attributes:
-        arm: its place among the arms of the figure, which decides colour, dashes and marker.
+        arm: its place among the arms of the figure, which decides colour, dashes and marker, unless ``look`` does.
         x, mean: the line; without points where no x is common to the runs.
         low, high: the band, NaN where there is none; None without one.
         raw: what a running mean was taken of, drawn lightly.
-        singles: curves of single runs, drawn thin. faint: whether the band is, for it tells little.
+        singles: curves of single runs, drawn thin. few: whether they stand in for the band, which is not drawn.
     """
 
     arm: int
@@ -39,7 +39,8 @@ class Line:
     high: np.ndarray | None = None
     raw: Points | None = None
     singles: tuple[Points, ...] = ()
-    faint: bool = False
+    few: bool = False
+    look: int | None = None
 
     @property
     def curves(self) -> list[Points]:
@@ -105,8 +106,8 @@ def extents(panels: Sequence[Panel], axis: YAxis, *, shared: bool) -> list[Exten
 def extent(panels: Sequence[Panel], axis: YAxis) -> Extent:
     """Holds 0, every line whole, and of bands what lies within one such height of the lines.
 
-    Two runs may have an interval so long that nothing else could be seen. Where values of a ``wide`` axis grow to more
-    than 50 times their median, the scale is linear up to the power of 10 below that median and logarithmic above.
+    An interval may be so long that nothing else could be seen. Where values of a ``wide`` axis grow to more than 50
+    times their median, the scale is linear up to the power of 10 below that median and logarithmic above.
     """
     lines = [line for panel in panels for line in panel.lines]
     heights = [y for line in lines for _, y in line.curves if len(y)]
@@ -115,7 +116,8 @@ def extent(panels: Sequence[Panel], axis: YAxis) -> Extent:
     low, high = min(0.0, float(every.min())), max(0.0, float(every.max()))
     linear = _linear(every) if axis.wide else None
     span = high - low or 1.0
-    ends = [part[np.isfinite(part)] for line in lines for part in (line.low, line.high) if part is not None]
+    drawn = [part for line in lines if not line.few for part in (line.low, line.high) if part is not None]
+    ends = [part[np.isfinite(part)] for part in drawn]
     bands = np.concatenate([*ends, np.array([low, high])])
     bottom, top = float(bands.min()), float(bands.max())
     cut = bottom < low - span or top > high + span
@@ -161,6 +163,7 @@ def arm_line(
     alone: bool,
     intervals: Sequence[Band | None],
     over_problems: Callable[[np.ndarray], Band | None] | None = None,
+    band_from: int = 3,
 ) -> ArmLine | None:
     """The line of one arm; None without any curve.
 
@@ -173,6 +176,8 @@ def arm_line(
         intervals: of each curve, the ends of its own 95% interval at each point, NaN where there is none.
         over_problems: the ends of a 95% interval of the mean over runs and problems at given x, where that is known; it
             takes the place of the one over runs.
+        band_from: so many runs have a band that is worth drawing; of fewer the runs are drawn. An interval of two runs
+            has one degree of freedom: 12.7 standard errors, of a guess at the error.
     """
     if not curves:
         return None
@@ -188,9 +193,8 @@ def arm_line(
         line = Line(arm, name, x, y, low, high, raw=raw[0] if window > 1 else None)
         return ArmLine(line, 1, window, None, "none" if low is None else "problems")
     tails = tuple((x[x >= end], y[x >= end]) for x, y in smooth if x[-1] > end)
-    # Two runs have an interval of one degree of freedom: 12.7 standard errors, of a guess at the error.
-    pair = len(smooth) == 2
-    singles = tuple(smooth) if pair or (alone and len(smooth) <= MOST_SINGLES) else tails
+    few = len(smooth) < band_from
+    singles = tuple(smooth) if few or (alone and len(smooth) <= MOST_SINGLES) else tails
     if start > end:
         none = np.zeros(0)
         return ArmLine(Line(arm, name, none, none, singles=tuple(smooth)), len(raw), window, None, "none")
@@ -204,7 +208,7 @@ def arm_line(
     assert found.low is not None and found.high is not None
     crossed = over_problems(at) if over_problems is not None else None
     low, high = crossed or _cut(found.low, found.high, axis)
-    line = Line(arm, name, at, found.mean, low, high, raw=rough, singles=singles, faint=pair)
+    line = Line(arm, name, at, found.mean, low, high, raw=rough, singles=singles, few=few)
     return ArmLine(line, len(raw), window, float(end) if last > end else None, "both" if crossed else "runs")
 
 

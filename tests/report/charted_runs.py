@@ -65,6 +65,12 @@ def heights(figure: Chart, colour: str = "--c0", width: str = "1.8") -> np.ndarr
     return -numbers[1::2]
 
 
+def thin_lines(figure: Chart) -> list[str]:
+    """The paths of single runs."""
+    paths = ElementTree.fromstring(figure.svg).iter(f"{SVG}path")
+    return [path.attrib["d"].replace("M ", "M") for path in paths if "stroke-opacity: 0.55" in path.get("style", "")]
+
+
 def texts(svg: str) -> list[str]:
     """What can be read in a picture."""
     return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]

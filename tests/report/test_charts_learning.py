@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from rlvr_cli.results.lines import running_mean
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training.metrics import REGION_METRICS
 from tests.compare.made_runs import make_run
-from tests.report.charted_runs import by_key, charted, column, heights, texts
+from tests.report.charted_runs import by_key, charted, column, heights, texts, thin_lines
 
 REWARDS = [[0.1, 0.5, 0.9, 1.0], [0.0, 0.7, 0.8, 1.4], [-0.4, 0.2, 1.1, 1.3]]
 
@@ -50,7 +51,44 @@ def test_a_mean_ends_where_the_shortest_run_does_and_the_others_go_on_thin(tmp_p
     figure = by_key(learning_figures({"a": [short, same, long], "b": [long]}))["reward"]
     assert column(figure, "mean", arm="a") == ["1", "2"]
     assert "a at 2 rollouts" in figure.caption
-    assert len(heights(figure, width="0.8")) == 2
+    # The three thin runs of a; the longest goes on after the mean.
+    assert sorted(len(one.split()) // 2 for one in thin_lines(figure)) == [2, 2, 3]
+
+
+@pytest.mark.parametrize("runs", [2, 4, 5])
+def test_few_runs_are_drawn_singly_in_place_of_a_band(tmp_path: Path, runs: int) -> None:
+    rows = [[seed / 10, 0.5 + seed / 20, 0.9] for seed in range(runs)]
+    made = [charted(tmp_path, f"r{i}", [{"accuracy": value} for value in row]) for i, row in enumerate(rows)]
+    figure = by_key(learning_figures({"a": made, "b": made[:1]}))["accuracy"]
+    few = runs < 5
+    assert ("fill-opacity" in figure.svg) != few
+    assert len(thin_lines(figure)) == (runs if few else 0)
+    # The interval is among the numbers either way.
+    low, high = stats.t.interval(0.95, runs - 1, np.mean(rows, axis=0), stats.sem(rows, axis=0))
+    assert column(figure, "low", arm="a")[0] == f"{100 * max(0.0, low[0]):.1f}%"
+    assert column(figure, "high", arm="a")[0] == f"{100 * high[0]:.1f}%"
+    # What a pointer meets: each run of few, else the interval.
+    (panel,) = figure.panels
+    said = panel.lines[0].said[0]
+    own = [f"{100 * row[0]:.1f}%" for row in rows] if few else [f"{100 * max(0.0, low[0]):.1f}%"]
+    assert all(value in said for value in own)
+
+
+def test_a_pointer_meets_the_points_of_the_line_with_their_values(tmp_path: Path) -> None:
+    runs = [charted(tmp_path, f"r{i}", [{"reward": value} for value in row]) for i, row in enumerate(REWARDS)]
+    figure = by_key(learning_figures({"grpo": runs, "lopti": runs[:2]}))["reward"]
+    (panel,) = figure.panels
+    assert panel.axis == "rollouts"
+    for line, colour in zip(panel.lines, ("--c0", "--c1"), strict=True):
+        drawn = -heights(figure, colour)
+        assert np.allclose(line.y, drawn, atol=0.11)
+        assert line.at == tuple(column(figure, "rollouts", arm=line.name))
+        assert [said.split()[0] for said in line.said] == column(figure, "mean", arm=line.name)
+        left, top, right, bottom = panel.frame
+        assert left < line.x[0] and line.x[-1] == right and all(top <= y <= bottom for y in line.y)
+    owned = [element.get("data-arm") for element in ElementTree.fromstring(figure.svg).iter()]
+    # Mean, runs, the line that leads to the name, and the name.
+    assert (owned.count("0"), owned.count("1")) == (1 + 3 + 2, 1 + 2 + 2)
 
 
 def test_one_run_has_the_interval_over_the_problems_of_its_rollouts(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ class Page(HTMLParser):
 
     Attributes:
         tags: every element, with its attributes, in order. text: all that is shown. styles: of style elements.
+        scripts: the content of each script element.
         sections: the text of each part, by the id of its heading; what stands before the first is `answer`.
         commands: the lines of preformatted text that begin with `rlvr`.
     """
@@ -22,6 +23,7 @@ class Page(HTMLParser):
         self.source = path.read_text(encoding="utf-8")
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.styles = ""
+        self.scripts: list[str] = []
         self.sections: dict[str, str] = {"answer": ""}
         self.commands: list[str] = []
         self._open: list[str] = []
@@ -49,6 +51,9 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if "style" in self._open or "title" in self._open:
             self.styles += data if "style" in self._open else ""
+            return
+        if "script" in self._open:
+            self.scripts.append(data)
             return
         self.sections[list(self.sections)[-1]] += data
         if "pre" in self._open:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import hashlib
 import json
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.cli.app import run
+from rlvr_cli.report import explorer
+from rlvr_cli.report.write import TEMPLATES
 from tests.report_page.page_reader import Page
 
 SECTIONS = [
@@ -72,7 +78,7 @@ def test_the_table_is_that_of_compare(page: Page, two_arms: Path, capsys: pytest
 
 
 def test_nothing_from_elsewhere(page: Page) -> None:
-    assert not {"script", "iframe", "object", "embed", "img", "foreignobject"} & {tag for tag, _ in page.tags}
+    assert not {"iframe", "object", "embed", "img", "foreignobject"} & {tag for tag, _ in page.tags}
     addresses = [
         value or ""
         for _, attributes in page.tags
@@ -86,6 +92,51 @@ def test_nothing_from_elsewhere(page: Page) -> None:
     assert not re.search(r"url\((?!#)", page.source)
     policy = next(attributes for _, attributes in page.tags if "http-equiv" in attributes)
     assert "default-src 'none'" in str(policy["content"])
+    # One script runs, the package's own, and the policy names it alone; the others hold data.
+    kinds = [attributes.get("type") for tag, attributes in page.tags if tag == "script"]
+    assert [kind for kind in kinds if kind != "text/plain"] == [None]
+    script = page.scripts[-1]
+    assert script == (TEMPLATES / "explorer.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in str(policy["content"])
+    assert not re.search(r"\bfetch\b|XMLHttp|WebSocket|Beacon|import\(|innerHTML|outerHTML|AdjacentHTML|eval\(", script)
+
+
+def test_the_script_gets_every_completion_and_every_point(page: Page, two_arms: Path) -> None:
+    charts, completions = (json.loads(gzip.decompress(base64.b64decode(text))) for text in page.scripts[:2])
+    assert {"reward", "accuracy", "pass-over-k"} <= set(charts)
+    assert [line["name"] for line in charts["reward"][0]["lines"]] == ["grpo", "lopti"]
+    wanted: Counter[tuple[str, str, str, bool]] = Counter()
+    for path in two_arms.glob("*/eval/**/samples.jsonl"):
+        for row in map(json.loads, path.read_text().splitlines()):
+            wanted[path.parts[len(two_arms.parts)], row["problem"], row["answer"], row["correct"]] += 1
+    sources, rows = completions["sources"], completions["rows"]
+    shown = Counter(
+        (sources[source]["run"], completions["problems"][problem][0], answer, bool(right))
+        for source, problem, answer, right in zip(
+            *(rows[name] for name in ("source", "problem", "answer", "right")), strict=True
+        )
+    )
+    assert shown == wanted
+    assert {(source["arm"], source["run"][:5]) for source in sources} == {(0, "grpo-"), (1, "lopti")}
+
+
+def test_completions_that_are_too_many_are_cut_by_problems_and_the_page_says_so(
+    two_arms: Path, report: Callable[..., Page], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explorer, "MOST_BYTES", 900)
+    page = report(two_arms)
+    assert 3 * len(page.scripts[1]) // 4 <= 900
+    data = json.loads(gzip.decompress(base64.b64decode(page.scripts[1])))
+    rows = data["rows"]
+    kept: dict[int, set[int]] = {}
+    for source, problem in zip(rows["source"], rows["problem"], strict=True):
+        kept.setdefault(source, set()).add(problem)
+    # Of every evaluation the same number of problems, each with all its samples.
+    assert len({len(problems) for problems in kept.values()}) == 1 and len(kept) == len(data["sources"])
+    assert len(rows["text"]) == sum(map(len, kept.values())) * 5
+    assert f"{len(rows['text'])} completions" in page.sections["completions"]
+    assert "samples.jsonl have all" in page.sections["completions"]
 
 
 def test_headings_figures_and_tables_can_be_found(page: Page) -> None:

@@ -36,7 +36,7 @@ def effects_figure(comparison: TaskComparison) -> Chart:
     )
     with page_style():
         svg = page_svg(_draw(rows, metric, base), "effects", title, caption)
-    return Chart("effects", title, svg, caption, _table(rows, metric))
+    return Chart("effects", title, svg, (caption,), _table(rows, metric))
 
 
 def _comparisons(count: int) -> str:

@@ -18,6 +18,8 @@ from rlvr_cli.runs.folder import RunDir
 
 Arms = Mapping[str, Sequence[Recorded]]
 _ROWS = 60
+# With fewer runs the interval of their mean is so wide that a chart would show nothing else.
+BAND_FROM = 5
 TableRows = tuple[tuple[str, ...], ...]
 
 
@@ -64,7 +66,7 @@ def _figure(
         )
     shared = apart or metric.marked
     scales = extents(drawn, metric.axis, shared=shared)
-    picture = draw_panels(drawn, x, metric.axis, scales, named=len(arms) > 1 and not apart, marked=metric.marked)
+    picture, read = draw_panels(drawn, x, metric.axis, scales, named=len(arms) > 1 and not apart, marked=metric.marked)
     key = f"{metric.key}-{part.partition(':')[0].replace('@', '-')}" if part else metric.key
     title = f"{metric.title}, {part}" if part else metric.title
     missing = sum(gaps for _, gaps in panels.values())
@@ -73,9 +75,10 @@ def _figure(
     return Chart(
         key=key,
         title=title,
-        svg=page_svg(picture, key, title, caption),
-        caption=caption,
+        svg=page_svg(picture, key, title, " ".join(caption)),
+        sentences=caption,
         table=curve_table({title: lines for title, (lines, _) in panels.items()}, x, share=metric.axis.share),
+        panels=read,
     )
 
 
@@ -101,6 +104,7 @@ def _lines(metric: MetricFigure, title: str, arms: Arms, budget: str) -> tuple[l
             alone=len(arms) == 1,
             intervals=[_interval(metric, title, run, curve) for run, curve in zip(used, curves, strict=True)],
             over_problems=None if of is None else partial(crossed_band, used, budget, of),
+            band_from=BAND_FROM,
         )
         if line is not None:
             found.append(line)
@@ -129,11 +133,11 @@ def by_arm(lines: Sequence[ArmLine]) -> list[Panel]:
     called = told_apart([one.line.name for one in lines], MOST_TITLE)
     means = [(one.line.x, one.line.mean) for one in lines if len(one.line.x)]
     if not means:
-        return [Panel(called[one.line.name], (replace(one.line, arm=0),)) for one in lines]
+        return [Panel(called[one.line.name], (replace(one.line, look=0),)) for one in lines]
     at = np.unique(np.concatenate([x for x, _ in means]))
     heights = np.array([np.interp(at, x, y, left=np.nan, right=np.nan) for x, y in means])
     context = (at, np.nanmin(heights, axis=0), np.nanmax(heights, axis=0))
-    return [Panel(called[one.line.name], (replace(one.line, arm=0),), context) for one in lines]
+    return [Panel(called[one.line.name], (replace(one.line, look=0),), context) for one in lines]
 
 
 def _x_axis(budget: str, lines: Sequence[ArmLine]) -> XAxis:
@@ -155,7 +159,7 @@ def learning_caption(
     *,
     ranged: bool,
     missing: int,
-) -> str:
+) -> tuple[str, ...]:
     """The caption of a figure of :mod:`learning`, plain sentences.
 
     ``names``: of all arms. ``ranged``: whether the range of all means lies behind. ``missing``: values left out.
@@ -168,7 +172,7 @@ def learning_caption(
         parts.append(f"Left out: {missing} value{'s that are' if missing > 1 else ' that is'} no finite number.")
     if all((y == 0).all() for one in lines for _, y in one.line.curves):
         parts.append("Every value is 0.")
-    return " ".join(part for part in parts if part)
+    return tuple(part for part in parts if part)
 
 
 def _bands(lines: Sequence[ArmLine]) -> list[str]:
@@ -181,21 +185,24 @@ def _bands(lines: Sequence[ArmLine]) -> list[str]:
         counted = "" if same else f" ({', '.join(f'{name} {count}' for name, count in several.items())})"
         both = any(one.banded == "both" for one in lines)
         over = "over runs and problems, as in the comparison" if both else "Student's t over runs"
-        parts.append(
-            f"Line: mean over {of}{counted}; band: 95% interval of that mean ({over}, at each point by itself)."
-        )
+        few = all(one.line.few for one in lines if one.runs > 1)
+        if few:
+            parts.append(f"Line: mean over {of}{counted}; thin lines: the runs.")
+            parts.append("The 95% interval of that mean is in the table below the chart; of so few runs it is wide.")
+        else:
+            interval = f"95% interval of that mean ({over}, at each point by itself)"
+            parts.append(f"Line: mean over {of}{counted}; band: {interval}.")
+        if few and both:
+            parts.append("The interval is over runs and problems, as in the comparison.")
         if both and any(one.banded == "runs" for one in lines):
             less = list(dict.fromkeys(one.line.name for one in lines if one.banded == "runs"))
             parts.append(
                 f"Of {listed(less)} it is over runs alone: evaluations are not on disk, or not of the same problems."
             )
         thin = [one.line.name for one in lines if len(one.line.x) and len(one.line.singles) == one.runs > 1]
-        if thin and len(set(thin)) == len(several):
-            parts.append("Thin lines: the runs.")
-        elif thin:
-            parts.append(f"Thin lines: the runs of {listed(list(dict.fromkeys(thin)))}.")
-        if 2 in several.values():
-            parts.append("Two runs give an interval of little worth, drawn faintly.")
+        if thin and not few:
+            whose = "" if len(set(thin)) == len(several) else f" of {listed(list(dict.fromkeys(thin)))}"
+            parts.append(f"Thin lines: the runs{whose}.")
     single = [name for name, count in counts.items() if count == 1]
     if single:
         own = any(one.banded == "problems" for one in lines)

@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlvr_cli.core.text import shortened
-from rlvr_cli.report.charts.svg import FONT, GRID, MUTED, PAPER, SERIES, WIDTH, percent_tick, tick
+from rlvr_cli.report.charts.svg import (
+    FONT,
+    GRID,
+    MUTED,
+    PAPER,
+    SERIES,
+    WIDTH,
+    PanelReadings,
+    Readings,
+    new_figure,
+    of_arm,
+    percent_tick,
+    tick,
+)
 from rlvr_cli.results.figure import DASHES
 from rlvr_cli.results.lines import Extent, Line, Panel, XAxis, YAxis
 
@@ -36,6 +49,8 @@ MOST_SHOWN = int((WIDTH - SAMPLE - 8.0) / CHARACTER)
 MOST_TITLE = int((WIDTH / 2 - 6.0) / CHARACTER)
 # A chart is some 400 columns wide; two points each for the least and the greatest in a stretch of two columns.
 STRETCHES = 200
+# Of a line, that a pointer meets.
+_MOST_READ = 200
 
 
 def draw_panels(
@@ -46,8 +61,8 @@ def draw_panels(
     *,
     named: bool,
     marked: bool = False,
-) -> Figure:
-    """The figure; two panels in a row. Must be called inside ``svg.page_style()``.
+) -> tuple[Figure, tuple[PanelReadings, ...]]:
+    """The figure, and what can be read off its lines; two panels in a row. Must be called inside ``svg.page_style()``.
 
     Args:
         scales: of the panels' heights.
@@ -70,6 +85,7 @@ def draw_panels(
     each = _TOP + tall + _TICKS
     height = head + rows * each + _BOTTOM - _TICKS
     figure = Figure(figsize=(WIDTH / 72, height / 72))
+    read = []
     right = width_beside(list(names.values())) if beside else _RIGHT
     wide = WIDTH / columns - _LEFT - right
     for place, panel in enumerate(panels):
@@ -82,10 +98,42 @@ def draw_panels(
             axes.annotate(x.label, (1, 0), (0, -22), va="top", ha="right", **_BESIDE)
         if beside:
             _name_ends(axes, panel.lines, x.divide, tall)
+        read.append(_readings(axes, panel, x, y))
     _legend(figure, legend, height, marked=marked)
     if titled:
         figure.text(0, 1 - (len(legend) + 0.6) * ROW / height, y.label, va="center", color=MUTED)
-    return figure
+    return figure, tuple(read)
+
+
+def _readings(axes: Axes, panel: Panel, x: XAxis, y: YAxis) -> PanelReadings:
+    """The points of a panel's lines and their values in words, in the units of the picture."""
+    figure = axes.figure
+    size = np.array([WIDTH, 72 * figure.get_figheight()])  # type: ignore[union-attr]
+    place = axes.transData + figure.transFigure.inverted()
+    box = axes.get_position()
+    lines = []
+    for line in panel.lines:
+        if not len(line.x):
+            continue
+        few = np.unique(np.linspace(0, len(line.x) - 1, min(_MOST_READ, len(line.x))).round().astype(int))
+        shares = place.transform(np.column_stack([line.x[few] / x.divide, line.mean[few]]))
+        across, down = (shares[:, 0] * size[0]).round(1).tolist(), ((1 - shares[:, 1]) * size[1]).round(1).tolist()
+        at = tuple(f"{line.x[one] / x.divide:,.6g}" for one in few)
+        said = tuple(_said(line, int(one), share=y.share) for one in few)
+        lines.append(Readings(line.arm, line.name, tuple(across), tuple(down), at, said))
+    frame = (box.x0 * size[0], (1 - box.y1) * size[1], box.x1 * size[0], (1 - box.y0) * size[1])
+    left, top, right, bottom = (round(float(edge), 1) for edge in frame)
+    return PanelReadings(panel.title, x.label, (left, top, right, bottom), tuple(lines))
+
+
+def _said(line: Line, place: int, *, share: bool) -> str:
+    """`41.2% (38.1% to 44.0%)`, or of few runs `41.2% (runs: 40.1%, 42.3%)`."""
+    ends = [part[place] for part in (line.low, line.high) if part is not None and np.isfinite(part[place])]
+    value, *around = (new_figure(float(one), share=share) for one in (line.mean[place], *ends))
+    if not line.few:
+        return f"{value} ({' to '.join(around)})" if around else value
+    own = [new_figure(float(y[x == line.x[place]][0]), share=share) for x, y in line.singles if line.x[place] in x]
+    return f"{value} (runs: {', '.join(own)})" if own else value
 
 
 def _panel(axes: Axes, panel: Panel, x: XAxis, y: YAxis, *, marked: bool, small: bool) -> None:
@@ -103,38 +151,34 @@ def _panel(axes: Axes, panel: Panel, x: XAxis, y: YAxis, *, marked: bool, small:
 
 def _draw_line(axes: Axes, line: Line, divide: float, crowd: int, *, marked: bool) -> None:
     """``crowd``: lines in the panel."""
-    colour = SERIES[line.arm % MOST_ARMS]
+    place = line.arm if line.look is None else line.look
+    colour, dashes, own = SERIES[place % MOST_ARMS], DASHES[place % MOST_ARMS], of_arm(line.arm)
     for at, heights in line.singles:
         few = kept(heights)
-        axes.plot(at[few] / divide, heights[few], color=colour, linewidth=0.8, alpha=0.55)
+        axes.plot(at[few] / divide, heights[few], color=colour, linewidth=0.8, alpha=0.55, **own)
     if line.raw is not None:
         at, heights = line.raw
         few = kept(heights)
-        axes.plot(at[few] / divide, heights[few], color=colour, linewidth=0.7, alpha=0.35)
+        axes.plot(at[few] / divide, heights[few], color=colour, linewidth=0.7, alpha=0.35, **own)
     ends = [part for part in (line.low, line.high) if part is not None]
     few = kept(line.mean, *ends)
-    if line.low is not None and line.high is not None and len(few):
+    if line.low is not None and line.high is not None and len(few) and not line.few:
         at, low, high = line.x[few] / divide, line.low[few], line.high[few]
-        axes.fill_between(at, low, high, where=np.isfinite(low), color=colour, alpha=_opacity(line, crowd), linewidth=0)
-        for end in (low, high) if crowd > 1 and not line.faint else ():
+        light = 0.17 if crowd <= 3 else 0.1
+        axes.fill_between(at, low, high, where=np.isfinite(low), color=colour, alpha=light, linewidth=0, **own)
+        for end in (low, high) if crowd > 1 else ():
             # Where bands lie on one another, their edges tell them apart.
             light = 0.6 if crowd <= 3 else 0.35
-            axes.plot(at, end, color=colour, linewidth=0.6, alpha=light, linestyle=DASHES[line.arm % MOST_ARMS])
+            axes.plot(at, end, color=colour, linewidth=0.6, alpha=light, linestyle=dashes, **own)
         known = np.concatenate([[False], np.isfinite(low), [False]])
         # A band needs two points next to one another.
         lone = known[1:-1] & ~known[:-2] & ~known[2:]
-        axes.vlines(at[lone], low[lone], high[lone], color=colour, linewidth=4, alpha=0.35)
-    look: dict[str, Any] = {"color": colour, "linewidth": 1.8, "linestyle": DASHES[line.arm % MOST_ARMS]}
+        if lone.any():
+            axes.vlines(at[lone], low[lone], high[lone], color=colour, linewidth=4, alpha=0.35, **own)
+    look: dict[str, Any] = {"color": colour, "linewidth": 1.8, "linestyle": dashes, **own}
     if marked or len(few) == 1:
-        look |= marker(line.arm)
+        look |= marker(place)
     axes.plot(line.x[few] / divide, line.mean[few], zorder=2.5, **look)
-
-
-def _opacity(line: Line, crowd: int) -> float:
-    """Of a band."""
-    if line.faint and crowd > 1:
-        return 0.07
-    return 0.17 if crowd <= 3 else 0.1
 
 
 def marker(arm: int) -> dict[str, Any]:
@@ -199,12 +243,13 @@ def _name_ends(axes: Axes, lines: Sequence[Line], divide: float, tall: float) ->
     places = spread_labels([tall * float(y) for _, y in ends], APART, tall)
     for line, (x, y), place in zip(lines, ends, places, strict=True):
         colour = SERIES[line.arm % MOST_ARMS]
-        look: dict[str, Any] = {"color": colour, "transform": axes.transAxes, "clip_on": False}
+        own = of_arm(line.arm)
+        look: dict[str, Any] = {"color": colour, "transform": axes.transAxes, "clip_on": False, **own}
         if x < 0.97:
             axes.plot([x, 1.0], [y, y], linewidth=0.5, alpha=0.6, **look)
         lead = [1 + 3 / wide, 1 + SAMPLE / wide], [y, place / tall]
         axes.plot(*lead, linewidth=1.6, linestyle=DASHES[line.arm % MOST_ARMS], **look)
-        axes.annotate(line.name, (1, place / tall), (SAMPLE + 4.0, 0), va="center", **_BESIDE)
+        axes.annotate(line.name, (1, place / tall), (SAMPLE + 4.0, 0), va="center", **_BESIDE, **own)
 
 
 def _legend(figure: Figure, rows: Sequence[Sequence[tuple[float, int, str]]], height: float, *, marked: bool) -> None:
@@ -214,12 +259,14 @@ def _legend(figure: Figure, rows: Sequence[Sequence[tuple[float, int, str]]], he
         at = 1 - (row + 0.6) * ROW / height
         for left, arm, name in entries:
             ends = [(left + 2) / WIDTH, (left + SAMPLE) / WIDTH]
-            look: dict[str, Any] = {"color": SERIES[arm % MOST_ARMS], "linestyle": DASHES[arm % MOST_ARMS]}
-            figure.add_artist(Line2D(ends, [at, at], linewidth=1.8, **look))
+            colour, own = SERIES[arm % MOST_ARMS], of_arm(arm)
+            figure.add_artist(
+                Line2D(ends, [at, at], linewidth=1.8, color=colour, linestyle=DASHES[arm % MOST_ARMS], **own)
+            )
             if marked:
-                middle = Line2D([sum(ends) / 2], [at], color=look["color"], linestyle="none", **marker(arm))
+                middle = Line2D([sum(ends) / 2], [at], color=colour, linestyle="none", **marker(arm), **own)
                 figure.add_artist(middle)
-            figure.text((left + SAMPLE + 5) / WIDTH, at, name, va="center")
+            figure.text((left + SAMPLE + 5) / WIDTH, at, name, va="center", **own)
 
 
 def fit_beside(names: Sequence[str], tall: float) -> bool:

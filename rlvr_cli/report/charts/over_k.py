@@ -10,7 +10,7 @@ import numpy as np
 from rlvr_cli.compare.scores import arm_mean
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.text import listed, one_line
-from rlvr_cli.report.charts.learning import by_arm, curve_table
+from rlvr_cli.report.charts.learning import BAND_FROM, by_arm, curve_table
 from rlvr_cli.report.charts.lines import MOST_ARMS, draw_panels
 from rlvr_cli.report.charts.svg import Chart, page_style, page_svg
 from rlvr_cli.results.evaluations import Evaluation, read_samples
@@ -96,7 +96,7 @@ def _figure(
     names: Sequence[str],
     ids: Sequence[str],
     ks: Sequence[int],
-    notes: str,
+    notes: Sequence[str],
 ) -> Chart:
     lines = [_line(names.index(name), one_line(name), runs, kind, ids, ks) for name, runs in tables.items()]
     x = XAxis("samples k", ticks=tuple(ks))
@@ -110,16 +110,21 @@ def _figure(
     of = (f"{runs} run{'s' if runs > 1 else ''}" if same else ", ".join(f"{n}: {c}" for n, c in counts.items())) + (
         f" x {len(ids)} problem{'s' if len(ids) > 1 else ''} x {ks[-1]} samples"
     )
+    few = all(one.line.few for one in lines)
+    lone = "; of one run it is over problems alone and says nothing of another" if min(counts.values()) == 1 else ""
+    interval = f"95% interval of the mean over runs and problems ({of}), at each k by itself{lone}"
     caption = (
-        f"{kind.name}@k: {kind.meaning}, from the same {ks[-1]} samples of each problem for every k. Band: 95% "
-        f"interval of the mean over runs and problems ({of}), at each k by itself"
-        f"{'; of one run it is over problems alone and says nothing of another' if min(counts.values()) == 1 else ''}. "
-        f"Where no value varies there is none.{notes}"
+        f"{kind.name}@k: {kind.meaning}.",
+        f"From the same {ks[-1]} samples of each problem for every k.",
+        f"Thin lines: the runs; the {interval}, is in the table below."
+        if few
+        else f"Band: {interval}. Where no value varies there is none.",
+        *notes,
     )
     scales = extents(panels, y, shared=True)
-    picture = draw_panels(panels, x, y, scales, named=len(names) > 1 and not many, marked=True)
-    svg = page_svg(picture, key, title, caption)
-    return Chart(key, title, svg, caption, curve_table({"": lines}, x, share=True))
+    picture, read = draw_panels(panels, x, y, scales, named=len(names) > 1 and not many, marked=True)
+    svg = page_svg(picture, key, title, " ".join(caption))
+    return Chart(key, title, svg, caption, curve_table({"": lines}, x, share=True), read)
 
 
 def _line(arm: int, name: str, runs: Sequence[Samples], kind: _Kind, ids: Sequence[str], ks: Sequence[int]) -> ArmLine:
@@ -130,7 +135,8 @@ def _line(arm: int, name: str, runs: Sequence[Samples], kind: _Kind, ids: Sequen
         for ends in ([one.low for one in means], [one.high for one in means])
     )
     at = np.array(ks, dtype=np.float64)
-    line = Line(arm, name, at, np.array([one.value for one in means]), low, high)
+    singles = tuple((at, run.mean(axis=0)) for run in scores) if 1 < len(runs) < BAND_FROM else ()
+    line = Line(arm, name, at, np.array([one.value for one in means]), low, high, singles=singles, few=bool(singles))
     return ArmLine(line, len(runs), 1, None, "runs")
 
 
@@ -139,19 +145,19 @@ def _notes(
     named: Mapping[str, Sequence[Evaluation]],
     every: Sequence[Evaluation],
     shared: set[str],
-) -> str:
-    notes = ""
+) -> list[str]:
+    notes = []
     without = [
         one_line(name)
         for (name, kept), given in zip(named.items(), arms.values(), strict=True)
         if len(kept) < len(given)
     ]
     if without:
-        notes += f" Left out, for there are no two samples a problem: runs of {listed(without)}."
+        notes.append(f"Left out, because there are no two samples a problem: runs of {listed(without)}.")
     absent = [one_line(name) for name, given in arms.items() if not given]
     if absent:
-        notes += f" Without an evaluation: {listed(absent)}."
+        notes.append(f"Without an evaluation: {listed(absent)}.")
     most = max(len(one.rows) for one in every)
     if len(shared) < most:
-        notes += f" Problems that all runs were evaluated on: {len(shared)} of up to {most}."
+        notes.append(f"Problems that all runs were evaluated on: {len(shared)} of up to {most}.")
     return notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from rlvr_cli.report.charts.svg import (
     WIDTH,
     Chart,
     new_figure,
+    of_arm,
     page_style,
     page_svg,
     percent_tick,
@@ -76,7 +77,7 @@ def reasons_figure(arms: Mapping[str, Sequence[RunDir]]) -> Chart | None:
     caption = _caption(shown, read, never)
     with page_style():
         svg = page_svg(_draw(shown, several=len(arms) > 1), "reasons", title, caption)
-    return Chart("reasons", title, svg, caption, _table(shown))
+    return Chart("reasons", title, svg, (caption,), _table(shown))
 
 
 def _rates(arms: Mapping[str, Sequence[Recorded]], reason: str) -> list[_Rate]:
@@ -137,8 +138,9 @@ def _draw(shown: Mapping[str, Sequence[_Rate]], *, several: bool) -> Figure:
             at += _ROW
         for one in found:
             label = called[one.name] if several else shortened(reason, _LONGEST)
-            axes.text(-left / wide + 8.0 * several / wide, at, label, transform=across, va="center")
-            axes.text(1 + right / wide, at, _text(one), transform=across, va="center", ha="right")
+            own: dict[str, Any] = {"transform": across, "va": "center", **(of_arm(one.arm) if several else {})}
+            axes.text(-left / wide + 8.0 * several / wide, at, label, **own)
+            axes.text(1 + right / wide, at, _text(one), ha="right", **own)
             _row(axes, one, at)
             at += _ROW
         at += 0.25 * _ROW * several
@@ -159,12 +161,12 @@ def _draw(shown: Mapping[str, Sequence[_Rate]], *, several: bool) -> Figure:
 
 
 def _row(axes: Axes, one: _Rate, at: float) -> None:
-    colour, shape = SERIES[one.arm % MOST_ARMS], MARKERS[one.arm % MOST_ARMS]
+    colour, shape, own = SERIES[one.arm % MOST_ARMS], MARKERS[one.arm % MOST_ARMS], of_arm(one.arm)
     first, last = one.first.value, one.last.value
     if one.last.low is not None and one.last.high is not None:
         ends = np.clip([one.last.low, one.last.high], 0.0, 1.0)
-        axes.plot(ends, [at, at], color=colour, linewidth=5.0, alpha=0.3, solid_capstyle="butt")
-    axes.plot([first, last], [at, at], color=colour, linewidth=1.4)
+        axes.plot(ends, [at, at], color=colour, linewidth=5.0, alpha=0.3, solid_capstyle="butt", **own)
+    axes.plot([first, last], [at, at], color=colour, linewidth=1.4, **own)
     for value, fill in ((first, PAPER), (last, colour)):
         axes.plot(
             [value],
@@ -177,6 +179,7 @@ def _row(axes: Axes, one: _Rate, at: float) -> None:
             markeredgewidth=1.3,
             clip_on=False,
             zorder=2.6,
+            **own,
         )
 
 

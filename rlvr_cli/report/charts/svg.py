@@ -34,6 +34,7 @@ FONT = 12.0
 _SVG = "http://www.w3.org/2000/svg"
 _XLINK = "{http://www.w3.org/1999/xlink}href"
 _COLOUR = re.compile(r"#[0-9a-fA-F]{3,8}\b")
+_ARM = re.compile(r"arm(\d+)")
 _LOCAL = re.compile(r"url\(#([^)]+)\)")
 _LONG = re.compile(r"-?\d+\.\d{3,}")
 _SPACE = re.compile(r"\s+")
@@ -61,6 +62,11 @@ _SETTINGS: dict[Any, Any] = {
     "lines.solid_capstyle": "round",
 }
 _MINUS = "\N{MINUS SIGN}"
+
+
+def of_arm(arm: int) -> dict[str, Any]:
+    """Keywords of an artist that belongs to one arm: its element gets `data-arm`, by which a page can hide it."""
+    return {"gid": f"arm{arm}"}
 
 
 @contextmanager
@@ -121,10 +127,11 @@ def _references(element: ElementTree.Element) -> Iterator[str]:
 def _adapt(element: ElementTree.Element, names: dict[str, str]) -> None:
     """Rename ids and drop those that nothing points to, replace colours and fonts, round what no eye can see."""
     attributes = element.attrib
-    if attributes.get("id") in names:
-        attributes["id"] = names[attributes["id"]]
-    else:
-        attributes.pop("id", None)
+    own = attributes.pop("id", "")
+    if own in names:
+        attributes["id"] = names[own]
+    elif arm := _ARM.fullmatch(own):
+        attributes["data-arm"] = arm[1]
     if _XLINK in attributes:
         attributes["href"] = f"#{names[attributes.pop(_XLINK).removeprefix('#')]}"
     for name, value in attributes.items():
@@ -171,6 +178,28 @@ def _rounded(match: re.Match[str]) -> str:
 
 
 @dataclass(frozen=True)
+class Readings:
+    """One line for a pointer: ``x`` and ``y`` in the units of the picture, ``at`` and ``said`` the same in words."""
+
+    arm: int
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    at: tuple[str, ...]
+    said: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PanelReadings:
+    """``frame``: left, top, right, bottom of the panel in the units of the picture; ``axis``: what x is."""
+
+    title: str
+    axis: str
+    frame: tuple[float, float, float, float]
+    lines: tuple[Readings, ...]
+
+
+@dataclass(frozen=True)
 class Chart:
     """One chart.
 
@@ -178,15 +207,21 @@ class Chart:
         key: its name among the figures of a page; letters, digits and hyphens.
         title: what it shows, in a few words.
         svg: an `<svg>` element without size, with the page's colours as CSS variables and ids that begin with ``key``.
-        caption: plain text: what lines and bands are, how many runs, what was left out.
-        table: a header and rows, the numbers of the chart as text.
+        sentences: of the caption, plain text: what lines and bands are, how many runs, what was left out.
+        table: a header and rows, the numbers of the chart as text. panels: what can be read off its lines.
     """
 
     key: str
     title: str
     svg: str
-    caption: str
+    sentences: tuple[str, ...]
     table: tuple[tuple[str, ...], ...]
+    panels: tuple[PanelReadings, ...] = ()
+
+    @property
+    def caption(self) -> str:
+        """All of the caption."""
+        return " ".join(self.sentences)
 
 
 def tick(value: float) -> str:
