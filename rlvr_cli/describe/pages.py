@@ -56,12 +56,12 @@ def generated_parts() -> dict[str, str]:
 
 
 def stale_pages(folder: Path) -> list[str]:
-    """Names of pages that are missing, or whose generated part is not what would be generated."""
+    """Names of pages that are missing or have an outdated generated part."""
     return [name for name, part in generated_parts().items() if _parts(folder / name)[0] != part]
 
 
 def write_pages(folder: Path) -> list[str]:
-    """Bring every generated part up to date and leave the prose alone; returns the names of changed pages."""
+    """Update every generated part and keep the prose; returns the names of changed pages."""
     stale = stale_pages(folder)
     parts = generated_parts()
     for name in stale:
@@ -71,7 +71,7 @@ def write_pages(folder: Path) -> list[str]:
 
 
 def prose(folder: Path, name: str) -> str:
-    """What stands below the marker of a page; empty where there is no page."""
+    """The prose below the marker of a page; empty if there is no page."""
     return _parts(folder / name)[1]
 
 
@@ -143,7 +143,7 @@ def _rendered(template: str, **content: Any) -> str:
 
 
 def _prose(text: str) -> str:
-    """A docstring's paragraph: its markup for names is reStructuredText's."""
+    """A docstring's paragraph as Markdown."""
     return text.replace("``", "`").replace(":meth:", "")
 
 

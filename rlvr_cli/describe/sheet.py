@@ -1,4 +1,4 @@
-"""Everything there is to know about a method of a given name, without loading torch: `rlvr methods show` and docs.
+"""All facts about a method, without loading torch, for `rlvr methods show` and the docs.
 
 Docstrings of the methods' modules are read, not imported.
 """
@@ -28,11 +28,11 @@ CHOICES = {
     "advantage": "the advantage A from the rewards",
     "policy_loss": "the weight F of a token from its ratio",
     "shaping": "factors on the advantage",
-    "aggregation": "what the sum over tokens is divided by",
-    "passes": "the passes over a rollout",
+    "aggregation": "the divisor of the sum over tokens",
+    "passes": "which tokens each pass over a rollout trains",
     "kl": "the penalty against the starting model",
     "critic": "the value head and its loss",
-    "reward": "what is rewarded",
+    "reward": "a replacement of the reward",
 }
 WIDTH = 118
 
@@ -42,12 +42,12 @@ class Parameter:
     """One key of a method.
 
     Attributes:
-        key: as an override takes it, `method.policy_loss.n`.
+        key: as in an override, `method.policy_loss.n`.
         value: with this method.
         default: of the schema, for this kind.
         meaning: one sentence.
         set_by: the method or modifier that set it, or `default`.
-        source: where the number comes from; empty where nothing but the schema sets it.
+        source: where the number comes from; empty if only the schema sets it.
     """
 
     key: str
@@ -66,7 +66,7 @@ class PartChoice:
         name: `policy_loss`.
         decides: what is chosen, in words.
         kind: the kind that was chosen; None where there is one only.
-        source: where the kind comes from; empty where nothing but the schema sets it.
+        source: where the kind comes from; empty if only the schema sets it.
         file: the module that computes it, or None.
         parameters: its keys, but for the kind.
     """
@@ -182,13 +182,13 @@ def _parameter(parts: tuple[Preset, ...], section: Section, place: str, key: str
 
 
 def _setter(parts: tuple[Preset, ...], dotted: str) -> tuple[str, str]:
-    """The last part that sets a key, and where that value comes from; `default` and nothing where none does."""
+    """The last part that sets a key, and the value's source; `default` and an empty source if none does."""
     setters = [part for part in parts if dotted in dict(flat(_values(part, parts[0])))]
     return (setters[-1].name, setters[-1].sources[dotted]) if setters else (DEFAULT, "")
 
 
 def _changes(parts: tuple[Preset, ...]) -> Iterator[KeyChange]:
-    """What each modifier made of the keys that stood before it."""
+    """The keys that each modifier changed."""
     for count in range(1, len(parts)):
         before, after = (_resolved("+".join(part.name for part in parts[:end])) for end in (count, count + 1))
         for key in {**before, **after}:
@@ -209,7 +209,7 @@ def _values(part: Preset, base: Preset) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class MethodText:
-    """What a module of `rlvr_cli.methods` says of itself.
+    """The docstring of a module of `rlvr_cli.methods`, in parts.
 
     Attributes:
         headline: the first paragraph, one sentence.
@@ -265,7 +265,7 @@ def _indented_runs(paragraph: str) -> list[str]:
 
 
 def unwrapped(paragraph: str) -> str:
-    """Hard line breaks taken out, but for those in front of a list item."""
+    """Without hard line breaks, except in front of list items."""
     items = re.split(r"\n(?=\s*- )", paragraph)
     return "\n".join(" ".join(item.split()) for item in items)
 
@@ -348,9 +348,10 @@ def short_cost(cost: str) -> str:
 
 
 def _indented(paragraph: str) -> Iterator[str]:
-    """Wrapped again, unless it holds indented lines (equations), which stay as they are."""
+    """Wrapped again, except paragraphs with indented lines (equations)."""
     if any(line.startswith("    ") for line in paragraph.splitlines()):
         yield from (f"  {line}".rstrip() for line in paragraph.splitlines())
         return
-    for item in unwrapped(paragraph).split("\n"):
-        yield from textwrap.wrap(item, WIDTH, initial_indent="  ", subsequent_indent="  ")
+    for item in unwrapped(paragraph).replace("``", "`").split("\n"):
+        hanging = "    " if item.startswith("- ") else "  "
+        yield from textwrap.wrap(item, WIDTH, initial_indent="  ", subsequent_indent=hanging)
