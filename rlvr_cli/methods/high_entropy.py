@@ -6,9 +6,9 @@ Wang et al., "Beyond the 80/20 Rule", arXiv:2506.01939, section 5 (share = 0.2).
 tokens equal to it are kept. The divisor still counts all valid tokens, as in the paper, so a step is about a fifth of
 the usual size.
 
-How we differ from the released code: TRL takes the quantile per micro-batch and process, from the current policy's
-entropies. We take it once over the whole rollout, from the sampling policy, so every update of a rollout trains the
-same tokens. ASPO's code has a quantile per completion, which is part of ``aspo``.
+How we differ from the released code: TRL takes the quantile over one micro-batch of all processes, from the current
+policy's entropies. We take it once over the whole rollout, from the sampling policy, so every update of a rollout
+trains the same tokens. ASPO's code has a quantile per completion, which is part of ``aspo``.
 """
 
 from __future__ import annotations

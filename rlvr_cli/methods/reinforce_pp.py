@@ -13,8 +13,8 @@ policy. Like its code, we use the log-probs of the sampling policy.
 
 How we differ from the released code:
 
-- If all returns are equal (equal rewards, no KL), the advantages are exactly 0. With the KL penalty, whitening scales
-  even tiny KL noise to unit size, there and here.
+- If all returns are equal (equal rewards, no KL), the advantages are exactly 0. With equal rewards and the KL penalty,
+  whitening scales even tiny KL noise to unit size, there and here.
 - verl's baseline variant spreads the summed reward, KL included, over all tokens. We keep the return-to-go, which is
   the same without KL at gamma 1.
 """
