@@ -261,8 +261,8 @@ def _notes(outcome: MethodDifference) -> list[str]:
     several = [method.name for method in (first, second) if len(method.passes.names) > 1]
     if several:
         lines.append(
-            f"{' and '.join(several)}: the passes are added up at the current policy; that the policy moves between "
-            "them is not seen here."
+            f"{' and '.join(several)}: the passes are added up at the current policy; how the policy moves between "
+            "them does not show here."
         )
     kinds = {(method.aggregation.kind, method.aggregation.sequences) for method in (first, second)}
     if len(kinds) > 1:

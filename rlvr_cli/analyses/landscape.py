@@ -151,7 +151,7 @@ def landscape(subject: AnalysisInput, options: LandscapeOptions) -> Findings:
 def _course(run: Run, last: int | None, problems: list[str]) -> Course | None:
     rows = whole_rows(read_record(run.dir, run.dir.metrics_path))
     if not rows:
-        problems.append(f"{run.path}: has no optimizer step yet, so there is nothing to look at.")
+        problems.append(f"{run.path}: has no optimizer step yet, so there is nothing to analyze.")
         return None
     newest = max(row["rollout"] for row in rows)
     if last is not None and last > newest:
@@ -264,7 +264,7 @@ def _notes(courses: Mapping[str, Course]) -> tuple[str, ...]:
     notes = []
     short = [name for name, found in courses.items() if found.rollouts < 8]
     if short:
-        notes.append(f"{', '.join(short)}: fewer than 8 rollouts, too few for starts, ends and warnings to mean much.")
+        notes.append(f"{', '.join(short)}: fewer than 8 rollouts, too few for meaningful starts, ends and warnings.")
     if not any(found.curves["probability distance"].points for found in courses.values()):
         notes.append(
             "|pi - pi_old| was not recorded (older runs have no `prob_distance`); the distance of the ratio from 1 was."

@@ -282,8 +282,8 @@ def _notes(saved: SavedRollout, how: Replay, replay: ReplayedUpdates) -> tuple[s
     lines = []
     if how.optimizer == "adamw" and saved.old.step and not replay.has_state:
         lines.append(
-            f"No state of AdamW that fits was kept at step {saved.old.step}: it begins again, with larger first steps "
-            "than the run's."
+            f"There is no matching AdamW state at step {saved.old.step}: it starts from zero, so its first steps are "
+            "larger than the run's."
         )
     if saved.config.rollout.tis_cap is not None:
         lines.append("The run's weights for another sampler (rollout.tis_cap) are left out.")

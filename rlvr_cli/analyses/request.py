@@ -59,7 +59,7 @@ def analyze_request(
     if not runs:
         problems.append(f"{name}: needs a run, as --run RUN.")
     if kind.runs is not None and len(runs) > kind.runs:
-        problems.append(f"{name}: looks at one run; {len(runs)} were given.")
+        problems.append(f"{name}: analyzes one run; {len(runs)} were given.")
     found = []
     for run in dict.fromkeys(runs):
         try:
@@ -70,7 +70,7 @@ def analyze_request(
         if value is not None and value < 0:
             problems.append(f"{what} {value}: must be 0 or more.")
     if step is not None and not kind.policy:
-        problems.append(f"{name}: looks at rollouts alone; --step has no meaning for it.")
+        problems.append(f"{name}: analyzes rollouts only; --step does not apply.")
     if figure is not None:
         try:
             check_path(figure)

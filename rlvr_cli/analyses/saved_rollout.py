@@ -77,7 +77,7 @@ def find_saved_rollout(
     steps = config.batch.steps_per_rollout
     checkpoints = valid_checkpoints(run.checkpoints_dir)
     if not checkpoints:
-        raise UserError(f"{run.path}: this run has no checkpoint, so there is no policy to look at.")
+        raise UserError(f"{run.path}: this run has no checkpoint, so there is no policy to analyze.")
     current = _checkpoint(run, checkpoints, step)
     number = _rollout_number(run, checkpoints, current, steps) if rollout is None else rollout
     sampled_after = number * steps

@@ -225,9 +225,9 @@ def _notes(runs: Mapping[str, RunWords], per: str) -> tuple[str, ...]:
         if absent and len(absent) < len(run.kinds):
             notes.append(f"{name}: no word of {listed(absent)}.")
         if (run.looked.counted.rewards == run.looked.counted.rewards[0]).all():
-            notes.append(f"{name}: all rewards are the same, so that nothing goes with them.")
+            notes.append(f"{name}: all rewards are the same, so nothing correlates with them.")
     if any(run.looked.start is None for run in runs.values()):
-        notes.append("The rollout sampled before training was not saved for every run; there is no start of those.")
+        notes.append("The rollout before training was not saved for every run, so these runs have no start value.")
     if per == "completion":
         notes.append("Counts grow with the length of a completion; per='100 words' divides by it.")
     return tuple(notes)
@@ -258,7 +258,7 @@ def look(run: RunDir, kinds: Kinds, last: int | None, options: WordsOptions) -> 
     """
     if options.evaluation is not None:
         if last is not None:
-            raise UserError(f"--rollout {last}: has no meaning for the completions of an evaluation.")
+            raise UserError(f"--rollout {last}: does not apply to the completions of an evaluation.")
         where, counted = _evaluation(run, kinds, options.evaluation)
     else:
         numbers = last_rollouts(run, last, options.rollouts)

@@ -131,7 +131,7 @@ class SignalWatch:
         return f"no completion had an advantage since rollout {rollouts[0] + 1}: {why}. {help_}"
 
     def ending(self) -> str | None:
-        """What a run says of it at its end; None where nothing was told."""
+        """The closing words of a run on it; None where nothing was reported."""
         if not any(map(self.on, self._rows)):
             return None
         idle = [row for rollout, row in self._rows.items() if self._idle(rollout)]

@@ -63,7 +63,7 @@ class Collapse:
 
     def __str__(self) -> str:
         moves, others = (", ".join(said(move.as_json()) for move in part) for part in (self.evidence, self.beside))
-        return f"{self.name}: {moves}; {MEANINGS[self.pattern]}" + (f" (beside it: {others})" if others else "")
+        return f"{self.name}: {moves}; {MEANINGS[self.pattern]}" + (f" (next to it: {others})" if others else "")
 
 
 class CollapseWatch:

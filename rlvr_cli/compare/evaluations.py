@@ -115,9 +115,7 @@ def _under_one_setting(kept: Mapping[str, Sequence[Selected]], problems: list[st
         return {}
     if len(common) > 1:
         shown = "; ".join(_shown(_settings(next(iter(own.values()))[0])) for own in common)
-        problems.append(
-            f"all runs were evaluated under several settings ({shown}). Choose, as with --where split=test."
-        )
+        problems.append(f"the runs were evaluated with several settings ({shown}). Choose, as with --where split=test.")
         return {}
     return {path: _newest(candidates) for path, candidates in common[0].items()}
 
@@ -217,7 +215,7 @@ def pair_runs(
     for arm in arms:
         out = [replicate for replicate in arm.runs if replicate not in common]
         if out:
-            notes.append(f"left out, for not all arms have them: {replicates_text(out)} of {arm.name}.")
+            notes.append(f"left out because not all arms have them: {replicates_text(out)} of {arm.name}.")
     return {arm.name: tuple(sorted(common)) for arm in arms}
 
 

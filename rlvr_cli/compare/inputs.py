@@ -164,7 +164,7 @@ def _misfits(request: CompareRequest, read: RunScores) -> list[str]:
             f"{request.power:g} points are {points:g}."
         )
     if request.unpaired and len(read.problems) == 1:
-        found.append("--unpaired: one problem tells nothing of the spread between problems; it takes two.")
+        found.append("--unpaired: one problem says nothing about the spread between problems; at least two are needed.")
     return found
 
 
@@ -210,7 +210,7 @@ def _parts(
     keys = keys_of("--over", request.over, problems)
     parts = {name: (request.benchmark, group) for name, group in grouped(runs, keys).items() if keys}
     if keys and len(parts) == 1:
-        problems.append(f"--over {','.join(request.over)}: it is the same in all runs, so there is one task.")
+        problems.append(f"--over {','.join(request.over)}: it is the same in all runs, so there is only one task.")
     return parts
 
 
@@ -224,12 +224,12 @@ def _benchmarks(request: CompareRequest, runs: Sequence[Run], problems: list[str
     if runs and len(common) < 2:
         shown = ", ".join(f"{name} ({sum(name in own for own in of_runs)} of {len(runs)} runs)" for name in every)
         problems.append(
-            f"--over benchmark: it takes two benchmarks that every run was evaluated on; there is {shown or 'none'}. "
+            f"--over benchmark: it needs two benchmarks on which every run was evaluated; there is {shown or 'none'}. "
             "`rlvr eval RUN --benchmark A,B` evaluates a run on several."
         )
         return ()
     if out := [name for name in every if name not in common]:
-        notes.append(f"left out, for not all runs were evaluated on it: {', '.join(out)}.")
+        notes.append(f"left out because not all runs were evaluated on it: {', '.join(out)}.")
     return common
 
 
@@ -267,9 +267,9 @@ def _alike(
         runs[arm] = tuple(sorted(common))
         for task, inputs in found.items():
             if out := [one for one in inputs.runs[arm] if one not in common]:
-                notes.append(f"{task}: left out, for not all tasks have them: {replicates_text(out)} of {arm}.")
+                notes.append(f"{task}: left out because not all tasks have them: {replicates_text(out)} of {arm}.")
     problems += [
-        f"{task}: one problem tells nothing of the spread between problems; it takes two."
+        f"{task}: one problem says nothing about the spread between problems; at least two are needed."
         for task, inputs in found.items()
         if len(inputs.by_run.problems) < 2
     ]

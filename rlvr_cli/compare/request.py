@@ -20,7 +20,7 @@ def parse_match(text: str | None) -> tuple[str | None, float | None]:
     try:
         return budget or text, float(level) if mark else None
     except ValueError:
-        raise UserError(f"--match {text}: {level!r} is no number. Write BUDGET@VALUE, as tokens@0.6.") from None
+        raise UserError(f"--match {text}: {level!r} is not a number. Write BUDGET@VALUE, as tokens@0.6.") from None
 
 
 @dataclass(frozen=True)

@@ -269,7 +269,7 @@ def worth(comparison: Comparison) -> list[str]:
     notes = []
     if tasks < FEW_TASKS:
         notes.append(
-            f"{count(tasks, one)} are no sample of {one}s: every number over them is about these alone, and another "
+            f"{count(tasks, one)} are not a sample of {one}s: every number over them is about these alone, and another "
             f"{one} may come out otherwise."
         )
         notes.append(

@@ -114,7 +114,7 @@ def _accelerate_reads_its_file(config: Config) -> Iterable[Contradiction]:
     if config.launch.accelerate_config is not None and config.launch.launcher != "accelerate":
         yield Contradiction(
             ("launch.accelerate_config", "launch.launcher"),
-            f"launch.accelerate_config={config.launch.accelerate_config} is read by launch.launcher=accelerate alone, "
+            f"launch.accelerate_config={config.launch.accelerate_config} is read only by launch.launcher=accelerate, "
             f"and the launcher is {config.launch.launcher}. Set launch.launcher=accelerate, or leave the file out",
         )
 
@@ -123,7 +123,8 @@ def _one_way_to_shard(config: Config) -> Iterable[Contradiction]:
     if config.launch.fsdp and config.launch.deepspeed is not None:
         yield Contradiction(
             ("launch.deepspeed", "launch.fsdp"),
-            f"launch.deepspeed={config.launch.deepspeed} and launch.fsdp=true both divide the model. Set one of them",
+            f"launch.deepspeed={config.launch.deepspeed} and launch.fsdp=true both shard the model. Set only one of "
+            "them",
         )
 
 
@@ -133,8 +134,8 @@ def _whole_in_4_bits(config: Config) -> Iterable[Contradiction]:
         key = "launch.fsdp" if launch.fsdp else "launch.deepspeed"
         yield Contradiction(
             ("model.adapter", key),
-            f"model.adapter=qlora keeps the weights in 4 bits, and {key} divides what can be trained. Set "
-            "model.adapter=lora, or leave the division out: in 4 bits every process holds the whole model",
+            f"model.adapter=qlora keeps the weights in 4 bits, and {key} shards trainable weights. Set "
+            f"model.adapter=lora, or leave {key} out: in 4 bits every process holds the whole model",
         )
 
 
@@ -143,7 +144,7 @@ def _pass_at_within_samples(config: Config) -> Iterable[Contradiction]:
     if samples == 0 and not config.eval.greedy:
         yield Contradiction(
             ("eval.samples", "eval.greedy"),
-            "eval.samples=0 leaves the greedy completion alone, and eval.greedy=false leaves that out too. Set one",
+            "eval.samples=0 leaves only the greedy completion, and eval.greedy=false removes that too. Set one of them",
         )
     above = [k for k in pass_at if k > samples] if samples else []
     if above:
@@ -153,7 +154,7 @@ def _pass_at_within_samples(config: Config) -> Iterable[Contradiction]:
             f"least k samples. Set eval.samples={max(above)}, or leave out what is above",
         )
     if len(set(pass_at)) < len(pass_at):
-        yield Contradiction(("eval.pass_at",), f"eval.pass_at={list(pass_at)} names a k twice; name each once")
+        yield Contradiction(("eval.pass_at",), f"eval.pass_at={list(pass_at)} names a k twice; give each once")
 
 
 def _data_set_of_the_task(config: Config) -> Iterable[Contradiction]:
@@ -210,13 +211,13 @@ def _verdicts_of_a_verifier(config: Config) -> Iterable[Contradiction]:
         yield Contradiction(
             (key, "method.advantage.kind"),
             f"{key}={value} is {what}, and method.advantage.kind={method.advantage.name_of_kind} trains by the "
-            "verifier's verdict, which it is not. Take method.advantage=group",
+            "verifier's verdict, which this reward is not. Set method.advantage=group",
         )
     if config.rollout.dynamic_sampling and method.reward.source == "entropy_min":
         yield Contradiction(
             ("rollout.dynamic_sampling", "method.reward.source"),
             f"rollout.dynamic_sampling={config.rollout.dynamic_sampling} judges groups by the verifier's rewards, "
-            "and method.reward.source=entropy_min trains on others. Keep one of the two",
+            "and method.reward.source=entropy_min trains on different rewards. Keep one of the two",
         )
 
 
@@ -247,8 +248,8 @@ def _vllm_can_sample(config: Config) -> Iterable[Contradiction]:
         yield Contradiction(
             ("rollout.temperature", *(f"rollout.{key}" for key in limits), ENGINE),
             f"rollout.temperature={rollout.temperature:g} with rollout.{limits[0]}: vLLM gives log-probabilities "
-            "before the temperature or after the cut, and the gradient needs them after the one and before the "
-            f"other. Set rollout.temperature=1, leave {' and '.join(limits)} out, or take rollout.engine=local",
+            "before the temperature or after the cut, and the gradient needs them after the temperature and before "
+            "the cut. Set rollout.temperature=1, leave {' and '.join(limits)} out, or take rollout.engine=local",
         )
     parallel = rollout.vllm.tensor_parallel
     if rollout.engine == "vllm_colocate" and processes % parallel:

@@ -59,13 +59,13 @@ def seconds_of(time: str) -> int | None:
 
 def _time(value: str) -> str:
     if seconds_of(value) == 0:
-        raise ValueError(f"must be longer than no time at all; got {value!r}")
+        raise ValueError(f"must be above zero; got {value!r}")
     return value
 
 
 def _name(value: str) -> str:
     if not _NAME.fullmatch(value):
-        raise ValueError(f"must be a name as the cluster has it, without spaces; got {value!r}")
+        raise ValueError(f"must be a name that the cluster knows, without spaces; got {value!r}")
     return value
 
 
@@ -85,7 +85,7 @@ def _options(options: dict[str, Any]) -> dict[str, Any]:
             problems.append(f"{name} is set by the run itself: leave it out")
         elif not _OPTION.fullmatch(name):
             hint = f"; write {bare}" if _OPTION.fullmatch(bare) else ""
-            problems.append(f"{name!r} is no long option of sbatch without its dashes{hint}")
+            problems.append(f"{name!r} is not a long option of sbatch, written without its dashes{hint}")
         elif isinstance(value, str) and not (value and value.isprintable()):
             problems.append(f"{name}: text, not empty, on one line")
     if problems:

@@ -340,7 +340,7 @@ def _named(layer: Layer, folder: Path | None) -> tuple[Layer, list[OwnFile]]:
             if source.module and said not in (None, source.code):
                 raise UserError(
                     f"{layer.label}: was written with another version of the task {written} than that of the package "
-                    f"{source.package}, which is installed. Install that one again."
+                    f"{source.package}, which is installed. Reinstall the earlier version."
                 )
             chosen = {"name": _registered(source), "code": source.code}
             if source.module:

@@ -284,10 +284,10 @@ def _cannot_be_written(path: Path) -> str | None:
 def input_file(path: Path) -> None:
     """Raise UserError where ``--input`` is a pipe or the like: what is read more than once must be a file."""
     if str(path) == "-":
-        raise UserError("--input -: standard input is not read, as the input is read twice. Give a file.")
+        raise UserError("--input -: standard input cannot be used, because the input is read twice. Give a file.")
     try:
         kind = path.stat().st_mode
     except OSError as error:
         raise UserError(f"--input {path}: cannot be read ({error.strerror or error}).") from error
     if not stat.S_ISREG(kind):
-        raise UserError(f"--input {path}: is no file (a folder, a pipe or a device), and is read twice. Give a file.")
+        raise UserError(f"--input {path}: is not a regular file, and it is read twice. Give a file.")

@@ -40,7 +40,7 @@ def load_code(source: OwnFile) -> ModuleType:
         except SyntaxError as error:
             raise UserError(f"{shown(error.filename or path)}:{error.lineno}: syntax error: {error.msg}") from error
         except (Exception, SystemExit) as error:
-            raise UserError(f"{blamed(error, path)} (while the file was loaded)") from error
+            raise UserError(f"{blamed(error, path)} (while loading the file)") from error
     return _LOADED[key]
 
 
@@ -157,8 +157,8 @@ def read_own_file(path: Path, of: str, *, alone: bool = False) -> OwnFile:
     if len(dump([source.block()]).encode()) > _MAX_BYTES:
         rest = f", with what it imports from its folder ({', '.join(imports)})" if imports else ""
         raise UserError(
-            f"{path}: is larger than {_MAX_BYTES:,} bytes in a configuration{rest}, and every run's has a copy. Make a "
-            "package of what is large, and install that."
+            f"{path}: is larger than {_MAX_BYTES:,} bytes in a configuration{rest}, and every run keeps a copy. Put "
+            "the large parts into a package and install it."
         )
     return source
 
@@ -269,7 +269,7 @@ def find_own_file(name: str, folder: Path | None) -> Path:
 
 
 def in_manifest(sources: Iterable[OwnFile]) -> dict[str, list[dict[str, Any]]]:
-    """What a run's manifest says of the files: nothing where there are none."""
+    """A run manifest's entries on the files: nothing where there are none."""
     files = [
         {"of": one.of, "file": one.file, "sha256": one.sha256}
         | ({"package": one.package} if one.package else {})
@@ -287,8 +287,8 @@ def check_packages(place: Path, manifest: Mapping[str, Any]) -> None:
             not path.is_file() or read_own_file(path, of, alone=True).sha256 != about.get("sha256")
         ):
             raise UserError(
-                f"{place}: was begun with the {of} of the package {package}, and {path} is another now, or gone. "
-                f"Install that version again, or start a new run."
+                f"{place}: was begun with the {of} of the package {package}, and {path} has changed or is missing. "
+                "Reinstall that version, or start a new run."
             )
 
 

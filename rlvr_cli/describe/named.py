@@ -24,8 +24,8 @@ def policy_config(text: str, overrides: Sequence[str] = ()) -> Method:
     method = load_config(method=name, overrides=[f"method.{override}" for override in overrides]).method
     if method.policy is None:
         raise UserError(
-            f"{method.name} imitates worked solutions: there are no old policy, no ratio and no advantage, so it has "
-            "no token weight to look at (each token of a solution weighs 1 on grad log pi)."
+            f"{method.name} imitates worked solutions: without an old policy, a ratio and an advantage it has no "
+            "token weight to show (each token of a solution weighs 1 on grad log pi)."
         )
     check_own_parts(method)
     return method.policy
@@ -60,8 +60,8 @@ def replayed_configs(names: Iterable[str]) -> tuple[Method, ...]:
             continue
         if config.reward.noise > 0:
             problems.append(
-                f"{config.name}: noise decides which rewards a rollout gets, not what is made of them; on a rollout "
-                "that is there already it has nothing to change."
+                f"{config.name}: noise changes the rewards of a rollout when it is collected; on a rollout that "
+                "exists already it changes nothing."
             )
         configs.append(config)
     if problems:

@@ -162,8 +162,8 @@ def run_filter(
     kept = [problem for problem, what in zip(request.problems, fates, strict=True) if what == "kept"]
     if not kept:
         raise RunError(
-            f"no problem is kept: {_told(request, counts, fates)}. Nothing was written. The attempts are kept in "
-            f"{store.folder}, so another --keep-correct needs no new ones."
+            f"no problem is kept: {_told(request, counts, fates)}. Nothing was written. The attempts stay in "
+            f"{store.folder}, so another --keep-correct needs no new attempts."
         )
     result: dict[str, Any] = {
         "format": FORMAT,

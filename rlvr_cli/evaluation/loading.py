@@ -104,7 +104,7 @@ def _served(subject: EvaluatedModel, config: Config, say: Callable[[str], None])
         except UserError as error:
             if options.endpoint != "chat":
                 raise UserError(
-                    f"{error}. Without it the server must write the prompts, as chat messages: eval.endpoint=chat."
+                    f"{error}. Without it only the server can format the prompts: set eval.endpoint=chat."
                 ) from error
     server = asyncio.run(
         open_server(

@@ -134,13 +134,13 @@ def check_same_problems(
             continue
         if record.get("prompt") != hashes[problem_id]:
             raise UserError(
-                f"{store.folder}: its samples of problem {problem_id} answer another prompt. The data or the "
-                "tokenizer changed since; choose another folder with --output."
+                f"{store.folder}: its samples of problem {problem_id} were drawn for a different prompt: the data or "
+                "the tokenizer changed. Choose another folder with --output."
             )
         if record.get("judged_by") != judged_by[problem_id]:
             raise UserError(
-                f"{store.folder}: its samples of problem {problem_id} were judged by other data (its gold answer, "
-                "for one). The data changed since; choose another folder with --output."
+                f"{store.folder}: its samples of problem {problem_id} were judged against different data (such as the "
+                "gold answer): the data changed. Choose another folder with --output."
             )
 
 

@@ -170,7 +170,7 @@ def fill(
     """
     if settings.engine not in ("auto", "local", "transformers"):
         raise UserError(
-            f"eval.engine={settings.engine}: does not sample a model of this process. Allowed here: auto, local, "
+            f"eval.engine={settings.engine}: cannot sample a model in this process. Allowed here: auto, local, "
             "transformers."
         )
     engine, _ = choose_engine(settings.engine, model)

@@ -145,7 +145,9 @@ def _check(task: Task, source: Path) -> int:
             problems += error.problems
     raise_if(problems)
     if count == 0:
-        raise UserError(f'{source}: is empty. A line is {{"problem": {{...}}, "response": "..."}}.')
+        raise UserError(
+            f'{source}: is empty. Write one JSON object per line: {{"problem": {{...}}, "response": "..."}}.'
+        )
     return count
 
 

@@ -75,7 +75,9 @@ class Session:
         self.settings: EvalSettings = request.settings
         self.several = len(request.target.subjects) > 1 or request.against is not None
         if self.several and request.out is not None and (request.out / "meta.json").exists():
-            raise UserError(f"{request.out}: holds one evaluation. Choose another --output for several.")
+            raise UserError(
+                f"{request.out}: holds a single evaluation. Choose another --output for several evaluations."
+            )
         # Bad data must show before a model is loaded, which takes long. A model of the hub has no known style yet;
         # which problems there are does not depend on it.
         for note in request.notes:
@@ -173,7 +175,7 @@ class Session:
                 f"{MOST_COMPLETIONS // len(problems)} (the samples of an evaluation are held in memory)."
             )
         if len(problems) < settings.problems and not whole:
-            self.say(f"{name}{len(problems)} problems: the data has no more ({settings.problems} were asked for)")
+            self.say(f"{name}{len(problems)} problems: that is all the data has ({settings.problems} were asked for)")
         self.settings = replace(settings, problems=len(problems))
         return problems
 

@@ -95,7 +95,7 @@ def pass_at_problems(pass_at: tuple[int, ...], samples: int) -> list[str]:
             f"Give --samples {max(above)}, or a smaller k."
         )
     if not pass_at and samples:
-        problems.append("no k is asked for: give at least one, as in --pass-at 1,8,32.")
+        problems.append("no k is given: name at least one, as in --pass-at 1,8,32.")
     return problems
 
 

@@ -69,7 +69,7 @@ class SampleStore:
         if not self.meta_path.exists():
             if self.samples_path.exists():
                 raise UserError(
-                    f"{self.folder}: has samples.jsonl but no meta.json, so nobody knows what they are of. "
+                    f"{self.folder}: has samples.jsonl but no meta.json, so it is unknown what was sampled. "
                     "Choose another folder with --output."
                 )
             write_json(self.meta_path, {**self.identity, "fingerprint": digest(self.identity), CHECKED: True})

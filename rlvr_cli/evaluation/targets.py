@@ -69,7 +69,7 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
     except UserError as error:
         known = ", ".join(path.parent.name for path in sorted(runs_root.glob("*/manifest.json")))
         hint = f"Runs in {runs_root}: {known}." if known else f"There is no run in {runs_root}."
-        raise UserError([*error.problems, f"{name!r} is no run either. {hint}"]) from error
+        raise UserError([*error.problems, f"{name!r} is not a run either. {hint}"]) from error
     folder = None if source.kind == "hub" else Path(source.location)
     label = Path(source.location).name if source.kind == "folder" else name
     return Target((EvaluatedModel(label, name, slug(label), runs_root / "evals", _style(folder)),), None)

@@ -37,7 +37,7 @@ def check_resumable(run: RunDir, *, finished: bool = False) -> None:
         )
     if manifest.get("config_sha256") != text_digest(run.config_path.read_text(encoding="utf-8")):
         raise UserError(
-            f"{run.config_path}: was changed after the run began, so the rest would be another run's. Restore it, "
+            f"{run.config_path}: was changed after the run started, so the run cannot continue exactly. Restore it, "
             f"or start a new run with it: rlvr train -c {run.config_path} run.name=NEW"
         )
     check_packages(run.path, manifest)
@@ -55,6 +55,6 @@ def check_processes(run: RunDir, config: Config, world: World) -> None:
     if config.launch.processes != world.processes:
         raise UserError(
             f"{run.path}: was begun with {config.launch.processes} "
-            f"process{'' if config.launch.processes == 1 else 'es'} and cannot go on exactly with "
-            f"{world.processes}. Start as many as before."
+            f"process{'' if config.launch.processes == 1 else 'es'} and cannot continue exactly with "
+            f"{world.processes}. Start it with the earlier number."
         )

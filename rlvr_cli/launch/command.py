@@ -54,7 +54,7 @@ class Node:
     Attributes:
         processes: of the whole launch; ``local`` of them on this machine.
         number: of this machine, from 0 to ``nodes`` - 1.
-        address, port: where rank 0 is to be met.
+        address, port: where to reach rank 0.
         gpus: visible here; with none, the processes compute on the CPU.
     """
 
@@ -82,7 +82,7 @@ def check_alone(launch: LaunchConfig) -> None:
     problems: list[str] = []
     if (nodes := _number("NNODES", 1, problems)) > 1:
         problems.append(
-            f"NNODES={nodes}, and launch.processes=1: each machine would make a run of its own. Give --processes, "
+            f"NNODES={nodes}, and launch.processes=1: each machine would start its own run. Give --processes, "
             "counted over all machines, or unset NNODES."
         )
     if launch.launcher == "accelerate":
@@ -138,8 +138,8 @@ def plan_node(launch: LaunchConfig) -> tuple[Node, list[str]]:
     tasks = _number("SLURM_STEP_NUM_TASKS", 1, problems)
     if nodes == 1 and tasks > 1:
         warnings.append(
-            f"warning: srun started {tasks} tasks of this command, and NNODES is not set: each makes a run of its own "
-            f"in {processes} processes. For one run start one task a machine, with NNODES and NODE_RANK."
+            f"warning: srun started {tasks} tasks of this command, and NNODES is not set: each starts its own run "
+            f"with {processes} processes. For one run start one task a machine, with NNODES and NODE_RANK."
         )
     if launch.launcher == "accelerate":
         problems += _accelerate_problems(launch, nodes, number, gpus)
@@ -227,7 +227,7 @@ def free_port() -> int:
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.bind(("", port))
             return port
-    raise UserError(f"no port from {PORTS[0]} to {PORTS[-1]} of this machine is free for the processes to meet at.")
+    raise UserError(f"no port from {PORTS[0]} to {PORTS[-1]} is free on this machine for the processes to rendezvous.")
 
 
 def accelerate_file(launch: LaunchConfig) -> Path | None:
@@ -268,8 +268,8 @@ def _accelerate_problems(launch: LaunchConfig, nodes: int, number: int, gpus: in
     kind = str(said.get("distributed_type", "MULTI_GPU"))
     if kind not in ("MULTI_GPU", "MULTI_CPU", "NO"):
         problems.append(
-            f"{file}: distributed_type: {kind}: what divides the model is the run's own choice (launch.deepspeed "
-            "or launch.fsdp), not this file's. Set it to MULTI_GPU."
+            f"{file}: distributed_type: {kind}: sharding is set in the run's configuration (launch.deepspeed or "
+            "launch.fsdp), not in this file. Set it to MULTI_GPU."
         )
     if said.get("use_cpu") is True and gpus:
         problems.append(f"{file}: use_cpu: true, and {gpus} GPUs are visible. Set CUDA_VISIBLE_DEVICES= to use none.")
@@ -280,7 +280,9 @@ def _accelerate_problems(launch: LaunchConfig, nodes: int, number: int, gpus: in
         )
     others = sorted(key for key, value in said.items() if key not in IN_ACCELERATES_FILE and value not in ({}, None))
     if others:
-        problems.append(f"{file}: {', '.join(others)}: would change the run behind its configuration. Leave it out.")
+        problems.append(
+            f"{file}: {', '.join(others)}: would change the run without its configuration saying so. Leave it out."
+        )
     return problems
 
 

@@ -114,7 +114,7 @@ def check_deepspeed(config: Config, *, bf16: bool | None = None, lr: float | Non
         bf16: whether the run computes in bfloat16; None = not known yet, so not compared.
         lr: the peak learning rate; None = as the configuration has it. Where it is a rule that needs the model's size,
             it is not compared.
-        here: whether it is to be trained on this machine, which needs DeepSpeed.
+        here: whether it trains on this machine, which needs DeepSpeed.
     """
     settings = deepspeed_settings(config.launch)
     if settings is not None:

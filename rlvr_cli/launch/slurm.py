@@ -212,7 +212,7 @@ def _check_unclaimed(run: RunDir) -> None:
         holder = "another process"
     else:
         return
-    raise UserError(f"{run.path}: is {holder}'s already; a second job would wait for it or fail.")
+    raise UserError(f"{run.path}: is {holder}'s already; a second job would wait for the first or fail.")
 
 
 def job_of(run: Path) -> str | None:
@@ -297,7 +297,7 @@ def submitted(
     """What the command line does: the job's script where it is only asked for, else the run and its job.
 
     Args:
-        run: one that is to be continued; None for a new one.
+        run: the run to continue; None for a new one.
     """
     check_slurm(loaded)
     check_deepspeed(loaded.config, here=not print_only)

@@ -202,7 +202,7 @@ def all_results(folders: Folders) -> list[Results]:
 
 
 def this_machine() -> dict[str, Any]:
-    """What the page says of the machine."""
+    """The page's words on the machine."""
     found = hardware()
     packages = {name: version for name, version in versions().items() if name in ("rlvr", "torch", "trl")}
     return {"processor": found["processor"], "cores": found["cores"], **packages}

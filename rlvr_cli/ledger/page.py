@@ -66,12 +66,12 @@ class ClaimRow(NamedTuple):
 def check_page(path: Path) -> None:
     """Raise UserError where no page can be written to ``path``."""
     if path.suffix != ".md":
-        raise UserError(f"{path}: the page's name ends in .md.")
+        raise UserError(f"{path}: the page's name must end in .md.")
     if not path.absolute().parent.is_dir():
         raise UserError(f"{path}: there is no folder {path.absolute().parent}.")
     folder = path.with_suffix("")
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder}: the figure and the data go into this folder, and it is a file.")
+        raise UserError(f"{folder}: must be a folder for the figure and the data, but is a file.")
 
 
 def write_page(path: Path, claim_set: ClaimSet, results: Results, other: Results | None) -> None:

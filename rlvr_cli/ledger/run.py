@@ -156,7 +156,7 @@ def _judge(
     missing = numbers.missing(order.claims, order.seed_from)
     for path in missing:
         if path.exists():
-            say(console, f"{path}: is damaged, and is computed again")
+            say(console, f"{path}: is damaged; it is computed again")
     jobs = [reading.job(order.folders.measures) for reading in missing.values()]
     failed = _carry_out(order, jobs, own, "measures", console)
     numbers.failed = {path: failed[number] for number, path in enumerate(missing) if number in failed}

@@ -116,7 +116,7 @@ class ByProbability(Passes):
             yield Contradiction(
                 ("method.passes.eta", "method.passes.order"),
                 f"method.passes.eta={self.eta:g} with method.passes.order={self.order} trains on tokens of a "
-                f"{self.rule} {side}. Take an eta between 0 and 1",
+                f"{self.rule} {side}. Set an eta between 0 and 1",
             )
 
     def simplest(self) -> Passes:

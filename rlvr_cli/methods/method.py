@@ -50,7 +50,7 @@ from rlvr_cli.methods.sft import SFT
 def _canonical(name: str) -> str:
     found = resolve_method_name(name)
     if METHODS[found.base].imitates:
-        raise ValueError(f"{found.base} is no policy-gradient method; its keys are those of SFT")
+        raise ValueError(f"{found.base} is not a policy-gradient method; its keys are those of SFT")
     return str(found)
 
 

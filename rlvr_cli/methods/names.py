@@ -125,7 +125,7 @@ def _pp_hint(plain: str) -> str:
 
 def _refuse_base(base: str, text: str) -> None:
     if base in MODIFIERS:
-        raise ValueError(f'"{text}": {base} modifies a method and is none itself; write `grpo+{base}`')
+        raise ValueError(f'"{text}": {base} modifies a method and is not one itself; write `grpo+{base}`')
     guess = nearest_method(text)
     hint = f" Did you mean `{guess}`?" if guess else ""
     raise ValueError(f'unknown method "{text}".{hint} Allowed: {", ".join(BASES)}')

@@ -263,7 +263,7 @@ def _check_parts(source: OwnFile, module: ModuleType, parts: list[type[Part]], l
                 f"{where} lacks the method{s} {', '.join(lacking)}, which every {_family(part)} has ({PAGE})"
             )
         if CODE in part.model_fields:
-            problems.append(f"{where}: {CODE} is a key that the class gets here; call its own another name")
+            problems.append(f"{where}: {CODE} is a key that the class gets here; rename yours")
         if issubclass(part, Shaping) and part.main_key not in part.model_fields:
             problems.append(f"{where}: main_key must be the parameter that switches it on ({PAGE})")
         required = [key for key, field in part.model_fields.items() if field.is_required()]
@@ -293,7 +293,7 @@ def _family(part: type[Part]) -> str:
 def _preset(
     source: OwnFile, module: ModuleType, parts: Sequence[tuple[str, type[Part]]], lines: Mapping[str, int]
 ) -> Preset:
-    """What gives the file's parts a name: its PRESETS, else its one class in the place of GRPO's."""
+    """What gives the file's parts a name: its PRESETS, else its one class in place of GRPO's."""
     written = vars(module).get("PRESETS")
     named = ", ".join(f"{part.__name__} (line {lines.get(part.__name__, 1)})" for _, part in parts)
     if written is not None:

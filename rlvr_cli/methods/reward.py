@@ -73,14 +73,14 @@ class Reward(Part):
             yield Contradiction(
                 ("method.reward.source", "method.advantage.kind"),
                 "method.reward.source=entropy_min is a reward from the policy's entropy, and method.advantage.kind="
-                f"{advantage.name_of_kind} trains by the verifier's verdict, which it is not. Take "
+                f"{advantage.name_of_kind} trains by the verifier's verdict, which this reward is not. Set "
                 "method.advantage=group",
             )
         if self.noise > 0 and self.source == "entropy_min":
             yield Contradiction(
                 ("method.reward.noise", "method.reward.source"),
                 f"method.reward.noise={self.noise:g} mirrors the verifier's rewards, and "
-                "method.reward.source=entropy_min asks no verifier. Keep one of the two",
+                "method.reward.source=entropy_min uses no verifier. Keep one of the two",
             )
 
 

@@ -53,8 +53,8 @@ def check_targets(adapter: LoRAConfig | QLoRAConfig, model: Any) -> None:
     wrong = [name for name in adapter.targets or () if name not in allowed]
     if wrong:
         raise UserError(
-            f"model.adapter.targets: {', '.join(wrong)}: no linear layer of this model that can have an adapter. "
-            f"There are {', '.join(allowed)}."
+            f"model.adapter.targets: {', '.join(wrong)}: not a linear layer of this model that can take an adapter. "
+            f"Allowed: {', '.join(allowed)}."
         )
 
 
@@ -196,7 +196,7 @@ def engine_for_adapters(engine: Engine, *, merges: bool) -> Engine:
 
 
 class AdapterFolder:
-    """What a checkpoint of adapters holds in the place of a model: PEFT's two files, the base's name and config.
+    """What a checkpoint of adapters holds in place of a model: PEFT's two files, the base's name and config.
 
     It has the two things that a trainer asks of a model that is saved: ``config`` and ``save_pretrained``.
     """
@@ -227,8 +227,8 @@ def attach(model: Any, folder: Path, base: AdapterBase) -> Any:
     """
     if base.fingerprint is not None and fingerprint(model) != base.fingerprint:
         raise UserError(
-            f"model: {folder} is an adapter on {base.name}, whose weights are not those that it was trained on. "
-            "Bring back the old ones, or name their folder in its base.json."
+            f"model: {folder} is an adapter on {base.name}, whose weights have changed since the adapter was trained. "
+            "Restore the original weights, or set their folder in base.json."
         )
     try:
         config = LoraConfig.from_pretrained(str(folder))
@@ -253,7 +253,7 @@ def _check_mergeable(model: Any) -> None:
             continue
         if layer.lora_variant or any(layer.lora_bias.values()):
             kinds = [type(variant).__name__ for variant in layer.lora_variant.values()] or ["lora_bias"]
-            raise ValueError(f"it is no plain LoRA ({', '.join(kinds)}); merge it with PEFT first")
+            raise ValueError(f"it is not a plain LoRA adapter ({', '.join(kinds)}); merge it with PEFT first")
         if tied and any(end.weight is layer.get_base_layer().weight for end in ends):
             raise ValueError(f"it adapts {name}, which shares its weights; merge it with PEFT first")
 

@@ -58,7 +58,9 @@ def check_output(output: Path, run: RunDir, *, overwrite: bool) -> None:
     if not overwrite:
         raise UserError(f"--output {output}: exists. Choose another folder, or give --overwrite.")
     if not (output / RECORD).is_file():
-        raise UserError(f"--output {output}: was not written by `rlvr export` (no {RECORD}); --overwrite keeps off it.")
+        raise UserError(
+            f"--output {output}: was not written by `rlvr export` (no {RECORD}); --overwrite will not delete it."
+        )
 
 
 def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") -> Exported:
@@ -134,8 +136,8 @@ def check_push(repository: str, *, private: bool) -> None:
             with suppress(RepositoryNotFoundError):
                 if not HfApi().repo_info(whole).private:
                     raise UserError(
-                        f"--push-to-hub {repository} --private: there is such a repository, and it is public. Make it "
-                        "private on the hub, or take another name."
+                        f"--push-to-hub {repository} --private: this repository exists and is public. Make it private "
+                        "on the hub, or choose another name."
                     )
     except LocalTokenNotFoundError as error:
         raise UserError(
@@ -144,7 +146,7 @@ def check_push(repository: str, *, private: bool) -> None:
         ) from error
     except (HfHubHTTPError, OfflineModeIsEnabled, OSError) as error:
         text = " ".join(str(error).split())[:300]
-        raise UserError(f"--push-to-hub {repository}: the hub does not let us in: {text}") from error
+        raise UserError(f"--push-to-hub {repository}: the hub refused access: {text}") from error
 
 
 @contextmanager
@@ -322,8 +324,9 @@ def _compare(
         worst = max(gaps)
         if not worst <= TIE.get(dtype, TIE["bfloat16"]):
             raise RunError(
-                f"the exported model answers {len(different)} of {len(expected)} prompts otherwise than the checkpoint "
-                f"does, by up to {worst:.3g} nats at the first other token: nothing was written. Please report it."
+                f"the exported model answers {len(different)} of {len(expected)} prompts differently from the "
+                f"checkpoint, by up to {worst:.3g} nats at the first token that differs: nothing was written. Please "
+                "report it."
             )
     return len(expected) - len(different)
 

@@ -115,7 +115,9 @@ def load_tokenizer(name: str, *, revision: str | None = None) -> Any:
         raise UserError(_explain(source, revision, error)) from error
     if tokenizer.pad_token_id is None:
         if tokenizer.eos_token_id is None:
-            raise UserError(f"model: the tokenizer of {name} has no end-of-sequence token, so nothing would ever end")
+            raise UserError(
+                f"model: the tokenizer of {name} has no end-of-sequence token, so no completion would ever end"
+            )
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
@@ -213,7 +215,7 @@ def _checked(tokenizer: Any, model: Any, name: str) -> Any:
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         raise UserError(
             f"model: the tokenizer of {name} has {len(tokenizer)} tokens, the model only "
-            f"{model.get_input_embeddings().num_embeddings}; they do not belong together"
+            f"{model.get_input_embeddings().num_embeddings}; they do not match"
         )
     return tokenizer
 

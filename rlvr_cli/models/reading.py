@@ -62,7 +62,7 @@ def check_prompts(
     if share >= UNREADABLE:
         raise UserError(
             f"task.name={config.task.name}: the model cannot learn from these prompts: "
-            f"{unread(config.task.name, config.model.name, share)} train.on_no_signal=off trains it all the same."
+            f"{unread(config.task.name, config.model.name, share)} train.on_no_signal=off trains anyway."
         )
     if positions is not None and longest + new_tokens > positions:
         raise UserError(too_long("rollout.max_new_tokens", new_tokens, longest, positions))

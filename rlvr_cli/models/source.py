@@ -62,9 +62,7 @@ def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
     Raises UserError with every problem found.
     """
     if revision is not None and (name in PRESETS or (name not in hub_presets() and local_path(name).is_dir())):
-        raise UserError(
-            f"model.revision={revision}: {name} is a folder of this machine, which has no revisions. Leave it out."
-        )
+        raise UserError(f"model.revision={revision}: {name} is a local folder, which has no revisions. Leave it out.")
     if name in PRESETS:
         folder = PRESETS[name]
         if not folder.is_dir():
@@ -158,7 +156,9 @@ def _check_adapter(folder: Path) -> None:
     if path.is_file():
         problems += [problem for problem in [_safetensors_problem(path)] if problem]
     else:
-        problems.append(f"model: {folder} has an adapter_config.json and no {ADAPTER_WEIGHTS}. Is the save complete?")
+        problems.append(
+            f"model: {folder} has an adapter_config.json and no {ADAPTER_WEIGHTS}. The save may be incomplete."
+        )
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         problems.append(f"model: {folder} has no tokenizer. Copy the tokenizer files of the adapter's model into it.")
     if problems:
@@ -280,7 +280,7 @@ def base_of(folder: Path) -> AdapterBase:
             return AdapterBase(**said)
         name = said["base_model_name_or_path"]
         if said.get("peft_type") != "LORA" or not name:
-            raise ValueError("it is no LoRA adapter with the name of its base model")
+            raise ValueError("it is not a LoRA adapter that names its base model")
         return AdapterBase(str(name), said.get("revision"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"model: {path} does not say which model the adapter belongs to ({error}).") from error

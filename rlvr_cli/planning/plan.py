@@ -108,7 +108,7 @@ def full_plan(config: Config, **resource_options: Any) -> dict[str, Any]:
         # Its numbers do not depend on the problems.
         said.append(
             f"WARNING: `rlvr train` needs the problems of {config.task.data} (task.data), which are not on the hub: "
-            f"name their folder with --data-dir.{generated_hint(config.task.sets)}"
+            f"give their folder with --data-dir.{generated_hint(config.task.sets)}"
         )
     return {**plan_training(config), **resources(config, **resource_options), "cautions": said}
 

@@ -85,9 +85,7 @@ def keys_of(option: str, names: Sequence[str], problems: list[str]) -> set[str]:
     for name in names:
         below = {key for key in KEYS.key_names if key == name or key.startswith(f"{name}.")}
         if SEED in below:
-            problems.append(
-                f"{option} {name}: the seed makes no arm; the spread between seeds is what the intervals are about."
-            )
+            problems.append(f"{option} {name}: the seed cannot define arms; the intervals are over seeds.")
             continue
         if not below:
             known = [*KEYS.section_names, *KEYS.key_names]

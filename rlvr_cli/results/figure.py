@@ -48,7 +48,7 @@ def check_path(path: Path) -> None:
     """Raise UserError where no picture can be written to ``path``: suffix, folder, permission."""
     if path.suffix.lower() not in FORMATS:
         given = f"{path.suffix!r}" if path.suffix else "none"
-        raise UserError(f"{path}: a picture's name ends in .png or .svg; the suffix here is {given}.")
+        raise UserError(f"{path}: a picture's name must end in .png or .svg; got {given}.")
     if path.is_dir():
         raise UserError(f"{path}: is a folder. Give the name of a file.")
     if not path.parent.is_dir():

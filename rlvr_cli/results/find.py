@@ -121,8 +121,7 @@ def _runs_of(folder: Path, problems: list[str]) -> dict[Path, list[Path]]:
         what = f"the sweep {names[0]}" if len(sweeps) == 1 else f"{len(sweeps)} sweeps ({some(names, 4)})"
         besides = "" if all(run.parent in sweeps for run in found.values()) else " and other runs"
         problems.append(
-            f"{folder}: holds {what}{besides}, which are not one experiment. Name what is to be compared, as "
-            f"{sweeps[0]}."
+            f"{folder}: holds {what}{besides}, which are not one experiment. Name what to compare, as {sweeps[0]}."
         )
     runs = direct or list(found.values())
     return {folder: runs} if runs else {}
@@ -204,7 +203,7 @@ def tell_trials(folder: Path, problems: list[str], notes: list[str], *, unfinish
     if out := sorted(name for name in dropped if (folder / name / "manifest.json").is_file()):
         notes.append(f"{folder}: left out because the sweep file no longer names them: {some(out, 4)}.")
     if pruned := sorted(name for name in own if name not in dropped and is_pruned(folder, name)):
-        notes.append(f"{folder}: left out because the search gave them up before their end: {some(pruned, 4)}.")
+        notes.append(f"{folder}: left out because the search stopped them early: {some(pruned, 4)}.")
     if waiting:
         line = f"{folder}: {len(waiting)} of its {len(trials)} trials have not begun ({some(waiting, 4)})."
         if unfinished:

@@ -146,7 +146,7 @@ def read_curve(run: Run, problems: list[str]) -> SpendingCurve | None:
         if rollouts > max(spent) and run.manifest.get("status") != "finished":
             continue  # it comes before its step is recorded: the run is between the two, or was killed there
         if rollouts not in spent:
-            problems.append(f"{path.parent}: {run.dir.metrics_path.name} knows no rollout {rollouts}. It was altered.")
+            problems.append(f"{path.parent}: {run.dir.metrics_path.name} has no rollout {rollouts}. It was altered.")
             return None
         evaluation = read_checked(path.parent, problems)
         if evaluation is None:
@@ -167,7 +167,7 @@ def common_budget(curves: Sequence[SpendingCurve], budget: str, problems: list[s
     late = max(curves, key=lambda curve: float(curve.budget(budget)[0]))
     early = min(curves, key=lambda curve: float(curve.budget(budget)[-1]))
     problems.append(
-        f"--match {budget}: no budget is common: {late.run.path} was first evaluated after {start:,.6g} {budget}, "
+        f"--match {budget}: no common budget: {late.run.path} was first evaluated after {start:,.6g} {budget}, "
         f"{early.run.path} last after {end:,.6g}. Evaluate more often (eval.every) or train longer."
     )
     return None

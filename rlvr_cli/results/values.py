@@ -65,8 +65,8 @@ def problem_values(evaluation: Evaluation, metric: str, n: int) -> Values:
     path = evaluation.folder / "samples.jsonl"
     if not path.exists():
         raise RunError(
-            f"{evaluation.folder}: has no {metric} over {n} samples, and as an average of checkpoints it keeps no "
-            f"samples to take it from. Evaluate all runs with the same --samples and with its k in --pass-at."
+            f"{evaluation.folder}: has no {metric} over {n} samples, and an average of checkpoints has no samples to "
+            "compute it from. Evaluate all runs with the same --samples and with its k in --pass-at."
         )
     rows: dict[tuple[Any, Any], Mapping[str, Any]] = {}
     values = {}
@@ -82,8 +82,8 @@ def problem_values(evaluation: Evaluation, metric: str, n: int) -> Values:
             values[problem.id] = value
     except (KeyError, TypeError) as error:
         raise RunError(
-            f"{path}: a sample of {problem.id}, or a part of it, is missing ({error}). Evaluate again: what is "
-            "there is used."
+            f"{path}: a sample of {problem.id}, or part of it, is missing ({error}). Evaluate again; existing samples "
+            "are reused."
         ) from error
     return values
 

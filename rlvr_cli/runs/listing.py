@@ -111,7 +111,7 @@ def check_root(root: Path) -> None:
         raise UserError(f"{root}: is a file. Name the folder that holds the runs (run.dir).")
     if is_run(root):
         raise UserError(
-            f"{root}: is itself a run. `rlvr runs show {root}` shows it; --runs names the folder around it."
+            f"{root}: is itself a run. `rlvr runs show {root}` shows it; --runs takes the folder that contains it."
         )
 
 
@@ -219,13 +219,13 @@ def make_query(filters: Sequence[str] = (), sort: str = "created", now: datetime
         field, equals, value = text.partition("=")
         if field not in given or not equals:
             problems.append(
-                f"{text}: is no filter.{did_you_mean(field, FILTERS)} A filter is FIELD=VALUE, with the fields "
+                f"{text}: is not a filter.{did_you_mean(field, FILTERS)} A filter is FIELD=VALUE, with the fields "
                 f"{', '.join(FILTERS)}"
             )
         else:
             given[field].append(_method(value, problems) if field == "method" else value)
     problems += [
-        f"status={name}: is not known.{did_you_mean(name, STATUSES)} Allowed: {', '.join(STATUSES)}"
+        f"status={name}: unknown sort key.{did_you_mean(name, STATUSES)} Allowed: {', '.join(STATUSES)}"
         for name in given["status"]
         if name not in STATUSES
     ]
@@ -250,7 +250,9 @@ def make_query(filters: Sequence[str] = (), sort: str = "created", now: datetime
         conditions.append(Condition(_text("until", given["until"]), "created", partial(_created, datetime.min, last)))
     key = sort.removeprefix("-")
     if key not in SORT_KEYS:
-        problems.append(f"--sort {sort}: is not known.{did_you_mean(key, SORT_KEYS)} Allowed: {', '.join(SORT_KEYS)}")
+        problems.append(
+            f"--sort {sort}: unknown sort key.{did_you_mean(key, SORT_KEYS)} Allowed: {', '.join(SORT_KEYS)}"
+        )
     if problems:
         raise UserError(problems)
     return Query(tuple(conditions), key, sort.startswith("-"))

@@ -82,9 +82,7 @@ def submitted_document(submitted: Submitted) -> ResultDocument:
         lines.append("nothing was submitted: every waiting trial is in the queue already")
     if any(one.status.state == "failed" for one in found):
         lines.append(f"fix the causes, then: rlvr sweep retry {folder.path} --submit slurm")
-    lines.append(
-        f"see how they stand: rlvr sweep status {folder.path}; to save and end them: rlvr sweep stop {folder.path}"
-    )
+    lines.append(f"see their state: rlvr sweep status {folder.path}; stop them: rlvr sweep stop {folder.path}")
     trials = _with_jobs(found, submitted.tasks)
     data = {
         "folder": str(folder.path),

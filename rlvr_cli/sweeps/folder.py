@@ -322,18 +322,18 @@ def find_sweep(name: str) -> SweepDir:
         if folder.exists():
             return folder
         raise UserError(
-            f"{name}: this sweep was not begun yet ({folder.path}). Run it: rlvr sweep {name}. If it was begun with "
-            "another run.dir, name its folder."
+            f"{name}: this sweep has not started yet ({folder.path}). Run it: rlvr sweep {name}. If it was started "
+            "with another run.dir, name its folder."
         )
     known = ", ".join(path.parent.name for path in sorted(root.glob(f"*/{TRIALS}"))) or "none"
     raise UserError(
-        f"{name}: no such sweep, neither a name, a folder nor a file. Sweeps in {root}: {known}. One of "
-        "another run.dir is named by its folder or its sweep file."
+        f"{name}: no sweep of this name, and no such folder or file. Sweeps in {root}: {known}. Name a sweep in "
+        "another run.dir by its folder or its sweep file."
     )
 
 
 def with_sweep_files(names: Sequence[str]) -> list[str]:
-    """``names`` with the sweep's folder in the place of each that is a sweep file.
+    """``names`` with the sweep's folder in place of each that is a sweep file.
 
     Raises UserError with what is wrong with every one of them.
     """

@@ -171,7 +171,8 @@ def read_objective(
     maximize = _maximize(spec)
     if maximize is None and not said:
         said.append(
-            f"objective: {spec.metric} is neither better large nor small; say `direction: minimize` or maximize"
+            f"objective: neither a larger nor a smaller {spec.metric} is better by definition; set `direction: "
+            "minimize` or maximize"
         )
     problems += [(file.place("objective"), one) for one in dict.fromkeys(said)]
     if said:

@@ -1,4 +1,4 @@
-"""Before a sweep is run: its folder is checked against the file, and what is to be done is written down."""
+"""Before a sweep is run: its folder is checked against the file, and the plan is written down."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ SHOWN = 6
 
 @dataclass(frozen=True)
 class PreparedSweep:
-    """What is to be done, and what a person should know of how that differs from the last time."""
+    """The plan, and what a person should know of how that differs from the last time."""
 
     plan: SweepPlan
     notes: tuple[str, ...]
@@ -167,8 +167,8 @@ def prepare_sweep(sweep: Sweep, folder: SweepDir) -> PreparedSweep:
     sweep = with_suggested(sweep, before)
     if before is None and folder.path.exists() and _foreign(folder.path):
         raise UserError(
-            f"{folder.path}: exists and is no sweep's folder (it has no trials.json). Give the sweep another `name:`, "
-            "or move the folder away."
+            f"{folder.path}: exists and is not a sweep's folder (it has no trials.json). Give the sweep another "
+            "`name:`, or move the folder away."
         )
     known = {entry.id: entry.name for entry in before.trials} if before else {}
     own = sweep.owner or (sweep.flags and before and before.file == str(sweep.file.path.resolve()))

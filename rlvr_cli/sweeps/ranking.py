@@ -97,7 +97,7 @@ class Ranking:
         value = best.estimate.value
         level = [arm.name for arm in self.complete[1:] if arm.estimate is not None and arm.estimate.value == value]
         if level:
-            found.append(f"As good by this number: {some(level, SHOWN)}. It does not tell them apart.")
+            found.append(f"As good by this number: {some(level, SHOWN)}. This number does not separate them.")
         if number > 1:
             bias = "high" if self.objective.maximize else "low"
             given_up = sum(any(status.state == "pruned" for status in arm.statuses) for arm in self.arms)

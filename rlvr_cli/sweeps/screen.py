@@ -32,7 +32,7 @@ class TrialProgress:
     left: float | None
 
     def as_json(self) -> dict[str, Any]:
-        """What `rlvr sweep status --format json` says of the trial."""
+        """The trial in `rlvr sweep status --format json`."""
         entry, status = self.status.entry, self.status
         return {
             "name": entry.name,

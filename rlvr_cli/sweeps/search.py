@@ -111,7 +111,7 @@ class Search:
         return after
 
     def watch(self, entry: Entry) -> PruningWatch | None:
-        """What looks whether a trial is to be given up; None for one that is to be finished in any case.
+        """Decides whether to stop a trial early; None for one that always runs to its end.
 
         The first seed alone is judged, against the first seeds of other configurations; one that a person asked to
         have tried again is not.

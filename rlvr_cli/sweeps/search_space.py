@@ -63,7 +63,7 @@ class Space:
         return None if rest else found
 
     def excludes(self, points: Sequence[AxisPoint]) -> bool:
-        """Whether a combination is to be left out."""
+        """Whether a combination is left out."""
         values = values_of(tuple(points))
         return any(matches(rule, values) for rule in self.excluding)
 

@@ -53,8 +53,8 @@ def of_sweep(sweep: Sweep, *, here: bool = True) -> dict[str, SlurmConfig]:
     file = sweep.file
     if file.spec.search is not None:
         raise UserError(
-            f"{file.place('search')}: a search asks for one trial after the other, of workers that live as long as it "
-            "does: run it inside a job, without --submit."
+            f"{file.place('search')}: a search starts one trial after another, in workers that must live as long as "
+            "it does: run it inside a job, without --submit."
         )
     places = {label(override_text(key, value)): file.place("set", key) for key, value in file.spec.set.items()}
 
@@ -121,8 +121,8 @@ def _clashes(section: SlurmConfig, slots: Mapping[str, int | None]) -> Iterator[
         if wanted is not None and own is not None and wanted != own:
             yield Contradiction(
                 (f"slurm.{key}",),
-                f"slurm.{key}={own}, and the sweep's slots.{slot}={wanted}: each is what a trial has to itself. Leave "
-                "one of them out, or make them equal",
+                f"slurm.{key}={own}, and the sweep's slots.{slot}={wanted}: both set what one trial gets. Leave one "
+                "out, or make them equal",
             )
 
 

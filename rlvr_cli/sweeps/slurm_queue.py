@@ -72,13 +72,16 @@ def in_queue(sweep: SweepDir) -> dict[str, SlurmTask]:
     jobs = ",".join(one.job for one in known)
     trials = {f"{one.job}_{number}": trial for one in known for number, trial in enumerate(one.trials)}
     if shutil.which("squeue") is None:
-        raise UserError(f"no squeue on the PATH: how the jobs {jobs} stand is known on a machine of the cluster.")
+        raise UserError(
+            f"squeue is not on the PATH, so the state of the jobs {jobs} is unknown here. Run this on a machine of "
+            "the cluster."
+        )
     # Numbers begin again when a cluster does; the name tells another cluster's job apart.
     names = ",".join({one.name for one in known})
     asked = ["squeue", "--noheader", "--array", f"--jobs={jobs}", f"--name={names}", "--format=%i %t"]
     answer = subprocess.run(asked, capture_output=True, text=True, check=False)
     if answer.returncode != 0 and _UNKNOWN not in answer.stderr:
-        raise UserError(f"SLURM cannot be asked for the jobs {jobs}: {_words(answer)}")
+        raise UserError(f"SLURM did not answer about the jobs {jobs}: {_words(answer)}")
     found = {}
     for line in answer.stdout.splitlines():
         task, state = line.split()
@@ -114,7 +117,7 @@ def cancel_jobs(sweep: SweepDir, tasks: Mapping[str, SlurmTask], end: float) -> 
     if not tasks:
         return
     if shutil.which("scancel") is None:
-        raise UserError("no scancel on the PATH: stop the sweep from a machine of the cluster.")
+        raise UserError("scancel is not on the PATH. Stop the sweep from a machine of the cluster.")
     jobs = sorted({task.id.partition("_")[0] for task in tasks.values()}, key=int)
     for job in jobs:
         # Before the signal: a task that has saved must find it, and not queue again.
@@ -124,7 +127,7 @@ def cancel_jobs(sweep: SweepDir, tasks: Mapping[str, SlurmTask], end: float) -> 
     _cancel("--state=RUNNING", "--signal=TERM", "--batch", *jobs)
     while left := {trial: task for trial, task in in_queue(sweep).items() if task.id.partition("_")[0] in jobs}:
         if time.monotonic() > end:
-            raise RunError(f"{sweep.path}: was told to stop, and is not saved yet: {', '.join(left)}.")
+            raise RunError(f"{sweep.path}: is stopping, but has not saved yet: {', '.join(left)}.")
         if any(task.state == "queued" for task in left.values()):
             _cancel("--state=PENDING", *jobs)
         time.sleep(ASK_EVERY)

@@ -207,7 +207,7 @@ def read_sweep(path: Path) -> SweepFile:
             f"{path}  a sweep file must be a mapping with the keys {', '.join(SweepSpec.model_fields)}; {got}"
         )
     if not named_yaml and not set(document.data) <= set(SweepSpec.model_fields):
-        raise UserError(f"{path}  is not a sweep file: it is not named *.yaml, and its keys are no keys of a sweep")
+        raise UserError(f"{path}  is not a sweep file: it is not named *.yaml, and its keys are not those of a sweep")
     spec, faults = read_section(SweepSpec, document.data)
     unknown = set(document.data) - set(SweepSpec.model_fields)
     if unknown and set(document.data) <= {*Config.model_fields, INCLUDE}:
@@ -220,7 +220,7 @@ def read_sweep(path: Path) -> SweepFile:
     file = SweepFile(path, text, spec, document.lines)
     if not re.fullmatch(RUN_NAME, file.name):
         raise UserError(
-            f"{path}  is called after its file, and {file.name!r} cannot name a folder of runs: give it a `name:` of "
-            "letters, digits and _ - . +"
+            f"{path}  takes its name from the file, and {file.name!r} cannot name a folder of runs: give it a `name:` "
+            "of letters, digits and _ - . +"
         )
     return file

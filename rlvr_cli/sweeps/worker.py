@@ -123,14 +123,14 @@ class SweepWorker:
     def _train_command(self, entry: Entry, run: RunDir) -> list[str]:
         """`rlvr train`, from the start or from the newest checkpoint. Raises UserError where that is not this trial."""
         if not await_release(run.path, RELEASE_SECONDS):
-            raise UserError(f"{run.path}: another process trains in it.")
+            raise UserError(f"{run.path}: another process is training this run.")
         clear_stillborn(run)
         if run.manifest_path.exists():
             return ["train", "--resume", str(run.path), *self.flags]
         config = load_config([Path(file) for file in entry.base], entry.option, None, None, entry.overrides)
         if config_hash(config) != entry.id:
             raise UserError(
-                f"{entry.name}: its configuration means something else than when the sweep was begun (identity "
+                f"{entry.name}: its configuration no longer means what it did when the sweep started (identity "
                 f"{config_hash(config)}, not {entry.id}): presets or the environment changed. Run `rlvr sweep` with "
                 "the file again."
             )
@@ -188,7 +188,9 @@ def clear_stillborn(run: RunDir) -> None:
         if (path.name not in STILLBORN and not path.name.endswith(".tmp")) or (path.is_dir() and any(path.iterdir()))
     )
     if others:
-        raise UserError(f"{run.path}: is no run (it has no manifest.json), and has {', '.join(others)}. Move it away.")
+        raise UserError(
+            f"{run.path}: is not a run (it has no manifest.json), and contains {', '.join(others)}. Move it away."
+        )
     shutil.rmtree(run.path)
 
 

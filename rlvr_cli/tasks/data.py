@@ -146,7 +146,7 @@ class FromData:
         theirs = layout.test if split == "test" else layout.train
         if theirs is None:
             have = "test problems" if layout.train is None else "training problems"
-            raise UserError(f"task.data={hub_id!r}: this data set has {have} only, and {split} ones were asked for.")
+            raise UserError(f"task.data={hub_id!r}: this data set has {have} only, and {split} ones were requested.")
         return [HubTable(theirs, config) for config in layout.configs]
 
     def hub_share(self, problems: list[Problem], split: Split) -> list[Problem]:
@@ -248,7 +248,7 @@ def _file(task: FromData, path: Path, split: DataSplit) -> list[Problem]:
         mark = None
     if mark is not None and split not in (mark, "all") and (mark, split) != ("train", "dev"):
         raise UserError(
-            f"task.data={str(path)!r}: by its name this file holds {mark} problems, and {split} ones were asked for. "
+            f"task.data={str(path)!r}: by its name this file holds {mark} problems, and {split} ones were requested. "
             "Give a folder with both, or the file of that split."
         )
     found = _read(task, [path])

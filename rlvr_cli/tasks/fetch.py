@@ -34,7 +34,7 @@ class FetchedFile:
 
 @dataclass(frozen=True)
 class Fetched:
-    """What a manifest says of a data set.
+    """A data set's entry in a manifest.
 
     Attributes:
         revision: the hub's commit. left_out: what was said of rows that are no problem.
@@ -139,12 +139,12 @@ def _is_whole(one: DataSet, folder: Path, before: Fetched | None) -> bool:
     if before is None:
         found = {str(path) for split in one.files if (path := file_of(one, split, folder)) is not None}
         if found:
-            raise UserError(f"{', '.join(sorted(found))}: is in the place of the set and was not fetched. {again}")
+            raise UserError(f"{', '.join(sorted(found))}: is where the data set belongs, but was not fetched. {again}")
         return False
     digests = {file: _digest(folder / file.name) for file in before.files}
     altered = [str(folder / file.name) for file, digest in digests.items() if digest not in (None, file.sha256)]
     if altered:
-        raise UserError(f"{', '.join(altered)}: is not as it was fetched. {again}")
+        raise UserError(f"{', '.join(altered)}: was changed after it was fetched. {again}")
     return None not in digests.values()
 
 

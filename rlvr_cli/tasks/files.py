@@ -83,7 +83,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 if line.strip():
                     yield number, line
     except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: cannot be read ({error}). JSON lines in UTF-8 are read.") from error
+        raise UserError(f"{path}: cannot be read ({error}). It must be JSON lines in UTF-8.") from error
 
 
 def parsed(line: bytes, objects: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
@@ -157,7 +157,7 @@ def _json(path: Path) -> list[Any]:
     except (OSError, BadRow) as error:
         raise UserError(f"{path}: cannot be read ({error}). A .json file is one list of rows in UTF-8.") from error
     if not isinstance(value, list):
-        raise UserError(f"{path}: is no list of rows. Write one row a line and call it .jsonl, or put them in [ ].")
+        raise UserError(f"{path}: is not a list of rows. Write one row a line and call it .jsonl, or put them in [ ].")
     return value
 
 

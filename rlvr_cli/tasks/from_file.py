@@ -197,7 +197,7 @@ def _check(where: str, name: str, kind: type[Task], built_in: Mapping[str, Any])
     if kind.model_fields["data"].is_required():
         problems.append(f'{where}: data has no default; write `data: Data = "{name}-gen"` ({PAGE})')
     for key in [key for key in ("code", *LIMITS) if key in kind.model_fields]:
-        problems.append(f"{where}: {key} is a key that the task gets here; call its own another name")
+        problems.append(f"{where}: {key} is a key that the task gets here; rename yours")
     for other, theirs in built_in.items():
         for taken in [one for one in kind.sets if one in theirs.sets]:
             problems.append(f"{where}: the name of its data set {taken} is taken by the task {other}")

@@ -74,8 +74,8 @@ class OfFunctions(Task):
             return self._distinct(split, count, seed, lambda prompt: prompt not in held, count)
         if count > self.held_out:
             raise RunError(
-                f"task.held_out={self.held_out}: {split} has at most so many problems, and {count} are asked for. Set "
-                f"task.held_out={count}, or ask for fewer"
+                f"task.held_out={self.held_out}: {split} is limited to that many problems, and {count} are asked for. "
+                f"Set task.held_out={count}, or ask for fewer"
             )
         before = self._pools["test"] if split == "dev" else set()
         return self._distinct(split, self.held_out, seed, lambda prompt: prompt not in before, count)[:count]
@@ -271,7 +271,7 @@ def task_of_functions(module: ModuleType, taken: Collection[str]) -> type[Task]:
     problems += [f"{_place(module, 'problems')}: {key} is a key of every task; call it otherwise" for key in clash]
     low_high = getattr(module, "reward_range", (0.0, 1.0))
     if not _is_range(low_high):
-        problems.append(f"{file}: reward_range is {low_high!r:.60}; two numbers are wanted, the lowest first")
+        problems.append(f"{file}: reward_range is {low_high!r:.60}; write two numbers, the lowest first")
     if problems:
         raise UserError(problems)
     what = (module.__doc__ or f"The task of {Path(file).name}.").strip().split("\n")[0]

@@ -174,9 +174,9 @@ def _checked(judge: str, verdict: Verdict, reasons: Sequence[str]) -> Verdict:
         allowed = ", ".join(reasons)
         raise RunError(f"{judge} gave the reason {verdict.reason!r:.60}; reasons has {allowed}")
     if not isinstance(verdict.parts, dict):
-        raise RunError(f"{judge} gave the parts {verdict.parts!r:.60}; a dict of numbers is wanted")
+        raise RunError(f"{judge} gave the parts {verdict.parts!r:.60}; expected a dict of numbers")
     if not (verdict.answer is None or isinstance(verdict.answer, str)):
-        raise RunError(f"{judge} gave the answer {verdict.answer!r:.60}; text or None is wanted")
+        raise RunError(f"{judge} gave the answer {verdict.answer!r:.60}; expected text or None")
     parts = {str(name): _number(judge, f"the part {name}", value) for name, value in verdict.parts.items()}
     reward = _number(judge, "the reward", verdict.reward)
     return replace(verdict, reward=reward, parts=parts, correct=bool(verdict.correct), scorable=bool(verdict.scorable))
@@ -187,7 +187,7 @@ def _number(judge: str, what: str, value: Any) -> Any:
         with contextlib.suppress(Exception):
             value = value.item()
     if not isinstance(value, Real):
-        raise RunError(f"{judge} gave {what} {value!r:.60} ({type(value).__name__}); a number is wanted")
+        raise RunError(f"{judge} gave {what} {value!r:.60} ({type(value).__name__}); expected a number")
     return value if isinstance(value, int | float) and not hasattr(value, "item") else float(value)
 
 
@@ -200,7 +200,7 @@ def checked_problem(file: str, method: str, found: Any) -> Problem:
         except (TypeError, ValueError, RecursionError):
             same = False
         if not same:
-            said = f"the field {name!r} of problem {problem.id} is no JSON value ({type(value).__name__})"
+            said = f"the field {name!r} of problem {problem.id} is not a JSON value ({type(value).__name__})"
             raise RunError(f"{file}: {method}: {said}. Write text, numbers, lists and dicts with names of text.")
     return problem
 

@@ -54,7 +54,7 @@ def _stamped(written: str) -> str:
     """A reward with the digest of its file, where it has none and the file is there."""
     found = REWARD.fullmatch(written)
     if found is None:
-        raise ValueError(f"{written!r} names no function of a file; write FILE.py:FUNCTION, as my_rewards.py:accuracy")
+        raise ValueError(f"{written!r} is not a function of a file; write FILE.py:FUNCTION, as my_rewards.py:accuracy")
     if found["digest"] or not local_path(found["file"]).is_file():
         return written
     try:
@@ -183,8 +183,8 @@ class Own(Task):
         except (TypeError, ValueError) as error:
             column = next(key for key, value in data.items() if not _is_json(value))
             raise UserError(
-                f"{where}: column {column} is no JSON value ({type(data[column]).__name__}, {error}). Make it text or "
-                "a number, or leave the column out."
+                f"{where}: column {column} is not a JSON value ({type(data[column]).__name__}, {error}). Make it text "
+                "or a number, or leave the column out."
             ) from error
         named = self._named(data, where)
         asked = self._asked(named, where)
@@ -286,7 +286,9 @@ class Own(Task):
             return prompt
         if are_messages(prompt):
             if prompt[-1]["role"] == "assistant":
-                raise UserError(f"{where}: the last message of prompt is the assistant's, who is to write the next.")
+                raise UserError(
+                    f"{where}: the last message of prompt is the assistant's, but the assistant writes the next one."
+                )
             return [dict(message) for message in prompt]
         raise UserError(
             f"{where}: prompt is {json.dumps(prompt, ensure_ascii=False)[:80]}; it must be text, or a list of messages "

@@ -139,7 +139,7 @@ class RewardFunction:
 
     @cached_property
     def parameters(self) -> Mapping[str, Any]:
-        """What its worker says of them. Raises UserError where the file or the function is not as it must be."""
+        """What its worker reports. Raises UserError where the file or the function is not as it must be."""
         try:
             found: Mapping[str, Any] = self.pool.submit(None).result()
         except NoAnswer as error:
@@ -239,8 +239,9 @@ def reward_source(written: str) -> OwnFile:
     source = read_own_file(path, "reward")
     if digest not in ("", source.code):
         raise UserError(
-            f"{path}: is another file than the one that this reward was written with (SHA-256 {digest}... then, "
-            f"{source.code}... now), and there is no copy of that. Leave out @{digest} to have the file as it is."
+            f"{path}: has changed since this reward was recorded (SHA-256 {digest}... then, "
+            f"{source.code}... now), and there is no copy of the earlier file. Leave out @{digest} to use the file as "
+            "it is."
         )
     return source
 

@@ -33,7 +33,7 @@ def set_to_fetch(name: str) -> Task:
     if one.hub is None:
         places = " and ".join(f"{place}.jsonl" for place in one.files.values())
         raise UserError(
-            f"{name}: is on no hub that is known. Put its rows at {places} inside the folder (docs/data.md)."
+            f"{name}: is not on the Hugging Face hub. Put its rows at {places} inside the folder (docs/data.md)."
         )
     kind = task_kinds()[one.task]
     return kind.model_validate({"name": one.task, "data": name, **kind.whole})

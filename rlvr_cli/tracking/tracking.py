@@ -53,7 +53,7 @@ class RunTracking:
             except Exception as error:
                 if step == 0:
                     raise RunError(
-                        f"track.to={name}: {name} cannot be started: {_said(error)}. Nothing was trained. Mend it, or "
+                        f"track.to={name}: {name} cannot be started: {_said(error)}. Nothing was trained. Fix it, or "
                         f"start a run that leaves {name} out of track.to."
                     ) from error
                 self._lost(name, "cannot be started again", error)

@@ -54,7 +54,7 @@ class TrainingAlerts:
         return found
 
     def tell(self) -> None:
-        """Say what begins with the step just recorded; raise JointError where it is to be the last."""
+        """Say what begins with the step just recorded; raise JointError where it is the last."""
         rollout, update = divmod(self._step - 1, self.batch.steps_per_rollout)
         # Of a rollout, after its first step.
         idle = update == 0 and self._signal.begins(rollout)

@@ -84,7 +84,7 @@ def _check_accelerate(trainer: RunTrainer, batch: BatchArithmetic) -> None:
     found = accelerator.distributed_type
     if accelerator.num_processes != batch.processes or (batch.processes > 1 and found == DistributedType.NO):
         raise RunError(
-            f"launch.processes={batch.processes} was asked for, and accelerate runs {accelerator.num_processes} as "
+            f"launch.processes={batch.processes} was requested, but accelerate runs {accelerator.num_processes} as "
             f"{found.value}: its environment variables (ACCELERATE_..., RANK, WORLD_SIZE) say something else."
         )
     wanted = ("bf16" if trainer.args.bf16 else "no", DynamoBackend.NO.value)

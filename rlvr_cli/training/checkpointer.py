@@ -179,8 +179,8 @@ class Checkpointer(TrainerCallback):
         counters = json.loads((inner / checkpoint_state.COUNTERS).read_text(encoding="utf-8"))
         if counters["processes"] != trainer.accelerator.num_processes:
             raise RunError(
-                f"{checkpoint} was written by {counters['processes']} processes and cannot be resumed by "
-                f"{trainer.accelerator.num_processes}. Start as many processes as before."
+                f"{checkpoint} was written by {counters['processes']} processes and cannot be resumed with "
+                f"{trainer.accelerator.num_processes}. Start the earlier number of processes."
             )
         trainer.sharding.check_same(checkpoint, counters.get("sharding"))
         rank = trainer.accelerator.process_index
@@ -217,6 +217,6 @@ def _check_finite(step: int, tensors: Mapping[str, torch.Tensor]) -> None:
     if broken:
         raise RunError(
             f"step {step}: {len(broken)} of {len(tensors)} weight tensors are not finite ({broken[0]}), so no "
-            "checkpoint was written; the newest is from before. A smaller optimizer.lr or update.max_grad_norm "
-            "often helps."
+            "checkpoint was written; the newest one is from before this step. A smaller optimizer.lr or "
+            "update.max_grad_norm often helps."
         )

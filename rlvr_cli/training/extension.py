@@ -41,7 +41,7 @@ def extend(run: RunDir, overrides: Sequence[str]) -> list[str]:
             raise UserError(f"{KEY}={new}: {run.path} has {old} rollouts; a run can be extended, not shortened.")
         check_resumable(run, finished=new > old)
         if manifest.get("status") == SUBMITTED:
-            raise UserError(f"{run.path}: has not begun yet. Cancel its job and submit it again with {KEY}={new}.")
+            raise UserError(f"{run.path}: has not started yet. Cancel its job and submit it again with {KEY}={new}.")
         if new == old:
             return []
         extended = [*manifest.get("extended", []), {"from": old, "to": new, "step": manifest["step"], "time": now()}]

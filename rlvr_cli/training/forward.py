@@ -24,7 +24,7 @@ INPUTS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a forward pass says of the completions of some rows.
+    """What a forward pass gives for the completions of some rows.
 
     Attributes:
         log_probs: (n, T), 0 where none was asked for. entropies: the same, where they were asked for.

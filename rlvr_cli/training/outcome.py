@@ -1,4 +1,4 @@
-"""What a finished training says of itself: before and after, where that was measured, with intervals."""
+"""The summary of a finished training: before and after, where that was measured, with intervals."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class PreparedPolicy(PreparedRun):
     def announcement(self, completions: int, steps: str) -> str:
         work = f"rollouts of {completions} completions, {steps}; sampler: {self.engine_reason}"
         if self.config.rollout.uses_vllm and self.config.eval.every:
-            work += " (evaluations on the way: this process, not vLLM)"
+            work += " (evaluations during training: this process, not vLLM)"
         return work
 
     def as_begun(self, run: RunDir, world: World) -> PreparedPolicy:
@@ -250,8 +250,8 @@ def check_model(config: Config) -> None:
     """Raise UserError where the model cannot be had, or not be trained as ``config`` says; loads nothing."""
     if config.eval.every and config.eval.engine in ("vllm", "openai"):
         raise UserError(
-            f"eval.engine={config.eval.engine}: evaluations on the way (eval.every={config.eval.every}) sample the "
-            "model that is trained, in this process. Allowed there: auto, local, transformers; or eval.every=0."
+            f"eval.engine={config.eval.engine}: evaluations during training (eval.every={config.eval.every}) sample "
+            "the model that is trained, in this process. Allowed there: auto, local, transformers; or eval.every=0."
         )
     source = resolve_model(config.model.name, revision=config.model.revision)
     check_readable(config)

@@ -123,7 +123,7 @@ def _in_processes(config: Config) -> list[ProbeResult]:
             supervise.probe_launched(sized, folder, console=Console(file=nowhere))
         except RunError as error:
             stages = "; ".join(_reached(report) for report in sorted(folder.glob("report-*.jsonl"))) or "none had begun"
-            raise RunError(f"The probe did not get through: {error}\n{stages}.\n{advice(config)}") from error
+            raise RunError(f"The probe failed: {error}\n{stages}.\n{advice(config)}") from error
         return [ProbeResult(**_told(report)[-1]["measured"]) for report in sorted(folder.glob("report-*.jsonl"))]
 
 
@@ -160,7 +160,7 @@ def probe_result(told: list[dict[str, Any]], code: int, output: str, config: Con
     text = last.get("error") or "\n".join(output.strip().splitlines()[-LAST_LINES:])
     if code == -signal.SIGKILL or any(words in text for words in NO_MEMORY) or "MemoryError" in text:
         how = "was killed by the system, as it does when memory runs out" if code == -signal.SIGKILL else text
-        raise RunError(f"The probe did not get through: out of memory while {stage} ({how}).\n{advice(config)}")
+        raise RunError(f"The probe failed: out of memory while {stage} ({how}).\n{advice(config)}")
     raise RunError(f"The probe failed while {stage} (exit status {code}):\n{text}")
 
 

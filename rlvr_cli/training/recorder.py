@@ -28,7 +28,7 @@ class AlertWatch(Protocol):
         """What the line says besides: the alerts that its numbers raise."""
 
     def tell(self) -> None:
-        """Say what begins with the step just recorded; raise RunError where it is to be the last."""
+        """Say what begins with the step just recorded; raise RunError where it is the last."""
 
 
 class Recorder(TrainerCallback):

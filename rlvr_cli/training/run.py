@@ -189,7 +189,7 @@ def _same_method(run: RunDir, prepared: PreparedRun, resumption: _Resumption) ->
     before, now_ = run.read_manifest().get("method_fingerprint") or {}, prepared.method.fingerprint()
     if before.get("choices") != now_["choices"]:
         raise UserError(
-            f"{run.path}: was begun with method {_described(before)}; with the code and data of today, its "
+            f"{run.path}: was begun with method {_described(before)}; with the current code and data, its "
             f"configuration means {_described(now_)}. A run keeps its method; start a new one."
         )
     if before.get("code_sha256") == now_["code_sha256"]:
@@ -223,7 +223,7 @@ def _choose_checkpoint(run: RunDir) -> _Resumption:
         raise UserError(
             [
                 *damaged,
-                f"{run.path}: what it recorded until {where} was altered, and its results rest on that. Put the files "
+                f"{run.path}: its records until {where} were altered, and its results depend on them. Put the files "
                 f"back from a copy, or train again: rlvr train -c {run.config_path} run.name=NEW",
             ]
         )
@@ -355,7 +355,7 @@ def explain(error: Exception, run: RunDir, again: str) -> Exception:
     """``error`` as the user shall see it; ``again`` says how to continue. A bug of ours is returned as it is."""
     if isinstance(error, SamplingMemoryError):
         return RunError(
-            f"{run.path}: {error} Settings are those of a new run; if something else took the memory, {again}"
+            f"{run.path}: {error} To change settings, start a new run; if another program took the memory, {again}"
         )
     if isinstance(error, RunError):
         return error

@@ -318,7 +318,7 @@ class PolicyTrainer(GRPOTrainer):
         if resumed and self.method.needs_initial_entropy:
             raise ValueError(
                 f"method {self.method.name} compares with the entropy of the untrained model, which TRL's "
-                "checkpoints do not hold: it cannot be resumed from one."
+                "checkpoints do not hold: it cannot be resumed from them."
             )
         output = self._generated(inputs)
         unknown = set(output) - {*KEPT, *UNUSED}

@@ -102,7 +102,7 @@ def method_of(method: str | Method | MethodPart, overrides: Sequence[str] = ()) 
     if isinstance(method, str):
         config = load_config(method=method, overrides=[f"method.{override}" for override in overrides]).method.policy
         if config is None:
-            raise UserError(f"{method} is no policy-gradient method: use trl.SFTTrainer.")
+            raise UserError(f"{method} is not a policy-gradient method: use trl.SFTTrainer.")
         return config
     if overrides:
         raise UserError("overrides change a method that is given by name; give the values to the object itself.")

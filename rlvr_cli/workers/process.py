@@ -271,7 +271,7 @@ class Worker:
         return not self._gone and not child.readable(self._socket.fileno(), 0)
 
     def stop(self) -> None:
-        """Kill the process, from any thread; whoever asked it sees it die."""
+        """Kill the process, from any thread; the caller sees it die."""
         # The number is its own: what is dead stays in the table until it is reaped. Unless what forked it is dead too:
         # then its socket has ended, and the number may be another's.
         if not self._gone and not self._over():

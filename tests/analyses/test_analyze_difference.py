@@ -134,7 +134,7 @@ def test_a_file_without_token_ids_is_refused_with_the_reason(copy: Path, capsys:
     ("arguments", "expected"),
     [
         (["dgpo", "grop"], "Did you mean `grpo`?"),
-        (["dgpo", "sft"], "no old policy"),
+        (["dgpo", "sft"], "without an old policy"),
         (["dgpo", "ppo"], "value head"),
         (["grpo", "grpo+noise"], "noise"),
         (["dgpo", "grpo", "--step", "5"], "There are: 4, 8, 12"),

@@ -153,7 +153,7 @@ def test_the_human_view(root: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     ("arguments", "reason"),
     [
         (("weights", "methods=[grpo, dgqo, grpo+noise]"), "Did you mean `dgpo`"),
-        (("weights", "methods=[grpo, dgqo, grpo+noise]"), "noise decides which rewards"),
+        (("weights", "methods=[grpo, dgqo, grpo+noise]"), "noise changes the rewards"),
         (("weights", "methods=[]"), "at least one value"),
         (("weights", "methods=[ppo]"), "value head"),
         (("weights", "eps_low=1"), "eps_low"),

@@ -68,7 +68,7 @@ def test_the_measured_gradient_is_equation_3_and_near_proposition_1() -> None:
 
 
 def test_clipped_tokens_are_compared_at_equal_probability() -> None:
-    """Inside a bin the clipped are the less likely ones, where entropies are higher; beside others they are lower."""
+    """Inside a bin the clipped are the less likely ones, where entropies are higher; next to others they are lower."""
     probabilities = (0.8 + 0.2 * (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000).unsqueeze(0)
     ratios = torch.ones_like(probabilities)
     ratios[0, 20:520:20] = 1.3

@@ -180,7 +180,7 @@ def test_other_answers_are_no_export(
 
     monkeypatch.setattr(exporting, "_write_tokenizer_and_stops", altered)
     assert run(["export", str(of_run.path), "--output", str(tmp_path / "model")]) == 1
-    assert "otherwise than the checkpoint" in capsys.readouterr().err
+    assert "differently from the checkpoint" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
@@ -216,7 +216,7 @@ def test_a_public_repository_is_not_taken_for_a_private_one(monkeypatch: pytest.
     monkeypatch.setattr(
         huggingface_hub.HfApi, "repo_info", lambda self, name: asked.append(name) or SimpleNamespace(private=False)
     )
-    with pytest.raises(UserError, match="there is such a repository, and it is public"):
+    with pytest.raises(UserError, match="this repository exists and is public"):
         exporting.check_push("model", private=True)
     assert asked == ["me/model"]
     exporting.check_push("me/model", private=False)

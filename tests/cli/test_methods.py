@@ -159,7 +159,7 @@ def test_old_probabilities_may_be_written_in_three_ways(
         (["dgpo", "--output", "w"], ".png or .svg"),
         (["dgpo", "--output", "no-such-folder/w.png"], "there is no folder"),
         (["dgop"], "Did you mean `dgpo`?"),
-        (["sft"], "no old policy"),
+        (["sft"], "without an old policy"),
         (["dgpo", "--old-prob", "1.5"], "--old-prob 1.5"),
         (["dgpo", "--old-prob", "0"], "--old-prob 0"),
         (["dgpo", "--old-prob", "often"], "--old-prob often"),

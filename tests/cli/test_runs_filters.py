@@ -114,7 +114,7 @@ def test_a_filter_leaves_the_others_out(root: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize("text", ["stauts=failed", "status", "=failed", "reward=1", ""])
 def test_what_is_no_filter(root: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     assert run(["runs", "list", text, "--runs", str(root)]) == 2
-    assert f"{text}: is no filter." in (said := capsys.readouterr().err) and "since, until" in said
+    assert f"{text}: is not a filter." in (said := capsys.readouterr().err) and "since, until" in said
 
 
 def test_two_dates_are_one_too_many(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

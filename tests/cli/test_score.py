@@ -327,7 +327,7 @@ def test_a_pipe_is_no_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     score(pipe, tmp_path / "out.jsonl", code=2)
-    assert f"--input {pipe}: is no file" in capsys.readouterr().err
+    assert f"--input {pipe}: is not a regular file" in capsys.readouterr().err
     assert not (tmp_path / "out.jsonl").exists()
 
 
@@ -425,7 +425,7 @@ def test_neither_standard_input_nor_output_nor_a_compressed_output(
     score(source, Path("-"), code=2)
     assert "--output -: nothing is written to standard output" in capsys.readouterr().err
     score(Path("-"), Path("out.jsonl"), code=2)
-    assert "--input -: standard input is not read" in capsys.readouterr().err
+    assert "--input -: standard input cannot be used" in capsys.readouterr().err
     score(source, Path("out.jsonl.gz"), code=2)
     assert "--output out.jsonl.gz: what is written is not compressed" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]

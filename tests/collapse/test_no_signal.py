@@ -1,4 +1,4 @@
-"""Rollouts in which no completion has an advantage: when one is told, and what is said at the end."""
+"""Rollouts in which no completion has an advantage: when one is reported, and what is said at the end."""
 
 from __future__ import annotations
 

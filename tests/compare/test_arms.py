@@ -112,7 +112,8 @@ def test_a_folder_above_sweeps_is_not_one_experiment(root: Path) -> None:
 
 
 def test_a_sweep_is_what_its_file_names(root: Path) -> None:
-    """What the file no longer names is left out; what lacks is told with the command that makes it, options and all."""
+    """What the file no longer names is left out; what is missing is reported with the command that makes it, options "
+    "and all."""
     make_run(root / "sweep", "grpo-s0", status="interrupted")
     make_run(root / "sweep", "lopti-s0")
     make_run(root / "sweep", "dapo-s0", method="dapo")

@@ -200,7 +200,7 @@ def test_avg_at_k_is_said_to_be_over_k_samples(root: Path, compared: Compared) -
 def test_only_common_seeds_are_paired(two_arms: Path, compared: Compared) -> None:
     make_run(two_arms, "lopti-s7", method="lopti", seed=7, right=[0] * 12)
     found = compared("grpo-s*", "lopti-s*")
-    assert found["notes"][0] == "left out, for not all arms have them: seed 7 of lopti."
+    assert found["notes"][0] == "left out because not all arms have them: seed 7 of lopti."
     assert [run["seed"] for run in arm(found, "lopti")["runs"]] == [0, 1, 2]
     assert arm(found, "lopti")["difference"] == arm(compared("grpo-s*", "lopti-s[012]"), "lopti")["difference"]
 

@@ -82,7 +82,7 @@ def test_curves_that_share_no_budget_or_are_absent(root: Path, refused: Callable
     assert "--benchmark: --match compares the held-out evaluations of training" in said
     assert "Did you mean `updates`?" in refused("grpo0", "lopti0", "--match", "update")
     said = refused("grpo0", "late", "--match", "rollouts")
-    assert "no budget is common" in said and "first evaluated after 9 rollouts" in said and "last after 4" in said
+    assert "no common budget" in said and "first evaluated after 9 rollouts" in said and "last after 4" in said
 
 
 def test_an_evaluation_whose_step_is_not_recorded_waits_for_it(
@@ -92,6 +92,6 @@ def test_an_evaluation_whose_step_is_not_recorded_waits_for_it(
     for path in (curves / "grpo0" / "metrics.jsonl", curves / "grpo0" / "timings.jsonl"):
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:3]))
     said = refused("grpo0", "lopti0", "--match", "rollouts")
-    assert "knows no rollout 4. It was altered" in said, "a finished run has all its steps"
+    assert "has no rollout 4. It was altered" in said, "a finished run has all its steps"
     RunDir(curves / "grpo0").update_manifest(status="interrupted")
     assert compared("grpo0", "lopti0", "--match", "rollouts", "--unfinished")["match"]["end"] == 3

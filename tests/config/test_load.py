@@ -150,7 +150,7 @@ def test_the_lab_is_a_preset() -> None:
     assert "lab" in preset_names("model")
 
 
-# The folders beside them are for other programs, for `rlvr sweep`, and the papers', which have tests of their own.
+# The folders next to them are for other programs, for `rlvr sweep`, and the papers', which have tests of their own.
 EXAMPLES = sorted((REPOSITORY / "configs").glob("*.yaml"))
 
 

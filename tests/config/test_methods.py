@@ -190,5 +190,5 @@ def test_a_name_that_is_wrong_is_refused_without_a_file_too() -> None:
     for values in ({"name": "dgop"}, {"name": "sft+lopti"}, {"name": "lopti+low-only"}):
         with pytest.raises(ValueError, match=r"method|sft|lopti"):
             METHOD.validate_python(values)
-    with pytest.raises(ValueError, match="no policy-gradient method"):
+    with pytest.raises(ValueError, match="not a policy-gradient method"):
         Method(name="sft")

@@ -1,4 +1,4 @@
-"""docs/performance.md is made section by section: one is measured anew, the others stay."""
+"""docs/performance.md is made section by section: one is measured again, the others stay."""
 
 from __future__ import annotations
 

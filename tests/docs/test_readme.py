@@ -1,4 +1,4 @@
-"""What the README says of the ledger is the ledger's own."""
+"""The README's numbers of the ledger are the ledger's own."""
 
 from __future__ import annotations
 

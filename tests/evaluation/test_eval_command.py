@@ -128,7 +128,7 @@ def test_several_evaluations_do_not_go_into_the_folder_of_one(make_run: MakeRun,
     before = (out / "metrics.json").read_bytes()
     code, _, err = call("--average-last", "2", "--output", str(out))
     assert code == 2
-    assert "holds one evaluation" in err
+    assert "holds a single evaluation" in err
     assert (out / "metrics.json").read_bytes() == before
     assert call("--average-last", "2", "--output", str(tmp_path / "fresh"))[0] == 0
     assert (tmp_path / "fresh" / "metrics.json").exists()
@@ -146,7 +146,7 @@ def test_data_with_fewer_problems_than_asked_for_says_so(make_run: MakeRun, call
     code, out, err = call("--data", str(data))
     assert code == 0
     assert "mine.jsonl, all, 4 problems x 4 samples" in out
-    assert "4 problems: the data has no more (6 were asked for)" in err
+    assert "4 problems: that is all the data has (6 were asked for)" in err
     data.write_text("{}\n", encoding="utf-8")
     code, _, err = call("--data", str(data))
     assert code == 2

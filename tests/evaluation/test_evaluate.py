@@ -219,11 +219,11 @@ def test_samples_of_other_weights_settings_or_prompts_are_never_mixed(
     with pytest.raises(UserError, match=r"different: sampling.max_new_tokens, sampling.temperature"):
         run(loaded[0], task, problems, replace(SETTINGS, temperature=0.5, max_new_tokens=9), tmp_path)
     swapped = [replace(problems[0], data=problems[1].data), *problems[1:]]
-    with pytest.raises(UserError, match="answer another prompt"):
+    with pytest.raises(UserError, match="were drawn for a different prompt"):
         run(loaded[0], task, swapped, SETTINGS, tmp_path)
     solution = [not knight for knight in problems[0].data["solution"]]
     corrected = [replace(problems[0], data={**problems[0].data, "solution": solution}), *problems[1:]]
-    with pytest.raises(UserError, match="judged by other data"):
+    with pytest.raises(UserError, match="judged against different data"):
         run(loaded[0], task, corrected, SETTINGS, tmp_path)
     assert (tmp_path / "samples.jsonl").read_bytes() == before
 

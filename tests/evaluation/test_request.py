@@ -1,4 +1,4 @@
-"""What `rlvr eval` is told: found, checked and refused before any model is loaded."""
+"""What `rlvr eval` is given: found, checked and refused before any model is loaded."""
 
 import shutil
 import subprocess
@@ -139,7 +139,7 @@ def test_every_problem_is_reported_at_once(tmp_path: Path, make_run: MakeRun) ->
     )
     for part in (
         "there is no folder nowhere/at/all",
-        "'nowhere/at/all' is no run either",
+        "'nowhere/at/all' is not a run either",
         "eval.btach",
         "--pass-at 0 --pass-at many ",
         "--temperature -1 ",

@@ -215,7 +215,7 @@ def test_a_slow_server_is_asked_again_after_the_timeout(
             ("--model-name", "tinny"),
             "--model-name tinny: not served by http://127.0.0.1:PORT/v1. Did you mean `tiny`?",
         ),
-        ({"extra_prompt_tokens": 3}, (), "It serves another model than the one named, or adds tokens of its own."),
+        ({"extra_prompt_tokens": 3}, (), "It serves a different model, or adds tokens."),
         ({"model_entry": {"max_model_len": 20}, "owner": "vllm"}, (), "more than the 20 tokens of"),
         ({"models": False, "completions": False, "chat": False}, (), "Does --base-url end where the API begins"),
     ],
@@ -398,7 +398,7 @@ def test_a_model_that_only_the_server_knows_is_asked_by_chat(call: Call, server:
     server.behaviour.names = ["some-model"]
     code, _, err = call("--benchmark", "math-gen", name="some-model")
     assert code == 0, err
-    assert "prompts go as chat messages, since the model's tokenizer is not known here" in err.replace("\n", " ")
+    assert "prompts are sent as chat messages, since the model's tokenizer is not known here" in err.replace("\n", " ")
     messages = server.bodies[-1]["messages"]
     assert [message["role"] for message in messages] == ["user"]
     assert "\\boxed{}" in messages[0]["content"]

@@ -288,7 +288,7 @@ class Tagged:
 
 def test_tags_that_a_server_would_drop_are_refused() -> None:
     check_tags(KINDS["vllm"], Tagged())
-    with pytest.raises(UserError, match=r"</think> as special tokens, which a llamacpp server leaves out"):
+    with pytest.raises(UserError, match=r"</think> as special tokens, which a llamacpp server strips"):
         check_tags(KINDS["llamacpp"], Tagged())
 
 

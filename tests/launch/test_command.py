@@ -66,7 +66,7 @@ def test_sizes(sizes: tuple[int, int, int | None], expected: tuple[int, int, int
             ["launch.processes=4", "update.micro_batch=3"],
             ["update.micro_batch=3 does not divide the 8", "in each of launch.processes=4", "Nearest valid: 2 or 4"],
         ),
-        (["launch.accelerate_config=file.yaml"], ["launch.launcher=accelerate alone", "the launcher is torchrun"]),
+        (["launch.accelerate_config=file.yaml"], ["only by launch.launcher=accelerate", "the launcher is torchrun"]),
         (["launch.launcher=mpirun"], ["launch.launcher", "torchrun, accelerate"]),
         (["launch.processes=0"], ["launch.processes"]),
     ],
@@ -206,7 +206,7 @@ PRESET = Path(__file__).parents[2] / "configs" / "accelerate" / "4-gpus.yaml"
     ("arguments", "variables", "said"),
     [
         ([*ACCELERATE, f"launch.accelerate_config={PRESET}"], {}, "num_processes: 4 contradicts launch.processes=1"),
-        ([], {"NNODES": "2", "NODE_RANK": "0"}, "each machine would make a run of its own. Give --processes"),
+        ([], {"NNODES": "2", "NODE_RANK": "0"}, "each machine would start its own run. Give --processes"),
     ],
 )
 def test_one_process_where_more_were_meant(
@@ -266,7 +266,7 @@ def test_the_port_is_no_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind(("", 0))
         monkeypatch.setattr(launching, "PORTS", [taken.getsockname()[1]])
-        with pytest.raises(UserError, match="is free for the processes to meet at"):
+        with pytest.raises(UserError, match="is free on this machine for the processes to rendezvous"):
             launching.free_port()
 
 

@@ -191,7 +191,7 @@ def test_names_that_are_not_there() -> None:
 
 
 def test_one_way_to_divide() -> None:
-    with pytest.raises(UserError, match="both divide the model"):
+    with pytest.raises(UserError, match="both shard the model"):
         load_config([], overrides=["launch.deepspeed=zero2", "launch.fsdp=true"])
 
 

@@ -93,7 +93,7 @@ def test_a_signal_saves_all_at_the_same_step(tmp_path: Path, number: signal.Sign
 
 @pytest.mark.slow
 def test_a_collapse_ends_all_at_the_same_step(tmp_path: Path) -> None:
-    """Once rank 0 has recorded it; and nobody is told to resume, which would end there again."""
+    """Once rank 0 has recorded it; and no advice to resume is given, which would end there again."""
     ruinous = ["method=nl", "optimizer.lr=3e-3", "optimizer.lr_schedule=constant", "rollout.max_new_tokens=40"]
     place = [f"run.dir={tmp_path}", "run.name=run", "rollout.prompts=16", "train.rollouts=20"]
     said = finish(start("--processes", "2", *NARROW, *ruinous, *place, "train.on_collapse=stop"), 1)

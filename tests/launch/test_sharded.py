@@ -60,7 +60,7 @@ def test_every_way_to_divide(tmp_path: Path, method: str) -> None:
 )
 def test_what_reads_the_weights(tmp_path: Path, extra: str) -> None:
     """A reference policy, divided too; `generate`, with completions of other lengths; adapters, with the reference that
-    they are without, and beside a value head; micro-batches."""
+    they are without, and next to a value head; micro-batches."""
     compare(tmp_path, WAYS, *extra.split(), "eval.every=2", "eval.problems=4", "eval.samples=2", "eval.pass_at=[1,2]")
 
 
@@ -201,7 +201,7 @@ def test_a_step_that_is_not_finite(tmp_path: Path, way: str, on_nonfinite: str, 
 @pytest.mark.parametrize("way", ["zero3", "fsdp"])
 def test_a_process_without_gpus_divides_nothing(way: str) -> None:
     overrides = ["launch.processes=2", "launch.fsdp=true" if way == "fsdp" else f"launch.deepspeed={way}"]
-    with pytest.raises(UserError, match="divides the model among GPUs, and this process sees none"):
+    with pytest.raises(UserError, match="shards the model across GPUs, but this process has none"):
         check_devices(load_config(overrides=overrides).launch)
 
 
@@ -210,7 +210,7 @@ def test_a_process_without_gpus_divides_nothing(way: str) -> None:
 def test_without_gpus_it_is_refused(tmp_path: Path, way: str) -> None:
     """accelerate would train a model that is not divided, and say nothing."""
     output = finish(start("--processes", "2", *WAYS[way], f"run.dir={tmp_path}", *NARROW), 2)
-    assert "divides the model among GPUs, and this process sees none" in output and "Traceback" not in output
+    assert "shards the model across GPUs, but this process has none" in output and "Traceback" not in output
     assert not list(tmp_path.iterdir())
 
 

@@ -47,7 +47,7 @@ WAITS = f"{RANK}time.sleep(60)"
 
 
 def ending(monkeypatch: pytest.MonkeyPatch, launcher: str, *ranks: str) -> tuple[str, str]:
-    """What a person is told of a launch that fails, and what was shown before."""
+    """What the user sees of a launch that fails, and what was shown before."""
     monkeypatch.setattr(supervise, "launcher_command", lambda *_: [sys.executable, "-c", launcher, *ranks])
     shown = io.StringIO()
     config = load_config([], overrides=["launch.processes=2"])

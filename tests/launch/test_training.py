@@ -162,7 +162,7 @@ def test_bad_input_under_torchrun(tmp_path: Path) -> None:
     assert "started 2 (WORLD_SIZE)" in refused and not list(tmp_path.iterdir())
     finish(start("run.name=one", "checkpoint.every=1", *arguments))
     refused = finish(popen(outer(2, "--resume", str(tmp_path / "one")), CPU), 1)
-    assert "was begun with 1 process and cannot go on exactly with 2" in refused
+    assert "was begun with 1 process and cannot continue exactly with 2" in refused
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ def stored() -> tuple[ClaimSet, Results, Results]:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """The page and what lies beside it."""
+    """The page and the files next to it."""
     paths = [folder / "ledger.md", *sorted((folder / "ledger").iterdir())]
     return {path.name: path.read_bytes() for path in paths}
 
@@ -99,7 +99,7 @@ def _results(claim_set: ClaimSet, first: int, values: dict[str, list[float]]) ->
 
 
 def _store() -> None:
-    """Write the stored page anew, from made-up numbers of every kind of verdict."""
+    """Write the stored page again, from made-up numbers of every kind of verdict."""
     claim_set = read_claims(STORED / "data")
     first = {
         "ar_lopti/exact": [2.0],

@@ -38,7 +38,7 @@ def test_nothing_is_done_on_bad_input(tmp_path: Path, capsys: pytest.CaptureFixt
         (["landscape", "--scale", "huge"], "must be lab or full"),
         (["--all", "landscape"], "give one of them"),
         (["--dry-run"], "give --all"),
-        (["--all", "--output", str(tmp_path / "page.html")], "ends in .md"),
+        (["--all", "--output", str(tmp_path / "page.html")], "must end in .md"),
         (["--all", "--against", str(tmp_path / "no.json")], "cannot be read as results"),
     ):
         assert run(["reproduce", *arguments, *place]) in (1, 2)

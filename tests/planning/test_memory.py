@@ -170,7 +170,7 @@ def test_keys_and_values_of_the_engines() -> None:
     )
     assert term(of(ONE_GPU, replace(roomy, batch=300), 1000 * GIB), "keys and values") == 300 * 4096 * each * 4
     few = of(ONE_GPU, Sampling("local", 16, group=8), 95 * GIB)
-    assert term(few, "keys and values") == 8 * 4096 * each * 4  # what fits beside the float32 states
+    assert term(few, "keys and values") == 8 * 4096 * each * 4  # what fits next to the float32 states
     sharded = of(replace(ONE_GPU, strategy="zero3", processes=8), Sampling("local", 16, group=8))
     assert term(sharded, "gathered weights") == 2 * SEVEN.parameters
     assert term(sharded, "keys and values") == 16 * 4096 * each * 2

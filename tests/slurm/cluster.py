@@ -110,7 +110,7 @@ class Cluster:
         return ended.stdout
 
     def job(self, number: str) -> dict[str, str]:
-        """What SLURM says of a job: JobState, Restarts, ..."""
+        """SLURM's record of a job: JobState, Restarts, ..."""
         words = self.say("scontrol", "show", "job", number, "--oneliner").split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 

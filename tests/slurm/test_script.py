@@ -88,7 +88,7 @@ def test_it_is_bash(tmp_path: Path, nodes: int) -> None:
 
 
 class Job:
-    """The script at work, with programs of ours in the place of SLURM's and of rlvr's."""
+    """The script at work, with programs of ours in place of SLURM's and of rlvr's."""
 
     def __init__(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, state: str = "R", **environment: str
@@ -187,12 +187,12 @@ def test_time_limits(time_limit: str, seconds: int | None) -> None:
     ("override", "said"),
     [
         ("slurm.time=1h", "must be a time limit"),
-        ("slurm.time=0", "longer than no time"),
+        ("slurm.time=0", "above zero"),
         ("slurm.memory=4 GB", "with K, M, G or T"),
         ("slurm.partition=a b", "without spaces"),
         ("slurm.extra={partition: a}", "the key slurm.partition"),
         ("slurm.extra={output: a}", "set by the run itself"),
-        ("slurm.extra={--Constraint: a}", "no long option"),
+        ("slurm.extra={--Constraint: a}", "not a long option"),
         ("slurm.signal_before=0", "at least 10"),
         ("slurm.setup=module load cuda", "a list of values"),
     ],
@@ -276,7 +276,7 @@ def test_submission_makes_the_run_and_its_job_begins_it(tmp_path: Path) -> None:
 
 
 def slurms_commands(folder: Path, sbatch: str, squeue: str = "") -> str:
-    """A folder with programs of ours in the place of SLURM's."""
+    """A folder with programs of ours in place of SLURM's."""
     for name, text in {"sbatch": sbatch, "squeue": squeue, "srun": "", "scontrol": ""}.items():
         folder.mkdir(exist_ok=True)
         (folder / name).write_text(f"#!/bin/bash\n{text}\n")

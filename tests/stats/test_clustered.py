@@ -1,4 +1,4 @@
-"""Intervals over seeds x problems hold the truth when both are drawn anew, and say when they cannot."""
+"""Intervals over seeds x problemshold the truth when both are drawn again, and say when they cannot."""
 
 import itertools
 import subprocess

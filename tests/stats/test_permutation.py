@@ -1,4 +1,4 @@
-"""Dealing whole runs anew gives the exact p; Holm's correction is the closed test."""
+"""Dealing whole runs again gives the exact p; Holm's correction is the closed test."""
 
 import itertools
 from math import comb

@@ -64,7 +64,10 @@ def test_what_no_trial_records_is_refused(tmp_path: Path) -> None:
             "pass@8 is not recorded; set eval: pass_at to a list with 8, and eval: samples to at least 8. Recorded: "
             "accuracy, greedy, avg@n, avg@4, pass@1",
         ),
-        ("objective: length", "length is neither better large nor small; say `direction: minimize`"),
+        (
+            "objective: length",
+            "neither a larger nor a smaller length is better by definition; set `direction: minimize`",
+        ),
     ]:
         (line,) = [line for line in problems(tmp_path, f"seeds: 2\n{text}\n") if "objective" in line]
         number = 2 + text[: text.index("objective")].count("\n")
@@ -146,7 +149,7 @@ def test_arms_of_one_value_are_not_told_apart(tmp_path: Path) -> None:
     place = finished(tmp_path, text, names)
     ranking = rank(place, place.read_plan(), place.statuses(place.read_plan()))
     assert ranking is not None
-    assert ranking.sentences()[1] == "As good by this number: lopti, dapo. It does not tell them apart."
+    assert ranking.sentences()[1] == "As good by this number: lopti, dapo. This number does not separate them."
 
 
 def test_the_best_two_are_run_again_with_fresh_seeds_on_the_test_split(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_folder_that_is_no_sweeps_is_refused(tmp_path: Path) -> None:
     made = sweep(tmp_path, TEXT)
     made.folder.mkdir(parents=True)
     (made.folder / "manifest.json").write_text("{}")
-    with pytest.raises(UserError, match="is no sweep's folder"):
+    with pytest.raises(UserError, match="is not a sweep's folder"):
         prepare_sweep(made, SweepDir(made.folder))
 
 

@@ -193,7 +193,7 @@ def test_a_first_seed_below_the_median_is_given_up_and_its_other_seeds_are_not_r
     assert len(ranking.complete) == 4
     notes: list[str] = []
     assert tell_trials(place.path, [], notes, unfinished=False) == {bad[0].entry.name}
-    assert "left out because the search gave them up" in notes[0]
+    assert "left out because the search stopped them" in notes[0]
     # Asked for by name, it is finished, whatever it comes to.
     place.record(bad[0].entry, "retry")
     search = Search(place, plan)

@@ -31,7 +31,7 @@ cat "${@: -1}" > "$PLACE/script-$number"; echo "Submitted batch job 4$number\"""
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Programs of ours in the place of SLURM's: what they get and say is in files of this folder."""
+    """Programs of ours in place of SLURM's: what they get and say is in files of this folder."""
     pytest.importorskip("submitit", reason="submitit is not installed")
     place = tmp_path / "slurm"
     place.mkdir()

@@ -88,7 +88,7 @@ def test_numbers_that_are_none_are_not_shown(tmp_path: Path, capsys: pytest.Capt
 def test_what_is_refused(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, place, _ = begun(tmp_path)
     cases = {
-        ("status", "nowhere"): "nowhere: no such sweep, neither a name, a folder nor a file.",
+        ("status", "nowhere"): "nowhere: no sweep of this name, and no such folder or file.",
         ("stop", str(place.path)): "is not running",
         ("retry", str(place.path)): "no trial has failed",
         ("retry", str(place.path), "grpo-s0", "grpo-s9"): "grpo-s9: no such trial",

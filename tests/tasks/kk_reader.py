@@ -63,7 +63,7 @@ def solutions(names: Sequence[str], claims: dict[str, Claim]) -> list[tuple[bool
 
 
 def _report(words: list[str], names: Sequence[str]) -> tuple[str, Claim]:
-    """The one person named beside the claim, and the claim: the longest that can be read from anywhere."""
+    """The one person named next to the claim, and the claim: the longest that can be read from anywhere."""
     best: tuple[int, int, Claim] | None = None
     for start in range(len(words)):
         parser = _Parser(words, start, names)

@@ -67,7 +67,7 @@ def test_a_folder_has_train_and_test_and_dev_is_an_eighth_of_train(folder: Path)
 
 
 def test_a_file_named_for_its_split_serves_that_one_and_another_is_divided(folder: Path) -> None:
-    with pytest.raises(UserError, match="holds test problems, and train ones were asked for"):
+    with pytest.raises(UserError, match="holds test problems, and train ones were requested"):
         load_problems(str(folder / "test.jsonl"), "train", [3])
     path = str(write(folder / "mine.jsonl", *rows(60)))
     parts = [{p.id for p in load_problems(path, split, [3])} for split in ("train", "dev", "test")]

@@ -147,7 +147,7 @@ def test_a_bad_parquet_or_json_file(tmp_path):
     pyarrow.parquet.write_table(pyarrow.table({"question": pyarrow.array([], pyarrow.string())}), whole)
     assert "no problem in it" in wrong(MathTask, whole)[0]
     (tmp_path / "set.json").write_text('{"question": "?", "answer": "1"}')
-    assert "is no list of rows" in wrong(MathTask, tmp_path / "set.json")[0]
+    assert "is not a list of rows" in wrong(MathTask, tmp_path / "set.json")[0]
     (tmp_path / "set.json").write_bytes(b"\xff[]")
     assert "not UTF-8" in wrong(MathTask, tmp_path / "set.json")[0]
 

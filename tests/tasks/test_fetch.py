@@ -171,7 +171,7 @@ def test_a_second_fetch_leaves_it_and_what_was_changed_or_put_there_is_not_repla
     own = Path("own") / "math"
     own.mkdir(parents=True)
     (own / "test.jsonl").write_text("mine")
-    with pytest.raises(UserError, match=r"math/test\.jsonl: is in the place of the set and was not fetched"):
+    with pytest.raises(UserError, match=r"math/test\.jsonl: is where the data set belongs, but was not fetched"):
         fetch(set_to_fetch("math"), Path("own"))
 
 

@@ -30,7 +30,7 @@ def task_of(folder: Path, text: str = FILE, *keys: str) -> Any:
 
 
 def replaced(function: str, by: str) -> str:
-    """The page's file with another function in the place of one."""
+    """The page's file with another function in place of one."""
     found = re.search(rf"^def {function}\(.*?(?=^def |\Z)", FILE, flags=re.MULTILINE | re.DOTALL)
     assert found
     return FILE.replace(found[0], f"{by}\n\n\n")
@@ -183,7 +183,7 @@ def test_prompts_of_text_and_messages(tmp_path: Path) -> None:
     assert json.loads(task.prompt(problem, Template())) == [{"role": "user", "content": problem.question + " ="}]
 
 
-# Functions in the place of the page's -> what is said.
+# Functions in place of the page's -> what is said.
 BROKEN_FILES = {
     ("reward", ""): r"has no function reward\(problem, response\)",
     ("reward", "def rewards(problem, response): pass"): r"has no function reward.*Did you mean `rewards`",
@@ -266,5 +266,7 @@ def test_names_of_files_that_are_taken_are_refused(tmp_path: Path) -> None:
 
 def test_more_held_out_problems_than_are_left_out_of_train_are_refused(tmp_path: Path) -> None:
     task = task_of(tmp_path, FILE, "task.held_out=10")
-    with pytest.raises(RunError, match=r"task.held_out=10: test has at most so many problems, and 11 are asked for"):
+    with pytest.raises(
+        RunError, match=r"task.held_out=10: test is limited to that many problems, and 11 are asked for"
+    ):
         task.problems("test", 11, 0)

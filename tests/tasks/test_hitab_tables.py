@@ -45,7 +45,7 @@ SECTIONS = [
 
 def public(name):
     if not PUBLIC.is_dir():
-        pytest.skip("public HiTab rows not found (RLVR_DATA_DIR/hitab, or ../shared/data/hitab beside the checkout)")
+        pytest.skip("public HiTab rows not found (RLVR_DATA_DIR/hitab, or ../shared/data/hitab next to the checkout)")
     with gzip.open(PUBLIC / name, "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 

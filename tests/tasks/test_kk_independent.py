@@ -77,7 +77,7 @@ def test_the_solver_finds_every_solution_where_there_are_none_or_several():
 def test_the_public_rows_say_in_english_what_their_statements_and_solutions_say():
     """All 6,900: the loader's names, statements and solution, read from the question alone."""
     if not PUBLIC.is_dir():
-        pytest.skip("public K&K rows not found beside the checkout (../shared/data/kk)")
+        pytest.skip("public K&K rows not found next to the checkout (../shared/data/kk)")
     rows = KnightsAndKnaves(data=str(PUBLIC), people=dict.fromkeys(PEOPLE, 1 / 7)).load("all")
     assert len(rows) == 6900
     for row in rows:

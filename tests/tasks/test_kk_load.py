@@ -70,7 +70,7 @@ def test_a_file_named_for_its_split_serves_that_one_only(folder: Path) -> None:
     path = str(folder / "2ppl.test.jsonl")
     assert has_split_mark(path)
     assert len(load_rows(path, "test", [2])) == 5
-    with pytest.raises(UserError, match="holds test problems, and train ones were asked for"):
+    with pytest.raises(UserError, match="holds test problems, and train ones were requested"):
         load_rows(path, "train", [2])
 
 

@@ -30,7 +30,7 @@ def shuffled(statements, order):
 
 def public_rows():
     if not PUBLIC.is_dir():
-        pytest.skip("public K&K rows not found beside the checkout (../shared/data/kk)")
+        pytest.skip("public K&K rows not found next to the checkout (../shared/data/kk)")
     for path in sorted(PUBLIC.glob("*.jsonl*")):
         with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
             yield from map(json.loads, lines)

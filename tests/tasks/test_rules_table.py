@@ -17,7 +17,7 @@ PUBLIC = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 )
 def test_strict_pays_for_no_response_that_is_not_right(name, problems):
     if problems == "public" and not PUBLIC.is_dir():
-        pytest.skip("public problems not found beside the checkout (../shared/data)")
+        pytest.skip("public problems not found next to the checkout (../shared/data)")
     ways = styles(name)
     counts = rules.compare(name, PUBLIC if problems == "public" else None, 8 * len(ways), seed=1)
     assert {style.name for style in counts} <= {style.name for style in ways}

@@ -240,16 +240,16 @@ BROKEN = {
     "no prompt": (classic(rows="[{'question': 'x', 'prompt': None}]"), "train row 1: has no prompt"),
     "an image": (
         classic(rows="[{'question': 'x', 'prompt': [{'role': 'user', 'content': [{'type': 'image_url'}]}]}]"),
-        "a message that is no text",
+        "a message that is not text",
     ),
     "an answer last": (
         classic(rows="[{'question': 'x', 'prompt': [{'role': 'assistant', 'content': 'y'}]}]"),
         "has the turns assistant",
     ),
-    "no JSON": (classic(rows="[{'question': 'x', 'when': {1, 2}}]"), r"a row's when is no JSON value \(set\)"),
+    "no JSON": (classic(rows="[{'question': 'x', 'when': {1, 2}}]"), r"a row's when is not a JSON value \(set\)"),
     "other rows": (
         classic(rows="[{'question': str(os.getpid() + n), 'answer': ''} for n in range(99)]"),
-        "has other rows in every process",
+        "returns different rows in every process",
     ),
     "every reward raises": (
         classic(inside="nowhere"),
@@ -307,7 +307,7 @@ def test_what_cannot_be_found(old: Python, tmp_path: Path, capsys: pytest.Captur
         ("vf",): "names no environment",
         ("vf:sums",): "task.python is not set",
         ("vf:sums", f"task.python={tmp_path / 'nowhere'}"): "no such Python",
-        ("vf:sums", f"task.python={silent}"): "cannot be asked what it has: no python",
+        ("vf:sums", f"task.python={silent}"): "cannot be inspected: no python",
         ("vf:sums", f"task.python={bare.folder}"): "has no package verifiers",
         ("vf:sums", f"task.python={other.folder}"): "has verifiers 0.1.9, and 0.3 and 0.4 are supported",
         ("vf:smus", f"task.python={old.folder}"): "has no environment smus. Did you mean `sums`? It has",

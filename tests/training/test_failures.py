@@ -1,4 +1,4 @@
-"""What a person is told when a run ends for want of memory."""
+"""What a person is told when a run runs out of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a step costs beside sampling, verification and update, counted: files, waits for the disk, stacks, modules."""
+"""What a step costs apart from sampling, verification and update, counted: files, waits for the disk, stacks, "
+"modules."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def check(run: RunDir) -> None:
 
 @pytest.mark.parametrize("method", ["grpo+lopti", pytest.param("ppo", marks=pytest.mark.slow)])
 def test_stopped_and_resumed_is_the_unbroken_run(tmp_path: Path, method: str) -> None:
-    """With a KL penalty for GRPO, in the middle of a rollout; PPO's head is trained beside the adapters."""
+    """With a KL penalty for GRPO, in the middle of a rollout; PPO's head is trained next to the adapters."""
     changes = {"method__kl__beta": 0.05} if method != "ppo" else {}
     changes |= {"eval__every": 3, "update__epochs": 1}
     whole = policy_run(tmp_path, "whole", method, **changes)

@@ -104,7 +104,7 @@ def test_an_evaluation_logs_the_rewards_of_its_own_prompts(tmp_path: Path) -> No
 
 
 def test_lopti_trains_and_logs_like_trl(tmp_path: Path) -> None:
-    """Two mini-batches in two passes: four optimizer steps a rollout, and the metrics of ours beside TRL's."""
+    """Two mini-batches in two passes: four optimizer steps a rollout, and our metrics next to TRL's."""
     lopti = trainer(tmp_path, "lopti", "passes.eta=0.05", "kl.beta=0.01")
     before = torch.cat([parameter.detach().flatten().clone() for parameter in lopti.model.parameters()])
     lopti.train()

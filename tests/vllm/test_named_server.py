@@ -68,13 +68,13 @@ def test_a_server_that_was_started_again_is_noticed(tmp_path: Path) -> None:
         return post(path, body)
 
     standin.post = forgets  # type: ignore[method-assign]
-    with serving(standin) as url, pytest.raises(RunError, match=r"started again, or another run uses it.*--resume"):
+    with serving(standin) as url, pytest.raises(RunError, match=r"restarted, or another run uses it.*--resume"):
         trained(tmp_path, url)
     assert not list((tmp_path / "run").glob("rlvr-weights-*"))
 
 
 def test_one_that_samples_for_others_is_refused(tmp_path: Path) -> None:
-    with serving(Standin(LAB, busy=True)) as url, pytest.raises(RunError, match="a server of its own"):
+    with serving(Standin(LAB, busy=True)) as url, pytest.raises(RunError, match="its own server"):
         trained(tmp_path, url)
 
 

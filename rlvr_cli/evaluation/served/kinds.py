@@ -162,7 +162,7 @@ def read_answer(answer: Any, ask: Ask) -> Answer:
     choice = _first_choice(answer)
     reason = choice.get("finish_reason")
     if reason in ("abort", "error"):
-        raise ValueError(f"the completion was broken off by the server ({reason})")
+        raise ValueError(f"the server aborted the completion ({reason})")
     message = choice.get("message")
     chat = isinstance(message, Mapping)
     text = message.get("content") if isinstance(message, Mapping) else choice.get("text")
@@ -274,8 +274,8 @@ def chat_prompts(task: Task, problems: Sequence[Problem], tokenizer: Any | None,
     if task.chat_template_kwargs and not kind.template_options:
         takes = ", ".join(one.name for one in KINDS.values() if one.template_options)
         raise UserError(
-            f"task.chat_template_kwargs: chat with a server of kind {kind.name} has no variables of the template; "
-            f"{takes} have (eval.server). Or use eval.endpoint=completions."
+            f"task.chat_template_kwargs: chat with a server of kind {kind.name} accepts no variables of the chat "
+            f"template; {takes} have (eval.server). Or use eval.endpoint=completions."
         )
     if tokenizer is not None:
         check_template_options(task.chat_template_kwargs, tokenizer)
@@ -298,7 +298,7 @@ def check_tags(kind: Kind, tokenizer: Any) -> None:
     if lost:
         raise UserError(
             f"--engine openai: this tokenizer holds {', '.join(lost)} as special tokens, which a {kind.name} server "
-            "leaves out of its texts, so no answer would be found. Use vLLM or SGLang, which keep them "
+            "strips from its texts, so no answer would be found. Use vLLM or SGLang, which keep them "
             "(eval.server=vllm where the server does not say so itself)."
         )
 
@@ -331,16 +331,16 @@ def _chat_prompt(task: Task, problem: Problem, tokenizer: Any | None) -> Prompt:
     )
     if recorder.messages is None:
         raise UserError(
-            f"eval.endpoint=chat: the prompts of {task.name} are plain text by these settings, which messages cannot "
-            f"say. {advice}"
+            f"eval.endpoint=chat: the prompts of {task.name} are plain text with these settings, which chat messages "
+            f"cannot carry. {advice}"
         )
     added = written.removeprefix(recorder.mark)
     options = task.chat_template_kwargs
     alone = _by_template(recorder.messages, tokenizer, options)
     if added and (alone is None or task.prompt(problem, tokenizer) != alone):
         raise UserError(
-            f"eval.endpoint=chat: the prompts of {task.name} end in {added!r} for the model to continue, and chat "
-            f"always begins an answer of its own. {advice}"
+            f"eval.endpoint=chat: the prompts of {task.name} end in {added!r} for the model to continue, but chat "
+            f"always starts a new answer. {advice}"
         )
     opened = alone is not None and alone.rstrip().endswith("<think>")
     return Prompt(messages=recorder.messages, options=options, opened=opened)

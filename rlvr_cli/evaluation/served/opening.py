@@ -44,7 +44,8 @@ class Server:
         if self.model and answer.model is not None and answer.model != self.model:
             raise RunError(
                 f"{self.options.base_url}: answers as {answer.model} now, where it was {self.model} before. Samples of "
-                "two models are never mixed: start the first one again, or choose another folder with --output."
+                "two models are never mixed: restart the server with the first one, or choose another folder with "
+                "--output."
             )
         return answer
 
@@ -64,8 +65,8 @@ async def open_server(
         asked = _model(options, kind, entries)
         if kind.name == "openai" and options.kind == "auto":
             say(
-                f"{options.base_url} does not say what it is: it is asked by OpenAI's plain API, so its own defaults "
-                "for top_k and the like hold (eval.server names vllm, sglang, llamacpp or transformers)"
+                f"{options.base_url} does not say which server it is, so the plain OpenAI API is used, so its own "
+                "defaults for top_k and the like hold (eval.server names vllm, sglang, llamacpp or transformers)"
             )
         endpoints: list[Endpoint] = [options.endpoint] if options.endpoint != "auto" else ["completions", "chat"]
         if not tokenizer and options.endpoint == "completions":
@@ -83,16 +84,20 @@ async def open_server(
         endpoint, answer = await _one_token(client, options, kind, asked, endpoints, stops, pad)
         if endpoint == "chat" and options.endpoint == "auto":
             why = "it takes no text to complete" if tokenizer else "the model's tokenizer is not known here"
-            say(f"{options.base_url}: prompts go as chat messages, since {why}; the server writes them by its template")
+            say(
+                f"{options.base_url}: prompts are sent as chat messages, because {why}; the server applies its own "
+                "chat template"
+            )
         model = answer.model or asked
         if model is None:
             raise UserError(
-                f"{options.base_url}: its answers do not name the model. Give --model-name, which names the samples."
+                f"{options.base_url}: its responses do not name the model. Give --model-name; the samples are stored "
+                "under that name."
             )
         if kind.name == "transformers" and options.concurrency > 1:
             say(
-                f"{options.base_url}: transformers draws all requests from one generator, so samples repeat only with "
-                "eval.concurrency=1 (it answers one request at a time anyway)"
+                f"{options.base_url}: transformers uses one random generator for all requests, so samples repeat only "
+                "with eval.concurrency=1 (it answers one request at a time anyway)"
             )
         entry = next((entry for entry in entries or () if entry["id"] == asked), {})
         return Server(options, kind, endpoint, asked, model, _longest(entry))
@@ -110,14 +115,14 @@ async def _what_it_is(client: Client, options: ServerOptions) -> tuple[Kind, lis
         if not isinstance(error, Unreachable) and await _is_transformers(client, options):
             return KINDS["transformers" if options.kind == "auto" else options.kind], None
         raise UserError(
-            f"{error} Is the server running, and is this its address (--base-url, which most often ends in /v1)?"
+            f"{error} Check that the server is running and that --base-url is its address (it usually ends in /v1)."
         ) from error
     else:
         data = answer.get("data") if isinstance(answer, Mapping) else None
         if not isinstance(data, list):
             raise UserError(
-                f"{options.base_url}/models: not a list of models as OpenAI's API has it. Is --base-url right? It most "
-                "often ends in /v1."
+                f"{options.base_url}/models: the answer is not a list of models as in OpenAI's API. Check --base-url; "
+                "it usually ends in /v1."
             )
         entries = [entry for entry in data if isinstance(entry, Mapping) and isinstance(entry.get("id"), str)]
     if options.kind != "auto":

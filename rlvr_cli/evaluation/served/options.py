@@ -71,7 +71,8 @@ def option_problems(config: Config) -> list[str]:
     problems = []
     if chosen.base_url is None:
         problems.append(
-            "--engine openai: needs the server's address. Give --base-url (eval.base_url), as in --base-url http://localhost:8000/v1."
+            "--engine openai: needs the server's address. Give --base-url (eval.base_url), as in --base-url "
+            "http://localhost:8000/v1."
         )
     else:
         problems += _url_problems(chosen.base_url)
@@ -84,8 +85,8 @@ def option_problems(config: Config) -> list[str]:
     if not key.isascii() or not key.isprintable():
         # Not repeated in the message.
         problems.append(
-            f"{chosen.api_key_variable}: the key has a line break or a character that no header can hold. Is it "
-            "copied whole, and alone?"
+            f"{chosen.api_key_variable}: the key has a line break or a character that no HTTP header can hold. Check "
+            "that it was copied completely and without extra text."
         )
     return problems
 

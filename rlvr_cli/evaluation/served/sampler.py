@@ -147,7 +147,9 @@ class ServedSampler:
             )
         read = await self._read(client, longest)
         if read is None:
-            self.say(f"{url} does not count the tokens of prompts: that it reads them as here is not checked")
+            self.say(
+                f"{url} does not report the number of prompt tokens, so it is not checked that it tokenizes as here"
+            )
             return prompts
         if read == length or (read == length + 1 and self.server.kind.takes_ids):
             return prompts
@@ -158,9 +160,9 @@ class ServedSampler:
             if await self._read(client, Prompt(longest.text.removeprefix(start), longest.ids)) == length:
                 return bare
         raise UserError(
-            f"{url}: reads a prompt as {read} tokens that is {length} tokens by the tokenizer here. It serves another "
-            "model than the one named, or adds tokens of its own. Name the model that it serves by its folder or hub "
-            "id, with --model-name for its name at the server."
+            f"{url}: reads a prompt as {read} tokens that is {length} tokens by the tokenizer here. It serves a "
+            "different model, or adds tokens. Name the served model by its folder or hub id, with --model-name for "
+            "its name at the server."
         )
 
     async def _read(self, client: Client, prompt: Prompt) -> int | None:
@@ -205,7 +207,7 @@ class ServedSampler:
             self._doubted = True
             instead = "tokens are counted by the tokenizer here" if self.facts else "they are left out"
             self.say(
-                f"{self.server.options.base_url}: answers with numbers that cannot be: {'; '.join(answer.doubts)}. "
+                f"{self.server.options.base_url}: returns impossible numbers: {'; '.join(answer.doubts)}. "
                 f"Such numbers are not used: {instead}."
             )
 
@@ -234,8 +236,8 @@ class ServedSampler:
         if all(len(set(of_problem)) == 1 for of_problem in texts):
             self.say(
                 f"{self.server.options.base_url}: the {settings.samples} samples of each problem are the same, though "
-                f"the temperature is {settings.temperature:g}. Does the server take temperature and seed from a "
-                "request? pass@k would tell nothing then (eval.server names what it is)"
+                f"the temperature is {settings.temperature:g}. Check that the server reads temperature and seed from "
+                "the request. pass@k would tell nothing then (eval.server names what it is)"
             )
 
 

@@ -74,9 +74,9 @@ def load_vllm(folder: Path, *, dtype: str, asked: str = "--engine vllm", **setti
         vllm = import_module("vllm")
     except ImportError as error:
         raise UserError(
-            f"{asked}: the package vllm cannot be imported ({error}). vLLM 0.31 wants another "
-            "transformers than rlvr, so a plain install would replace it: serve the model from an environment of "
-            "vLLM's own, or see docs/rollout-engines.md."
+            f"{asked}: the package vllm cannot be imported ({error}). vLLM 0.31 needs a different transformers "
+            "version than rlvr, and a plain install would replace it. Serve the model from a separate environment, or "
+            "see docs/rollout-engines.md."
         ) from error
     import torch
 
@@ -102,7 +102,7 @@ def load_vllm(folder: Path, *, dtype: str, asked: str = "--engine vllm", **setti
     except (ValueError, RuntimeError, OSError, ImportError, NotImplementedError, AssertionError) as error:
         text = " ".join(str(error).split())
         raise UserError(
-            f"{asked}: vLLM cannot load {folder} ({text[:400]}). Where the GPU is full, end what else uses it."
+            f"{asked}: vLLM cannot load {folder} ({text[:400]}). If the GPU is full, stop what else uses it."
         ) from error
 
 
@@ -157,7 +157,7 @@ def generate_with_vllm(
     for output in outputs:
         completion = output.outputs[0]
         if completion.finish_reason not in ("stop", "length"):
-            raise RunError(f"vLLM broke a completion off ({completion.finish_reason}). The same command continues.")
+            raise RunError(f"vLLM aborted a completion ({completion.finish_reason}). The same command continues.")
         ids = list(completion.token_ids)
         result.ids.append(ids)
         result.log_probs.append([at[token].logprob for at, token in zip(completion.logprobs, ids, strict=True)])

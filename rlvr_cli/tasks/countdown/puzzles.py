@@ -61,8 +61,8 @@ def generate_countdown(
         if split_for(puzzle) == split and next(find_solutions(puzzle), None) is not None:
             return puzzle
     raise UserError(
-        f"task.targets: hardly a target from {targets[0]} to {targets[1]} can be reached with {numbers} numbers of "
-        f"{LOWEST} to {largest}: {_MOST_DRAWS:,} draws brought no {split} puzzle. Set task.largest or task.targets."
+        f"task.targets: almost no target from {targets[0]} to {targets[1]} can be reached with {numbers} numbers of "
+        f"{LOWEST} to {largest}: {_MOST_DRAWS:,} draws gave no {split} puzzle. Set task.largest or task.targets."
     )
 
 

@@ -116,8 +116,8 @@ class Countdown(SharedOut):
         chosen = self.style if self.style != "auto" else written
         if chosen == "compact" and set(self.numbers) != {compact.NUMBERS}:
             raise UserError(
-                f"task.numbers: the compact style writes {compact.NUMBERS} numbers, {max(self.numbers)} are asked for "
-                f"too. Set task.numbers={{{compact.NUMBERS}: 1.0}}, or use a model that reads English "
+                f"task.numbers: the compact style writes {compact.NUMBERS} numbers, {max(self.numbers)} were "
+                f"requested too. Set task.numbers={{{compact.NUMBERS}: 1.0}}, or use a model that reads English "
                 "(task.style=tiny_zero)."
             )
         return self.replace(style=chosen)
@@ -239,8 +239,8 @@ class Countdown(SharedOut):
                 idle += 1
                 if idle == _PATIENCE:
                     raise UserError(
-                        f"task.train_size: no more than {len(problems)} {split} puzzles of {numbers} numbers turned "
-                        f"up, and {count} are asked for. Ask for fewer."
+                        f"task.train_size: no more than {len(problems)} {split} puzzles of {numbers} numbers were "
+                        f"found, and {count} were requested. Ask for fewer."
                     )
                 continue
             idle = 0

@@ -115,8 +115,8 @@ class KnightsAndKnaves(SharedOut):
         chosen = self.style if self.style != "auto" else style
         if chosen == "compact" and max(self.people) > compact.MAX_PEOPLE:
             raise UserError(
-                f"task.people: the compact style writes at most {compact.MAX_PEOPLE} people, {max(self.people)} are "
-                "asked for. Remove them, or use a model that reads English (task.style=logic_rl)."
+                f"task.people: the compact style writes at most {compact.MAX_PEOPLE} people, {max(self.people)} were "
+                "requested. Remove them, or use a model that reads English (task.style=logic_rl)."
             )
         return self.replace(style=chosen)
 

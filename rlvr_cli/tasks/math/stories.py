@@ -182,8 +182,8 @@ def from_row(value: Any, where: str) -> Story:
     except (TypeError, ValueError, KeyError, ZeroDivisionError):
         pass
     raise UserError(
-        f"{where}: story must be [[name, number], [name, kind, name, number or name], ..., [name]], each name known "
-        f"before it is referred to; kinds are {', '.join(KINDS)}"
+        f"{where}: story must be [[name, number], [name, kind, name, number or name], ..., [name]], each name defined "
+        f"before it is used; kinds are {', '.join(KINDS)}"
     )
 
 

@@ -36,11 +36,11 @@ _WORKERS, _MEMORY_MIB = 2, 1024
 _IDLE = 2000
 
 SYSTEM = (
-    "Given a problem, your task is to answer the question by thinking step-by-step in a clear and specific manner.\n"
-    "Once you have thought about the reasoning process, provide the answer in the following format:\n"
-    "<answer>answer here</answer>\n"
-    "Do not explain your reasoning inside the answer tags, provide only the final answer. When an example is provided, "
-    "you should strictly follow the format of the output/answer in that example."
+    "Given a problem, your task is to answer the question by thinking step-by-step in a clear and specific "
+    "manner.\nOnce you have thought about the reasoning process, provide the answer in the following "
+    "format:\n<answer>answer here</answer>\nDo not explain your reasoning inside the answer tags, provide only the "
+    "final answer. When an example is provided, you should strictly follow the format of the output/answer in that "
+    "example."
 )
 
 
@@ -117,7 +117,7 @@ class ReasoningGym(Task):
         if os.environ.get("PYTHONHASHSEED", "0") != "0":
             raise UserError(
                 f"task rg: PYTHONHASHSEED={os.environ['PYTHONHASHSEED']} is set, and problems of reasoning-gym depend "
-                "on it: those of other machines would be others. Unset it, or set it to 0."
+                "on it: other machines would get different ones. Unset it, or set it to 0."
             )
         if problems := _wrong(json.dumps([list(self.datasets), self.options])):
             raise UserError(list(problems))
@@ -145,8 +145,8 @@ class ReasoningGym(Task):
         while len(found) < count:
             if drawn - last > _IDLE:
                 raise UserError(
-                    f"task.datasets: {name} gave no more than {len(found)} {split} problems, and {count} are asked "
-                    "for. Ask for fewer (task.train_size, eval.problems), or widen its task.options."
+                    f"task.datasets: {name} gave no more than {len(found)} {split} problems, and {count} were "
+                    "requested. Ask for fewer (task.train_size, eval.problems), or widen its task.options."
                 )
             for question, answer, metadata in self._entries(name, split, seed, drawn, 4 * (count - len(found))):
                 drawn += 1
@@ -166,7 +166,7 @@ class ReasoningGym(Task):
         try:
             found: list[list[Any]] = _makers().submit({**job, "count": min(ENTRIES - start, most)}).result()
         except NoAnswer as error:
-            raise RunError(f"reasoning-gym: no problems of {name} could be made: {_said(error)}.") from error
+            raise RunError(f"reasoning-gym: no problems of {name} could be generated: {_said(error)}.") from error
         return found
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
@@ -234,7 +234,7 @@ class ReasoningGym(Task):
             score = float(said.result())
         except (Late, Died) as error:
             if error.loading:
-                raise RunError(f"reasoning-gym cannot be loaded in a process of its own: {_said(error)}.") from error
+                raise RunError(f"reasoning-gym cannot be loaded in its own process: {_said(error)}.") from error
             reason = "timeout" if isinstance(error, Late) else "died"
             return Verdict(0.0, {"score": 0.0}, False, answer, reason, scorable=False)
         except NoAnswer as error:

@@ -294,7 +294,7 @@ def as_json(rows: dict[str, list[dict[str, Any]]]) -> str:
             try:
                 json.dumps(value, allow_nan=False)
             except (TypeError, ValueError):
-                said = f"a row's {name} is no JSON value ({type(value).__name__})"
+                said = f"a row's {name} is not a JSON value ({type(value).__name__})"
                 raise Refused(f"{said}; problems are kept and sent as JSON") from None
     return json.dumps(rows)
 

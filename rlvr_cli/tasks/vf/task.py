@@ -138,7 +138,7 @@ class Verifiers(Task):
             raise UserError(f"task.python={python}: no such Python. Name the python of a venv that has verifiers.")
         about = _asked.__wrapped__(python, env)
         if isinstance(about, str):
-            raise UserError(f"task.python={python}: cannot be asked what it has: {about}.")
+            raise UserError(f"task.python={python}: cannot be inspected: {about}.")
         if about["verifiers"] is None:
             said = f"has no package verifiers: {python} -m pip install verifiers==0.3.1 (or 0.4.0)"
             raise UserError(f"task.python={python}: {said}, and the environment.")
@@ -155,7 +155,7 @@ class Verifiers(Task):
             changed = [f"{name} {before.get(name)} is {now[name]} now" for name in other]
             raise UserError(
                 f"task vf: {env} is not what it was when this configuration was written: {'; '.join(changed)} "
-                f"({python}). What follows would not be comparable: install that again, or start anew with "
+                f"({python}). The rest would not be comparable: reinstall that version, or start again with "
                 "task.installed={}."
             )
         _CHECKED.add(self._key())
@@ -266,8 +266,8 @@ class Verifiers(Task):
             raise UserError(f"task vf: {self.env}: on every response that was tried verifiers says: {shown}.")
         if rows != self._found()["digest"]:
             raise UserError(
-                f"task vf: {self.env} has other rows in every process, so that no run could be repeated. Have it draw "
-                "them with a seed of its own (task.options, if it has an option for that)."
+                f"task vf: {self.env} returns different rows in every process, so no run could be repeated. Make it "
+                "draw them with a fixed seed (task.options, if it has an option for that)."
             )
         _TRIED.add(key)
 
@@ -378,7 +378,7 @@ def messages_of(row: Mapping[str, Any], where: str) -> list[dict[str, str]]:
             content = "".join(map(str, texts)) if len(texts) == len(content) else None
         if role not in ("system", "user", "assistant") or not isinstance(content, str) or message.get("tool_calls"):
             raise UserError(
-                f"{where}: its prompt has a message that is no text of a system, user or assistant: {message}"
+                f"{where}: its prompt has a message that is not text from system, user or assistant: {message}"
             )
         found.append({"role": role, "content": content})
     roles = [message["role"] for message in found]

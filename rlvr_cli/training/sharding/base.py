@@ -108,7 +108,7 @@ def load_model_weights(model: nn.Module, folder: Path) -> None:
     missing = [key for key in result.missing_keys if key not in ties and not key.startswith(f"{VALUE_HEAD}.")]
     if missing or result.unexpected_keys:
         named = ", ".join([*missing, *result.unexpected_keys][:3])
-        raise RunError(f"{folder}: its weights are not those of this model ({named}).")
+        raise RunError(f"{folder}: its weights do not belong to this model ({named}).")
 
 
 def optimizer_name(rank: int) -> str:

@@ -30,7 +30,7 @@ def check_devices(launch: LaunchConfig) -> None:
 
     if PartialState().distributed_type in (DistributedType.NO, DistributedType.MULTI_CPU):
         raise UserError(
-            f"{deepspeed_in_words(launch)} divides the model among GPUs, and this process sees none. On CPUs leave it "
+            f"{deepspeed_in_words(launch)} shards the model across GPUs, but this process has none. On CPUs leave it "
             "out: every process then holds the whole model, and the numbers are the same."
         )
 
@@ -53,8 +53,8 @@ def trainer_arguments(config: Config, model: Any, *, bf16: bool, values: bool) -
     layers = sorted(found & set(getattr(model, "_no_split_modules", None) or ()))
     if not layers:
         raise UserError(
-            f"launch.fsdp=true: {type(model).__name__} does not say which of its layers may be divided among the "
-            "processes. Use launch.deepspeed=zero3."
+            f"launch.fsdp=true: {type(model).__name__} does not say which of its layers may be sharded. Use "
+            "launch.deepspeed=zero3."
         )
     # The value head is called after the model's own forward pass, so its weights are gathered for it alone.
     wrapped = [*layers, ValueLayer.__name__] if values else layers
@@ -87,7 +87,7 @@ def sharding_of(trainer: Any, config: Config) -> Sharding:
         return FullyShardedSharding(trainer)
     if found not in STEPPED_BY_THE_TRAINER:
         raise RunError(
-            f"accelerate runs {found.value}, and nothing of the kind was asked for: its environment "
+            f"accelerate runs {found.value}, which was not requested: its environment "
             "variables (ACCELERATE_USE_..., FSDP_...) say so. Unset them, or set launch.deepspeed or launch.fsdp."
         )
     return Sharding(trainer)

@@ -77,7 +77,7 @@ class Colocated(VllmEngine):
         try:
             self.vllm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights.items())})
         except (ValueError, KeyError, RuntimeError, AssertionError) as error:
-            raise RunError(f"vLLM does not take the weights: {' '.join(str(error).split())[:400]}") from error
+            raise RunError(f"vLLM refused the weights: {' '.join(str(error).split())[:400]}") from error
         if self.sleeps:
             self.vllm.wake_up(tags=["kv_cache"])
         # It holds keys and values of the weights before.

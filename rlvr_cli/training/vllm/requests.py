@@ -31,7 +31,7 @@ DEV_MODE = "VLLM_SERVER_DEV_MODE=1"
 
 @dataclass(frozen=True)
 class Facts:
-    """What a server says of itself.
+    """What a server reports.
 
     Attributes:
         model: its name in requests. root: where the server has it from. longest: prompt and completion, in tokens.
@@ -65,7 +65,7 @@ async def facts(client: Client) -> Facts:
     listed = await client.get("/v1/models")
     entries = listed.get("data") if isinstance(listed, Mapping) else None
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, Mapping) for entry in entries):
-        raise RunError(f"{client.options.base_url}/v1/models: no list of models, as a vLLM server has.")
+        raise RunError(f"{client.options.base_url}/v1/models: not the model list of a vLLM server.")
     # Adapters loaded with it have a parent.
     entry = next((entry for entry in entries if not entry.get("parent")), entries[0])
     if entry.get("owned_by") != "vllm":
@@ -116,8 +116,8 @@ async def load_server_weights(client: Client, folder: Path, version: str) -> Non
         raise RunError(f"{error.answer} {server_advice(error)}") from error
     if not (isinstance(reset, Mapping) and reset.get("success") is True):
         raise RunError(
-            f"{client.options.base_url}: did not forget what it had computed with the weights before, since it is "
-            "sampling for somebody else. A run needs a server of its own."
+            f"{client.options.base_url}: kept its cache of the earlier weights because it is sampling for another "
+            "client. A run needs its own server."
         )
 
 
@@ -130,8 +130,8 @@ async def check_version(client: Client, version: str) -> None:
     found = answer.get("weight_version") if isinstance(answer, Mapping) else None
     if found != version:
         raise RunError(
-            f"{client.options.base_url}: has other weights ({found}) than this run gave it ({version}): it was started "
-            "again, or another run uses it. Nothing was trained on its samples. A run needs a server of its own."
+            f"{client.options.base_url}: has other weights ({found}) than this run gave it ({version}): it was "
+            "restarted, or another run uses it. Nothing was trained on its samples. A run needs its own server."
         )
 
 
@@ -155,7 +155,7 @@ def read_completion(answer: Any) -> tuple[list[int], list[float], bool]:
     scores = choice.get("logprobs")
     values = scores.get("token_logprobs") if isinstance(scores, Mapping) else None
     if reason not in ("stop", "length"):
-        raise ValueError(f"a completion that was broken off ({reason})")
+        raise ValueError(f"an aborted completion ({reason})")
     if not isinstance(ids, list) or not isinstance(values, list) or len(ids) != len(values):
         said = " ".join(json.dumps(answer).split())
         raise ValueError(f"no token ids with their log-probabilities in {said[:200]}")
@@ -178,7 +178,7 @@ async def complete_all(
     """Completions of all ``rows`` (prompt, arguments), in their order.
 
     Args:
-        alive: raises what is to be said when the server is known to have gone.
+        alive: raises the error to show when the server is gone.
     """
     free = asyncio.Semaphore(IN_FLIGHT)
 

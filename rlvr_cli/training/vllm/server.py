@@ -73,8 +73,8 @@ class Served(VllmEngine):
             self.reason = "a vLLM server of this run's own"
             if world.processes > world.local_processes:
                 raise UserError(
-                    "rollout.engine=vllm_server: a server that rlvr starts is for one machine, and this training has "
-                    "several. Start one that all of them reach, and name it with rollout.vllm.server_url."
+                    "rollout.engine=vllm_server: rlvr starts servers for a single machine, and this training has "
+                    "several. Start one that all of them can reach, and name it with rollout.vllm.server_url."
                 )
             self._devices = world.from_main(lambda: _devices(config))
             return
@@ -245,7 +245,7 @@ class Served(VllmEngine):
     # --- a server that is there already ----------------------------------------------------------------------------
 
     async def _checked(self, model: Any, sample: str) -> Facts:
-        """What the named server says of itself. Raises UserError with everything that does not fit."""
+        """What the named server reports. Raises UserError with everything that does not fit."""
         async with Client(requests.options(self.url, 60.0)) as client:
             try:
                 found = await requests.facts(client)
@@ -334,10 +334,10 @@ def _check_python(python: str | None) -> None:
         raise UserError(f"rollout.vllm.python={asked}: cannot be run ({error}).") from error
     if not there:
         raise UserError(
-            f"rollout.engine=vllm_server: {asked} has no package vllm. It wants another transformers than rlvr: "
-            "give it its own environment (`python -m venv $HOME/vllm && $HOME/vllm/bin/pip install vllm`), named by "
-            "rollout.vllm.python=$HOME/vllm/bin/python, or name a running server with rollout.vllm.server_url. "
-            "See docs/rollout-engines.md."
+            f"rollout.engine=vllm_server: {asked} has no package vllm. It needs a different transformers version than "
+            "rlvr: give it its own environment (`python -m venv $HOME/vllm && $HOME/vllm/bin/pip install vllm`), "
+            "named by rollout.vllm.python=$HOME/vllm/bin/python, or name a running server with "
+            "rollout.vllm.server_url. See docs/rollout-engines.md."
         )
 
 

@@ -81,7 +81,7 @@ def test_every_row_has_its_own_seed_whatever_it_shares_a_call_with(vllm: ModuleT
 def test_the_length_limit_and_broken_completions(vllm: ModuleType) -> None:
     assert generate_with_vllm(FakeLLM("length"), [[5]], PARAMS, keys=[0]).truncated == [True]
     assert generate_with_vllm(FakeLLM(), [], PARAMS, keys=[]).ids == []
-    with pytest.raises(RunError, match="broke a completion off"):
+    with pytest.raises(RunError, match="aborted a completion"):
         generate_with_vllm(FakeLLM("abort"), [[5]], PARAMS, keys=[0])
 
 
