@@ -52,7 +52,8 @@ class Tracker(ABC):
     """One run at one tracker, which begins, or goes on, when the object is made.
 
     Args:
-        known: what is remembered between starts of the run (JSON values); empty at the first.
+        known: what is remembered between starts of a run (JSON values), with the last step that it was `sent`; empty
+            for an evaluation.
         step: the optimizer step from which the run goes on.
 
     Attributes:
@@ -91,8 +92,8 @@ class TensorBoard(Tracker):
         root = os.environ.get("TENSORBOARD_LOGGING_DIR")
         folder = Path(root).expanduser() / run.name if root else run.folder / "tensorboard"
         folder = folder / "eval" if run.job_type == "eval" else folder
-        # What the files hold beyond the checkpoint is about to come again.
-        self.writer = SummaryWriter(str(folder), purge_step=None if run.job_type == "eval" else step + 1)
+        # A step that was written just before a kill, and not counted as sent, is about to come again.
+        self.writer = SummaryWriter(str(folder), purge_step=known["sent"] + 1 if "sent" in known else None)
         about = {"job type": run.job_type, "group": run.group or "none", "tags": ", ".join(run.tags) or "none"}
         self.writer.add_text("run", "\n\n".join(f"{name}: {value}" for name, value in about.items()), step)
         self.writer.add_text("config", _indented(dump_yaml(run.config)), step)
