@@ -21,6 +21,16 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="TASK.KEY=VALUE", help="Keys of the task, as task.style=compact.", show_default=False),
 ]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        envvar="RLVR_DATA_DIR",
+        show_envvar=False,
+        help="The folder of data sets (default: RLVR_DATA_DIR, else data/public, where task.data looks).",
+    ),
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -50,19 +60,10 @@ def list_command(
 
 @app.command()
 def sets(
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--data-dir",
-            metavar="DIR",
-            envvar="RLVR_DATA_DIR",
-            show_envvar=False,
-            help="Count the rows in this folder of data sets (default: RLVR_DATA_DIR, else data/public).",
-        ),
-    ] = None,
+    data_dir: DataDir = None,
     form: ListFormat = "table",
 ) -> None:
-    """List the data sets that task.data and --benchmark know by name: task, rows, hub data set, licence."""
+    """List the data sets that task.data and --benchmark know by name: task, rows in the folder, hub, licence."""
     from rlvr_cli.core.table import ResultDocument, Table
     from rlvr_cli.describe.task import data_set_rows
     from rlvr_cli.tasks.data import PUBLIC, is_public
@@ -100,16 +101,7 @@ def sets(
 @app.command()
 def fetch(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Data sets, as `rlvr tasks sets` lists them.")],
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(
-            "--data-dir",
-            metavar="DIR",
-            envvar="RLVR_DATA_DIR",
-            show_envvar=False,
-            help="The folder to put them into (default: RLVR_DATA_DIR, else data/public, where task.data looks).",
-        ),
-    ] = None,
+    data_dir: DataDir = None,
     revision: Annotated[
         str | None,
         typer.Option("--revision", metavar="REV", help="A commit, branch or tag of the hub (default: the newest)."),
@@ -117,7 +109,7 @@ def fetch(
     overwrite: Overwrite = False,
     form: Format = "table",
 ) -> None:
-    """Fetch public data sets from the hub, so that task.data, --benchmark and offline runs find them by name.
+    """Fetch public data sets into the folder, so that task.data, --benchmark and offline runs find them by name.
 
     Each comes whole or not at all, with a manifest: revision, licence, rows and hashes.
     """

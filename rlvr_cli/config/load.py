@@ -374,9 +374,7 @@ def _source_of_task(written: str, folder: Path | None) -> OwnFile | None:
     known = Task.kinds.get(written)
     if known is not None and known.__module__.startswith("rlvr_cli."):
         return None
-    of_file = (
-        task_file(known.model_fields["code"].default) if known is not None and "code" in known.model_fields else None
-    )
+    of_file = task_file(known)
     return packaged(written, "task") if of_file is None or of_file.module else None
 
 
@@ -444,7 +442,8 @@ def of_files(files: Iterable[OwnFile]) -> str:
 
 
 def _bare(files: Iterable[OwnFile]) -> dict[str, Any]:
-    return {CODE: [one.block(bare=True) for one in {one.sha256: one for one in files}.values() if not one.module]}
+    different = {(Path(one.file).name, one.sha256): one for one in files if not one.module}
+    return {CODE: [one.block(bare=True) for one in different.values()]}
 
 
 def _option_layers(options: dict[str, str | None]) -> Iterable[Layer]:

@@ -24,6 +24,7 @@ from rlvr_cli.results.evaluations import ProblemValues, read_evaluation
 from rlvr_cli.runs.checkpoints import STEP
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.base import HARDLY_READABLE, PROMPTS_MEASURED, prompt_ids, unread_share
+from rlvr_cli.tasks.problem import FEW
 from rlvr_cli.tasks.sets import data_sets, problems_name
 from rlvr_cli.tracking.tracking import EvaluationTracking
 
@@ -175,7 +176,8 @@ class Session:
                 f"{MOST_COMPLETIONS // len(problems)} (the samples of an evaluation are held in memory)."
             )
         if len(problems) < settings.problems and not whole:
-            self.say(f"{name}{len(problems)} problems: that is all the data has ({settings.problems} were asked for)")
+            few = "; the intervals will be wide" if len(problems) < FEW else ""
+            self.say(f"{name}{len(problems)} problems: that is all the data has ({settings.problems} were asked for){few}")
         self.settings = replace(settings, problems=len(problems))
         return problems
 

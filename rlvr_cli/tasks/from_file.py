@@ -35,14 +35,19 @@ _ONE_OF = ("generate", "problem_from")
 _LOADING = 60.0
 
 
-# Class and file by the hash of the text: a file is imported once.
-_LOADED: dict[str, tuple[type[Task], OwnFile]] = {}
+# The class by the name of the file, which may be the task's, and the hash of the text: a file is imported once.
+_LOADED: dict[tuple[str, str], type[Task]] = {}
+# The same of files that were not executed, with the keys that the run recorded.
+_UNREAD: dict[tuple[str, str, tuple[str, ...]], type[Task]] = {}
 
 
-def task_file(task: Task | str) -> OwnFile | None:
-    """The file that a task's class was made from, by the task or its hash; None of a built-in one."""
-    code = task if isinstance(task, str) else getattr(task, "code", "")
-    return _LOADED[code][1] if code in _LOADED else _UNREAD_SOURCES.get(code)
+def task_file(task: object) -> OwnFile | None:
+    """The file that a task was made from; None of a built-in one."""
+    return getattr(task, "own_file", None)
+
+
+def _key(source: OwnFile) -> tuple[str, str]:
+    return Path(source.file).stem, source.code
 
 
 def register_task(source: OwnFile) -> tuple[str, bool]:
@@ -53,9 +58,13 @@ def register_task(source: OwnFile) -> tuple[str, bool]:
     Raises:
         UserError: with file and line: a syntax error, an exception, no class, several, a taken name, a lack.
     """
-    known = _LOADED.get(source.code)
-    kind = _made(source) if known is None else known[0]
-    _LOADED[source.code] = (kind, source)
+    kind = _LOADED.get(_key(source)) or _made(source)
+    _LOADED[_key(source)] = kind
+    return _registered(kind, source)
+
+
+def _registered(kind: Any, source: OwnFile) -> tuple[str, bool]:
+    kind.own_file = source
     name = str(kind.model_fields["name"].default)
     new = Task.kinds.get(name) is not kind
     if new:
@@ -68,10 +77,10 @@ def stand_in(source: OwnFile, values: Mapping[str, Any]) -> tuple[str, bool]:
 
     The class has the keys that the run recorded, ``values``, and no problems, prompts or verdicts.
     """
-    name, data = str(values.get("name")), str(values.get("data"))
-    key = (source.code, tuple(values))
-    if source.code in _LOADED:
+    if _key(source) in _LOADED:
         return register_task(source)
+    name, data = str(values.get("name")), str(values.get("data"))
+    key = (*_key(source), tuple(values))
     if key not in _UNREAD:
         before = Task.kinds
         Task.kinds = {}
@@ -84,7 +93,7 @@ def stand_in(source: OwnFile, values: Mapping[str, Any]) -> tuple[str, bool]:
             made = make(
                 "TaskOfARun",
                 __base__=(Recorded, Task),
-                __module__=f"rlvr_task_{source.sha256[:16]}",
+                __module__=_module(source),
                 **(fixed | own),
             )
         finally:
@@ -92,15 +101,7 @@ def stand_in(source: OwnFile, values: Mapping[str, Any]) -> tuple[str, bool]:
         if not (local_path(data).exists() or looks_like_hub_id(data)):
             made.sets = {data: made_here(f"The problems of {Path(source.file).name}.")}
         _UNREAD[key] = made
-    _UNREAD_SOURCES[source.code] = source
-    new = Task.kinds.get(name) is not _UNREAD[key]
-    if new:
-        Task.kinds = dict(sorted({**Task.kinds, name: _UNREAD[key]}.items()))
-    return name, new
-
-
-_UNREAD: dict[tuple[str, tuple[str, ...]], type[Task]] = {}
-_UNREAD_SOURCES: dict[str, OwnFile] = {}
+    return _registered(_UNREAD[key], source)
 
 
 def _made(source: OwnFile) -> type[Task]:
@@ -149,7 +150,6 @@ def _made(source: OwnFile) -> type[Task]:
         code=(Literal[source.code], Field(source.code, description=_CODE)),
         **LIMITS,
     )
-    made.own_file = source
     return cast("type[Task]", made)
 
 
@@ -159,9 +159,13 @@ def task_worker(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
     return answers(Task.kinds[name], settings["task"])
 
 
+def _module(source: OwnFile) -> str:
+    return f"rlvr_task_{Path(source.file).stem}_{source.code}"
+
+
 def _imported(source: OwnFile) -> ModuleType:
     """The file as a module. Raises UserError for whatever it raises."""
-    name = f"rlvr_task_{source.sha256[:16]}"
+    name = _module(source)
     try:
         with within(_LOADING):
             return import_own(source, name)

@@ -14,16 +14,17 @@ from functools import cached_property
 from itertools import islice
 from numbers import Real
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import Field, create_model
+from pydantic import Field, PydanticUserError, TypeAdapter, create_model
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.hashes import text_digest
+from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.tasks.base import HELD_OUT_SEED, Data, Task, vote
-from rlvr_cli.tasks.guarded import checked_problem
+from rlvr_cli.tasks.guarded import checked_problem, said_of
 from rlvr_cli.tasks.problem import Problem, Split, Verdict, made_here
 from rlvr_cli.tasks.prompts import are_messages, conversation_prompt, has_template, leading_bos
 
@@ -266,7 +267,8 @@ def task_of_functions(module: ModuleType, taken: Collection[str]) -> type[Task]:
         if unfit is not None:
             problems.append(f"{_place(module, function)}: {unfit}")
         elif function == "problems":
-            keys = _keys(module)
+            keys, wrong = _keys(module)
+            problems += wrong
     clash = [key for key in keys if key in OfFunctions.model_fields or key.startswith("_") or key == "name"]
     problems += [f"{_place(module, 'problems')}: {key} is a key of every task; call it otherwise" for key in clash]
     low_high = getattr(module, "reward_range", (0.0, 1.0))
@@ -285,6 +287,9 @@ def task_of_functions(module: ModuleType, taken: Collection[str]) -> type[Task]:
         data=(Data, f"{name}-gen"),
         **keys,
     )
+    _, faults = read_section(made, {key: field.default for key, (_, field) in keys.items()})
+    if faults:
+        raise UserError([f"{_place(module, 'problems')}: {fault}" for fault in faults])
     made.sets = {f"{name}-gen": made_here(f"The problems of {Path(file).name}.")}
     made.problem_keys = ("held_out", *keys)
     made.module = module
@@ -308,21 +313,30 @@ def _unfit(module: ModuleType, function: str, given: tuple[str, ...]) -> str | N
     return None
 
 
-def _keys(module: ModuleType) -> dict[str, Any]:
-    """The parameters of `problems` besides the three, as fields: type and default."""
-    try:
-        hints = typing.get_type_hints(module.problems)
-    except Exception:
-        hints = {}
+def _keys(module: ModuleType) -> tuple[dict[str, Any], list[str]]:
+    """The parameters of `problems` besides the three, as fields: type and default; and what is wrong with them."""
     others = list(inspect.signature(module.problems).parameters.values())[len(CALLED["problems"]) :]
-    named = [one for one in others if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
-    return {
-        one.name: (
-            hints.get(one.name, Any if one.default is None else type(one.default)),
-            Field(one.default, description=f"{one.name} of problems in {Path(str(module.__file__)).name}."),
-        )
-        for one in named
-    }
+    found: dict[str, Any] = {}
+    wrong: list[str] = []
+    for one in others:
+        if one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL):
+            continue
+        kind: Any = Any if one.default is None else type(one.default)
+        try:
+            if one.annotation is not one.empty:
+                # Each by itself: what the function returns may have a name that is for type checkers alone.
+                alone = SimpleNamespace(__annotations__={one.name: one.annotation})
+                kind = typing.get_type_hints(alone, vars(module), include_extras=True)[one.name]
+                kind = kind | None if one.default is None else kind
+            TypeAdapter(kind).json_schema()
+            json.dumps(one.default, allow_nan=False)
+        except Exception as error:  # an annotation is any expression
+            said = "no type of JSON values" if isinstance(error, PydanticUserError) else said_of(error)
+            wrong.append(f"{_place(module, 'problems')}: {one} cannot be a key of the task: {said}")
+            continue
+        text = f"{one.name} of problems in {Path(str(module.__file__)).name}."
+        found[one.name] = (kind, Field(one.default, description=text))
+    return found, wrong
 
 
 def _is_range(value: Any) -> bool:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import astuple, replace
 from numbers import Real
 from typing import Annotated, Any, ClassVar, cast
@@ -46,6 +47,8 @@ LIMITS: Mapping[str, Any] = {
 }
 # Problems are made all at once.
 _PROBLEMS = 10
+# Seconds of waiting for them after which that is said, and after which it is said again.
+_SOON, _AGAIN = 2.0, 30.0
 
 
 class Recorded:
@@ -71,7 +74,8 @@ class Guarded(Recorded):
         file = _file(type(self))
         seconds = _PROBLEMS * _timeout(self)
         try:
-            rows = _pool(self).submit({"generate": [split, count, seed]}, seconds).result()
+            made = _pool(self).submit({"generate": [split, count, seed]}, seconds)
+            rows = _waited(made, self, f"makes {count:,} {split} problems", seconds)
         except NoAnswer as error:
             about = f"{count} problems of {split}, seed {seed}"
             raise RunError(
@@ -112,11 +116,11 @@ class Guarded(Recorded):
 
     def size_pool(self, workers: int) -> None:
         """Have that many processes judge, whatever ``reward_workers`` says."""
-        _SIZES[type(self).__name__] = workers
+        _SIZES[type(self)] = workers
 
 
 # By the class: processes that were asked for.
-_SIZES: dict[str, int] = {}
+_SIZES: dict[type, int] = {}
 _POOL = LatestPool()
 
 
@@ -128,14 +132,25 @@ def _limits(task: Any) -> Limits:
     return Limits(_timeout(task), memory_mib=task.reward_memory)
 
 
+def _waited(made: Future[Any], task: Any, what: str, seconds: float) -> Any:
+    """What was made; where it takes long, what is waited for is said on standard error."""
+    place, began = f"{_file(type(task))}: {_called(task, 'generate')}", time.monotonic()
+    if hasattr(task, "called"):
+        what += f", and first up to {task.held_out:,} of each split, to keep them apart (task.held_out)"
+    said = f"{what}; it has {seconds:g} s ({_PROBLEMS} times task.reward_timeout)"
+    while not wait([made], _AGAIN if time.monotonic() - began > _SOON else _SOON).done:
+        print(f"{place} {said or f'is at work for {time.monotonic() - began:.0f} s'}.", file=sys.stderr, flush=True)
+        said = ""
+    return made.result()
+
+
 def _pool(task: Any) -> Pool:
     """The workers of the task as it is set; those of an other setting, and of another version, are ended."""
-    source = type(task).own_file
-    settings = {"source": vars(source), "task": task.model_dump()}
-    workers = _SIZES.get(type(task).__name__, task.reward_workers)
-    key = json.dumps([settings, workers], sort_keys=True, default=list)
-    judge = Judge("rlvr_cli.tasks.from_file:task_worker", json.loads(key)[0], what=f"runs {source.file}")
-    return _POOL.get(key, lambda: Pool(judge, _limits(task), workers))
+    source, values = type(task).own_file, json.dumps(task.model_dump(), sort_keys=True, default=list)
+    workers = _SIZES.get(type(task), task.reward_workers)
+    settings = {"source": vars(source), "task": json.loads(values)}
+    judge = Judge("rlvr_cli.tasks.from_file:task_worker", settings, what=f"runs {source.file}")
+    return _POOL.get((type(task), values, workers), lambda: Pool(judge, _limits(task), workers))
 
 
 def answers(kind: Any, values: Mapping[str, Any]) -> Callable[[Any], Any]:

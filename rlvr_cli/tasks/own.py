@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import sys
@@ -19,7 +20,7 @@ from rlvr_cli.core.own_code import OwnFile
 from rlvr_cli.core.section import Contradiction, OneOrMore, Probability, Text
 from rlvr_cli.tasks.base import Data, Task, vote
 from rlvr_cli.tasks.hub import HubTable, parts_of, split_names
-from rlvr_cli.tasks.problem import DataSplit, MissingFields, Problem, Split, Verdict
+from rlvr_cli.tasks.problem import DataSplit, MissingFields, Problem, Split, Verdict, wide
 from rlvr_cli.tasks.prompts import are_messages, chat_prompt, has_template, leading_bos
 from rlvr_cli.tasks.rewards import (
     LIMIT_KEYS,
@@ -221,13 +222,12 @@ class Own(Task):
         verdict = f"correct = reward above {self.threshold:g} (task.correct_above)"
         if not local_path(self.data).exists():
             return f"{self.data}: {rule}; {verdict}."
-        counts = []
-        for split in ("train", "dev", "test"):
-            try:
-                counts.append(f"{len(super().load(split)):,} {split}")
-            except UserError:
-                counts.append(f"no {split}")
-        return f"{self.data}: {', '.join(counts)} rows; {rule}; {verdict}."
+        counts: dict[Split, int] = {"train": 0, "dev": 0, "test": 0}
+        for split in counts:
+            with contextlib.suppress(UserError):
+                counts[split] = len(super().load(split))
+        said = ", ".join(f"{number:,} {split}" if number else f"no {split}" for split, number in counts.items())
+        return f"{self.data}: {said} rows; " + "; ".join(filter(None, (rule, verdict, wide(counts["test"])))) + "."
 
     def divider(self, problem: Problem) -> str:
         named = self._named(problem.data, problem.id)

@@ -146,7 +146,7 @@ def test_data_with_fewer_problems_than_asked_for_says_so(make_run: MakeRun, call
     code, out, err = call("--data", str(data))
     assert code == 0
     assert "mine.jsonl, all, 4 problems x 4 samples" in out
-    assert "4 problems: that is all the data has (6 were asked for)" in err
+    assert "4 problems: that is all the data has (6 were asked for); the intervals will be wide" in err
     data.write_text("{}\n", encoding="utf-8")
     code, _, err = call("--data", str(data))
     assert code == 2

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.config.load import dump_yaml, load_config, of_files, own_files
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.tasks import guarded
 from rlvr_cli.tasks.base import Task
@@ -81,6 +81,55 @@ def test_keys_are_parameters_and_a_configuration_keeps_all(tmp_path: Path) -> No
     assert load_config([tmp_path / "config.yaml"]).task.most == 100  # type: ignore[attr-defined]
     with pytest.raises(UserError, match="most"):
         task_of(tmp_path, FILE, "task.most=many")
+
+
+def test_a_key_has_the_bounds_of_its_annotation_and_may_be_none(tmp_path: Path) -> None:
+    text = (
+        "from __future__ import annotations\nfrom typing import TYPE_CHECKING, Annotated\nfrom pydantic import Field\n"
+        "if TYPE_CHECKING:\n    from collections.abc import Iterator\n"
+    )
+    keys = "low: Annotated[int, Field(ge=2)] = 4, high: int = None"
+    text += replaced(
+        "problems",
+        f"def problems(split, count, seed, {keys}) -> Iterator[dict]:\n"
+        "    return ({'question': f'{split} {n} {low} {high}', 'answer': 1} for n in range(count))",
+    )
+    assert task_of(tmp_path, text, "task.high=9").problems("train", 1, 0)[0].question.endswith(" 4 9")
+    assert task_of(tmp_path, text).problems("train", 1, 0)[0].question.endswith(" 4 None")
+    with pytest.raises(UserError, match="low: must be a whole number, at least 2; got 1"):
+        task_of(tmp_path, text, "task.low=1")
+
+
+def test_equal_files_of_two_names_are_two_tasks(tmp_path: Path) -> None:
+    files = [tmp_path / "one.py", tmp_path / "two.py"]
+    for file in files:
+        file.write_text(FILE)
+    for first, second in (files, files[::-1]):
+        configs = [load_config(task=str(first)), load_config(task=str(second))]
+        assert [one.task.name for one in configs] == [first.stem, second.stem]
+        assert [one.file for config in configs for one in own_files(config)] == [str(first), str(second)]
+        assert [one.task.problems("train", 1, 0)[0].id for one in configs] == [
+            configs[0].task.problems("train", 1, 0)[0].id
+        ] * 2
+    kept = of_files([one for config in configs for one in own_files(config)])
+    assert kept.count("file: one.py") == kept.count("file: two.py") == 1
+
+
+def test_slow_problems_say_what_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(guarded, "_SOON", 0.3)
+    monkeypatch.setattr(guarded, "_AGAIN", 0.2)
+    slow = (
+        "def problems(split, count, seed):\n    import time\n    for n in range(count):\n        time.sleep(0.02)\n"
+        "        yield {'question': f'{split} {n}?', 'answer': n}"
+    )
+    task_of(tmp_path, replaced("problems", slow), "task.held_out=10").problems("train", 20, 0)
+    said = [line for line in capfd.readouterr().err.splitlines() if "my_task.py: problems" in line]
+    assert "makes 20 train problems, and first up to 10 of each split, to keep them apart (task.held_out)" in said[0]
+    assert all("is at work for" in line for line in said[1:]) and len(said) > 2
+    task_of(tmp_path).problems("train", 20, 0)
+    assert "makes 20" not in capfd.readouterr().err
 
 
 FEW = replaced(
@@ -192,6 +241,12 @@ BROKEN_FILES = {
     ("problems", "def problems(split, count): pass"): r":6: problems\(split, count\): rlvr calls problems",
     ("problems", "def problems(split, count, seed, size): pass"): r":6: problems\(.*size\): rlvr calls",
     ("problems", "def problems(split, count, seed, data=1): pass"): r":6: data is a key of every task",
+    ("problems", "def problems(split, count, seed, size: int = 'x'): pass"): r":6: size: must be a whole number; got",
+    ("problems", "def problems(split, count, seed, size: Sise = 1): pass"): r"NameError: name 'Sise' is not defined",
+    ("problems", "def problems(split, count, seed, size: 'Sise' = 1): pass"): r":6: size: 'Sise' = 1 cannot be a key",
+    ("problems", "def problems(split, count, seed, size: object() = 1): pass"): r":6: size: .* cannot be a key",
+    ("problems", "def problems(split, count, seed, size=print): pass"): r":6: size=.* no type of JSON values",
+    ("problems", "def problems(split, count, seed, size=float('nan')): pass"): r":6: size=nan cannot be a key",
     ("problems", "async def problems(split, count, seed): pass"): r"problems is async; only reward may be",
     ("prompt", "reward_range = (1, 0)\ndef prompt(problem): pass"): r"reward_range is \(1, 0\); two numbers",
     ("prompt", "def prompt(problem, *, tokenizer): pass"): r"rlvr calls prompt\(problem\)",

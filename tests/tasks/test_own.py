@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -58,6 +59,7 @@ def test_one_command_trains_and_the_others_go_on_from_there(folder: Path, capsys
     named = ("--data", "rows.jsonl", "--reward", "rewards.py:exact", "task.columns={prompt: question}")
     planned = run_here(capsys, "plan", *named, *SMALL)
     assert planned.code == 0 and "held out" in planned.out, planned
+    assert re.search(r"\b[1-9]\d? test rows; .*; ([1-9]\d?) test rows make wide intervals\.", planned.out), planned
     shown = run_here(capsys, "tasks", "show", "own", *named)
     assert shown.code == 0 and "+ 1?" in shown.out, shown
     trained = run_here(capsys, "train", *named, *SMALL, "run.name=one")
@@ -252,3 +254,8 @@ def test_a_column_that_all_rows_lack_is_said_once(folder: Path) -> None:
 def test_a_reward_and_a_task_with_its_own_do_not_go_together(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done = run_here(capsys, "plan", "--task", "gsm8k", "--reward", "rewards.py:exact")
     assert done.code == 2 and "has a reward of its own" in done.err
+
+
+def test_enough_test_rows_are_not_remarked_on(folder: Path) -> None:
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(400)))
+    assert "test rows; " in own().about_data() and "wide" not in own().about_data()

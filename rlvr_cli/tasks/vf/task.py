@@ -20,7 +20,7 @@ from rlvr_cli.core.section import Contradiction, Probability, Text
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.tasks.base import Data, Task, vote
-from rlvr_cli.tasks.problem import Judging, MissingFields, Problem, Split, Verdict, made_here
+from rlvr_cli.tasks.problem import Judging, MissingFields, Problem, Split, Verdict, made_here, wide
 from rlvr_cli.tasks.prompts import conversation_prompt
 from rlvr_cli.tasks.rewards import LIMIT_KEYS, InWorkers, MemoryMiB, Timeout, Told, why
 from rlvr_cli.workers.foreign import environment
@@ -169,10 +169,9 @@ class Verifiers(Task):
             rule = "by a hash of the prompt an eighth each is for dev and test"
         most = self.reward_range[1] if self.correct_from is None else self.correct_from
         first = "the first " if self._found()["infinite"] else ""
-        return (
-            f"{self.env} {version} (verifiers {verifiers}, Python {python}): {first}{counts} rows; {rule}; correct = a "
-            f"reward of {most:g} (task.correct_from)."
-        )
+        rows = f"{self.env} {version} (verifiers {verifiers}, Python {python}): {first}{counts} rows"
+        correct = f"correct = a reward of {most:g} (task.correct_from)"
+        return "; ".join(filter(None, (rows, rule, correct, wide(parts["test"])))) + "."
 
     # Rows
 
