@@ -57,7 +57,7 @@ def gpu() -> str:
 @pytest.fixture(autouse=True)
 def registered_tasks() -> Iterator[None]:
     """The tasks as they were: the rest of the process knows none of a test's files."""
-    from rlvr_cli.config import load
+    from rlvr_cli.config.own_files import rebuild
     from rlvr_cli.tasks import Task, guarded
 
     before = Task.kinds
@@ -65,7 +65,7 @@ def registered_tasks() -> Iterator[None]:
     if Task.kinds != before:
         guarded._POOL.close()
         Task.kinds = before
-        load._rebuild()
+        rebuild()
 
 
 def golden_folders(config: pytest.Config) -> list[Path]:

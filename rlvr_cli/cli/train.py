@@ -255,7 +255,8 @@ def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool)
         )
     if overrides and print_only:
         raise UserError("--dry-run changes no run: leave out the overrides.")
-    from rlvr_cli.config.load import load, load_config, own_files
+    from rlvr_cli.config.load import load, load_config
+    from rlvr_cli.config.own_files import own_files
     from rlvr_cli.core.own_code import changed
     from rlvr_cli.runs.folder import find_run
     from rlvr_cli.runs.listing import newest_unfinished

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from rlvr_cli.config.load import load_config, method_named
+from rlvr_cli.config.load import load_config
+from rlvr_cli.config.own_files import method_named
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Section
 from rlvr_cli.core.yaml import yaml_text

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.load import load_config, own_files, preset_of_task
+from rlvr_cli.config.load import load_config, preset_of_task
+from rlvr_cli.config.own_files import own_files
 from rlvr_cli.config.schema import Config, EvalConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.layers import OptionOverride, typed

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.launch import seconds_of
-from rlvr_cli.config.load import LoadedConfig, dump_yaml, own_files
+from rlvr_cli.config.load import LoadedConfig, dump_yaml
+from rlvr_cli.config.own_files import own_files
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.files import is_held, write_text

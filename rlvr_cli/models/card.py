@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from yaml import YAMLError
 
-from rlvr_cli.config.load import as_plain, own_files
+from rlvr_cli.config.load import as_plain
+from rlvr_cli.config.own_files import own_files
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.hashes import digest

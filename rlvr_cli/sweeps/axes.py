@@ -11,7 +11,8 @@ from itertools import product
 from typing import Any
 
 from rlvr_cli.config.keys import KEYS
-from rlvr_cli.config.load import know_own_files, method_named, names_a_file, with_own_files
+from rlvr_cli.config.load import know_own_files
+from rlvr_cli.config.own_files import method_named, names_a_file, with_own_files
 from rlvr_cli.config.schema import RUN_NAME, Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path

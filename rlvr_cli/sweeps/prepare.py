@@ -9,7 +9,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rlvr_cli.config.load import load_config, of_files, own_files, self_contained
+from rlvr_cli.config.load import load_config
+from rlvr_cli.config.own_files import of_files, own_files, self_contained
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.files import write_text

@@ -19,7 +19,8 @@ from rich.console import Console
 from rlvr_cli.collapse.alerts import SignalWatch
 from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.checks import cautions
-from rlvr_cli.config.load import dump_yaml, load_config, own_files
+from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.config.own_files import own_files
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl, write_text

@@ -10,7 +10,8 @@ from typing import Any
 from rich.console import Console
 
 from rlvr_cli.config.checks import check_training
-from rlvr_cli.config.load import load_config, own_files
+from rlvr_cli.config.load import load_config
+from rlvr_cli.config.own_files import own_files
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.layers import override_text

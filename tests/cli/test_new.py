@@ -12,7 +12,7 @@ import pytest
 
 from rlvr_cli.cli.app import run
 from rlvr_cli.cli.templates import files_of
-from rlvr_cli.config.load import _rebuild
+from rlvr_cli.config.own_files import rebuild
 from rlvr_cli.methods import own
 from rlvr_cli.tasks.base import Task
 
@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     Task.kinds, sys.path[:] = kinds, path
     for name in list(own._REGISTERED):
         own.withdraw(name)
-    _rebuild()
+    rebuild()
 
 
 def pasted(command: str) -> None:

@@ -12,7 +12,8 @@ import pytest
 from rlvr_cli.cli.templates import files_of
 from rlvr_cli.config.checks import check_training
 from rlvr_cli.config.keys import KEYS
-from rlvr_cli.config.load import _rebuild, dump_yaml, load_config, method_named
+from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.config.own_files import method_named, rebuild
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.describe.sheet import method_sheet
 from rlvr_cli.methods import own
@@ -41,7 +42,7 @@ def registry() -> Iterator[None]:
     yield
     for name in list(own._REGISTERED):
         own.withdraw(name)
-    _rebuild()
+    rebuild()
 
 
 def written(folder: Path, text: str = FILE, name: str = "power.py") -> str:

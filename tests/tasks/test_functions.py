@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.load import dump_yaml, load_config, of_files, own_files
+from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.config.own_files import of_files, own_files
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.tasks import guarded
 from rlvr_cli.tasks.base import Task
