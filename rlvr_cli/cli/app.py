@@ -121,12 +121,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def main() -> None:
-    """The console script: `run`; an error that is a bug of ours gives a full traceback and exit code 70."""
+    """The console script: `run`; an error that is a bug of ours gives a full traceback and exit code 70.
+
+    One that code of the user's own raised, where nothing else says so, is told with its file and line.
+    """
     try:
         sys.exit(run())
-    except Exception:
+    except Exception as error:
         import traceback
 
+        own_code = sys.modules.get("rlvr_cli.core.own_code")
+        if own_code is not None and own_code.is_of_own_code(error):
+            echo(f"{own_code.line_of(error, '')}: {own_code.said_of(error)}", file=sys.stderr)
+            sys.exit(EXIT_FAILED)
         echo(without_secrets(traceback.format_exc()), end="", file=sys.stderr, whole=True)
         print("This is a bug in rlvr; please report it with the lines above.", file=sys.stderr)
         sys.exit(EXIT_BUG)

@@ -8,8 +8,11 @@ import importlib
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,6 +28,8 @@ from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import LongText, dump
 
 ENDING = ".py"
+# Seconds that a file may take to be imported.
+_LOADING = 60.0
 # A configuration may have 200,000.
 _MAX_BYTES = 150_000
 _LOADED: dict[tuple[str, str], ModuleType] = {}
@@ -71,6 +76,26 @@ def place_of(error: BaseException, path: Path | str) -> tuple[str, int | None]:
         if was_executed(one.filename):
             return one.filename, one.lineno
     return str(path), None
+
+
+def is_of_own_code(error: BaseException) -> bool:
+    """Whether an exception comes from code of the user's own, or from a library that this called, and not from ours."""
+    ours = str(Path(__file__).parents[1])
+    for one in reversed(traceback.extract_tb(error.__traceback__)):
+        if was_executed(one.filename) or one.filename.startswith(ours):
+            return was_executed(one.filename)
+    return False
+
+
+def line_of(error: BaseException, path: Path | str) -> str:
+    """The same as text, `my.py:12`."""
+    file, line = place_of(error, path)
+    return f"{file}:{line or 1}"
+
+
+def said_of(error: BaseException) -> str:
+    """An exception's type and text."""
+    return f"{type(error).__name__}: {error}".rstrip(": ")
 
 
 def blamed(error: BaseException, path: Path) -> str:
@@ -220,6 +245,50 @@ def import_own(source: OwnFile, name: str) -> ModuleType:
             return execute(source.text, Path(source.file), name, source.imports)
         there = sys.modules.get(source.module)
         return importlib.import_module(source.module) if there is None else importlib.reload(there)
+
+
+def imported(source: OwnFile, name: str) -> ModuleType:
+    """As :func:`import_own`. Raises UserError for whatever the code raises, with file and line, and where it hangs."""
+    try:
+        with within(_LOADING):
+            return import_own(source, name)
+    except KeyboardInterrupt:
+        raise
+    except TooLong as error:
+        raise UserError(f"{line_of(error, source.file)}: took more than {_LOADING:g} s to load") from None
+    except BaseException as error:
+        if isinstance(error, SyntaxError) and error.filename == source.file:
+            raise UserError(f"{source.file}:{error.lineno}: {error.msg}") from None
+        said = said_of(error)
+        if isinstance(error, TypeError) and " is taken by " in str(error):
+            said = f"{str(error).removeprefix(f'{name}.')}. Choose another name."
+        raise UserError(f"{line_of(error, source.file)}: {said}") from error
+
+
+class TooLong(BaseException):
+    """Code of the user's ran for longer than it may; no ``except Exception`` of its own stops this."""
+
+
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Raise TooLong in what runs longer. Only in the main thread; who has set the timer before gets it back."""
+    theirs, _ = signal.getitimer(signal.ITIMER_REAL)
+    if threading.current_thread() is not threading.main_thread() or 0 < theirs < seconds:
+        yield
+        return
+
+    def late(*_: Any) -> None:
+        raise TooLong
+
+    started, before = time.monotonic(), signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        if theirs:
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, theirs - (time.monotonic() - started)))
 
 
 class EndedProcess(SystemExit):

@@ -24,7 +24,7 @@ from pydantic import BeforeValidator, Field, create_model
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.keys import schema_of
 from rlvr_cli.core.layers import Layer, Merged, validate
-from rlvr_cli.core.own_code import OwnFile, class_lines, import_own, place_of
+from rlvr_cli.core.own_code import OwnFile, class_lines, imported, line_of, said_of
 from rlvr_cli.core.own_modules import TEXT
 from rlvr_cli.core.section import Choice
 from rlvr_cli.methods.aggregation import Aggregation
@@ -186,7 +186,7 @@ def _called(part: type[Part]) -> str:
 def _made(source: OwnFile) -> OwnMethod:
     """The file's parts and preset, as they are registered; the registry is as before."""
     with only_built_in() as (built_in, before):
-        module = _imported(source)
+        module = imported(source, f"rlvr_method_{source.sha256[:16]}")
         parts: list[tuple[str, type[Part]]] = [
             (section, cast("Any", kind))
             for section, family in FAMILIES.items()
@@ -225,27 +225,6 @@ def only_built_in() -> Iterator[tuple[dict[str, dict[str, Any]], dict[str, type[
 def _set_shapings(shapings: Mapping[str, type[Shaping]]) -> None:
     Shaping.registered.clear()
     Shaping.registered.update(shapings)
-
-
-def _imported(source: OwnFile) -> ModuleType:
-    """The file as a module. Raises UserError for whatever it raises."""
-    name = f"rlvr_method_{source.sha256[:16]}"
-    try:
-        return import_own(source, name)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        if isinstance(error, SyntaxError) and error.filename == source.file:
-            raise UserError(f"{source.file}:{error.lineno}: {error.msg}") from None
-        where = _where(error, source.file)
-        if isinstance(error, TypeError) and " is taken by " in str(error):
-            raise UserError(f"{where}: {str(error).removeprefix(f'{name}.')}. Choose another name.") from None
-        raise UserError(f"{where}: {type(error).__name__}: {error}".rstrip(": ")) from None
-
-
-def _where(error: BaseException, file: str) -> str:
-    found, line = place_of(error, file)
-    return f"{found}:{line or 1}"
 
 
 def _check_parts(source: OwnFile, module: ModuleType, parts: list[type[Part]], lines: Mapping[str, int]) -> None:
@@ -372,9 +351,8 @@ def _speaking(function: Callable[..., Any], name: str, file: str) -> Callable[..
         except Exception as error:
             if type(error).__name__ == "OutOfMemoryError":
                 raise
-            where = _where(error, file)
-            said = f"{type(error).__name__}: {error}".rstrip(": ")
-            raise RunError(f"{where}: {name} of {type(self).__name__} raised {said}.") from error
+            said = f"{name} of {type(self).__name__} raised {said_of(error)}"
+            raise RunError(f"{line_of(error, file)}: {said}.") from error
 
     return speaking
 

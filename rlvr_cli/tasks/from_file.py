@@ -18,10 +18,10 @@ from pydantic import Field, create_model
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
-from rlvr_cli.core.own_code import OwnFile, class_lines, import_own
+from rlvr_cli.core.own_code import OwnFile, class_lines, imported, line_of
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.functions import has_functions, task_of_functions
-from rlvr_cli.tasks.guarded import LIMITS, Guarded, Recorded, TooLong, answers, place_of, said_of, within
+from rlvr_cli.tasks.guarded import LIMITS, Guarded, Recorded, answers
 from rlvr_cli.tasks.hub import looks_like_hub_id
 from rlvr_cli.tasks.problem import made_here
 
@@ -31,8 +31,6 @@ _CODE = "The hash of the task's file."
 # The methods that it needs: one of each, by the first of which it is asked for.
 _NEEDED = (("prompt",), ("judge", "judge_many", "judging"))
 _ONE_OF = ("generate", "problem_from")
-# Seconds that the file may take to be imported.
-_LOADING = 60.0
 
 
 # The class by the name of the file, which may be the task's, and the hash of the text: a file is imported once.
@@ -165,23 +163,13 @@ def _module(source: OwnFile) -> str:
 
 def _imported(source: OwnFile) -> ModuleType:
     """The file as a module. Raises UserError for whatever it raises."""
-    name = _module(source)
     try:
-        with within(_LOADING):
-            return import_own(source, name)
-    except KeyboardInterrupt:
-        raise
-    except TooLong as error:
-        raise UserError(f"{place_of(error, source.file)}: took more than {_LOADING:.0f} s to load") from None
-    except BaseException as error:
-        if isinstance(error, SyntaxError) and error.filename == source.file:
-            raise UserError(f"{source.file}:{error.lineno}: {error.msg}") from None
-        where = place_of(error, source.file)
-        if isinstance(error, TypeError) and " is taken by " in str(error):
-            raise UserError(f"{where}: {str(error).removeprefix(f'{name}.')}. Choose another name.") from None
-        if any(not isinstance(kind, str) for kind in Task.kinds):
+        return imported(source, _module(source))
+    except UserError as error:
+        if error.__cause__ is not None and any(not isinstance(kind, str) for kind in Task.kinds):
+            where = line_of(error.__cause__, source.file)
             raise UserError(f'{where}: name has no default; write `name: Literal["x"] = Field("x")`.') from None
-        raise UserError(f"{where}: {said_of(error)}") from None
+        raise
 
 
 def _check(where: str, name: str, kind: type[Task], built_in: Mapping[str, Any]) -> None:

@@ -22,9 +22,10 @@ from pydantic import Field, PydanticUserError, TypeAdapter, create_model
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.messages import read_section
+from rlvr_cli.core.own_code import said_of
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.tasks.base import HELD_OUT_SEED, Data, Task, vote
-from rlvr_cli.tasks.guarded import checked_problem, said_of
+from rlvr_cli.tasks.guarded import checked_problem
 from rlvr_cli.tasks.problem import Problem, Split, Verdict, made_here
 from rlvr_cli.tasks.prompts import are_messages, conversation_prompt, has_template, leading_bos
 

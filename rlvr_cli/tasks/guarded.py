@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -16,9 +14,8 @@ from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import Field
 
-from rlvr_cli.core import own_code
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.own_code import OwnFile, staying
+from rlvr_cli.core.own_code import OwnFile, TooLong, line_of, said_of, staying, within
 from rlvr_cli.core.section import Probability
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Judging, Problem, Split, Verdict
@@ -48,7 +45,7 @@ LIMITS: Mapping[str, Any] = {
 # Problems are made all at once.
 _PROBLEMS = 10
 # Seconds of waiting for them after which that is said, and after which it is said again.
-_SOON, _AGAIN = 2.0, 30.0
+_SOON, _AGAIN = 5.0, 30.0
 
 
 class Recorded:
@@ -75,7 +72,7 @@ class Guarded(Recorded):
         seconds = _PROBLEMS * _timeout(self)
         try:
             made = _pool(self).submit({"generate": [split, count, seed]}, seconds)
-            rows = _waited(made, self, f"makes {count:,} {split} problems", seconds)
+            rows = _waited(made, self, f"is making {count:,} {split} problems", seconds)
         except NoAnswer as error:
             about = f"{count} problems of {split}, seed {seed}"
             raise RunError(
@@ -229,7 +226,7 @@ def _here(task: Any, method: str, about: str) -> Iterator[None]:
             yield
     except TooLong as error:
         said = f"{_called(task, method)} took more than {seconds:g} s (task.reward_timeout)"
-        raise RunError(f"{place_of(error, file)}: {said} ({about}).") from None
+        raise RunError(f"{line_of(error, file)}: {said} ({about}).") from None
 
 
 @contextlib.contextmanager
@@ -240,33 +237,7 @@ def _speaking(file: str, method: str, told: str = "") -> Iterator[None]:
     except (UserError, RunError):
         raise
     except (Exception, SystemExit) as error:
-        raise RunError(f"{place_of(error, file)}: {method} raised {said_of(error)}{told}") from error
-
-
-class TooLong(BaseException):
-    """Code of the user's ran for longer than it may; no ``except Exception`` of its own stops this."""
-
-
-@contextlib.contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Raise TooLong in what runs longer. Only in the main thread; who has set the timer before gets it back."""
-    theirs, _ = signal.getitimer(signal.ITIMER_REAL)
-    if threading.current_thread() is not threading.main_thread() or 0 < theirs < seconds:
-        yield
-        return
-
-    def late(*_: Any) -> None:
-        raise TooLong
-
-    started, before = time.monotonic(), signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        if theirs:
-            signal.setitimer(signal.ITIMER_REAL, max(0.001, theirs - (time.monotonic() - started)))
+        raise RunError(f"{line_of(error, file)}: {method} raised {said_of(error)}{told}") from error
 
 
 def _typed(file: str, method: str, value: Any, kind: type) -> Any:
@@ -284,14 +255,3 @@ def _called(task: Any, method: str) -> str:
 
 def _file(kind: type) -> str:
     return str(sys.modules[kind.__module__].__file__)
-
-
-def place_of(error: BaseException, file: str) -> str:
-    """The file and the line of it that an exception passed through last."""
-    found, line = own_code.place_of(error, file)
-    return f"{found}:{line or 1}"
-
-
-def said_of(error: BaseException) -> str:
-    """An exception's type and text."""
-    return f"{type(error).__name__}: {error}".rstrip(": ")

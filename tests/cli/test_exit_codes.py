@@ -77,6 +77,22 @@ def test_an_error_of_ours_shows_its_traceback(
     assert "bug in rlvr" in printed
 
 
+def test_an_error_of_the_users_code_is_told_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tasks" / "own.md").read_text(encoding="utf-8")
+    file = tmp_path / "my_task.py"
+    text = page.split("```python\n")[2].split("```")[0].rstrip()
+    file.write_text(f"{text}\n\n    def contradictions(self):\n        return {{}}['x']\n", encoding="utf-8")
+    monkeypatch.setattr("sys.argv", ["rlvr", "config", "show", "--task", str(file)])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    printed = capsys.readouterr().err
+    assert end.value.code == 1
+    assert printed.splitlines()[-1] == f"{file}:{len(file.read_text().splitlines())}: KeyError: 'x'"
+    assert "Traceback" not in printed
+
+
 @pytest.mark.parametrize("arguments", [["trian"], ["plan", "--no-such-option"], ["runs", "show"], []])
 def test_a_wrong_command_line_is_bad_input(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(arguments) == 2

@@ -81,6 +81,12 @@ def test_a_path_is_relative_to_the_file_that_names_it(tmp_path: Path, monkeypatc
         load_config(method="powr.py")
 
 
+def test_a_file_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlvr_cli.core.own_code._LOADING", 0.5)
+    with pytest.raises(UserError, match=r"power.py:1: took more than 0.5 s to load"):
+        load_config(method=written(tmp_path, "while True: pass\n"))
+
+
 def test_another_version_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     first = load_config(method=written(tmp_path))
     second = load_config(

@@ -64,7 +64,7 @@ FINE = {
 
 @pytest.fixture(autouse=True)
 def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlvr_cli.tasks.from_file._LOADING", 1.0)
+    monkeypatch.setattr("rlvr_cli.core.own_code._LOADING", 1.0)
     monkeypatch.setattr(guarded, "_PROBLEMS", 1)
 
 
