@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -101,18 +101,16 @@ class FileTokenizer:
 
     Args:
         about: tokenizer_config.json.
+    Raises:
+        Exception: the library `tokenizers` cannot read the file, and has no exception of its own.
     """
 
     chat_template = None
 
     def __init__(self, path: Path, about: dict[str, Any]) -> None:
-        self.path, self.about = path, about
-
-    @cached_property
-    def _tokenizer(self) -> Any:
         from tokenizers import Tokenizer
 
-        return Tokenizer.from_file(str(self.path))
+        self.about, self._tokenizer = about, Tokenizer.from_file(str(path))
 
     def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
         return {"input_ids": self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids}
@@ -150,4 +148,7 @@ def _tokenizer_of(folder: Path) -> tuple[FileTokenizer, dict[str, Any]] | None:
         return None
     if not isinstance(written, dict) or not isinstance(model, dict) or written.get("chat_template"):
         return None
-    return FileTokenizer(files[0], written), model
+    try:
+        return FileTokenizer(files[0], written), model
+    except Exception:
+        return None  # said where the model is loaded

@@ -60,6 +60,16 @@ def test_prompts_longer_than_the_model_leave_no_room(tmp_path: Path) -> None:
     check_readable(load_config(model=str(folder)))  # a template is a program: seen where the model is loaded
 
 
+@pytest.mark.parametrize("damage", ['{"x":', "[]"])
+def test_a_damaged_tokenizer_is_left_to_where_the_model_is_loaded(damage: str, tmp_path: Path) -> None:
+    folder = tmp_path / "damaged"
+    shutil.copytree(PRESETS["lab"], folder)
+    (folder / "tokenizer.json").write_text(damage)
+    check_readable(load_config(model=str(folder)))
+    with pytest.raises(UserError, match="cannot be loaded"):
+        load_tokenizer(str(folder))
+
+
 def test_a_plan_says_that_a_training_would_be_refused_and_a_sweep_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
