@@ -123,7 +123,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def main() -> None:
     """The console script: `run`; an error that is a bug of ours gives a full traceback and exit code 70.
 
-    One that code of the user's own raised, where nothing else says so, is told with its file and line.
+    One of the user's own code is shown with its file and line.
     """
     try:
         sys.exit(run())

@@ -75,7 +75,7 @@ def load_config(
     """The configuration of a run.
 
     Args:
-        run_code: whether the files of Python that it holds are executed. For who only reads what a run left they are
+        run_code: whether the files of Python that it holds are executed. For commands that only read a run they are
             not; its task and method then have keys, and no problems, prompts, verdicts or gradients.
         of_task: whether a model's name stands for the preset that it has for the task, as `lab` for `lab-countdown`.
     Raises:

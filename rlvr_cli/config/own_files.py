@@ -36,7 +36,7 @@ _PREFIXES = {rg.PREFIX: rg.keys_of, vf.PREFIX: vf.keys_of}
 
 
 def own_files(config: Config) -> list[OwnFile]:
-    """The files of the user's own without which the configuration would not be what it is."""
+    """The files of the user's own that the configuration depends on."""
     return [*_task_files(config.task), *(one.source for one in own.methods_of_files(config.method))]
 
 

@@ -271,7 +271,7 @@ class TooLong(BaseException):
 
 @contextlib.contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Raise TooLong in what runs longer. Only in the main thread; who has set the timer before gets it back."""
+    """Raise TooLong in what runs longer. Only in the main thread; an earlier timer is set again."""
     theirs, _ = signal.getitimer(signal.ITIMER_REAL)
     if threading.current_thread() is not threading.main_thread() or 0 < theirs < seconds:
         yield

@@ -60,7 +60,7 @@ def _facts(part: Part, source: OwnFile) -> dict[str, Any]:
 
 
 def stand_in(source: OwnFile, about: Mapping[str, Any], values: Mapping[str, Any]) -> tuple[str, bool]:
-    """As :func:`own.register_method`, for who only reads what a run left: the file is not executed.
+    """As :func:`own.register_method`, for commands that only read a run: the file is not executed.
 
     Its parts have the keys that the run recorded, and compute nothing.
 

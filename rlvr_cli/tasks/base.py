@@ -35,7 +35,7 @@ from rlvr_cli.tasks.prompts import check_template_options
 _OPEN_ANSWER, _CLOSE_ANSWER = "<answer>", "</answer>"
 # How many of a set's prompts are looked at before a model is trained or evaluated on them.
 PROMPTS_MEASURED = 256
-# Draws the held-out problems, which are the same for every run and evaluation.
+# Seed of the held-out problems: the same for every run and evaluation.
 HELD_OUT_SEED = 0
 # Shares of unknown tokens in prompts: from the first on a training is refused, from the second on one is warned. A real
 # tokenizer may not know a rare sign; the lab's knows hardly a word of another task than its own.
@@ -69,7 +69,7 @@ class Task(FromData, Choice):
 
     # The data sets that it judges, by name. The generated problems are called `<name>-gen`.
     sets: ClassVar[Mapping[str, DataSet]] = {}
-    # Whether it makes up, reads or judges with code of the user's own, which nothing may run that only reads.
+    # Whether it is code of the user's own, which commands that only read must not run.
     runs_own_code: ClassVar[bool] = False
     # Every reason that ``judge`` can give.
     reasons: ClassVar[tuple[str, ...]] = ("correct", "wrong")
@@ -79,7 +79,7 @@ class Task(FromData, Choice):
     problem_keys: ClassVar[tuple[str, ...]] = ()
     # Whether answers are compared in processes of their own, which a caller has no need to start.
     pooled: ClassVar[bool] = False
-    # Whether a run keeps the problems that it drew, as what they come from may give others later.
+    # Whether a run keeps the problems it drew, since their source may give others later.
     keeps_problems: ClassVar[bool] = False
 
     name: str
@@ -154,7 +154,7 @@ class Task(FromData, Choice):
         return None
 
     def for_model(self, style: str) -> Self:
-        """The task as a model is given it that was made for prompts of ``style``.
+        """The task for a model that was made for prompts of ``style``.
 
         Raises UserError where the keys and such prompts do not go together.
         """
@@ -170,10 +170,10 @@ class Task(FromData, Choice):
         return keys
 
     def check_before(self) -> None:
-        """Refuse, before anything is loaded, what the task would need and does not have. Raises UserError."""
+        """Refuse, before anything is loaded, a task that lacks something. Raises UserError."""
 
     def about_data(self) -> str | None:
-        """One line on where the rows come from and how many there are, where people have to be told."""
+        """One line on the origin and the number of rows; None where nothing needs saying."""
         named = self.data in self.sets and not self.is_generated
         return origin_of(self.data, self.sets[self.data].hub, self.data_dir) if named else None
 

@@ -134,7 +134,7 @@ def _write(part: Path, place: str, problems: Iterable[Problem]) -> FetchedFile:
 
 
 def _is_whole(one: DataSet, folder: Path, before: Fetched | None) -> bool:
-    """Whether everything that was fetched is there. Raises UserError for what somebody else put there, or changed."""
+    """Whether everything that was fetched is there. Raises UserError for changed files, and for others in its place."""
     again = "--overwrite replaces it, --data-dir names another folder."
     if before is None:
         found = {str(path) for split in one.files if (path := file_of(one, split, folder)) is not None}

@@ -71,7 +71,7 @@ def _registered(kind: Any, source: OwnFile) -> tuple[str, bool]:
 
 
 def stand_in(source: OwnFile, values: Mapping[str, Any]) -> tuple[str, bool]:
-    """As :func:`register_task`, for who only reads what a run left: the file is not executed.
+    """As :func:`register_task`, for commands that only read a run: the file is not executed.
 
     The class has the keys that the run recorded, ``values``, and no problems, prompts or verdicts.
     """

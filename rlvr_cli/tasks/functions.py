@@ -37,7 +37,7 @@ CALLED = {
     "solution": ("problem",),
 }
 NEEDED = ("problems", "prompt", "reward")
-# A function that brings the same problems again and again is asked for twice as many so often, and read so far.
+# A function that repeats its problems is asked for twice as many this often, and read to this multiple of the number.
 _DOUBLED, _READ = 6, 20
 # The share of train that test and dev may take.
 _MUCH = 0.25
@@ -99,7 +99,7 @@ class OfFunctions(Task):
         return len(train & (self._pools["test"] | self._pools["dev"])) / max(1, len(train))
 
     def _distinct(self, split: Split, count: int, seed: int, ours: Callable[[str], bool], least: int) -> list[Problem]:
-        """``count`` problems of different prompts, or as many as there are, but ``least``."""
+        """``count`` problems of different prompts, or all there are, which must be ``least``."""
         asked = count
         for _ in range(_DOUBLED):
             found: dict[str, Problem] = {}
@@ -354,7 +354,7 @@ def _place(module: ModuleType, function: str) -> str:
 
 
 def _given(problem: Problem) -> dict[str, Any]:
-    """The problem as functions have it: the row that `problems` gave, theirs to change."""
+    """The problem for a function: a copy of the row that `problems` gave."""
     return {"id": problem.id, **copy.deepcopy(problem.data)}
 
 

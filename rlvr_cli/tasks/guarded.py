@@ -1,4 +1,4 @@
-"""What stands around a task of the user's own: its judge in worker processes, its faults said with file and line."""
+"""The guard around a task of the user's own: its judge in worker processes, its faults with file and line."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def answers(kind: Any, values: Mapping[str, Any]) -> Callable[[Any], Any]:
     """What a worker of a file's task does: ``{"generate": [...]}`` to problems, ``{"judge": ...}`` to a verdict.
 
     Args:
-        kind: the task's class, around which nothing stands here. values: those of its keys.
+        kind: the task's class, without whose guard they work. values: those of its keys.
     """
     own: type[Task] = kind.__bases__[1]
     # As JSON, in which a list may stand for a tuple.

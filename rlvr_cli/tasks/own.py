@@ -125,7 +125,7 @@ class Own(Task):
 
     @property
     def reward_files(self) -> list[OwnFile]:
-        """The files of the reward functions, each once; without those that are not there."""
+        """The files of the reward functions that exist, each once."""
         named = [written for written in self.reward if (found := REWARD.fullmatch(written)) and found["digest"]]
         return list({(one.code, one.file): one for one in map(reward_source, named)}.values())
 

@@ -69,7 +69,7 @@ class Values(list[Value]):
 
 
 def why(error: NoAnswer, file: str, name: str, limits: Limits, seconds: float | None = None) -> RewardFailure:
-    """What it means that a worker gave no answer.
+    """Why a worker gave no answer.
 
     Args:
         file, name: what was called. seconds: how long it had, where those were not the limits'.
@@ -134,7 +134,7 @@ class RewardFunction:
 
     @property
     def label(self) -> str:
-        """Where another function has the same name."""
+        """Its name where another function has the same one."""
         return f"{self.path.stem}.{self.name}"
 
     @cached_property
@@ -160,7 +160,7 @@ class RewardFunction:
         )
 
     def begin(self, columns: Mapping[str, Sequence[Any]], count: int, seconds: float | None = None) -> Future[Any]:
-        """The values of ``count`` rows, to come. What it does not ask for by name, and cannot be a column, is left."""
+        """The values of ``count`` rows, to come. It gets what it names; with ``**kwargs`` every column."""
         names = self.parameters["names"]
         given = {
             name: values
@@ -208,7 +208,7 @@ class RewardFunction:
         return Values(found, logged)
 
     def failure(self, error: NoAnswer, seconds: float | None = None) -> RewardFailure:
-        """What a call that gave no values means; ``seconds``: how long it had."""
+        """The failure of a call without values; ``seconds``: how long it had."""
         return why(error, f"{_KEY}{self.path}", self.name, self.pool.limits, seconds)
 
     def _wrong(self, said: str) -> RewardFailure:

@@ -77,7 +77,7 @@ def test_an_error_of_ours_shows_its_traceback(
     assert "bug in rlvr" in printed
 
 
-def test_an_error_of_the_users_code_is_told_with_its_line(
+def test_an_error_of_the_users_code_names_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = (Path(__file__).parents[2] / "docs" / "tasks" / "own.md").read_text(encoding="utf-8")

@@ -134,7 +134,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_what_reads_executes_no_file(folder: Path) -> None:
+def test_commands_that_read_execute_no_file(folder: Path) -> None:
     (folder / "imported").unlink(missing_ok=True)
     lines = [(*name.split(), *words) for name, several in READS.items() for words in several]
     for line, done in zip(lines, run_all(folder, *lines), strict=True):

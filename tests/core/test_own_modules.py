@@ -87,7 +87,7 @@ def test_what_cannot_be_copied_is_refused(tmp_path: Path, files: dict[str, str],
         read_own_file(written(tmp_path, files), "task")
 
 
-def test_a_copy_that_is_none_is_refused() -> None:
+def test_a_malformed_copy_is_refused() -> None:
     block = {"of": "task", "file": "a.py", "text": ""}
     assert copied_file(block) == OwnFile("task", "a.py", "")
     for wrong in ({"imports": []}, {"imports": {"a": 1}}, {"imports": {1: "a"}}, {"more": "x"}):

@@ -68,7 +68,7 @@ def test_a_recipe_file_is_read_with_the_keys_of_its_lab(name: str, tmp_path: Pat
     assert LABS[name].read_recipe(file) == LABS[name].recipe().model_copy(update={"puzzles": 60})
 
 
-def test_a_lab_that_there_is_none_of_is_refused(tmp_path: Path, capsys: Any) -> None:
+def test_an_unknown_lab_is_refused(tmp_path: Path, capsys: Any) -> None:
     assert run(["lab", "build", "countdwn", "--output", str(tmp_path / "base")]) == 2
     assert "Did you mean `countdown`?" in capsys.readouterr().err
     assert not (tmp_path / "base").exists()

@@ -135,7 +135,7 @@ def test_two_versions_are_two_tasks(tmp_path: Path) -> None:
     assert load_config([tmp_path / "config.yaml"]) == first
 
 
-def test_who_only_reads_a_run_executes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_a_run_executes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = load_config(
         task=str(written(tmp_path, FILE + "\nopen('ran', 'a').close()\n")), overrides=["task.letters=4"]

@@ -158,7 +158,7 @@ def test_rows_keep_their_story():
         [["Ada", 1], ["Ben", "more", "Ada", 2], ["Dan"]],
     ],
 )
-def test_a_story_that_is_none_is_refused_with_its_place(story):
+def test_a_malformed_story_is_refused_with_its_place(story):
     with pytest.raises(UserError, match=r"rows\.jsonl:7: story must be"):
         TASK.row_problem({"question": "How many?", "answer": "3", "story": story}, "rows.jsonl:7")
 

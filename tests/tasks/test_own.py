@@ -256,6 +256,6 @@ def test_a_reward_and_a_task_with_its_own_do_not_go_together(folder: Path, capsy
     assert done.code == 2 and "has a reward of its own" in done.err
 
 
-def test_enough_test_rows_are_not_remarked_on(folder: Path) -> None:
+def test_enough_test_rows_need_no_remark(folder: Path) -> None:
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(400)))
     assert "test rows; " in own().about_data() and "wide" not in own().about_data()

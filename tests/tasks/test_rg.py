@@ -202,7 +202,7 @@ def test_bad_input(arguments: list[str], said: str, capsys: pytest.CaptureFixtur
     assert said in err and "Traceback" not in err
 
 
-def test_a_hash_seed_of_ones_own_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_hash_seed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task, "installed", lambda: "0.1.25")
     monkeypatch.setenv("PYTHONHASHSEED", "7")
     with pytest.raises(UserError, match="PYTHONHASHSEED=7 is set"):

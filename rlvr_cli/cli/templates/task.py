@@ -41,7 +41,7 @@ def reward(problem: dict[str, Any], response: str) -> float | dict[str, Any]:
     """The reward of any text whatsoever: 1 for the solution, 0.1 for another answer.
 
     A number, a bool, None where nothing can be said; or a dict of `reward` and more: `correct`, `answer` (what majority
-    votes count), `parts` (they add up to the reward), and whatever is to be recorded with the response.
+    votes count), `parts` (they add up to the reward), and anything else to record with the response.
     """
     found = re.findall(r"<answer>\s*([KN]+)\s*</answer>", response)
     if not found:

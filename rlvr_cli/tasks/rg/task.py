@@ -32,7 +32,7 @@ PAGE = "docs/tasks/environments.md"
 # Loading reasoning-gym takes seconds, and so does one problem of the slowest data set.
 _PATIENCE_SECONDS = 600.0
 _WORKERS, _MEMORY_MIB = 2, 1024
-# Draws in a row that bring nothing new before problems count as used up.
+# Draws in a row without a new problem, after which problems count as used up.
 _IDLE = 2000
 
 SYSTEM = (

@@ -155,7 +155,7 @@ class Verifiers(Task):
             changed = [f"{name} {before.get(name)} is {now[name]} now" for name in other]
             raise UserError(
                 f"task vf: {env} is not what it was when this configuration was written: {'; '.join(changed)} "
-                f"({python}). The rest would not be comparable: reinstall that version, or start again with "
+                f"({python}). Results would not be comparable: reinstall that version, or start again with "
                 "task.installed={}."
             )
         _CHECKED.add(self._key())
@@ -357,7 +357,7 @@ def _asked(python: str, env: str) -> dict[str, Any] | str:
 
 
 def _versions(env: str, about: Mapping[str, Any]) -> dict[str, str]:
-    """What a configuration keeps of that, in the order in which changes are told."""
+    """What a configuration keeps of that, in the order in which changes are named."""
     named = {env: about["environment"], "code": about["code"]}
     return {**named, "verifiers": str(about["verifiers"]), "python": about["python"]}
 
