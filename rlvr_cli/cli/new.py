@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -54,7 +55,7 @@ def new(
     there = [file for file in files if Path(file).exists()]
     if there:
         raise UserError(f"{', '.join(there)}: there already. Choose another name, or move the file away.")
-    _check_free(kind, name)
+    _check_free(kind, name, next(iter(files.values())))
     for file, text in files.items():
         Path(file).write_text(text, encoding="utf-8")
     echo(f"{' and '.join(files)}: written. What else it may hold: {PAGES[kind]}. Next:\n")
@@ -62,8 +63,8 @@ def new(
         echo(f"  {command.format(file=next(iter(files)), name=next(iter(files)).removesuffix('.py'))}")
 
 
-def _check_free(kind: Kind, name: str) -> None:
-    """Refuse a name that something else has. Raises UserError."""
+def _check_free(kind: Kind, name: str, text: str) -> None:
+    """Refuse a name that something else has, in ``text``, which is the file, too. Raises UserError."""
     from importlib.util import find_spec
 
     plain = name.lower().replace("-", "_")
@@ -73,6 +74,9 @@ def _check_free(kind: Kind, name: str) -> None:
         from rlvr_cli.methods.names import ALIASES, BASES, MODIFIERS
 
         taken = {*BASES, *MODIFIERS, *ALIASES}
+        of_class = "".join(map(str.capitalize, plain.split("_")))
+        if iskeyword(of_class) or re.search(rf"^from .* import .*\b{of_class}\b", text, flags=re.MULTILINE):
+            raise UserError(f"{name}: its class would be {of_class}, which is a name in the file. Choose another one.")
     else:
         from rlvr_cli.tasks.sets import task_kinds
 

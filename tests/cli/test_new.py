@@ -66,6 +66,8 @@ def test_names_that_would_hide_something_are_refused(capsys: pytest.CaptureFixtu
         ("task", "random", "Python module"),
         ("method", "torch", "Python module"),
         ("method", "dgpo", "built-in method"),
+        ("method", "none", "its class would be None"),
+        ("method", "policy-loss", "its class would be PolicyLoss"),
         ("task", "kk", "built-in task"),
         ("task", "../x", "letters, digits"),
         ("reward", "1x", "letters, digits"),
