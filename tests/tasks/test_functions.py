@@ -125,7 +125,7 @@ def test_slow_problems_say_what_is_waited_for(
         "def problems(split, count, seed):\n    import time\n    for n in range(count):\n        time.sleep(0.02)\n"
         "        yield {'question': f'{split} {n}?', 'answer': n}"
     )
-    task_of(tmp_path, replaced("problems", slow), "task.held_out=10").problems("train", 20, 0)
+    task_of(tmp_path, replaced("problems", slow), "task.held_out=10", "task.reward_timeout=30").problems("train", 20, 0)
     said = [line for line in capfd.readouterr().err.splitlines() if "my_task.py: problems" in line]
     assert "is making 20 train problems, and first up to 10 of each split, to keep them apart" in said[0]
     assert all("is at work for" in line for line in said[1:]) and len(said) > 2
