@@ -177,7 +177,9 @@ class Session:
             )
         if len(problems) < settings.problems and not whole:
             few = "; the intervals will be wide" if len(problems) < FEW else ""
-            self.say(f"{name}{len(problems)} problems: that is all the data has ({settings.problems} were asked for){few}")
+            self.say(
+                f"{name}{len(problems)} problems: that is all the data has ({settings.problems} were asked for){few}"
+            )
         self.settings = replace(settings, problems=len(problems))
         return problems
 
