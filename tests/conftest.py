@@ -17,6 +17,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+# The width of output is that of no terminal, also where the runner of the tests or a shell says another.
+os.environ.pop("COLUMNS", None)
 # oneDNN does not read ATEN_CPU_CAPABILITY: on a CPU with AMX, torch's bf16 attention would ask it for what it left out.
 if os.environ.get("ATEN_CPU_CAPABILITY") in ("default", "avx2"):
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")

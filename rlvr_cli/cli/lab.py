@@ -25,7 +25,7 @@ def build(
     name: Annotated[
         str, typer.Argument(metavar="LAB", help="Which lab: the name of a task that has one (`rlvr tasks list`).")
     ] = "kk",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Decides weights, problems and traces.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Decides weights, problems and traces.")] = 0,
     recipe: Annotated[
         Path | None,
         typer.Option("--recipe", metavar="FILE", help="YAML recipe (docs/lab-build.md); default: the shipped base's."),

@@ -259,7 +259,7 @@ def _errors() -> tuple[type[Exception], ...]:
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
-    return (OSError, ValueError, RuntimeError, KeyError, ImportError, SafetensorError, StrictDataclassError)
+    return (OSError, ValueError, TypeError, RuntimeError, KeyError, ImportError, SafetensorError, StrictDataclassError)
 
 
 def _explain(source: ModelSource, revision: str | None, error: Exception, attention: str | None = None) -> str:

@@ -159,9 +159,9 @@ def test_not_into_the_run_and_not_of_a_model(
 
 def test_the_problems_of_the_run_need_not_be_on_this_machine(tmp_path: Path) -> None:
     gone = load_config(overrides=["task.data=kk", "task.data_dir=/no/such/folder"])
-    prompts, stops = exporting._prompts(RunDir(tmp_path), gone, PRESETS["lab"])
-    assert (prompts, stops) == exporting._prompts(RunDir(tmp_path), load_config(), PRESETS["lab"])
-    assert len(prompts) == 8
+    found = exporting._prompts(RunDir(tmp_path), gone, PRESETS["lab"])
+    assert found == exporting._prompts(RunDir(tmp_path), load_config(), PRESETS["lab"])
+    assert len(found[0]) == 8
 
 
 def test_other_answers_are_no_export(

@@ -127,7 +127,7 @@ def test_its_page_and_the_overview_count_its_rows(paper: str) -> None:
     overview = re.search(rf"\]\({paper}\.md\) \| (\d+) \|", (pages / "README.md").read_text(encoding="utf-8"))
     assert overview is not None and int(overview[1]) == len(recipes(paper))
     text = (pages / f"{paper}.md").read_text(encoding="utf-8")
-    said = re.search(rf"`configs/papers/{paper}/`, (\d+) rows", " ".join(text.split()))
+    said = re.search(rf"(\d+) recipes in `configs/papers/{paper}/`", " ".join(text.split()))
     assert said is not None and int(said[1]) == len(recipes(paper))
 
 

@@ -100,7 +100,10 @@ def test_an_adapter_of_peft_alone_is_read(saved: tuple[Path, Any], tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"use_dora": True}, "not a plain LoRA .Dora"), ({"lora_bias": True}, "not a plain LoRA .lora_bias")],
+    [
+        ({"use_dora": True}, r"not a plain LoRA adapter \(Dora"),
+        ({"lora_bias": True}, r"not a plain LoRA adapter \(lora_bias"),
+    ],
 )
 def test_a_kind_of_adapter_that_merging_would_change_is_refused(
     tmp_path: Path, options: dict[str, Any], message: str
@@ -217,7 +220,7 @@ def test_an_adapter_of_other_layers_is_refused(saved: tuple[Path, Any]) -> None:
 def test_targets_are_layers_of_the_model() -> None:
     model = make("qwen3")
     check_targets(LoRAConfig(targets=("q_proj", "down_proj")), model)
-    with pytest.raises(UserError, match=r"query, lm_head: no linear layer.*q_proj"):
+    with pytest.raises(UserError, match=r"query, lm_head: not a linear layer.*q_proj"):
         check_targets(LoRAConfig(targets=("query", "lm_head")), model)
     adapted = get_peft_model(model, peft_config(LoRAConfig(targets=("q_proj",))))
     assert all("q_proj" in name for name in trained_tensors(adapted))

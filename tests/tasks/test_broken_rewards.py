@@ -22,7 +22,7 @@ AT_ONCE = {
     "def f(:\n": r"bad.py:1: syntax error",
     "  def f(completions): pass": r"bad.py:1: syntax error: unexpected indent",
     "def f(completions):\n\treturn 1\n        return 2": r"bad.py:3: syntax error",
-    "import no_such_module_of_anybody\ndef f(completions): pass": r"bad.py:1: ModuleNotFoundError.*while the file",
+    "import no_such_module_of_anybody\ndef f(completions): pass": r"bad.py:1: ModuleNotFoundError.*loading the file",
     "x = 1 / 0\ndef f(completions): pass": r"bad.py:1: ZeroDivisionError",
     "raise SystemExit(3)": r"bad.py:1: SystemExit: 3",
     "import os; os._exit(4)": r"bad.py:1: EndedProcess: os._exit\(4\)",

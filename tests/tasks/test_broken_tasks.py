@@ -34,7 +34,7 @@ BROKEN = {
     (
         GENERATED,
         "        return [Problem(str(n), 'b', {'n': (1,)}, 'c') for n in range(count)]\n",
-    ): r"no JSON value \(tuple\)",
+    ): r"not a JSON value \(tuple\)",
     (GENERATED, "        x = bytearray(10**10)\n"): r"generate raised MemoryError.*task.reward_memory=512 MiB",
     (ASKED, "        while True: pass\n"): r":\d+: prompt took more than 1 s \(task.reward_timeout\)",
     (ASKED, "        import os; os._exit(3)\n"): r":\d+: prompt raised EndedProcess: os._exit\(3\)",
@@ -50,7 +50,7 @@ BROKEN = {
     (JUDGED, "        return Verdict('1', {}, True, None, 'correct')\n"): r"judge gave the reward '1' \(str\)",
     (JUDGED, "        return Verdict(1.0, {'a': None}, True, None, 'correct')\n"): r"gave the part a None \(NoneType\)",
     (JUDGED, "        return Verdict(1.0, [1.0], True, None, 'correct')\n"): r"gave the parts \[1.0\]; expected a dict",
-    (JUDGED, "        return Verdict(1.0, {}, True, 7, 'correct')\n"): r"gave the answer 7; text or None",
+    (JUDGED, "        return Verdict(1.0, {}, True, 7, 'correct')\n"): r"gave the answer 7",
     (JUDGED, "        return Verdict(1.0, {}, True, None, 'good')\n"): r"reason 'good'; reasons has correct, wrong",
 }
 FINE = {

@@ -166,7 +166,7 @@ def test_a_second_fetch_leaves_it_and_what_was_changed_or_put_there_is_not_repla
     assert fetch(set_to_fetch("gsm8k"), Path(PUBLIC)).revision == COMMIT, "a missing file is fetched again"
     (Path(PUBLIC) / "gsm8k" / "test.jsonl").write_text("mine")
     assert rlvr(["tasks", "fetch", "gsm8k"]) == 2
-    assert "gsm8k/test.jsonl: is not as it was fetched" in capsys.readouterr().err
+    assert "gsm8k/test.jsonl: was changed" in capsys.readouterr().err
     assert rlvr(["tasks", "fetch", "gsm8k", "--overwrite"]) == 0
     own = Path("own") / "math"
     own.mkdir(parents=True)

@@ -123,7 +123,7 @@ def test_a_smaller_set_draws_from_the_larger_one_so_that_samples_can_be_reused()
 
 
 def test_the_compact_style_refuses_more_people_than_it_can_write() -> None:
-    with pytest.raises(UserError, match=r"at most 5 people, 7 are asked for"):
+    with pytest.raises(UserError, match=r"at most 5 people, 7 were requested"):
         task("compact", people={7: 1.0})
 
 

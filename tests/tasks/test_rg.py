@@ -77,7 +77,7 @@ def test_problems_do_not_depend_on_a_process() -> None:
 
 @needs_it
 def test_too_few_problems_are_said() -> None:
-    with pytest.raises(UserError, match=r"chain_sum gave no more than \d+ train problems, and 400 are asked for"):
+    with pytest.raises(UserError, match=r"chain_sum gave no more than \d+ train problems, and 400 were requested"):
         made("chain_sum", options=SMALL).problems("train", 400, 0)
 
 

@@ -115,7 +115,7 @@ def test_the_engine_is_made_of_the_checkpoint_alone(
         raise ValueError("Free memory on device (3.1/79.2 GiB) is less than desired GPU memory utilization")
 
     vllm.LLM = full  # type: ignore[attr-defined]
-    with pytest.raises(UserError, match=r"Free memory on device.*Where the GPU is full"):
+    with pytest.raises(UserError, match=r"Free memory on device.*If the GPU is full"):
         load_vllm(tmp_path, dtype="auto")
 
 
