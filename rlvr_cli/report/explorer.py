@@ -49,6 +49,32 @@ class Explorer:
     how: str
 
 
+@dataclass(frozen=True)
+class ArmPlaces:
+    """Which arm a part of a table is of, so that it can be hidden; ``by_name``: an arm's place, by all its names."""
+
+    by_name: Mapping[str, int]
+
+    def column(self, header: Sequence[str], at: int) -> int | None:
+        """The arm of a column: its header is the arm's name. A table with a column `arm` has its arms in rows."""
+        return None if at == 0 or "arm" in header else self.by_name.get(header[at].removesuffix(" [95%]"))
+
+    def row(self, header: Sequence[str], row: Sequence[str]) -> int | None:
+        """The arm of a row, which its column `arm` names."""
+        return self.by_name.get(row[header.index("arm")]) if "arm" in header else None
+
+
+def arm_places(subject: ReportData, names: Sequence[str]) -> ArmPlaces:
+    """Arms by their names in the charts (``names``), the tables and the comparison, which may be of fewer runs."""
+    if len(subject.arms) < 2:
+        return ArmPlaces({})
+    places = {name: place for place, arm in enumerate(subject.arms) for name in (names[place], arm.name)}
+    of_run = {run.path: place for place, arm in enumerate(subject.arms) for run in arm.runs.values()}
+    for arm in subject.comparison.inputs.arms if subject.comparison else ():
+        places.setdefault(arm.name, next(of_run[run.path] for run in arm.runs.values()))
+    return ArmPlaces(places)
+
+
 def explorer(
     subject: ReportData,
     names: Sequence[str],

@@ -31,7 +31,7 @@ from rlvr_cli.report.evaluations import (
     measured,
     measures_table,
 )
-from rlvr_cli.report.explorer import Explorer, explorer
+from rlvr_cli.report.explorer import ArmPlaces, Explorer, arm_places, explorer
 from rlvr_cli.report.setup import Commands, commands, differences_table, environment_table, runs_table, settings_table
 from rlvr_cli.report.training import AlertReport, cost_table, course_table, find_alerts
 from rlvr_cli.results.completions import SampledCompletions, bin_names, sampled_completions
@@ -83,6 +83,7 @@ class Page:
     commands: tuple[Commands, ...]
     notes: tuple[str, ...]
     explorer: Explorer
+    places: ArmPlaces
 
     @property
     def bins(self) -> list[str]:
@@ -108,7 +109,8 @@ def make_page(subject: ReportData, output: Path | None = None) -> Page:
     # One name of an arm in the legend, the caption and the numbers of every chart.
     called = told_apart([one_line(arm.name) for arm in subject.arms], MOST_SHOWN)
     names = [called[one_line(arm.name)] for arm in subject.arms]
-    figures = _draw_figures(subject, names, evaluations, problems)
+    places = arm_places(subject, names)
+    figures = _draw_figures(subject, names, places, evaluations, problems)
     explored = explorer(subject, names, [*figures.learning, *figures.over_k], evaluations, changes, problems)
     cost = cost_table(subject, problems)
     if problems:
@@ -138,6 +140,7 @@ def make_page(subject: ReportData, output: Path | None = None) -> Page:
         commands=tuple(groups),
         notes=_notes(subject),
         explorer=explored,
+        places=places,
     )
 
 
@@ -170,6 +173,7 @@ def _notes(subject: ReportData) -> tuple[str, ...]:
 class Shown:
     """One arm's completions: ``title`` names the arm and the run that they are of."""
 
+    arm: int
     title: str
     found: SampledCompletions
 
@@ -193,17 +197,21 @@ class Figures:
 
 
 def _draw_figures(
-    subject: ReportData, names: Sequence[str], evaluations: Sequence[MeasuredSetting], problems: list[str]
+    subject: ReportData,
+    names: Sequence[str],
+    places: ArmPlaces,
+    evaluations: Sequence[MeasuredSetting],
+    problems: list[str],
 ) -> Figures:
     """All charts, with these ``names`` of the arms; ``problems`` gets a line for each record that is damaged."""
     named = list(zip(names, subject.arms, strict=True))
     arms = {name: [run.dir for run in arm.runs.values()] for name, arm in named}
     completions = []
-    for arm in subject.arms:
+    for place, arm in enumerate(subject.arms):
         run = next(iter(arm.runs.values()))
         found = _try(partial(sampled_completions, run.dir), None, problems)
         if found is not None:
-            completions.append(Shown(f"{arm.name}: {run.dir.name}", found))
+            completions.append(Shown(place, f"{arm.name}: {run.dir.name}", found))
     # Of several settings the first: a chart holds one.
     measured = evaluations[0] if evaluations else None
     own = {name: measured.arms.get(arm.name, ()) if measured else () for name, arm in named}
@@ -211,7 +219,7 @@ def _draw_figures(
         learning=tuple(_try(partial(learning_figures, arms, subject.request.match or "rollouts"), [], problems)),
         over_k=tuple(_try(partial(over_k_figures, own), [], problems)),
         over_k_of=measured.title if measured else "",
-        effects=effects_figure(subject.comparison) if subject.comparison else None,
+        effects=effects_figure(subject.comparison, places.by_name) if subject.comparison else None,
         reasons=_try(partial(reasons_figure, arms), None, problems),
         completions=tuple(completions),
     )

@@ -97,6 +97,7 @@ def render(page: Page) -> str:
 
     environment = template_environment(TEMPLATES, autoescape=True, finalize=_printable)
     environment.filters["code"] = _code
+    environment.globals["arms"] = page.places
     environment.globals["dashes"] = ["none" if one == "solid" else " ".join(map(str, one[1])) for one in DASHES]
     script = (TEMPLATES / "explorer.js").read_text(encoding="utf-8")
     # Of all scripts a browser runs this one alone.
@@ -119,5 +120,7 @@ def _code(text: str) -> Markup:
 
 
 def _printable(value: Any) -> Any:
-    # Markup stays markup.
-    return type(value)(visible(value)) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    # Markup stays markup; what is marked for a terminal becomes text.
+    return type(value)(visible(value)) if hasattr(value, "__html__") else visible(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +80,7 @@ def test_effects_are_the_comparisons_differences_around_a_zero(tmp_path: Path) -
     evaluations(tmp_path, "lopti", [[right + (right < 6) for right in row] for row in RIGHT])
     evaluations(tmp_path, "dapo", RIGHT[::-1])
     comparison = compare_task(gather(CompareRequest(names=(str(tmp_path),), root=tmp_path, baseline="grpo")).first)
-    figure = effects_figure(comparison)
+    figure = effects_figure(comparison, {"grpo": 0, "dapo": 1, "lopti": 2})
     assert column(figure, "arm") == [row.arm for row in comparison.rows if row.contrast]
     for row in comparison.rows:
         if row.contrast is None:
@@ -91,14 +92,15 @@ def test_effects_are_the_comparisons_differences_around_a_zero(tmp_path: Path) -
         assert f"{shown[0]} ({shown[1]} to {shown[2]})" in texts(figure.svg)
         assert column(figure, "verdict", arm=row.arm) == [row.contrast.verdict]
     assert {"0", "better →", "← worse", "points, less grpo"} <= set(texts(figure.svg))
+    # What is drawn of an arm can be hidden with it.
+    assert set(re.findall('data-arm="([0-9])"', figure.svg)) == {"1", "2"}
 
 
 def test_a_difference_without_an_interval_is_a_point_that_says_so(tmp_path: Path) -> None:
     evaluations(tmp_path, "grpo", [[1, 2, 3]])
     evaluations(tmp_path, "lopti", [[2, 3, 4]])
-    figure = effects_figure(
-        compare_task(gather(CompareRequest(names=(str(tmp_path),), root=tmp_path, baseline="grpo")).first)
-    )
+    comparison = compare_task(gather(CompareRequest(names=(str(tmp_path),), root=tmp_path, baseline="grpo")).first)
+    figure = effects_figure(comparison, {})
     assert column(figure, "low") == ["-"]
     assert "+16.7, no interval" in texts(figure.svg)
     assert "Without an interval: lopti." in figure.caption

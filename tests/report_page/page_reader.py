@@ -38,6 +38,9 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes = dict(attrs)
         self.tags.append((tag, attributes))
+        if tag == "header":
+            # Before it is the link over it.
+            self.sections["answer"] = ""
         if tag == "h2" and attributes.get("id"):
             self.sections[str(attributes["id"])] = ""
         if tag not in VOID:

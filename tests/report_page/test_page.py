@@ -64,6 +64,13 @@ def test_the_answer_is_that_of_compare(page: Page, two_arms: Path, capsys: pytes
         assert note in page.sections["notes"]
 
 
+def test_a_clear_difference_has_a_colour_and_parts_of_arms_say_whose_they_are(page: Page) -> None:
+    cells = [attributes for tag, attributes in page.tags if tag == "td"]
+    assert "good n" in {cell.get("class") for cell in cells}
+    assert {cell.get("data-arm") for cell in cells} == {None, "0", "1"}
+    assert {attributes.get("data-arm") for tag, attributes in page.tags if tag == "tr"} == {None, "0", "1"}
+
+
 def test_the_table_is_that_of_compare(page: Page, two_arms: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert run(["compare", str(two_arms), "--format=markdown"]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.compare.contrasts import ArmResult, Contrast, TaskComparison
@@ -9,7 +10,20 @@ from rlvr_cli.compare.wording import decimals, p_text
 from rlvr_cli.core.text import one_line, shortened, told_apart
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.charts.lines import CHARACTER
-from rlvr_cli.report.charts.svg import FONT, GRID, INK, MUTED, PAPER, SERIES, WIDTH, Chart, page_style, page_svg, tick
+from rlvr_cli.report.charts.svg import (
+    FONT,
+    GRID,
+    INK,
+    MUTED,
+    PAPER,
+    SERIES,
+    WIDTH,
+    Chart,
+    of_arm,
+    page_style,
+    page_svg,
+    tick,
+)
 from rlvr_cli.results.metrics import metric as declared
 
 if TYPE_CHECKING:
@@ -19,8 +33,11 @@ if TYPE_CHECKING:
 _ROW, _HEAD, _FOOT, _SIDE = 3.2 * FONT, 6.0, 40.0, 14.0
 
 
-def effects_figure(comparison: TaskComparison) -> Chart:
-    """A row for each arm but the baseline, in the order of the comparison's table, the largest difference first."""
+def effects_figure(comparison: TaskComparison, places: Mapping[str, int]) -> Chart:
+    """A row for each arm but the baseline, in the order of the comparison's table, the largest difference first.
+
+    ``places``: of the arms on the page, by their names.
+    """
     inputs = comparison.inputs
     metric, base = inputs.by_run.metric, one_line(inputs.baseline)
     of = metric_name(metric).strip()
@@ -35,7 +52,7 @@ def effects_figure(comparison: TaskComparison) -> Chart:
         + (f" Without an interval: {', '.join(without)}." if without else "")
     )
     with page_style():
-        svg = page_svg(_draw(rows, metric, base), "effects", title, caption)
+        svg = page_svg(_draw(rows, places, metric, base), "effects", title, caption)
     return Chart("effects", title, svg, (caption,), _table(rows, metric))
 
 
@@ -47,7 +64,7 @@ def _one_run(rows: list[tuple[ArmResult, Contrast]]) -> bool:
     return any(not contrast.difference.spread_of_runs for _, contrast in rows)
 
 
-def _draw(rows: list[tuple[ArmResult, Contrast]], metric: str, base: str) -> Figure:
+def _draw(rows: list[tuple[ArmResult, Contrast]], places: Mapping[str, int], metric: str, base: str) -> Figure:
     from matplotlib.figure import Figure
 
     height = _HEAD + _ROW * len(rows) + _FOOT
@@ -66,8 +83,9 @@ def _draw(rows: list[tuple[ArmResult, Contrast]], metric: str, base: str) -> Fig
     texts = [_text(contrast, metric) for _, contrast in rows]
     room = int(wide / CHARACTER) - max(map(len, texts)) - 2
     names = told_apart([one_line(row.arm) for row, _ in rows], max(12, room))
-    for place, ((_, contrast), name, text) in enumerate(zip(rows, names.values(), texts, strict=True)):
-        _row(axes, contrast, metric, (name, text), _ROW * place)
+    for place, ((row, contrast), name, text) in enumerate(zip(rows, names.values(), texts, strict=True)):
+        own = of_arm(places[row.arm]) if row.arm in places else {}
+        _row(axes, contrast, metric, (name, text), _ROW * place, own)
     _scale(axes)
     below: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "top"}
     axes.annotate(f"{of}, less {shortened(base, 28)}", (0.5, 0), (0, -22), ha="center", **below)
@@ -78,8 +96,10 @@ def _draw(rows: list[tuple[ArmResult, Contrast]], metric: str, base: str) -> Fig
     return picture
 
 
-def _row(axes: Axes, contrast: Contrast, metric: str, said: tuple[str, str], top: float) -> None:
-    """Name and numbers in one line, the interval below them."""
+def _row(
+    axes: Axes, contrast: Contrast, metric: str, said: tuple[str, str], top: float, own: Mapping[str, Any]
+) -> None:
+    """Name and numbers in one line, the interval below them; ``own``: what makes them the arm's."""
     factor = declared(metric).factor
     difference = contrast.difference
     told = contrast.verdict in ("higher", "lower")
@@ -87,12 +107,13 @@ def _row(axes: Axes, contrast: Contrast, metric: str, said: tuple[str, str], top
     # The lines of the scale pass behind the words.
     behind = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.0}
     for share, words, side in ((0, said[0], "left"), (1, said[1], "right")):
-        axes.text(share, top + 1.1 * FONT, words, transform=across, va="baseline", ha=side, bbox=behind)
+        axes.text(share, top + 1.1 * FONT, words, transform=across, va="baseline", ha=side, bbox=behind, **own)
     at, colour = top + 2.0 * FONT, SERIES[0]
     if difference.low is not None and difference.high is not None:
         ends = [factor * difference.low, factor * difference.high]
-        axes.plot(ends, [at, at], color=colour, linewidth=2.0, zorder=2.4, solid_capstyle="butt")
-        axes.plot(ends, [at, at], color=colour, linestyle="none", marker="|", markersize=8, markeredgewidth=1.6)
+        axes.plot(ends, [at, at], color=colour, linewidth=2.0, zorder=2.4, solid_capstyle="butt", **own)
+        caps: dict[str, Any] = {"marker": "|", "markersize": 8, "markeredgewidth": 1.6, **own}
+        axes.plot(ends, [at, at], color=colour, linestyle="none", **caps)
     axes.plot(
         [factor * difference.value],
         [at],
@@ -103,6 +124,7 @@ def _row(axes: Axes, contrast: Contrast, metric: str, said: tuple[str, str], top
         markeredgecolor=colour,
         markeredgewidth=1.6,
         zorder=2.6,
+        **own,
     )
 
 
