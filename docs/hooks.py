@@ -54,7 +54,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """The page with its links to pages of the site, and with its part of the reference."""
     uri = page.file.src_uri
     origin = uri.removeprefix(OUTSIDE) if uri.startswith(OUTSIDE) else f"{DOCS}{uri}"
-    if (ROOT / origin).is_file():
+    if not uri.startswith(OUTSIDE) or (ROOT / origin).is_file():
         markdown = _rewritten(markdown, origin, uri)
     return MARKER.sub(lambda match: REFERENCE[match[1]](), markdown)
 
@@ -105,12 +105,15 @@ def _page(target: str) -> str:
 
 
 def _notebook(path: Path) -> str:
-    """The cells of a notebook as Markdown."""
-    cells = []
+    """The cells of a notebook as Markdown, with what they printed."""
+    parts = []
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         text = "".join(cell["source"])
-        cells.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
-    return "\n\n".join([*cells, ""])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        for output in cell.get("outputs", ()):
+            shown = output.get("text") or output["data"]["text/plain"]
+            parts.append(f"```text\n{''.join(shown).rstrip()}\n```")
+    return "\n\n".join([*parts, ""])
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:

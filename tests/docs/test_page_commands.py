@@ -1,0 +1,107 @@
+"""The commands of the README, the tutorials and the pages on files of your own run from an empty folder."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.commands import ROOT, run_all
+
+DOCS = ROOT / "docs"
+LINE = re.compile(r"^    (rlvr (?:.*\\\n)*.*)", re.MULTILINE)
+# Added to commands that would take minutes: they end with the least that there can be of the same.
+SHORT = {
+    "train": (
+        *("rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=24", "train.rollouts=1"),
+        *("train.on_no_signal=off", "eval.problems=4", "eval.samples=2", "eval.pass_at=[1,2]"),
+    ),
+    "eval": ("eval.problems=4", "eval.samples=2", "eval.pass_at=[1,2]"),
+    "sweep": ("rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=24", "train.rollouts=1"),
+}
+# Models of the hub are the lab's here.
+HUB = re.compile(r"Qwen/[\w.-]+|\bMODEL\b")
+# What only a cluster, a GPU or hours can do is checked and planned.
+PLANNED = re.compile(r"--submit|--processes|vllm_server|configs/sweeps/")
+
+
+def commands(page: str) -> list[tuple[str, ...]]:
+    return [
+        short(shlex.split(HUB.sub("lab", line.replace("\\\n", " ")), comments=True)[1:])
+        for line in re.findall(LINE, page)
+    ]
+
+
+def short(words: list[str]) -> tuple[str, ...]:
+    """The command as it is printed, and less of it."""
+    if "--dry-run" in words or words[0] == "plan":
+        return tuple(words)
+    if PLANNED.search(" ".join(words)):
+        return (*words, "--dry-run")
+    if "--resume" in words:
+        return tuple(re.sub(r"rollouts=\d+", "rollouts=2", word) for word in words)
+    if words[0] == "eval" and "--pass-at" in words:
+        words[words.index("--pass-at") :] = []
+    return (*words, *SHORT.get(words[0], ()))
+
+
+def written(page: str, folder: Path) -> list[str]:
+    """The page's files: blocks whose first line is their name, as `# base.yaml`."""
+    files = re.findall(r"^```\w+\n# (\S+\.(?:yaml|py|jsonl))\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    for name, text in files:
+        (folder / name).write_text(
+            text.replace("seeds: 3", "seeds: 1").replace("problems: 100", "problems: 4"), encoding="utf-8"
+        )
+    return [name for name, _ in files]
+
+
+@pytest.mark.parametrize("name", ["tasks/own-reward.md", "tasks/own.md", "methods/own.md"])
+def test_a_page_runs_as_it_is_printed(name: str, tmp_path: Path) -> None:
+    page = (DOCS / name).read_text(encoding="utf-8")
+    assert {"base.yaml", "sweep.yaml"} <= {*written(page, tmp_path)}
+    lines = commands(page)
+    assert {"new", "train", "eval", "sweep", "compare", "report"} <= {line[0] for line in lines}, lines
+    for line, done in zip(lines, run_all(tmp_path, *lines), strict=True):
+        assert done.code == 0, (line, done)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (DOCS / "tutorials").glob("*.md")))
+def test_a_tutorial_runs_as_it_is_printed(name: str, tmp_path: Path) -> None:
+    page = (DOCS / "tutorials" / name).read_text(encoding="utf-8")
+    written(page, tmp_path)
+    lines = commands(page)
+    assert len(lines) >= 4
+    for line, done in zip(lines, run_all(tmp_path, *lines), strict=True):
+        assert done.code == 0, (line, done)
+
+
+def test_the_readme_runs_as_it_is_printed(tmp_path: Path) -> None:
+    """In the order of a reader, with files of the reader's own in place of those that the page only names."""
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    code = re.search(r"^```python\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    assert code is not None
+    (tmp_path / "my_rewards.py").write_text(code[1], encoding="utf-8")
+    rows = [{"question": f"{a} + 2 = ?", "answer": str(a + 2)} for a in range(40)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text("method: dgpo\n", encoding="utf-8")
+    (tmp_path / "sweep.yaml").write_text("base: mine.yaml\nseeds: 2\nset: {rollout.prompts: 2}\n", encoding="utf-8")
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    # The sweep of four methods by five seeds is planned alone.
+    lines = [line for line in commands(page) if line != ("compare", "methods")]
+    assert len(lines) >= 15
+    for line, done in zip(lines, run_all(tmp_path, *lines), strict=True):
+        assert done.code == 0, (line, done)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("reasoning_gym") is None, reason="needs reasoning-gym")
+def test_the_page_on_environments_runs_as_it_is_printed(tmp_path: Path) -> None:
+    """Environments of verifiers have a Python of their own (tests/tasks/test_vf.py)."""
+    page = (DOCS / "tasks" / "environments.md").read_text(encoding="utf-8")
+    lines = [line for line in commands(page) if not any(word.startswith("vf:") for word in line)]
+    assert len(lines) >= 6
+    for line, done in zip(lines, run_all(tmp_path, *lines), strict=True):
+        assert done.code == 0, (line, done)
