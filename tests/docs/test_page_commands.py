@@ -9,22 +9,25 @@ import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.commands import ROOT, run_all
 
 DOCS = ROOT / "docs"
 LINE = re.compile(r"^    (rlvr (?:.*\\\n)*.*)", re.MULTILINE)
-# Added to commands that would take minutes: they end with the least that there can be of the same.
-SHORT = {
-    "train": (
-        *("rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=24", "train.rollouts=1"),
-        *("train.on_no_signal=off", "eval.problems=4", "eval.samples=2", "eval.pass_at=[1,2]"),
-    ),
-    "eval": ("eval.problems=4", "eval.samples=2", "eval.pass_at=[1,2]"),
-    "sweep": ("rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=24", "train.rollouts=1"),
+# Added to commands and files that would take minutes: they end with the least that there can be of the same.
+EVALUATED = {"problems": 4, "samples": 2, "pass_at": [1, 2]}
+TRAINED = {
+    "rollout.prompts": 2,
+    "rollout.group_size": 2,
+    "rollout.max_new_tokens": 24,
+    "train.rollouts": 1,
+    "train.on_no_signal": "off",
 }
+EVALUATION = {f"eval.{key}": value for key, value in EVALUATED.items()}
+SHORT = {"train": {**TRAINED, **EVALUATION}, "eval": EVALUATION}
 # Models of the hub are the lab's here.
-HUB = re.compile(r"Qwen/[\w.-]+|\bMODEL\b")
+HUB = re.compile(r"Qwen/[\w.-]+|qwen2.5-7b|\bMODEL\b")
 # What only a cluster, a GPU or hours can do is checked and planned.
 PLANNED = re.compile(r"--submit|--processes|vllm_server|configs/sweeps/")
 
@@ -46,17 +49,24 @@ def short(words: list[str]) -> tuple[str, ...]:
         return tuple(re.sub(r"rollouts=\d+", "rollouts=2", word) for word in words)
     if words[0] == "eval" and "--pass-at" in words:
         words[words.index("--pass-at") :] = []
-    return (*words, *SHORT.get(words[0], ()))
+    return (*words, *(f"{key}={json.dumps(value)}" for key, value in SHORT.get(words[0], {}).items()))
 
 
 def written(page: str, folder: Path) -> list[str]:
-    """The page's files: blocks whose first line is their name, as `# base.yaml`."""
+    """The page's files: blocks whose first line is their name, as `# base.yaml`. A sweep that is run is small."""
+    run = any(line[0] == "sweep" and "--dry-run" not in line and "status" not in line for line in commands(page))
     files = re.findall(r"^```\w+\n# (\S+\.(?:yaml|py|jsonl))\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
     for name, text in files:
-        (folder / name).write_text(
-            text.replace("seeds: 3", "seeds: 1").replace("problems: 100", "problems: 4"), encoding="utf-8"
-        )
+        (folder / name).write_text(small(text) if run and "base:" in text else HUB.sub("lab", text), encoding="utf-8")
     return [name for name, _ in files]
+
+
+def small(text: str) -> str:
+    """A sweep with the methods and keys of ``text`` and little of each run, as JSON, which is YAML."""
+    sweep = yaml.safe_load(text)
+    sweep["set"] = {**sweep.get("set", {}), **TRAINED, **EVALUATION, "train.rollouts": 2, "eval.every": 1}
+    sweep["seeds"] = 1
+    return json.dumps(sweep | ({"eval": {**sweep["eval"], **EVALUATED}} if "eval" in sweep else {}))
 
 
 @pytest.mark.parametrize("name", ["tasks/own-reward.md", "tasks/own.md", "methods/own.md"])
@@ -88,7 +98,7 @@ def test_the_readme_runs_as_it_is_printed(tmp_path: Path) -> None:
     rows = [{"question": f"{a} + 2 = ?", "answer": str(a + 2)} for a in range(40)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     (tmp_path / "mine.yaml").write_text("method: dgpo\n", encoding="utf-8")
-    (tmp_path / "sweep.yaml").write_text("base: mine.yaml\nseeds: 2\nset: {rollout.prompts: 2}\n", encoding="utf-8")
+    (tmp_path / "sweep.yaml").write_text(small("base: mine.yaml"), encoding="utf-8")
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     # The sweep of four methods by five seeds is planned alone.
     lines = [line for line in commands(page) if line != ("compare", "methods")]
