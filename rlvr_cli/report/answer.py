@@ -17,6 +17,8 @@ from rlvr_cli.results.metrics import metric as declared
 from rlvr_cli.tasks.sets import problems_name
 
 # What a verdict is called, as the reader sees it at the head of its sentence.
+# Of more arms the line at the top says how many they are.
+MOST_NAMED = 8
 WORDS: dict[ContrastVerdict, str] = {"unseen": "no difference", "unknown": "no interval"}
 
 
@@ -44,6 +46,17 @@ class PageAnswer:
     facts: tuple[str, ...]
     further: tuple[str, ...] = ()
 
+    @property
+    def others(self) -> tuple[Sentence, ...]:
+        """Of many arms the sentences that see no difference; they are shown folded."""
+        unseen = tuple(one for one in self.sentences if one.verdict == WORDS["unseen"])
+        return unseen if len(self.sentences) > MOST_NAMED else ()
+
+    @property
+    def first(self) -> tuple[Sentence, ...]:
+        """All other sentences."""
+        return tuple(one for one in self.sentences if one not in self.others)
+
 
 def answer(subject: ReportData, changes: dict[str, MetricChange], evaluations: Sequence[MeasuredSetting]) -> PageAnswer:
     """The answer.
@@ -70,12 +83,12 @@ def answer(subject: ReportData, changes: dict[str, MetricChange], evaluations: S
     finals = [found for one in evaluations if (found := final_accuracy(one)) is not None]
     idle = [said for one in subject.arms[0].runs.values() if (said := without_signal(subject, one)) is not None]
     short = " ".join(map(in_short, changes.values())) or (
-        f"After training: {finals[0]}. What it was before is not known."
+        f"{finals[0][0]} What it was before is not known."
         if finals
         else "No held-out evaluations at two times tell what was learned."
     )
     short = " ".join([short, *(capital(said) for said in dict.fromkeys(idle))])
-    after = tuple(Sentence("neutral", "final", f"{names[0]}: {one}") for one in finals)
+    after = tuple(Sentence("neutral", "final", f"{names[0]}: {one}") for _, one in finals)
     return PageAnswer(
         f"What did {names[0]} learn on {where}?", short, (*learned, *after), (facts + ", ".join(map(str, seeds)),)
     )
@@ -106,6 +119,8 @@ def _question(comparison: TaskComparison, rows: list[ArmResult]) -> str:
         return f"How does the {metric_name(metric).strip()} of {listed(names)} differ from that of {base}?"
     if len(names) == 1:
         return f"Is {names[0]} better than {base}?"
+    if len(names) > MOST_NAMED:
+        return f"Is any of {len(names)} arms better than {base}?"
     return f"Is {', '.join(names[:-1])} or {names[-1]} better than {base}?"
 
 
@@ -128,7 +143,10 @@ def _short(comparison: TaskComparison, rows: list[ArmResult]) -> str:
         verb = "may be" if uncertain else "is" if len(arms) == 1 else "are"
         parts.append(f"{listed(arms)} {verb} {than} {base}.")
     if unseen:
-        parts.append(f"No difference from {base} can be seen for {listed(unseen)}.")
+        rest = f"the other {len(unseen)}" if groups or unknown else f"any of {len(unseen)} arms"
+        parts.append(
+            f"No difference from {base} can be seen for {listed(unseen) if len(unseen) <= MOST_NAMED else rest}."
+        )
     if unknown:
         parts.append(f"For {listed(unknown)} there is no interval, so nothing can be said.")
     if groups and any(row.contrast and not row.contrast.difference.spread_of_runs for row in rows):

@@ -86,15 +86,22 @@ def measures_table(one: MeasuredSetting) -> Table | None:
     )
 
 
-def final_accuracy(one: MeasuredSetting) -> str | None:
-    """`avg@8 0.733 [0.676, 0.791] (kk-gen, test: ...)` of the only arm; None without problems or accuracy."""
+def final_accuracy(one: MeasuredSetting) -> tuple[str, str] | None:
+    """That of the only arm, in a line and in full; None without problems or accuracy.
+
+    `avg@8 is 0.733 after training.` and `avg@8 0.733 [0.676, 0.791] (kk-gen, test: ...)`
+    """
     ids, metrics = _common(one)
     metric = next((name for name in metrics if name.startswith("avg@")), "greedy" if "greedy" in metrics else None)
     if not ids or metric is None:
         return None
     ((_, own),) = one.arms.items()
+    name = metric_name(metric).strip()
     cell = _cell(metric, [{row.id: row.values for row in each.rows} for each in own], ids)
-    return f"{metric_name(metric)} {cell} ({one.title}, {count(len(ids), 'problem')}, {count(len(own), 'run')})"
+    return (
+        f"{capital(held_out_accuracy(metric))} is {cell.split()[0]} after training.",
+        f"{name} {cell} ({one.title}, {count(len(ids), 'problem')}, {count(len(own), 'run')})",
+    )
 
 
 def _common(one: MeasuredSetting) -> tuple[list[str], list[str]]:

@@ -18,6 +18,7 @@ from rlvr_cli.report.evaluations import MeasuredSetting
 from rlvr_cli.results.arms import Arm
 from rlvr_cli.results.evaluations import Evaluation, steps_of
 from rlvr_cli.results.find import Run
+from rlvr_cli.runs.listing import moment_of
 from rlvr_cli.sweeps.folder import SweepDir, SweepPlan
 from rlvr_cli.tasks.sets import data_sets, problems_name
 
@@ -71,12 +72,12 @@ def runs_table(subject: ReportData) -> Table:
                     str(replicate.seed),
                     subject.statuses[run.path],
                     f"{_said(manifest.get('rollout'))} of {_said(manifest.get('rollouts_total'))}",
-                    _said(manifest.get("created")),
+                    f"{moment:%Y-%m-%d %H:%M}" if (moment := moment_of(manifest.get("created"))) else NONE,
                     _lasted(manifest.get("created"), manifest.get("finished")),
                     _said(manifest.get("config_sha256"))[:12],
                 )
             )
-    header = ("run", "arm", "seed", "status", "rollouts", "created", "took", "config")
+    header = ("run", "arm", "seed", "status", "rollouts", "created (UTC)", "took", "config")
     return Table(
         count(len(rows), "run"), header, rows, texts=(1, 3, 5, 7), note="config: of its hash, the first 12 digits."
     )

@@ -28,7 +28,7 @@ class Line:
         x, mean: the line; without points where no x is common to the runs.
         low, high: the band, NaN where there is none; None without one.
         raw: what a running mean was taken of, drawn lightly.
-        singles: curves of single runs, drawn thin. few: whether they stand in for the band, which is not drawn.
+        singles: curves of single runs, drawn thin. few: whether the band is not drawn, being so wide.
     """
 
     arm: int

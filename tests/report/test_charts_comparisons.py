@@ -131,6 +131,8 @@ def test_reasons_are_the_first_rollout_and_the_last_ones(tmp_path: Path) -> None
     )
     assert "Never given: too_long." in figure.caption
     assert {"correct", "wrong", "a", "b"} <= set(texts(figure.svg))
+    # Of few runs each is drawn, in place of an interval as wide as the chart.
+    assert "Small lines: the runs" in figure.caption and "is in the table." in figure.caption
 
 
 def test_a_run_without_verdicts_has_no_reasons(tmp_path: Path) -> None:

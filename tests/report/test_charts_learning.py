@@ -100,7 +100,11 @@ def test_one_run_has_the_interval_over_the_problems_of_its_rollouts(tmp_path: Pa
     assert column(figure, "low")[0] == f"{100 * (0.5 - half):.1f}%"
     # No share is above 1.
     assert column(figure, "high") == [f"{100 * (0.5 + half):.1f}%", "100.0%"]
-    assert "over problems" in figure.caption
+    assert "95% interval over a rollout's problems is in the table" in figure.caption
+    # It is no band: it would fill the chart, and says nothing of other runs.
+    assert "fill-opacity" not in figure.svg
+    (panel,) = figure.panels
+    assert panel.lines[0].said[0] == f"50.0% ({100 * (0.5 - half):.1f}% to {100 * (0.5 + half):.1f}%)"
 
 
 def evaluated(root: Path, name: str, held_out: dict[int, list[int]], **more: Any) -> RunDir:

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from rlvr_cli.core.text import listed, one_line, told_apart
-from rlvr_cli.report.charts.lines import MOST_ARMS, MOST_TITLE, STRETCHES, draw_panels
+from rlvr_cli.report.charts.lines import BAND_FROM, MOST_ARMS, MOST_TITLE, STRETCHES, draw_panels
 from rlvr_cli.report.charts.metrics import MetricFigure, Recorded, crossed_band, metrics, recorded
 from rlvr_cli.report.charts.svg import Chart, new_figure, page_style, page_svg
 from rlvr_cli.results.lines import MOST_RAW, ArmLine, Band, Extent, Panel, Points, XAxis, arm_line, extents
@@ -18,8 +18,6 @@ from rlvr_cli.runs.folder import RunDir
 
 Arms = Mapping[str, Sequence[Recorded]]
 _ROWS = 60
-# With fewer runs the interval of their mean is so wide that a chart would show nothing else.
-BAND_FROM = 5
 TableRows = tuple[tuple[str, ...], ...]
 
 
@@ -106,6 +104,9 @@ def _lines(metric: MetricFigure, title: str, arms: Arms, budget: str) -> tuple[l
             over_problems=None if of is None else partial(crossed_band, used, budget, of),
             band_from=BAND_FROM,
         )
+        if line is not None and line.banded == "problems" and of is None:
+            # A rollout has few problems: their interval would fill the chart.
+            line = replace(line, line=replace(line.line, few=True))
         if line is not None:
             found.append(line)
     return found, missing
@@ -205,13 +206,12 @@ def _bands(lines: Sequence[ArmLine]) -> list[str]:
             parts.append(f"Thin lines: the runs{whose}.")
     single = [name for name, count in counts.items() if count == 1]
     if single:
-        own = any(one.banded == "problems" for one in lines)
-        band = (
-            "band: its 95% interval over problems, which says nothing of another run"
-            if own
-            else "no band, which would be over runs"
-        )
-        parts.append(f"{listed(single) + ': one' if several else 'One'} run; {band}.")
+        parts.append(f"{listed(single) + ': one' if several else 'One'} run, so no interval over runs.")
+        drawn = {one.line.few for one in lines if one.banded == "problems"}
+        if False in drawn:
+            parts.append("Band: its 95% interval over problems, which says nothing of another run.")
+        if True in drawn:
+            parts.append("The 95% interval over a rollout's problems is in the table, and under the pointer.")
     return parts
 
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_ARMS = len(SERIES)
+# With fewer runs the interval of their mean is so wide that a chart would show nothing else.
+BAND_FROM = 5
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 _LEFT, _RIGHT, _TOP, _BOTTOM, _TICKS = 48.0, 12.0, 24.0, 38.0, 24.0
 _HEIGHT, _SMALL_HEIGHT, _FLAT_HEIGHT = 200.0, 110.0, 40.0
@@ -91,7 +93,9 @@ def draw_panels(
     for place, panel in enumerate(panels):
         row, column = divmod(place, columns)
         left, bottom = column * WIDTH / columns + _LEFT, height - head - (row + 1) * each + _TICKS
-        axes = figure.add_axes((left / WIDTH, bottom / height, wide / WIDTH, tall / height))
+        # A panel of one arm alone goes with it.
+        own = of_arm(panel.lines[0].arm) if len(panel.lines) == 1 and panel.lines[0].look is not None else {}
+        axes = figure.add_axes((left / WIDTH, bottom / height, wide / WIDTH, tall / height), **own)
         _scale_y(axes, scales[place], y, small=not alone)
         _panel(axes, panel, x, y, marked=marked, small=not alone)
         if place + columns >= len(panels):
@@ -130,7 +134,7 @@ def _said(line: Line, place: int, *, share: bool) -> str:
     """`41.2% (38.1% to 44.0%)`, or of few runs `41.2% (runs: 40.1%, 42.3%)`."""
     ends = [part[place] for part in (line.low, line.high) if part is not None and np.isfinite(part[place])]
     value, *around = (new_figure(float(one), share=share) for one in (line.mean[place], *ends))
-    if not line.few:
+    if not (line.few and line.singles):
         return f"{value} ({' to '.join(around)})" if around else value
     own = [new_figure(float(y[x == line.x[place]][0]), share=share) for x, y in line.singles if line.x[place] in x]
     return f"{value} (runs: {', '.join(own)})" if own else value

@@ -10,8 +10,8 @@ import numpy as np
 from rlvr_cli.compare.scores import arm_mean
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.text import listed, one_line
-from rlvr_cli.report.charts.learning import BAND_FROM, by_arm, curve_table
-from rlvr_cli.report.charts.lines import MOST_ARMS, draw_panels
+from rlvr_cli.report.charts.learning import by_arm, curve_table
+from rlvr_cli.report.charts.lines import BAND_FROM, MOST_ARMS, draw_panels
 from rlvr_cli.report.charts.svg import Chart, page_style, page_svg
 from rlvr_cli.results.evaluations import Evaluation, read_samples
 from rlvr_cli.results.lines import ArmLine, Line, Panel, XAxis, YAxis, extents

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlvr_cli.core.text import listed, one_line, shortened, told_apart
-from rlvr_cli.report.charts.lines import CHARACTER, MARKERS, MOST_ARMS
+from rlvr_cli.report.charts.lines import BAND_FROM, CHARACTER, MARKERS, MOST_ARMS
 from rlvr_cli.report.charts.metrics import Recorded, recorded, row_value
 from rlvr_cli.report.charts.svg import (
     FONT,
@@ -41,10 +41,18 @@ _LONGEST = 20
 
 @dataclass(frozen=True)
 class _Rate:
+    """``runs``: the rate of each in its last rollouts."""
+
     arm: int
     name: str
     first: Estimate
     last: Estimate
+    runs: tuple[float, ...]
+
+    @property
+    def few(self) -> bool:
+        """Whether its runs are drawn, in place of an interval."""
+        return 1 < len(self.runs) < BAND_FROM
 
 
 def reasons_figure(arms: Mapping[str, Sequence[RunDir]]) -> Chart | None:
@@ -86,8 +94,8 @@ def _rates(arms: Mapping[str, Sequence[Recorded]], reason: str) -> list[_Rate]:
         curves = [curve[0][1] for run in runs if (curve := run.curve(row_value(_PREFIX + reason))) and len(curve[0][1])]
         if curves:
             first = mean_interval([float(values[0]) for values in curves])
-            last = mean_interval([float(values[-last_window(len(values)) :].mean()) for values in curves])
-            found.append(_Rate(arm, one_line(name), first, last))
+            own = tuple(float(values[-last_window(len(values)) :].mean()) for values in curves)
+            found.append(_Rate(arm, one_line(name), first, mean_interval(own), own))
     return found
 
 
@@ -100,17 +108,18 @@ def _caption(shown: Mapping[str, Sequence[_Rate]], arms: Mapping[str, Sequence[R
     counts = [one.last.n for found in shown.values() for one in found]
     windows = sorted({last_window(len(run.spent)) for runs in arms.values() for run in runs if run.rows})
     of = f"{' or '.join(map(str, windows))} rollout{'s' if windows[-1] > 1 else ''}"
-    band = (
-        "Bar: 95% interval of the mean over runs (Student's t), of the last rollouts."
-        if max(counts) > 1
-        else "No interval, which would be over runs."
-    )
+    rates = [one for found in shown.values() for one in found]
+    interval = "95% interval of the mean over runs (Student's t), of the last rollouts"
+    drawn = ["Small lines: the runs, in their last rollouts."] if any(one.few for one in rates) else []
+    if max(counts) >= BAND_FROM:
+        drawn.append(f"Bar: {interval}.")
+    elif drawn:
+        drawn.append(f"The {interval}, is in the table.")
     runs = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     each = f"the mean over {runs} runs an arm" if max(counts) > 1 else "of one run an arm"
     return (
         f"Share of a rollout's completions with each verdict, {each}. Hollow: the first rollout; full: the last {of}. "
-        + band
-        + (f" Never given: {listed(never)}." if never else "")
+        + " ".join([*drawn, *([f"Never given: {listed(never)}."] if never else [])])
     )
 
 
@@ -163,7 +172,10 @@ def _draw(shown: Mapping[str, Sequence[_Rate]], *, several: bool) -> Figure:
 def _row(axes: Axes, one: _Rate, at: float) -> None:
     colour, shape, own = SERIES[one.arm % MOST_ARMS], MARKERS[one.arm % MOST_ARMS], of_arm(one.arm)
     first, last = one.first.value, one.last.value
-    if one.last.low is not None and one.last.high is not None:
+    if one.few:
+        look: dict[str, Any] = {"marker": "|", "markersize": 9, "markeredgewidth": 1.2, "alpha": 0.7, **own}
+        axes.plot(one.runs, [at] * len(one.runs), color=colour, linestyle="none", clip_on=False, **look)
+    elif one.last.low is not None and one.last.high is not None:
         ends = np.clip([one.last.low, one.last.high], 0.0, 1.0)
         axes.plot(ends, [at, at], color=colour, linewidth=5.0, alpha=0.3, solid_capstyle="butt", **own)
     axes.plot([first, last], [at, at], color=colour, linewidth=1.4, **own)
