@@ -64,6 +64,9 @@ def _print(document: ResultDocument) -> None:
         echo()
     for line in document.after:
         echo(line)
+    for text in document.files:
+        echo()
+        echo(text.rstrip(), whole=True)
 
 
 def echo(

@@ -42,6 +42,7 @@ class ResultDocument:
 
     Attributes:
         tables, and the lines before and after them: for people.
+        files: texts of files, printed after all else as they are.
         data: everything, with all digits, as JSON.
         rows: as CSV, a line each; nested values become columns such as `difference.low`. shared: columns of every line.
     """
@@ -50,6 +51,7 @@ class ResultDocument:
     data: Any
     before: Sequence[str] = ()
     after: Sequence[str] = ()
+    files: Sequence[str] = ()
     rows: Sequence[Mapping[str, Any]] = ()
     shared: Mapping[str, Any] = field(default_factory=dict)
 
@@ -59,6 +61,7 @@ def markdown(document: ResultDocument) -> str:
     parts = ["\n".join(f"- {line}" for line in document.before if line)]
     parts += [f"{table.title}\n\n{markdown_table(table)}\n\n{table.note}".strip() for table in document.tables]
     parts.append("\n".join(f"- {line}" for line in document.after if line))
+    parts += [f"```\n{text.rstrip()}\n```" for text in document.files]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -68,7 +71,8 @@ def latex(document: ResultDocument) -> str:
     for table in document.tables:
         parts += [*([f"% {table.title}"] if table.title else []), latex_table(table)]
         parts += [f"% {line}" for line in table.note.splitlines()]
-    return "\n".join([*parts, *(f"% {line}" for line in document.after if line)])
+    after = [*document.after, *(line for text in document.files for line in text.splitlines())]
+    return "\n".join([*parts, *(f"% {line}" for line in after if line)])
 
 
 def csv_text(document: ResultDocument) -> str:

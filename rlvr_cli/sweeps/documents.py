@@ -123,7 +123,6 @@ def grid(sweep: Sweep, orders: Orders, *, submit: bool, speed: Speed | None) -> 
             f"about {duration_in_words(seconds)} with {number} worker{'s' if number > 1 else ''}, by {speed.source}"
         )
     lines += [*prepared.notes, *same_gradient_sentences(same)]
-    lines += [line for script in scripts for line in ("", *script.splitlines())]
     header = ("trial", "status", "method", "seed", "rollouts", "completions", "optimizer steps")
     rows = [
         (
@@ -150,7 +149,7 @@ def grid(sweep: Sweep, orders: Orders, *, submit: bool, speed: Speed | None) -> 
         **({"scripts": scripts} if submit else {}),
     }
     return ResultDocument(
-        tables=[Table("", header, rows), *map(_reported, printed)], data=data, after=lines, rows=trials
+        tables=[Table("", header, rows), *map(_reported, printed)], data=data, after=lines, files=scripts, rows=trials
     )
 
 

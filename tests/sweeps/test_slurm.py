@@ -74,6 +74,11 @@ def test_a_dry_run_prints_the_job_and_leaves_nothing(
         "array": "0-3%3",
     }
     assert [path.name for path in tmp_path.iterdir()] == ["pair.yaml"]
+    # A narrow terminal breaks sentences, not the lines of the job.
+    monkeypatch.setattr("rlvr_cli.cli.output.is_terminal", lambda stream: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    assert run(["sweep", file, "--dry-run", "--submit", "slurm", "--workers", "3", "slurm.time=60"]) == 0
+    assert capsys.readouterr().out.split("#!/bin/bash", 1)[1].rstrip() == script.rstrip()
 
 
 @pytest.mark.parametrize("stopped", [False, True])
