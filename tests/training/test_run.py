@@ -247,7 +247,7 @@ def test_names_and_locks(whole: RunDir, broken: RunDir) -> None:
 
 def test_a_run_whose_configuration_was_edited_is_not_resumed(broken: RunDir) -> None:
     broken.config_path.write_text(broken.config_path.read_text().replace("0.001", "0.002"))
-    with pytest.raises(UserError, match=r"config\.yaml: was changed after the run began"):
+    with pytest.raises(UserError, match=r"config\.yaml: was changed after the run started"):
         resume(broken)
 
 
