@@ -46,6 +46,7 @@ def written(two_arms: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for row in rows:
         row.pop("check", None)
     rows[0] |= {"text": HOSTILE, "answer": HOSTILE}
+    next(row for row in rows if not row["correct"])["reason"] = "too_long"
     path.write_text("".join(json.dumps({**row, "check": sample_check(row)}) + "\n" for row in rows))
     assert run(["report", str(runs), "--output", str(folder / "page.html")]) == 0
     return folder / "page.html"
@@ -163,6 +164,8 @@ def test_completions_are_searched_and_filtered_by_keyboard(page: Page, written: 
         page.wait_for_timeout(400)
         left = [row for row in left if keeps(row)]
         assert 0 < total(page) == len(left)
+    # Those of every reason, one of which has an option of its own.
+    assert "wrong: too_long (1)" in page.locator("#browse select[name=verdict] option").all_inner_texts()
     page.locator("#browse select[name=arm]").select_option("lopti")
     page.locator("#browse select[name=evaluation]").select_option(index=1)
     page.wait_for_timeout(400)

@@ -168,7 +168,11 @@
 
     function fill(name, first, values) {
       const counts = new Map();
-      for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
+      for (const value of values) {
+        for (const whole of new Set([value, name === "verdict" ? value.split(": ")[0] : value])) {
+          counts.set(whole, (counts.get(whole) ?? 0) + 1);
+        }
+      }
       const names = [...counts.keys()].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
       const options = names.map((value) => make("option", { value }, `${value} (${counts.get(value).toLocaleString("en")})`));
       const select = form.elements[name];
@@ -181,6 +185,8 @@
       const word = rows.right[row] ? "right" : "wrong", reason = rows.reason[row];
       return ["correct", "wrong"].includes(reason) ? word : `${word}: ${reason}`;
     };
+    // `wrong` is every wrong one, whatever the reason.
+    const is = (own, value) => own === value || own.startsWith(`${value}: `);
     const values = {
       verdict: rows.text.map((_, row) => verdictOf(row)),
       subgroup: rows.problem.map((problem) => problems[problem][1]),
@@ -238,11 +244,13 @@
 
     function search() {
       const wanted = form.elements.search.value.trim().toLowerCase();
-      const chosen = Object.keys(values).map((name) => [values[name], form.elements[name].value]).filter(([, value]) => value);
+      const chosen = Object.keys(values).map((name) => [values[name], form.elements[name].value, name])
+        .filter(([, value]) => value);
       const hidden = (row) => !form.elements.arm.value && off.has(sources[rows.source[row]].arm);
       found = [];
       for (let row = 0; row < lower.length; row += 1) {
-        if (chosen.every(([column, value]) => column[row] === value) && !hidden(row) && lower[row].includes(wanted)) found.push(row);
+        const fits = ([column, value, name]) => (name === "verdict" ? is(column[row], value) : column[row] === value);
+        if (chosen.every(fits) && !hidden(row) && lower[row].includes(wanted)) found.push(row);
       }
       shown = 0;
       list.replaceChildren();
