@@ -52,6 +52,9 @@
 
   // Values: a slider over each chart, for pointers and for arrow keys; what it says is read aloud.
 
+  // Of a panel's numbers below it, and between it and the values above, in the units of a picture.
+  const TICKS = 24, GAP = 6;
+
   function setUpChart(figure, panels) {
     const plot = one(".plot", figure), svg = one("svg", plot);
     const [, , wide, tall] = svg.getAttribute("viewBox").split(" ").map(Number);
@@ -101,7 +104,7 @@
         return;
       }
       const { panel, x, lines } = places[at];
-      const [left, top, , bottom] = panel.frame;
+      const [, top, , bottom] = panel.frame;
       const found = lines.map((line) => [line, nearest(line, x)]).filter(([, best]) => best >= 0);
       const exact = found.find(([line, best]) => line.x[best] === x) ?? found[0];
       const head = `${panel.title ? `${panel.title}, ` : ""}${exact[0].at[exact[1]]} ${panel.axis}`;
@@ -118,10 +121,14 @@
       }
       probe.setAttribute("aria-valuenow", String(at + 1));
       probe.setAttribute("aria-valuetext", `${head}: ${said.join("; ")}`);
-      const before = x > wide / 2;
-      tip.style.left = before ? "" : `calc(${(100 * x) / wide}% + .6rem)`;
-      tip.style.right = before ? `calc(${100 - (100 * x) / wide}% + .6rem)` : "";
-      tip.style.top = `${(100 * Math.max(0, top - 8)) / tall}%`;
+      // Below the panel, so that it hides no line; above it where the window ends.
+      const scale = plot.clientWidth / wide, room = plot.clientWidth - tip.offsetWidth;
+      tip.style.left = `${Math.max(0, Math.min(room, x * scale - tip.offsetWidth / 2))}px`;
+      tip.style.top = `${(bottom + TICKS) * scale}px`;
+      const ends = tip.getBoundingClientRect();
+      if (ends.bottom > window.innerHeight && plot.getBoundingClientRect().top > ends.height) {
+        tip.style.top = `${(top - GAP) * scale - ends.height}px`;
+      }
     }
 
     function point(event) {
