@@ -140,9 +140,9 @@ def _config() -> str:
     for key in KEYS.keys:
         default = yaml_text(list(key.default) if isinstance(key.default, tuple) else key.default)
         kinds = f"{', '.join(f'`{kind}`' for kind in key.kinds)}: " if key.kinds else ""
-        row = (f"`{key.name}`", f"`{default}`", kinds + _text(key.meaning), _text(key.type))
+        row = (f"`{key.name}`<br>`{default}`", f"{kinds}{_text(key.meaning)}<br><small>{_text(key.type)}</small>")
         sections.setdefault(key.name.partition(".")[0], []).append(row)
-    head = ("key", "default", "meaning", "takes")
+    head = ("key and default", "meaning and values")
     return "\n\n".join(f"## {name}\n\n{_table(head, rows)}" for name, rows in sections.items())
 
 

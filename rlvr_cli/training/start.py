@@ -36,7 +36,7 @@ def train(
 ) -> Path:
     """Train a run as `rlvr train` does, and wait for it: the folder of the finished run.
 
-        run = rlvr_cli.train(method="dgpo+lopti", settings={"train.rollouts": 20, "run.name": "first"})
+        run = rlvr_cli.train(method="dgpo+lopti", settings={"train.rollouts": 20})
 
     Every command takes the run, and ``rlvr_cli.results`` has its tables. Several processes (`launch.processes`) are
     started as on the command line.
