@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rlvr_cli.cli.options import RUNS, Runs, output
-from rlvr_cli.cli.output import TablesFormat, show
-
-WIDTH = 110
+from rlvr_cli.cli.output import TablesFormat, show, waiting
 
 
 def command(
@@ -54,6 +51,7 @@ def command(
     request = analyze_request(
         name, run or [], root, rollout=rollout, step=step, overrides=overrides or [], figure=figure
     )
+    waiting()
     from rlvr_cli.analyses.request import analysis_as_json as json_of
     from rlvr_cli.analyses.request import analyze_and_write
     from rlvr_cli.core.table import ResultDocument
@@ -65,7 +63,7 @@ def command(
             tables=found.tables,
             data=json_of(request, found),
             before=[found.headline, *(f"Note: {line}" for line in found.notes)],
-            after=[*textwrap.wrap(found.reading, WIDTH), "", f"figure: {request.figure}, numbers: {request.numbers}"],
+            after=[found.reading, "", f"figure: {request.figure}, numbers: {request.numbers}"],
         ),
     )
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rlvr_cli.cli.output import Format, echo, print_json, print_table
+from rlvr_cli.cli.output import Format, echo, print_json, print_table, waiting
 from rlvr_cli.core.terminal import Marked
 
 PACKAGE = Path(__file__).parents[1]
@@ -204,7 +204,7 @@ STYLE = {"ok": "good", "note": "warn", "problem": "bad"}
 
 def command(form: Format = "table") -> None:
     """Check versions, devices, memory, disk and network; exit code 1 when something required is missing or unfit."""
-
+    waiting("checking")
     findings = all_findings()
     if form == "json":
         print_json([vars(finding) for finding in findings])

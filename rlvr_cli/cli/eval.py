@@ -9,7 +9,7 @@ import typer
 
 from rlvr_cli.cli.command import DATA_PANEL, MORE, key_option, key_options
 from rlvr_cli.cli.options import DATA, DATA_DIR, REWARD, TrustRemoteCode, output
-from rlvr_cli.cli.output import Format, echo, loading, print_json, print_table
+from rlvr_cli.cli.output import Format, echo, print_json, print_table, waiting
 
 if TYPE_CHECKING:
     from rlvr_cli.evaluation.session import EvaluationResult, PairedComparison
@@ -107,7 +107,8 @@ def command(
             out=out,
         ),
     )
-    loading(plan.requests[0].config.eval.engine != "openai")
+    if plan.requests[0].config.eval.engine != "openai":
+        waiting()
     from rlvr_cli.evaluation.overview import overview, suite_folder, write_overview
     from rlvr_cli.evaluation.progress import progress_view
     from rlvr_cli.evaluation.session import make_sessions, run_sessions

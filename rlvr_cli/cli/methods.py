@@ -15,8 +15,10 @@ from rlvr_cli.cli.output import (
     echo,
     print_json,
     print_table,
+    waiting,
 )
 from rlvr_cli.cli.output import show as show_document
+from rlvr_cli.core.terminal import width
 
 app = App(help="List the methods, show one, plot their weights.")
 
@@ -73,7 +75,7 @@ def show(method: Annotated[str, typer.Argument(metavar="METHOD", help=NAME_HELP)
     if form == "json":
         print_json(sheet_as_dict(sheet))
         return
-    echo("\n".join(sheet_lines(sheet)))
+    echo("\n".join(sheet_lines(sheet, width())))
     if sheet.choices:
         echo()
         print_table(("choice and keys", "value", "default", "from"), list(table_rows(sheet)))
@@ -107,6 +109,7 @@ def plot(
     from rlvr_cli.describe.plot import plot_request
 
     request = plot_request(names, out, old_prob or [], spread)
+    waiting()
     from rlvr_cli.describe.plot import curves_as_dict, plot_weights
 
     drawn = plot_weights(request)

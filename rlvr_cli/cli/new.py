@@ -27,7 +27,7 @@ _NEXT = {
         "rlvr tasks show own --data {name}.jsonl --reward {file}:accuracy",
         "rlvr train --data {name}.jsonl --reward {file}:accuracy train.rollouts=30 run.name={name}",
         "rlvr train --data {name}.jsonl --reward {file}:accuracy --reward {file}:brief"
-        " 'task.reward_weights=[1, 0.2]' train.rollouts=30 run.name={name}-brief",
+        " 'task.reward_weights=[1,0.2]' train.rollouts=30 run.name={name}-brief",
         "rlvr eval {name} --pass-at 8",
     ),
     "method": (
@@ -60,7 +60,7 @@ def new(
         Path(file).write_text(text, encoding="utf-8")
     echo(f"{' and '.join(files)}: written. What else it may hold: {PAGES[kind]}. Next:\n")
     for command in _NEXT[kind]:
-        echo(f"  {command.format(file=next(iter(files)), name=next(iter(files)).removesuffix('.py'))}")
+        echo(f"  {command.format(file=next(iter(files)), name=next(iter(files)).removesuffix('.py'))}", whole=True)
 
 
 def _check_free(kind: Kind, name: str, text: str) -> None:

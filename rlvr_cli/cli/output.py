@@ -84,10 +84,10 @@ def echo(
     print(painted(safe, style) if style and coloured(stream) else safe, end=end, file=file, flush=flush)
 
 
-def loading(really: bool = True) -> None:
+def waiting(what: str = "loading torch and transformers") -> None:
     """Tells who waits at a terminal what takes the next seconds."""
-    if really and is_terminal(sys.stderr):
-        print("loading torch and transformers ...", file=sys.stderr, flush=True)
+    if is_terminal(sys.stderr):
+        print(f"{what} ...", file=sys.stderr, flush=True)
 
 
 def print_json(data: Any) -> None:

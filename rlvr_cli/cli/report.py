@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from rlvr_cli.cli.command import takes
 from rlvr_cli.cli.compare import selection
 from rlvr_cli.cli.options import output
-from rlvr_cli.cli.output import Format, echo, print_json
+from rlvr_cli.cli.output import Format, echo, print_json, waiting
 
 if TYPE_CHECKING:
     from rlvr_cli.compare.request import CompareRequest
@@ -28,6 +28,7 @@ def command(
     The page is one file that needs no network, for a browser and for paper. A page that is there already
     is replaced; nothing else is changed.
     """
+    waiting("reading the runs")
     from rlvr_cli.report.write import write_report
 
     written = write_report(request, page)

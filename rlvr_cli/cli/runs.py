@@ -26,6 +26,7 @@ from rlvr_cli.cli.output import (
 )
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.terminal import GAP, cell_width, coloured, is_terminal, state_text, table_lines, width, wrapped
+from rlvr_cli.core.text import for_terminal
 
 if TYPE_CHECKING:
     from rlvr_cli.core.table import ResultDocument
@@ -245,7 +246,7 @@ def _document(found: list[dict[str, Any]]) -> ResultDocument:
 def _print_runs(found: list[dict[str, Any]]) -> None:
     rows = _rows(found)
     if rows and is_terminal(sys.stdout):
-        echo("\n".join(run_lines(rows, width(), coloured(sys.stdout))), whole=True)
+        print("\n".join(run_lines(rows, width(), coloured(sys.stdout))))
     elif rows:
         print_table(TITLES, rows, whole=True)
     for line in _damaged(found):
@@ -261,7 +262,8 @@ def run_lines(rows: list[tuple[str, ...]], columns: int, colours: bool) -> list[
     if max(map(cell_width, table_lines(TITLES, rows, None))) <= columns:
         return lines
     alike = [place for place in _SAID_ONCE if len({row[place] for row in rows}) == 1 and len(rows) > 1]
-    before = [wrapped(", ".join(f"{TITLES[place]} {rows[0][place]}" for place in alike), columns), ""] if alike else []
+    said = for_terminal(", ".join(f"{TITLES[place]} {rows[0][place]}" for place in alike))
+    before = [wrapped(said, columns), ""] if alike else []
     kept = [place for place in range(len(TITLES)) if place not in (*alike, _STEP)]
     titles, cells = [TITLES[place] for place in kept], [[row[place] for place in kept] for row in rows]
     if max(map(cell_width, table_lines(titles, cells, None))) <= columns:
@@ -276,7 +278,7 @@ def run_lines(rows: list[tuple[str, ...]], columns: int, colours: bool) -> list[
     below = [table_lines(table[0], table[1:], None, colours) for table in tables]
     lines = []
     for name, *rest in zip([TITLES[0], *(row[0] for row in rows)], *below, strict=True):
-        lines += [name, *(f"  {line}" for line in rest)]
+        lines += [for_terminal(name), *(f"  {line}" for line in rest)]
     return [*before, *lines]
 
 

@@ -213,4 +213,6 @@ def _finish(ended: SweepEnd, console: Console, form: str) -> None:
         say(console, f"saved; continue with: {folder.read_plan().command}")
     elif any(one.status.state == "failed" for one in ended.progress):
         say(console, f"fix the cause, then: rlvr sweep retry {folder.path}")
+    elif folder.read_plan().eval is not None:
+        say(console, f"next: rlvr report {folder.path}")
     raise typer.Exit(ended.exit_code)

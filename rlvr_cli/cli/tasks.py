@@ -10,7 +10,7 @@ import typer
 
 from rlvr_cli.cli.command import App, key_option, key_options
 from rlvr_cli.cli.options import DATA, REWARD, Overwrite, TrustRemoteCode, output
-from rlvr_cli.cli.output import Format, ListFormat, echo, print_json
+from rlvr_cli.cli.output import Format, ListFormat, echo, print_json, waiting
 from rlvr_cli.cli.output import show as show_document
 from rlvr_cli.core.errors import UserError
 
@@ -196,6 +196,7 @@ def show(
         raise UserError("--trust-remote-code: is for --model.")
     name = None
     if model is not None:
+        waiting()
         from rlvr_cli.evaluation.targets import find_target
 
         name = find_target(preset_of_task(model, task), Path("runs")).subjects[0].model
@@ -210,8 +211,9 @@ def show(
         verdict = judged["verdict"]
         parts = ", ".join(f"{name} {value:g}" for name, value in verdict["parts"].items() if value is not None)
         paid = "none" if verdict["reward"] is None else f"{verdict['reward']:g} ({parts})"
+        said = "no answer" if verdict["answer"] is None else f"answer {verdict['answer']}"
         echo(f"\nresponse\n{judged['response']}")
-        echo(f"\nverdict: {verdict['reason']}, reward {paid}, answer {verdict['answer']}")
+        echo(f"\nverdict: {verdict['reason']}, reward {paid}, {said}")
 
 
 def _prompt_title(shown: dict[str, Any], model: str | None) -> str:

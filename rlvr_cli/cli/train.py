@@ -19,7 +19,7 @@ from rlvr_cli.cli.options import (
     TrustRemoteCode,
     config_sources,
 )
-from rlvr_cli.cli.output import Format, echo, loading, print_json, show
+from rlvr_cli.cli.output import Format, echo, print_json, show, waiting
 from rlvr_cli.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -177,7 +177,8 @@ def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console:
     from rlvr_cli.launch.stopping import StopRequest
     from rlvr_cli.launch.world import Elsewhere
 
-    loading(world.main)
+    if world.main:
+        waiting()
     from rlvr_cli.training import run as training
 
     place = training.RunContext(world, StopRequest(announce=world.main))

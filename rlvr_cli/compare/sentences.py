@@ -15,7 +15,7 @@ from rlvr_cli.compare.wording import (
     signed_text,
     size_text,
 )
-from rlvr_cli.core.text import count, some
+from rlvr_cli.core.text import count, listed, some
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.results.metrics import GREEDY
 from rlvr_cli.results.metrics import metric as declared
@@ -171,7 +171,7 @@ def _cost(row: ArmResult) -> str:
     if not ratios:
         return ""
     said = [f"{times} the {name}" for name, ratio in ratios.items() if (times := ratio_text(ratio)) != "1x"]
-    return f"; it cost {', '.join(said)}" if said else f"; it cost the same {' and '.join(ratios)}"
+    return f"; it cost {', '.join(said)}" if said else f"; it took as many {listed([*ratios])}"
 
 
 def _budgets(comparison: TaskComparison) -> str:

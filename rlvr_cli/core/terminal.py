@@ -24,11 +24,12 @@ STATES = {
     "interrupted": "warn",
     **dict.fromkeys(("failed", "killed", "damaged"), "bad"),
 }
-# What a line is broken between: commands to be pasted, code in backticks and intervals stay whole.
+# What a line is broken between: commands to be pasted, code in backticks, intervals, numbers with a unit stay whole.
 _PIECE = re.compile(
     r"(?:(?<=: )|^)rlvr \S.*?(?=[,;.)](?:\s|$)|$)\S*"
     r"|[^\s`]*`[^`\n]+`\S*"
     r"|[-+\d]\S* \[[^\]\n]{1,40}\]\S*"
+    r"|\d[\d.,]* (?:[KMGT]i?B|k?B|ms|s|min|h|d)(?!\w)\S*"
     r"|\S+"
 )
 
@@ -67,6 +68,12 @@ def painted(text: str, style: str) -> str:
     return f"\x1b[{STYLES[style]}m{text}\x1b[0m"
 
 
+def tell(text: str) -> None:
+    """A line for the person, on standard error."""
+    safe = for_terminal(text)
+    print(wrapped(safe, width()) if is_terminal(sys.stderr) else safe, file=sys.stderr, flush=True)
+
+
 def width() -> int:
     """Columns of the terminal, also that of a pipe such as `rlvr runs list | head`; COLUMNS wins."""
     given = os.environ.get("COLUMNS", "")
@@ -100,7 +107,7 @@ def _broken(line: str, columns: int) -> Iterator[str]:
     if cell_width(line) <= columns:
         yield line
         return
-    indent = line[: len(line) - len(line.lstrip())]
+    indent = line[: _indent(line)]
     shown = ""
     for piece in _pieces(line.strip(), columns - len(indent)):
         if shown and cell_width(shown) + 1 + cell_width(piece) > columns:
@@ -152,7 +159,7 @@ def _safe(cell: Any) -> str:
 def _blocks(lines: list[list[str]], natural: list[int], columns: int) -> Iterator[tuple[list[int], list[int]]]:
     """Columns that fit together, each time after the first one, and their widths."""
     least = [
-        max((cell_width(piece) for cell in cells for piece in _pieces(cell, columns // 2)), default=0)
+        max((_indent(cell) + cell_width(piece) for cell in cells for piece in _pieces(cell, columns // 2)), default=0)
         for cells in zip(*lines, strict=True)
     ]
     if natural[0] <= columns // 3:
@@ -164,6 +171,10 @@ def _blocks(lines: list[list[str]], natural: list[int], columns: int) -> Iterato
             chosen = [0]
         chosen.append(place)
     yield chosen, _shared([least[one] for one in chosen], [natural[one] for one in chosen], columns)
+
+
+def _indent(cell: str) -> int:
+    return len(cell) - len(cell.lstrip())
 
 
 def _shared(least: list[int], natural: list[int], columns: int) -> list[int]:

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import groupby
 from typing import Any
 
 from rlvr_cli.config.load import load_config
@@ -35,7 +36,6 @@ CHOICES = {
     "critic": "the value head and its loss",
     "reward": "a replacement of the reward",
 }
-WIDTH = 118
 
 
 @dataclass(frozen=True)
@@ -300,22 +300,22 @@ def sheet_as_dict(sheet: MethodSheet) -> dict[str, Any]:
     }
 
 
-def sheet_lines(sheet: MethodSheet) -> Iterator[str]:
-    """The sheet as text, without the table of parameters."""
+def sheet_lines(sheet: MethodSheet, columns: int) -> Iterator[str]:
+    """The sheet as text of so many columns, without the table of parameters."""
     yield sheet.name
     for part in sheet.parts:
         yield ""
         yield f"{part.title}: {part.paper.title} ({part.paper.reference})"
-        yield from _indented(part.summary)
-        yield from _indented(f"Extra cost over grpo: {part.extra_cost}.")
+        yield from _indented(part.summary, columns)
+        yield from _indented(f"Extra cost over grpo: {part.extra_cost}.", columns)
     for file, text in sheet.texts:
         yield ""
         yield f"{file}"
-        yield from _indented(text.headline)
+        yield from _indented(text.headline, columns)
         for paragraph in (*text.definition.split("\n\n"), *text.differences):
             if paragraph:
                 yield ""
-                yield from _indented(paragraph)
+                yield from _indented(paragraph, columns)
 
 
 def table_rows(sheet: MethodSheet) -> Iterator[tuple[str, str, str, str]]:
@@ -348,11 +348,19 @@ def short_cost(cost: str) -> str:
     return re.split(r"[,;:] (?![^(]*\))", cost, maxsplit=1)[0]
 
 
-def _indented(paragraph: str) -> Iterator[str]:
-    """Wrapped again, except paragraphs with indented lines (equations)."""
-    if any(line.startswith("    ") for line in paragraph.splitlines()):
-        yield from (f"  {line}".rstrip() for line in paragraph.splitlines())
-        return
-    for item in unwrapped(paragraph).replace("``", "`").split("\n"):
-        hanging = "    " if item.startswith("- ") else "  "
-        yield from textwrap.wrap(item, WIDTH, initial_indent="  ", subsequent_indent=hanging)
+def _indented(paragraph: str, columns: int) -> Iterator[str]:
+    """Wrapped again, but for indented lines, which are equations."""
+    for equation, lines in groupby(paragraph.splitlines(), key=lambda line: line.startswith("    ")):
+        if equation:
+            yield from (f"  {line}".rstrip() for line in lines)
+            continue
+        for item in unwrapped("\n".join(lines)).replace("``", "`").split("\n"):
+            hanging = "    " if item.startswith("- ") else "  "
+            yield from textwrap.wrap(
+                item,
+                columns,
+                initial_indent="  ",
+                subsequent_indent=hanging,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )

@@ -59,13 +59,23 @@ def task_rows() -> list[dict[str, Any]]:
 def tasks_document() -> ResultDocument:
     """Every task, with those of installed packages."""
     rows = task_rows()
+    # Said once: what every task has.
+    shared = [key for key in rows[0]["keys"] if all(key in row["keys"] for row in rows)]
     header = ("task", "what it is", "problems (task.data)", "lab", "keys (task.*)", "a verdict's reasons")
     cells = [
-        (row["name"], row["what"], row["data"], row["lab"] or "-", ", ".join(row["keys"]), ", ".join(row["reasons"]))
+        (
+            row["name"],
+            row["what"],
+            row["data"],
+            row["lab"] or "-",
+            ", ".join(key for key in row["keys"] if key not in shared),
+            ", ".join(row["reasons"]),
+        )
         for row in rows
     ]
     more = of_packages("task", {row["name"] for row in rows})
-    return ResultDocument(tables=[Table("", header, cells)], data={"tasks": rows}, after=more, rows=rows)
+    said = f"Keys of every task: {', '.join(shared)}. `rlvr config keys task` says what they mean."
+    return ResultDocument(tables=[Table("", header, cells)], data={"tasks": rows}, after=[said, *more], rows=rows)
 
 
 def gym_document(written: str) -> ResultDocument:

@@ -78,6 +78,11 @@ def with_interval(name: str, estimate: Mapping[str, Any], *, signed: bool = Fals
     if estimate["low"] is None:
         return value
     low, high = (metric_value_text(name, estimate[end], signed=signed) for end in ("low", "high"))
+    # An end next to zero has the digits that say on which side it lies.
+    if signed and estimate["low"] > 0 and float(low) == 0:
+        low = f"{estimate['low']:+.1g}"
+    if signed and estimate["high"] < 0 and float(high) == 0:
+        high = f"{estimate['high']:+.1g}"
     return f"{value} [{low}, {high}]"
 
 

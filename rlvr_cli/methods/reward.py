@@ -101,7 +101,7 @@ PRESETS = (
     Modifier(
         "noise",
         title="Noisy rewards",
-        summary="Mirrors the reward of a quarter of the completions in the task's range (0 becomes 1, 1 becomes 0.",
+        summary="Mirrors the reward of a quarter of the completions in the task's range (0 becomes 1, 1 becomes 0).",
         paper=PAPER_2,
         golden=("noisy_rewards",),
         sets={

@@ -111,7 +111,7 @@ class SweepSpec(Section):
     name: RunName | None = Field(None, description="Folder of the sweep inside run.dir; null = the file's name.")
     base: Annotated[tuple[Text, ...], OneOrMore] = Field(
         (),
-        title="a configuration file, or a list of them",
+        title="a configuration file, or a list of them (keys stand in `set`)",
         description="Configuration files as for `rlvr train -c`, from the sweep file's folder; later ones win.",
     )
     set: dict[str, Any] = Field({}, title=A_POINT, description="Overrides that every trial has.")

@@ -7,7 +7,6 @@ import copy
 import inspect
 import json
 import math
-import sys
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
@@ -23,6 +22,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.own_code import said_of
+from rlvr_cli.core.terminal import tell
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.tasks.base import HELD_OUT_SEED, Data, Task, vote
 from rlvr_cli.tasks.guarded import checked_problem
@@ -129,7 +129,7 @@ class OfFunctions(Task):
             )
         if others or twice:
             said = f"{self._place('problems')}: of the first {read:,} {split} problems {dropped}: left out."
-            print(said, file=sys.stderr, flush=True)
+            tell(said)
         return list(found.values())
 
     def _rows(self, split: Split, count: int, seed: int) -> Iterator[Any]:

@@ -17,6 +17,7 @@ from pydantic import Field
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.own_code import OwnFile, TooLong, line_of, said_of, staying, within
 from rlvr_cli.core.section import Probability
+from rlvr_cli.core.terminal import tell
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Judging, Problem, Split, Verdict
 from rlvr_cli.tasks.rewards import LIMIT_KEYS, InWorkers, MemoryMiB, Timeout, why
@@ -136,7 +137,7 @@ def _waited(made: Future[Any], task: Any, what: str, seconds: float) -> Any:
         what += f", and first up to {task.held_out:,} of each split, to keep them apart (task.held_out)"
     said = f"{what}; it has {seconds:g} s ({_PROBLEMS} times task.reward_timeout)"
     while not wait([made], _AGAIN if time.monotonic() - began > _SOON else _SOON).done:
-        print(f"{place} {said or f'is at work for {time.monotonic() - began:.0f} s'}.", file=sys.stderr, flush=True)
+        tell(f"{place} {said or f'is at work for {time.monotonic() - began:.0f} s'}.")
         said = ""
     return made.result()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.own_code import OwnFile
 from rlvr_cli.core.section import Contradiction, OneOrMore, Probability, Text
+from rlvr_cli.core.terminal import tell
 from rlvr_cli.tasks.base import Data, Task, vote
 from rlvr_cli.tasks.hub import HubTable, parts_of, split_names
 from rlvr_cli.tasks.problem import DataSplit, MissingFields, Problem, Split, Verdict, wide
@@ -407,7 +407,7 @@ class Own(Task):
         if calls + 1 >= _SILENT_CALLS and rows + count >= _SILENT_ROWS:
             raise RunError(f"{said}, so there is nothing to learn from. None means that a reward does not apply.")
         if not calls:
-            print(f"{said}: none of them can be learned from.", file=sys.stderr, flush=True)
+            tell(f"{said}: none of them can be learned from.")
 
     def _verdict(self, labels: Sequence[str], values: Sequence[Value], response: str) -> Verdict:
         failed = next((value for value in values if isinstance(value, RewardFailure)), None)

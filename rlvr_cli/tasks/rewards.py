@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from pydantic import Field
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.own_code import OwnFile, read_own_file, shown
+from rlvr_cli.core.terminal import tell
 from rlvr_cli.tasks.problem import Problem, Verdict
 from rlvr_cli.workers.pool import Died, Judge, Late, Limits, NoAnswer, Pool
 from rlvr_cli.workers.reward import LOGS
@@ -98,7 +98,7 @@ class Told:
         """Say one, where it is new."""
         if said not in self._told and len(self._told) < _TOLD:
             self._told.add(said)
-            print(f"{said}{rest}.", file=sys.stderr, flush=True)
+            tell(f"{said}{rest}.")
 
 
 def account(

@@ -107,6 +107,14 @@ def test_what_is_shown_of_a_method(capsys: pytest.CaptureFixture[str]) -> None:
     assert "1.0" in row and "DGPO paper" in row
 
 
+def test_what_is_shown_fits_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = shown(capsys, "show", "dgpo").splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("  Fu et al."))
+    paragraph = lines[start : lines.index("", start)]
+    assert all(60 < len(line) <= 80 for line in paragraph[:-1])
+
+
 def test_a_composition_says_what_its_modifiers_set(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, "show", "AR_Lopti")
     assert text.startswith("reweight+lopti\n")

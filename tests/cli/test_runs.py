@@ -195,6 +195,21 @@ def test_no_name_is_cut_at_80_columns(columns: int) -> None:
     assert len(short) == 2 and "240/240" in short[1]
 
 
+def test_a_terminal_gets_colours_and_no_escape_of_a_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path, "red\x1b[31m-and-a-name-that-takes-most-of-the-line")
+    monkeypatch.setattr("rlvr_cli.cli.runs.is_terminal", lambda stream: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for columns in ("60", "80", "200"):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert run(["runs", "list", "--runs", str(tmp_path)]) == 0
+        text = capsys.readouterr().out
+        assert "\x1b[32mfinished\x1b[0m" in text
+        assert "red\\x1b[31m-and" in text and text.count("\x1b") == 2
+
+
 def test_times_are_local(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     time.tzset()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.table import latex_text
-from rlvr_cli.evaluation.tables import metric_value_text
+from rlvr_cli.evaluation.tables import metric_value_text, with_interval
 from tests.compare.conftest import BASE, BETTER
 from tests.compare.made_runs import make_run
 
@@ -59,3 +59,12 @@ def test_markdown_is_a_table_between_lists(two_arms: Path, told: Told) -> None:
 
 def test_what_rounds_to_zero_has_no_minus() -> None:
     assert metric_value_text("avg@8", -0.0004, signed=True) == "+0.000" and metric_value_text("length", -0.04) == "0.0"
+
+
+def test_an_interval_on_one_side_of_zero_is_seen_to_be() -> None:
+    def said(low: float, high: float) -> str:
+        return with_interval("avg@8", {"value": (low + high) / 2, "low": low, "high": high}, signed=True)
+
+    assert said(0.0004, 0.156) == "+0.078 [+0.0004, +0.156]"
+    assert said(-0.156, -0.0004) == "-0.078 [-0.156, -0.0004]"
+    assert said(-0.0004, 0.156) == "+0.078 [+0.000, +0.156]"

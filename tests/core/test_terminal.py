@@ -39,6 +39,19 @@ def test_a_table_loses_no_word_and_breaks_none(columns: int) -> None:
     assert len(table_lines(header, rows, None)) == 3
 
 
+def test_indented_cells_keep_their_distance() -> None:
+    rows = [("  method.policy_loss.eps_high", "0.2", "a source of many words " * 4)]
+    for columns in (60, 80):
+        lines = table_lines(("key", "value", "from"), rows, columns)
+        assert lines[1].startswith("  method.policy_loss.eps_high  0.2  ")
+        assert all(len(line) <= columns for line in lines)
+
+
+def test_a_number_and_its_unit_stay_together() -> None:
+    assert wrapped("needs 121 MiB of memory", 9) == "needs\n121 MiB\nof memory"
+    assert wrapped("in 3 metres", 5) == "in 3\nmetres"
+
+
 def test_colours_are_not_the_only_carrier(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [("a", Marked("two words", "bad"))]
     assert table_lines(("run", "status"), rows, None) == ["run  status", "a    two words"]
