@@ -14,6 +14,8 @@ import pytest
 from rlvr_cli.cli.app import run
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.results.evaluations import sample_check
+from tests.compare.made_runs import make_run
+from tests.report_page.conftest import add_measures
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -111,6 +113,42 @@ def test_an_arm_is_switched_off_and_on_by_keyboard(page: Page) -> None:
     assert (total(page), shown(page, "#figure-reward [data-arm='1']")) == (everything, lines)
     page.get_by_role("button", name="none").click()
     assert total(page) == 0 and shown(page, "svg [data-arm]") == 0
+
+
+def test_panels_of_many_arms_move_up_to_those_that_are_shown(browser: Browser, tmp_path: Path) -> None:
+    for name in ("grpo", "dapo", "gspo", "lopti", "ppo", "gtpo", "cispo", "cl", "rloo"):
+        add_measures(make_run(tmp_path / "runs", name, method=name))
+    assert run(["report", str(tmp_path / "runs"), "--output", str(tmp_path / "page.html")]) == 0
+    page = browser.new_page(viewport={"width": 1200, "height": 1600})
+    page.goto(f"file://{tmp_path / 'page.html'}")
+    page.wait_for_selector("html[data-ready]", timeout=20_000)
+    plot, probe = page.locator("#figure-reward .plot"), page.locator("#figure-reward .probe")
+
+    def top(arm: int) -> float:
+        box = page.locator(f"#figure-reward svg > g > g[data-arm='{arm}']").bounding_box()
+        assert box is not None
+        return box["y"]
+
+    def tall() -> float:
+        return float(plot.evaluate("one => one.getBoundingClientRect().height"))
+
+    whole = tall()
+    assert top(0) == top(1) < top(8)
+    page.locator("#arms summary").click()
+    page.locator("#arms button[value=none]").click()
+    page.locator("#arms input[value='0']").check()
+    page.locator("#arms input[value='8']").check()
+    assert top(8) == pytest.approx(top(0), abs=1) and tall() < 0.4 * whole
+    box = probe.bounding_box()
+    assert box is not None
+    for share, arm in ((0.3, 0), (0.8, 8)):
+        page.mouse.move(box["x"] + share * box["width"], top(arm) + 50)
+        name = page.locator("#arms label").nth(arm).inner_text().strip()
+        assert (probe.get_attribute("aria-valuetext") or "").startswith(f"{name}, ")
+    page.emulate_media(media="print")
+    assert shown(page, "#figure-reward svg > g > g[data-arm]") == 9
+    assert top(0) == top(1) < top(8)
+    page.close()
 
 
 def test_values_are_read_by_pointer_and_by_arrow_keys(page: Page) -> None:

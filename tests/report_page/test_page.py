@@ -64,6 +64,13 @@ def test_the_answer_is_that_of_compare(page: Page, two_arms: Path, capsys: pytes
         assert note in page.sections["notes"]
 
 
+def test_what_works_by_the_script_alone_is_hidden_until_it_runs(page: Page) -> None:
+    own = {attributes["id"]: attributes for _, attributes in page.tags if "id" in attributes}
+    assert all("hidden" in own[name] for name in ("arms", "explore"))
+    outside = page.source[: page.source.index('<form id="arms"')] + page.source[page.source.index("</form>") :]
+    assert "<button" not in outside[: outside.index('id="explore"')]
+
+
 def test_a_clear_difference_has_a_colour_and_parts_of_arms_say_whose_they_are(page: Page) -> None:
     cells = [attributes for tag, attributes in page.tags if tag == "td"]
     assert "good n" in {cell.get("class") for cell in cells}

@@ -69,7 +69,23 @@
     svg.append(marks);
     plot.append(probe, tip);
 
+    // Of many arms each has a panel of its own, which moves up where others are off; on paper all stand in their places.
+    const own = all("g[data-arm]", svg).filter((group) => one("[data-arm]", group));
+    const moved = panels.map(() => [0, 0]);
+
+    function arrange() {
+      if (own.length !== panels.length) return;
+      const left = panels.map((_, number) => number).filter((number) => !off.has(panels[number].lines[0].arm));
+      left.forEach((number, slot) => {
+        moved[number] = [0, 1].map((side) => panels[slot].frame[side] - panels[number].frame[side]);
+        ["--right", "--down"].forEach((name, side) => own[number].style.setProperty(name, `${moved[number][side]}px`));
+      });
+      const lowest = (count) => panels[Math.max(0, count - 1)].frame[1];
+      svg.style.setProperty("--shorter", `${(100 * (lowest(left.length) - lowest(panels.length))) / wide}%`);
+    }
+
     function findPlaces() {
+      arrange();
       places = [];
       panels.forEach((panel, number) => {
         const shown = panel.lines.filter((line) => !off.has(line.arm));
@@ -103,11 +119,12 @@
         probe.setAttribute("aria-valuetext", "press an arrow key to read values");
         return;
       }
-      const { panel, x, lines } = places[at];
+      const { panel, number, x, lines } = places[at], [right, down] = moved[number];
       const [, top, , bottom] = panel.frame;
       const found = lines.map((line) => [line, nearest(line, x)]).filter(([, best]) => best >= 0);
       const exact = found.find(([line, best]) => line.x[best] === x) ?? found[0];
       const head = `${panel.title ? `${panel.title}, ` : ""}${exact[0].at[exact[1]]} ${panel.axis}`;
+      marks.setAttribute("transform", `translate(${right} ${down})`);
       draw("line", { x1: x, x2: x, y1: top, y2: bottom, class: "rule" });
       tip.append(make("b", {}, head));
       const said = [];
@@ -123,23 +140,24 @@
       probe.setAttribute("aria-valuetext", `${head}: ${said.join("; ")}`);
       // Below the panel, so that it hides no line; above it where the window ends.
       const scale = plot.clientWidth / wide, room = plot.clientWidth - tip.offsetWidth;
-      tip.style.left = `${Math.max(0, Math.min(room, x * scale - tip.offsetWidth / 2))}px`;
-      tip.style.top = `${(bottom + TICKS) * scale}px`;
+      tip.style.left = `${Math.max(0, Math.min(room, (x + right) * scale - tip.offsetWidth / 2))}px`;
+      tip.style.top = `${(bottom + down + TICKS) * scale}px`;
       const ends = tip.getBoundingClientRect();
       if (ends.bottom > window.innerHeight && plot.getBoundingClientRect().top > ends.height) {
-        tip.style.top = `${(top - GAP) * scale - ends.height}px`;
+        tip.style.top = `${(top + down - GAP) * scale - ends.height}px`;
       }
     }
 
     function point(event) {
       const box = svg.getBoundingClientRect();
       const x = ((event.clientX - box.left) * wide) / box.width, y = ((event.clientY - box.top) * tall) / box.height;
-      const away = ({ frame: [left, top, right, bottom] }) =>
+      const away = ({ frame: [left, top, right, bottom] }, x, y) =>
         Math.hypot(Math.max(left - x, 0, x - right), Math.max(top - y, 0, y - bottom));
       let best = -1, least = Infinity;
-      places.forEach((place, number) => {
-        const far = 1e6 * away(place.panel) + Math.abs(place.x - x);
-        if (far < least) [best, least] = [number, far];
+      places.forEach((place, here) => {
+        const [right, down] = moved[place.number];
+        const far = 1e6 * away(place.panel, x - right, y - down) + Math.abs(place.x + right - x);
+        if (far < least) [best, least] = [here, far];
       });
       if (best !== at) show(best);
     }
