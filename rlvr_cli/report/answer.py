@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from rlvr_cli.core.text import capital, count, listed
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.data import ReportData
 from rlvr_cli.report.evaluations import MeasuredSetting, MetricChange, change_in_words, final_accuracy, in_short
+from rlvr_cli.report.setup import eval_words
 from rlvr_cli.report.training import without_signal
 from rlvr_cli.results.metrics import metric as declared
 from rlvr_cli.tasks.sets import problems_name
@@ -89,9 +91,21 @@ def answer(subject: ReportData, changes: dict[str, MetricChange], evaluations: S
     )
     short = " ".join([short, *(capital(said) for said in dict.fromkeys(idle))])
     after = tuple(Sentence("neutral", "final", f"{names[0]}: {one}") for _, one in finals)
-    return PageAnswer(
-        f"What did {names[0]} learn on {where}?", short, (*learned, *after), (facts + ", ".join(map(str, seeds)),)
+    told = (
+        facts + ", ".join(map(str, seeds)),
+        *(_how_to_know(subject, evaluations[0]) if finals and not changes else ()),
     )
+    return PageAnswer(f"What did {names[0]} learn on {where}?", short, (*learned, *after), told)
+
+
+def _how_to_know(subject: ReportData, measured: MeasuredSetting) -> list[str]:
+    """The command that measures the model before training as the first run was measured after it."""
+    run = subject.runs[0]
+    own = next((one for each in measured.arms.values() for one in each if run.dir.path in one.folder.parents), None)
+    if own is None:
+        return []
+    line = shlex.join([*eval_words(run.path, run, own), "--against", run.config.model.name])
+    return [f"The model before training is measured by `{line}`"]
 
 
 def _learned(name: str, change: MetricChange) -> Sentence:

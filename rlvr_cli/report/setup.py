@@ -196,7 +196,7 @@ def commands(subject: ReportData, evaluations: Sequence[MeasuredSetting], output
         plan = swept.get(run.dir.path.parent)
         if plan is None or plan.eval is None:
             name = f"{AGAIN}/{plan.name}/{run.dir.name}" if plan else f"{folders[run.path]}/{run.dir.name}"
-            lines += [_eval(name, run, evaluation) for evaluation in _of_run(run, evaluations)]
+            lines += [shlex.join(eval_words(name, run, evaluation)) for evaluation in _of_run(run, evaluations)]
     if lines:
         groups.append(Commands("Evaluate those", tuple(lines)))
     options = option_words(request)
@@ -277,7 +277,8 @@ def _of_run(run: Run, evaluations: Sequence[MeasuredSetting]) -> list[Evaluation
     ]
 
 
-def _eval(name: str, run: Run, evaluation: Evaluation) -> str:
+def eval_words(name: str, run: Run, evaluation: Evaluation) -> list[str]:
+    """The command line that makes such an evaluation of the run ``name``, which is trained as ``run`` was."""
     result = evaluation.result
     sampling, task = result["sampling"], result["task"]
     words = ["rlvr", "eval", name]
@@ -298,5 +299,4 @@ def _eval(name: str, run: Run, evaluation: Evaluation) -> str:
         words += [option, str(sampling[key])] if key in sampling else []
     words += ["--seed", str(sampling["seed"])] if sampling.get("seed") else []
     steps = steps_of(evaluation)
-    words += ["--average-last", str(len(steps))] if len(steps) > 1 else []
-    return shlex.join(words)
+    return [*words, *(["--average-last", str(len(steps))] if len(steps) > 1 else [])]

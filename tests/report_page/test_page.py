@@ -18,6 +18,8 @@ import pytest
 from rlvr_cli.cli.app import run
 from rlvr_cli.report import explorer
 from rlvr_cli.report.write import TEMPLATES
+from tests.compare.made_runs import make_run
+from tests.report_page.conftest import BASE
 from tests.report_page.page_reader import Page
 
 SECTIONS = [
@@ -210,6 +212,15 @@ def test_one_run_and_the_default_place(two_arms: Path, capsys: pytest.CaptureFix
     assert "final grpo: avg@4 0.396 [" in page.sections["answer"]
     assert "one arm" in page.sections["comparison"]
     own.unlink()
+
+
+def test_one_run_measured_at_its_end_alone_says_how_to_know_what_was_before(
+    tmp_path: Path, report: Callable[..., Page]
+) -> None:
+    made = make_run(tmp_path / "runs", "alone", right=BASE)
+    top = report(made.path).sections["answer"]
+    assert "is 0.375 after training." in top
+    assert re.search(rf"rlvr eval {re.escape(str(made.path))} .*--samples 4 .*--against lab", top)
 
 
 @pytest.mark.slow
