@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,7 +39,7 @@ def build(
     lab = find_lab(name)
     chosen = lab.recipe() if recipe is None else lab.read_recipe(recipe)
 
-    from rlvr_cli.lab.build import build, check_target, compare_builds, read_manifest
+    from rlvr_cli.lab.build import SETTINGS, build, check_target, compare_builds, read_manifest
     from rlvr_cli.models.source import LAB_BASES
 
     check_target(out)
@@ -55,6 +56,8 @@ def build(
     _report(out, manifest)
     for what, agrees, detail in checks:
         print(f"{'same as' if agrees else 'DIFFERS from'} the shipped base: {what} ({detail})")
+    if (out / SETTINGS).is_file():
+        print(f"next: rlvr train -c {shlex.quote(str(out / SETTINGS))} --model {shlex.quote(str(out))}")
 
 
 def _show(phase: str, step: int, steps: int, loss: float) -> None:

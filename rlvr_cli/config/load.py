@@ -158,7 +158,12 @@ def preset_names(section: str) -> list[str]:
 @cache
 def preset_document(folder: str, name: str) -> YamlDocument:
     """The parsed file of a preset, with the line of each key."""
-    return parse(read_text(PRESETS / folder / f"{name}.yaml"))
+    return parse(read_text(preset_path(folder, name)))
+
+
+def preset_path(folder: str, name: str) -> Path:
+    """The file of a preset."""
+    return PRESETS / folder / f"{name}.yaml"
 
 
 def preset_of_task(model: str, task: str) -> str:

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 import transformers
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from rlvr_cli.config.load import preset_of_task, preset_path, preset_task
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.streams import stream_seed
@@ -157,6 +158,8 @@ def measure(model: Any, tokenizer: Any, task: Task, *, count: int, samples: int,
 
 
 MANIFEST = "lab_manifest.json"
+# The settings of training of the lab's preset, which a model that is named by its folder does not get.
+SETTINGS = "train.yaml"
 
 
 def model_config_hash(folder: Path) -> str:
@@ -246,6 +249,9 @@ def build(
             "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
         }
         (aside / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        preset = preset_of_task("lab", lab.name)
+        if preset_task(preset) == lab.name:
+            shutil.copyfile(preset_path("models", preset), aside / SETTINGS)
         aside.chmod(0o755)
         for path in aside.iterdir():
             path.chmod(0o644)  # safetensors makes files that only their owner can read

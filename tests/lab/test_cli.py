@@ -6,6 +6,7 @@ import json
 import pytest
 
 from rlvr_cli.cli.app import run
+from rlvr_cli.config.load import load_config
 from rlvr_cli.lab.build import measure
 
 TINY = """
@@ -33,6 +34,8 @@ def test_build_writes_a_model_folder_and_reports_it(tmp_path, capsys, monkeypatc
     assert printed["recipe"]["puzzles"] == 40 and printed["against_shipped"] == []
     names = {path.name for path in (tmp_path / "base").iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "generation_config.json"} <= names
+    trained_as = load_config([tmp_path / "base" / "train.yaml"], model=str(tmp_path / "base"))
+    assert trained_as.task == load_config(model="lab").task and trained_as.optimizer == load_config().optimizer
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
