@@ -91,8 +91,8 @@ def _benchmark(name: str | None, found: Mapping[str, Sequence[Selected]], proble
         return names[0]
     if name is None:
         problems.append(
-            f"there are evaluations of several benchmarks: {', '.join(names)}. Choose with --benchmark, or compare "
-            "over all of them with --over benchmark."
+            f"there are evaluations of several benchmarks: {', '.join(names)}. Choose one with --benchmark; "
+            "`rlvr compare --over benchmark` compares over all."
         )
     elif name not in names:
         problems.append(

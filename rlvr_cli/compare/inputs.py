@@ -15,7 +15,7 @@ from rlvr_cli.compare.request import BENCHMARK, CompareRequest
 from rlvr_cli.compare.scores import RunCurve, RunScores, read_finals, read_matched
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.text import did_you_mean
+from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.methods.equivalence import same_gradients
 from rlvr_cli.methods.names import parse_method_name
 from rlvr_cli.results.arms import Arm, Replicate, group_arms, grouped, keys_of, learned
@@ -194,9 +194,9 @@ def named_arm(wanted: str, arms: Sequence[Arm], problems: list[str]) -> str:
     named = [arm for arm in arms if arm.name == wanted]
     named += [arm for arm in arms if any(wanted in (run.path, run.dir.name) for run in arm.runs.values())]
     if arms and not named:
-        names = list(dict.fromkeys(arm.name for arm in arms))
+        names = sorted(dict.fromkeys(arm.name for arm in arms), key=lambda name: not name.startswith(wanted))
         problems.append(
-            f"--baseline {wanted}: no such arm.{did_you_mean(wanted, names)} The arms are: {', '.join(names)}."
+            f"--baseline {wanted}: no such arm.{did_you_mean(wanted, names)} The arms are: {some(names, 6)}."
         )
     return named[0].name if named else ""
 
