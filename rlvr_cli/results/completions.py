@@ -169,14 +169,13 @@ def _fault(record: Any) -> str | None:
 
 def _choose(groups: Sequence[Groups], most: int) -> tuple[list[tuple[str, ...]], str]:
     """Problems of each rollout that stand next to one another, and how they were found."""
-    rule = f"Chosen by rule, {_ORDER}. Of each problem the first right and the first wrong completion are shown."
     if len(groups) == 1:
-        return [(problem,) for problem in _ranked(groups[0], list(groups[0]))[:most]], rule
+        return [(problem,) for problem in _ranked(groups[0], list(groups[0]))[:most]], _RULE
     first, last = groups
     both = [problem for problem in first if problem in last]
     if both:
         together = {problem: first[problem] + last[problem] for problem in both}
-        return [(one, one) for one in _ranked(together, both)[:most]], f"Problems that both rollouts have. {rule}"
+        return [(one, one) for one in _ranked(together, both)[:most]], f"Problems that both rollouts have. {_RULE}"
     shared = [name for name in _subgroups(first) if name in set(_subgroups(last))]
     pairs = [
         tuple(_ranked(found, [one for one in found if _subgroup(found, one) == name])[0] for found in groups)
@@ -184,14 +183,14 @@ def _choose(groups: Sequence[Groups], most: int) -> tuple[list[tuple[str, ...]],
     ]
     pairs.sort(key=lambda pair: sum(not _coloured(found[one]) for found, one in zip(groups, pair, strict=True)))
     if pairs:
-        return pairs[:most], f"The rollouts have no problem in common; these are of the same kind. {rule}"
+        return pairs[:most], f"The rollouts have no problem in common; these are of the same kind. {_RULE}"
     alone = tuple(_ranked(found, list(found))[0] for found in groups)
-    return [alone], f"The rollouts have no problem and no kind of problem in common. {rule}"
+    return [alone], f"The rollouts have no problem and no kind of problem in common. {_RULE}"
 
 
-_ORDER = (
-    "nobody read them: the first in the order of sampling, but those with probabilities of tokens on record before "
-    "others, and among them those with both right and wrong completions"
+_RULE = (
+    "Picked by a rule, not by what they say: problems with recorded token probabilities first, then those with both a "
+    "right and a wrong completion, else in the order of sampling; of each the first right and the first wrong one."
 )
 
 
