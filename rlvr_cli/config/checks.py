@@ -151,7 +151,7 @@ def _pass_at_within_samples(config: Config) -> Iterable[Contradiction]:
         yield Contradiction(
             ("eval.pass_at", "eval.samples"),
             f"eval.pass_at has {', '.join(map(str, above))}, above eval.samples={samples}: pass@k needs at "
-            f"least k samples. Set eval.samples={max(above)}, or leave out what is above",
+            f"least k samples. Set eval.samples={max(above)} (of `rlvr eval`: --samples), or choose a smaller k",
         )
     if len(set(pass_at)) < len(pass_at):
         yield Contradiction(("eval.pass_at",), f"eval.pass_at={list(pass_at)} names a k twice; give each once")

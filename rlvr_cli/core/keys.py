@@ -184,7 +184,7 @@ class Schema:
             siblings = [name for variant in self.variants(path[:-1]) for name in fields(variant)]
             close = nearest(path[-1], fields(own) if own else siblings) or nearest(path[-1], siblings)
             if close:
-                return close
+                return ".".join((*path[:-1], close))
             if other:
                 return other
         if same_name:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
+from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.models.source import PRESETS, prompt_style, resolve_model
 from rlvr_cli.runs.checkpoints import STEP, Checkpoint, Damaged, find_damage, survey
-from rlvr_cli.runs.folder import RunDir, newest_run, open_run
+from rlvr_cli.runs.folder import RunDir, list_runs, newest_run, open_run
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,10 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
         raise UserError([*error.problems, f"{name!r} is not a run either. {hint}"]) from error
     folder = None if source.kind == "hub" else Path(source.location)
     label = Path(source.location).name if source.kind == "folder" else name
-    return Target((EvaluatedModel(label, name, slug(label), runs_root / "evals", _style(folder)),), None)
+    # A hub id without an owner may be a run's name, misspelt.
+    guess = did_you_mean(name, [run.name for run in list_runs(runs_root)]) if source.kind == "hub" else ""
+    notes = (f"{name}: no run of this name in {runs_root}, so a model of the hub.{guess}",) if guess else ()
+    return Target((EvaluatedModel(label, name, slug(label), runs_root / "evals", _style(folder)),), None, notes)
 
 
 def find_run_of(name: str | None, runs_root: Path) -> RunDir | None:

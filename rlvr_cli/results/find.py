@@ -163,12 +163,12 @@ def _state(run: RunDir, manifest: dict[str, Any]) -> str:
 
 def _unknown(name: str, root: Path) -> str:
     if has_magic(name):
-        return f"{name}: matches no run, neither in {root} nor as a path."
+        return f"{name}: matches no run in {root}, and no path."
     known = sorted(_names(root))
     shown = f" There are: {', '.join(known[:20])}{', ...' if len(known) > 20 else ''}." if known else ""
     return (
-        f"{name}: no run and no folder of runs, neither in {root} nor as a path.{did_you_mean(name, known)}{shown} "
-        "--runs names another folder of runs."
+        f"{name}: no run, sweep or folder of runs of this name in {root}, and no such path."
+        f"{did_you_mean(name, known)}{shown} --runs names another folder of runs."
     )
 
 

@@ -202,8 +202,6 @@ def key_problem(key: str) -> str | None:
         names = ", ".join(f"{key}.{name}" for variant in KEYS.variants(path) for name in variant.model_fields)
         return f"{key}: is a section, not a key. Its keys: {names}"
     guess = KEYS.suggest(path)
-    if guess and "." not in guess and len(path) > 1:
-        guess = ".".join((*path[:-1], guess))
     hint = f" Did you mean `{guess}`?" if guess else " `rlvr config keys` lists every key."
     return f"{key}: no such key.{hint}"
 

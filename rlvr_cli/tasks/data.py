@@ -373,6 +373,8 @@ def _problems(task: FromData, sources: Iterable[PlacedRows], wrong: list[str]) -
                 continue
             except UserError as error:
                 wrong += error.problems
+                if isinstance(error, MissingFields) and len(wrong) == 1:
+                    wrong[0] += f" Rows are read as problems of task {task.name}: give another --task, or a --reward."
                 # Rows of a table have the same columns: what the first one lacks, all lack.
                 unequal = place.path is not None and place.path.name.endswith(_UNEQUAL) and not task.rows_alike
                 if isinstance(error, MissingFields) and not unequal:

@@ -63,7 +63,7 @@ def _training(rows: list[dict[str, Any]]) -> list[str]:
     measured = [row for row in rows if isinstance(row.get("accuracy"), float)]
     if not measured:
         return []
-    ends = [measured[0], measured[-1]]
+    ends = [measured[0], measured[-1]] if len(measured) > 1 else measured
     said = ", ".join(f"{_with_error(row)} in rollout {row['rollout'] + 1}" for row in ends)
     return [f"training accuracy: {said} (held-out: not measured on the way; eval.every=N does)"]
 

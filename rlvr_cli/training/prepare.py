@@ -15,6 +15,7 @@ from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import read_jsonl, write_text
+from rlvr_cli.core.text import count
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.launch.world import ALONE, World
@@ -71,8 +72,8 @@ class PreparedRun(LoadedParts, ABC):
         """The trainer, from TRL's arguments and those of RunTrainer that every kind of training has."""
 
     @abstractmethod
-    def announcement(self, completions: int, steps: str) -> str:
-        """What a rollout batch of ``completions`` is and where it comes from; ``steps`` says what is made of it."""
+    def announcement(self, rollouts: int, completions: int, steps: str) -> str:
+        """How many batches of how many completions there are and where from; ``steps`` says what is made of each."""
 
     def as_begun(self, run: RunDir, world: World) -> PreparedRun:
         """The same with the problems that the run began with, where it keeps them. Called in every process."""
@@ -113,8 +114,8 @@ class PreparedPolicy(PreparedRun):
 
         return policy_trainer(self.method, self.task, self.problems, self.engine, arguments, of_every_run)
 
-    def announcement(self, completions: int, steps: str) -> str:
-        work = f"rollouts of {completions} completions, {steps}; sampler: {self.engine_reason}"
+    def announcement(self, rollouts: int, completions: int, steps: str) -> str:
+        work = f"{count(rollouts, 'rollout')} of {completions} completions, {steps}; sampler: {self.engine_reason}"
         if self.config.rollout.uses_vllm and self.config.eval.every:
             work += " (evaluations during training: this process, not vLLM)"
         return work
@@ -154,9 +155,10 @@ class PreparedSFT(PreparedRun):
 
         return sft_trainer(self.method.demonstrations, arguments, of_every_run)
 
-    def announcement(self, completions: int, steps: str) -> str:
+    def announcement(self, rollouts: int, completions: int, steps: str) -> str:
         number, source = len(self.method.demonstrations), self.method.source
-        return f"batches of {completions} demonstrations, {steps}; there are {number} ({source})"
+        batches = "1 batch" if rollouts == 1 else f"{rollouts:,} batches"
+        return f"{batches} of {completions} demonstrations, {steps}; there are {number} ({source})"
 
     def longest(self) -> tuple[PreparedSFT, int, int]:
         rows = sorted(self.method.demonstrations, key=lambda row: len(row.prompt) + len(row.completion))

@@ -320,13 +320,13 @@ def _sampler_running(prepared: PreparedRun, run: RunDir, reporter: Reporter) -> 
 
 def _announcement(config: Config, run: RunDir, prepared: PreparedRun, batch: BatchArithmetic) -> str:
     steps = f"{batch.steps_per_rollout} optimizer step{'' if batch.steps_per_rollout == 1 else 's'} each"
-    work = prepared.announcement(batch.completions, steps)
+    work = prepared.announcement(config.train.rollouts, batch.completions, steps)
     together = f" in {batch.processes} processes" if batch.processes > 1 else ""
     rows = config.task.about_data()
     return (
         f"run {run.path}{together}: {config.method.name} on "
         f"{problems_name(config.task.name, config.task.data)} with {config.model.name}, seed "
-        f"{config.run.seed}, {config.train.rollouts} {work}" + (f"\n{rows}" if rows else "")
+        f"{config.run.seed}, {work}" + (f"\n{rows}" if rows else "")
     )
 
 

@@ -14,7 +14,7 @@ from rlvr_cli.cli.app import run
 # Each row: what the file says, then what the one message must contain. `:3` is the line in the file.
 BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     # Unknown keys and names, with the nearest valid one.
-    "unknown key": ("rollout:\n  promts: 8\n", (":2", "rollout.promts", "Did you mean `prompts`")),
+    "unknown key": ("rollout:\n  promts: 8\n", (":2", "rollout.promts", "Did you mean `rollout.prompts`")),
     "unknown key, nothing near": ("update:\n  zzz: 8\n", (":2", "update.zzz", "Keys of update: mini_batches")),
     "key of another section": ("rollout:\n  lr: 1e-6\n", (":2", "rollout.lr", "`optimizer.lr`")),
     "unknown section": ("\noptimiser:\n  lr: 1e-6\n", (":2", "optimiser", "Did you mean `optimizer`")),
@@ -207,7 +207,7 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "nested typo": (
         "method:\n  name: lopti\n  passes: {etta: 0.4}\n",
-        (":3", "method.passes.etta", "Did you mean `eta`"),
+        (":3", "method.passes.etta", "Did you mean `method.passes.eta`"),
     ),
     "nested out of bounds": (
         "method:\n  name: dgpo\n  policy_loss:\n    m: 0.5\n",
@@ -364,7 +364,7 @@ def test_a_file_that_is_not_utf8_names_the_line(tmp_path: Path, capsys: pytest.C
 
 def test_a_bad_override_is_quoted(capsys: pytest.CaptureFixture[str]) -> None:
     for override, wanted in [
-        ("optimizer.lrr=1e-6", ("optimizer.lrr: unknown key", "`lr`")),
+        ("optimizer.lrr=1e-6", ("optimizer.lrr: unknown key", "`optimizer.lr`")),
         ("lr=1e-6", ("lr: unknown key", "`optimizer.lr`")),
         ("optimizer.lr", ("expected `section.key=value`",)),
         ("=3", ("expected `section.key=value`",)),

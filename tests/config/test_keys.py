@@ -56,8 +56,8 @@ def test_bounds_are_in_the_words() -> None:
 def test_the_nearest_key() -> None:
     for written, meant in [
         (["optimizer", "learning_rate"], "optimizer.lr"),
-        (["optimizer", "lrr"], "lr"),
-        (["optimizer", "LR"], "lr"),
+        (["optimizer", "lrr"], "optimizer.lr"),
+        (["optimizer", "LR"], "optimizer.lr"),
         (["lr"], "optimizer.lr"),
         (["every"], "eval.every or checkpoint.every or track.completions_every"),
         (["rolout", "prompts"], "rollout.prompts"),
@@ -66,8 +66,8 @@ def test_the_nearest_key() -> None:
         (["update", "kl_beta"], "method.kl.beta"),
         (["method", "eps_b"], "method.policy_loss.eps_b"),
         (["method", "reweight"], "method.shaping.reweight"),
-        (["method", "pases"], "passes"),
-        (["method", "passes", "etta"], "eta"),
+        (["method", "pases"], "method.passes"),
+        (["method", "passes", "etta"], "method.passes.eta"),
         (["method", "policy_loss", "gamma"], "method.advantage.gamma or method.shaping.entropy_penalty.gamma"),
         (["n"], "method.policy_loss.n"),
     ]:

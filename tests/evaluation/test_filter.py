@@ -205,7 +205,7 @@ def test_everything_bad_is_said_at_once_before_a_model_is_loaded(
         "--split best: must be one of train, dev, test, all",
         "eval.temperature",
         "eval.problems",
-        "Did you mean `people`?",
+        "Did you mean `task.people`?",
     ):
         assert part in err
     code, _, err = call("--output", str(tmp_path / "a.txt"), "--samples", "0", "task.data=none.jsonl")

@@ -12,7 +12,7 @@ CASES = {
     "methods: [grpo]\nsedes: 3": ["s.yaml:2 sedes: unknown key. Did you mean `seeds`? Keys: name, base, set"],
     "retries: -1\nslots: {gpu: 1}": [
         "s.yaml:1 retries: must be a whole number, at least 0 and at most 100; got -1",
-        "s.yaml:2 slots.gpu: unknown key. Did you mean `gpus`? Keys of slots: cores, gpus",
+        "s.yaml:2 slots.gpu: unknown key. Did you mean `slots.gpus`? Keys of slots: cores, gpus",
     ],
     "seeds: three": ["s.yaml:1 seeds: must be a number of seeds, at least 1 and at most 1000, or a list of seeds; got"],
     "exclude: {a: 1}": ["s.yaml:1 exclude: must be a list whose items are each a mapping"],

@@ -93,10 +93,12 @@ def test_bad_searches_are_refused_with_their_lines(tmp_path: Path) -> None:
         "search: tqe\nseeds: 2": ["s.yaml:1 search: must be tpe, random, or a mapping of sampler, trials"],
         "search: {sampler: cmaes, trails: 3, pruning: {start: 1}}": [
             "s.yaml:1 search.sampler: must be",
-            "s.yaml:1 search.trails: unknown key. Did you mean `trials`? Keys of search: sampler, trials",
-            "s.yaml:1 search.pruning.start: unknown key. Did you mean `startup`? Keys of search.pruning: startup",
+            "s.yaml:1 search.trails: unknown key. Did you mean `search.trials`? Keys of search: sampler, trials",
+            "s.yaml:1 search.pruning.start: unknown key. Did you mean `search.pruning.startup`?",
         ],
-        "objective: {metrics: reward}\nseeds: 2": ["s.yaml:1 objective.metrics: unknown key. Did you mean `metric`?"],
+        "objective: {metrics: reward}\nseeds: 2": [
+            "s.yaml:1 objective.metrics: unknown key. Did you mean `objective.metric`?"
+        ],
         "objective: {of: test}\nseeds: 2": ["s.yaml:1 objective.of: must be"],
         "search: tpe\nmethods: [grpo, lopti]": [
             "s.yaml:1 search: needs an `objective`, the metric by which configurations are judged",
