@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlvr_cli.cli.command import MORE, takes
-from rlvr_cli.cli.options import RUNS, Runs, output
+from rlvr_cli.cli.options import RUNS, Runs, complete_run, output
 from rlvr_cli.cli.output import ListFormat, echo, show
 from rlvr_cli.core.errors import UserError
 
@@ -23,6 +23,7 @@ def selection(
         list[str],
         typer.Argument(
             metavar="RUN",
+            autocompletion=complete_run,
             help="Runs, sweeps (name, folder or file), folders of runs or globs, by name in --runs or by path. Runs "
             "that differ in nothing but the seed are one arm.",
             show_default=False,

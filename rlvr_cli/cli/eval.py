@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rlvr_cli.cli.command import DATA_PANEL, MORE, key_option, key_options
-from rlvr_cli.cli.options import DATA, DATA_DIR, REWARD, TrustRemoteCode, output
+from rlvr_cli.cli.options import DATA, DATA_DIR, REWARD, TrustRemoteCode, complete_run, output
 from rlvr_cli.cli.output import Format, echo, print_json, print_table, waiting
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def command(
         list[str] | None,
         typer.Argument(
             metavar="RUN|MODEL KEY=VALUE",
+            autocompletion=complete_run,
             help="A run's name or path, a checkpoint's path, a model folder, a hub id or `lab`; nothing = the newest "
             "run. Overrides of the configuration may follow.",
             show_default=False,

@@ -12,6 +12,30 @@ from rlvr_cli.cli.command import DATA_PANEL, MORE, key_option
 if TYPE_CHECKING:
     from rlvr_cli.config.load import SweepRow
 
+
+def complete_method(incomplete: str) -> list[str]:
+    """Methods, for the shell; after a + modifiers."""
+    from rlvr_cli.methods.names import BASES, MODIFIERS
+
+    before, plus, _ = incomplete.rpartition("+")
+    names = [f"{before}+{name}" for name in MODIFIERS] if plus else BASES
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_task(incomplete: str) -> list[str]:
+    """Tasks, for the shell."""
+    from rlvr_cli.tasks.sets import task_kinds
+
+    return [name for name in task_kinds() if name.startswith(incomplete)]
+
+
+def complete_run(incomplete: str) -> list[str]:
+    """Runs and sweeps in the usual folder, for the shell."""
+    found = [path.name for path in RUNS.iterdir() if path.is_dir()] if RUNS.is_dir() else []
+    return sorted(name for name in found if name.startswith(incomplete) and not name.startswith("."))
+
+
+RUNS = Path("runs")
 ConfigFiles = Annotated[
     list[Path] | None,
     typer.Option(
@@ -21,10 +45,18 @@ ConfigFiles = Annotated[
         help="YAML configuration; later files win over earlier ones. FILE:ROW = a trial of a sweep file.",
     ),
 ]
-Method = Annotated[str | None, typer.Option("--method", metavar="NAME", help="Training method, as `grpo`.")]
+Method = Annotated[
+    str | None,
+    typer.Option("--method", metavar="NAME", autocompletion=complete_method, help="Training method, as `grpo`."),
+]
 Task = Annotated[
     str | None,
-    typer.Option("--task", metavar="NAME", help="Task, as `math` (`rlvr tasks` lists them), or a file: `my_task.py`."),
+    typer.Option(
+        "--task",
+        metavar="NAME",
+        autocompletion=complete_task,
+        help="Task, as `math` (`rlvr tasks` lists them), or a file: `my_task.py`.",
+    ),
 ]
 Model = Annotated[
     str | None,
@@ -89,7 +121,6 @@ def config_sources(files: list[Path] | None) -> list[Path | SweepRow]:
     return [config_source(file) for file in files or []]
 
 
-RUNS = Path("runs")
 Runs = Annotated[
     Path, typer.Option("--runs", metavar="DIR", rich_help_panel=MORE, help="Folder that holds the runs (run.dir).")
 ]

@@ -17,6 +17,7 @@ from rlvr_cli.cli.options import (
     Overrides,
     Task,
     TrustRemoteCode,
+    complete_run,
     config_sources,
 )
 from rlvr_cli.cli.output import Format, echo, print_json, show, waiting
@@ -48,6 +49,7 @@ def command(
         typer.Option(
             "--resume",
             metavar="[RUN]",
+            autocompletion=complete_run,
             help="Continue this run (its folder or name), or the newest unfinished one; with train.rollouts=N, extend "
             "it.",
         ),

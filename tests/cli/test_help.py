@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,11 +81,28 @@ def test_help_imports_nothing_heavy() -> None:
             assert 5 <= len(first) <= 6, first
 
 
-def test_a_shell_is_told_how_a_word_goes_on() -> None:
-    for words, position, said in (("rlvr tr", "1", ["train"]), ("rlvr train --proc", "2", ["--processes"])):
+def test_a_shell_is_told_how_a_word_goes_on(tmp_path: Path) -> None:
+    for folder in ("runs/first", "runs/second", "runs/.hidden"):
+        (tmp_path / folder).mkdir(parents=True)
+    for words, position, said in (
+        ("rlvr tr", "1", ["train"]),
+        ("rlvr train --proc", "2", ["--processes"]),
+        ("rlvr train --method dg", "3", ["dgpo"]),
+        ("rlvr train --method dgpo+lop", "3", ["dgpo+lopti"]),
+        ("rlvr train --task coun", "3", ["countdown"]),
+        ("rlvr train --resume se", "3", ["second"]),
+        ("rlvr eval fi", "2", ["first"]),
+        ("rlvr compare ", "2", ["first", "second"]),
+    ):
         environment = {**os.environ, "_RLVR_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": position}
         done = subprocess.run(
-            [sys.executable, "-m", "rlvr_cli"], env=environment, capture_output=True, text=True, timeout=60, check=True
+            [sys.executable, "-m", "rlvr_cli"],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
         )
         assert done.stdout.split() == said
 
