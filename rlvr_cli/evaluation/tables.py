@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from rlvr_cli.core.terminal import Marked
 from rlvr_cli.evaluation.metrics import PairedDifference
 from rlvr_cli.results.metrics import accuracy_of, metric
 
 Row = list[str]
+T = TypeVar("T")
 
 
 def metric_name(name: str) -> str:
@@ -27,8 +28,8 @@ def evaluation_headline(result: Mapping[str, Any]) -> str:
 
 
 def accuracy_table(result: Mapping[str, Any]) -> tuple[Row, list[Row]]:
-    """Header and rows: each metric over all problems with its interval, then its value in each subgroup."""
-    groups = result["by_subgroup"]
+    """Header and rows: each metric over all problems with its interval, then its value in each of several subgroups."""
+    groups = _several(result["by_subgroup"])
     header = ["", "all [95% interval]", *groups]
     counts = [str(next(iter(group.values()))["problems"]) for group in groups.values()]
     rows = [["problems", str(result["problems"]), *counts]]
@@ -38,16 +39,21 @@ def accuracy_table(result: Mapping[str, Any]) -> tuple[Row, list[Row]]:
     return header, rows
 
 
+def _several(groups: Mapping[str, T]) -> Mapping[str, T]:
+    """The subgroups; none where there is one, which is all problems."""
+    return groups if len(groups) > 1 else {}
+
+
 def comparison_table(
     before: str,
     after: str,
     overall: Mapping[str, PairedDifference],
     by_subgroup: Mapping[str, Mapping[str, PairedDifference]],
 ) -> tuple[Row, list[Row]]:
-    """Header and rows: before, after and their paired difference; sampled accuracy for each subgroup too."""
+    """Header and rows: before, after and their difference; sampled accuracy for each of several subgroups too."""
     header = ["", f"before: {before}", f"after: {after}", "difference [95% interval]", ""]
     rows = [_comparison(metric_name(name), item) for name, item in overall.items()]
-    for group, table in by_subgroup.items():
+    for group, table in _several(by_subgroup).items():
         name = accuracy_of(table) or "greedy"
         rows.append(_comparison(f"{name}, {group}", table[name]))
     return header, rows

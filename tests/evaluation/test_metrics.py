@@ -132,15 +132,19 @@ def test_tables_say_value_interval_and_noise(tmp_path: Path) -> None:
     result["metrics"]["length"] = result["by_subgroup"]["2 people"]["length"] = {
         "value": 12.34, "low": 12.0, "high": 12.7, "problems": 40,
     }  # fmt: skip
+    header, rows = accuracy_table(result)  # a task's only subgroup is all of it
+    assert header == ["", "all [95% interval]"] and rows[-1] == ["mean length (tokens)", "12.3 [12.0, 12.7]"]
+    result["by_subgroup"]["3 people"] = result["by_subgroup"]["2 people"]
     header, rows = accuracy_table(result)
-    assert header == ["", "all [95% interval]", "2 people"]
-    assert rows[-1] == ["mean length (tokens)", "12.3 [12.0, 12.7]", "12.3"]
+    assert header == ["", "all [95% interval]", "2 people", "3 people"]
+    assert rows[-1] == ["mean length (tokens)", "12.3 [12.0, 12.7]", "12.3", "12.3"]
     overall = compare_evals(before, after)
-    _, rows = comparison_table("before", "after", overall, {"2 people": overall})
+    _, rows = comparison_table("before", "after", overall, {"2 people": overall, "3 people": overall})
     assert rows[0][0] == "avg@4"
     assert rows[0][3].startswith("+0.000 [-0.0")
     assert rows[0][4] == "within noise"
-    assert rows[1][0] == "avg@4, 2 people"
+    assert [row[0] for row in rows[-2:]] == ["avg@4, 2 people", "avg@4, 3 people"]
+    assert comparison_table("before", "after", overall, {"2 people": overall})[1] == rows[:-2]
 
 
 def test_a_samples_random_stream_depends_on_problem_and_index_alone() -> None:
