@@ -228,7 +228,7 @@ def test_plans_and_faults_need_no_torch(tmp_path: Path) -> None:
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "Did you mean `letters`" in done.stderr, done.stderr
+    assert done.returncode == 0 and "Did you mean `task.letters`" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,6 @@ def test_it_is_listed_described_planned_trained_evaluated_and_compared(tmp_path:
         assert done.code == 0 and "backwards." in done.out, done
     assert "rev-gen" in sets.out
     assert {row["key"]: row["value"] for row in json.loads(keys.out)}["task.letters"] == 6
-    assert wrong.code == 2 and "at least 2" in wrong.err and "Did you mean `letters`" in wrong.err
+    assert wrong.code == 2 and "at least 2" in wrong.err and "Did you mean `task.letters`" in wrong.err
     assert [done for done in others if done.code] == []
     assert compared.code == 0 and "rev-gen" in compared.out, compared
