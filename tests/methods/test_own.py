@@ -213,7 +213,10 @@ def test_what_presets_say_must_be_a_method_of_the_file(tmp_path: Path) -> None:
             "several classes",
         ),
         (SURPRISE.replace("PRESETS", "PRESETTS"), "modifies a method"),
-        (SURPRISE.replace("surprise.strength", "surprise.strenght"), r":21: PRESETS: .*Did you mean `strength`"),
+        (
+            SURPRISE.replace("surprise.strength", "surprise.strenght"),
+            r":21: PRESETS: .*Did you mean `shaping.surprise.strength`",
+        ),
         (SURPRISE.replace('(0.5, "a guess")', '(50.0, "a guess")'), "PRESETS: .*at most 10"),
         (SURPRISE.replace('(0.5, "a guess")', '(0.0, "a guess")'), "is off in surprise"),
         (SURPRISE.replace("shaping.surprise.strength", "kl.beta"), "is off in surprise"),
