@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.config.schema import Config
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import write_json
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.loading import LoadedModel, load_subject, revision_of, tokenizer_location
@@ -20,7 +20,7 @@ from rlvr_cli.evaluation.request import MOST_COMPLETIONS, EvalRequest
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.targets import EvaluatedModel, slug
 from rlvr_cli.models.reading import unread
-from rlvr_cli.results.evaluations import ProblemValues, read_evaluation
+from rlvr_cli.results.evaluations import ProblemValues, read_evaluation, read_result
 from rlvr_cli.runs.checkpoints import STEP
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.base import HARDLY_READABLE, PROMPTS_MEASURED, prompt_ids, unread_share
@@ -127,6 +127,7 @@ class Session:
         model = loaded.label or subject.label
         self._warn_of_unread(task, loaded, model)
         label = model if self.request.setting is None else f"{model}, {benchmark}"
+        earlier = _size(folder)
         with self.watch(label) as progress:
             result = evaluate_with(
                 loaded.sampler,
@@ -138,6 +139,11 @@ class Session:
                 label=model,
                 known_identity=known,
                 benchmark=benchmark,
+            )
+        if earlier is not None and (earlier[0] > result["problems"] or earlier[1] > result["samples"]):
+            self.say(
+                f"{folder}: these numbers replace those of {earlier[0]:,} problems x {earlier[1]:,} samples. The "
+                f"samples are kept: --problems {earlier[0]} --samples {earlier[1]} writes the earlier numbers again."
             )
         return EvaluationResult(folder, result)
 
@@ -209,6 +215,15 @@ class Session:
         folder.mkdir(parents=True, exist_ok=True)
         write_results(folder, result, rows)
         return EvaluationResult(folder, result)
+
+
+def _size(folder: Path) -> tuple[int, int] | None:
+    """Problems and samples of the evaluation in ``folder``; None where there is none that can be read."""
+    try:
+        result = read_result(folder / "metrics.json")
+        return int(result["problems"]), int(result["samples"])
+    except (OSError, ValueError, KeyError, RunError):
+        return None
 
 
 def _compare(before: EvaluationResult, after: EvaluationResult) -> PairedComparison:

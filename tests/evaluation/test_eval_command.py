@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -107,6 +108,18 @@ def test_a_second_call_samples_nothing(make_run: MakeRun, call: Any) -> None:
     _, second, err = call()
     assert first == second
     assert "30 of 30 samples on disk from before" in err
+
+
+def test_a_smaller_evaluation_says_what_it_replaces_and_how_to_have_it_again(make_run: MakeRun, call: Any) -> None:
+    run = make_run()
+    _, first, err = call()
+    assert "replace" not in err
+    whole = (folder_of(run) / "metrics.json").read_bytes()
+    _, _, err = call("--problems", "2", "-n", "2")
+    (again,) = re.findall(r"replace those of .*: (--problems \d+ --samples \d+) ", " ".join(err.split()))
+    _, out, err = call(*again.split())
+    assert out == first and "30 of 30 samples on disk from before" in err
+    assert (folder_of(run) / "metrics.json").read_bytes() == whole
 
 
 def test_out_takes_the_evaluation_elsewhere_and_refuses_anothers_folder(
