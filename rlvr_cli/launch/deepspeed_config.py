@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.batch import BatchArithmetic
@@ -152,21 +151,6 @@ def filled(config: Config, *, bf16: bool, lr: float | None = None) -> dict[str, 
     if stage_of(settings) == 3:
         settings["zero_optimization"][GATHER] = True
     return settings
-
-
-def for_other_batches(config: Config, file: Path) -> Config:
-    """``config`` for batches of other sizes than the run's.
-
-    Where DeepSpeed's configuration names the run's sizes, a copy of it in ``file`` does not.
-
-    Raises UserError as :func:`check_deepspeed` does for the run itself.
-    """
-    check_deepspeed(config)
-    settings = deepspeed_settings(config.launch) or {}
-    if all(settings.get(size, AUTO) == AUTO for size in SIZES):
-        return config
-    file.write_text(json.dumps({key: value for key, value in settings.items() if key not in SIZES}), encoding="utf-8")
-    return config.model_copy(update={"launch": config.launch.model_copy(update={"deepspeed": str(file)})})
 
 
 def sums_in_float32(settings: dict[str, Any]) -> bool:

@@ -100,12 +100,6 @@ def start_launched(config: Config, *, overwrite: bool, console: Console) -> RunE
     return _supervise(config, {"resume": None, "overwrite": overwrite}, console)
 
 
-def probe_launched(config: Config, folder: Path, *, console: Console) -> None:
-    """Run one worst-case batch in every process; its report is in ``folder``. Raises as :func:`start_launched`."""
-    resolve_model(config.model.name, revision=config.model.revision)
-    _supervise(config, {"resume": None, "overwrite": False, "probe": str(folder)}, console)
-
-
 def resume_launched(run: RunDir, config: Config, *, console: Console) -> RunEnd:
     """Continue ``run`` with its configuration, in as many processes as before. Raises as :func:`start_launched`."""
     from rlvr_cli.launch.checks import check_resumable

@@ -104,12 +104,6 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         if self.accelerator.is_main_process:
             self.run.update_manifest(**{name: check.record()})
 
-    def assume_worst_case(self) -> None:
-        self.sampler_checked = True  # nothing was sampled
-        # Every token of every row has a gradient, and no prompt is shared. Only from here on, since old log-probs are
-        # the sampler's all the same: taking them needs little memory and much time.
-        self.forward.compute_everything = True
-
     def initial_entropy_measured(self, nats: float) -> None:
         self.reporter.log(f"mean entropy before training: {nats:.4f} nats")
         if self.accelerator.is_main_process:

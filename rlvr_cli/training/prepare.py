@@ -83,10 +83,6 @@ class PreparedRun(LoadedParts, ABC):
         """The same with a sampler that is not in this process. Called in every process, with the model whole."""
         return self
 
-    @abstractmethod
-    def longest(self) -> tuple[PreparedRun, int, int]:
-        """The same with the longest rows in place of all, and the tokens of their prompts and completions."""
-
 
 @dataclass
 class PreparedPolicy(PreparedRun):
@@ -129,11 +125,6 @@ class PreparedPolicy(PreparedRun):
         engine = _vllm(self.config, self, world)
         return replace(self, engine=engine, engine_reason=engine.reason)
 
-    def longest(self) -> tuple[PreparedPolicy, int, int]:
-        lengths = [len(prompt_ids(self.task, problem, self.tokenizer)) for problem in self.problems]
-        longest = self.problems[max(range(len(lengths)), key=lengths.__getitem__)]
-        return replace(self, problems=[longest] * len(lengths)), max(lengths), self.config.rollout.max_new_tokens
-
 
 @dataclass
 class PreparedSFT(PreparedRun):
@@ -159,11 +150,6 @@ class PreparedSFT(PreparedRun):
         number, source = len(self.method.demonstrations), self.method.source
         batches = "1 batch" if rollouts == 1 else f"{rollouts:,} batches"
         return f"{batches} of {completions} demonstrations, {steps}; there are {number} ({source})"
-
-    def longest(self) -> tuple[PreparedSFT, int, int]:
-        rows = sorted(self.method.demonstrations, key=lambda row: len(row.prompt) + len(row.completion))
-        method = replace(self.method, demonstrations=(rows[-1],) * len(rows))
-        return replace(self, method=method), len(rows[-1].prompt), len(rows[-1].completion)
 
 
 KINDS: dict[str, type[PreparedPolicy | PreparedSFT]] = {"rl": PreparedPolicy, "sft": PreparedSFT}
