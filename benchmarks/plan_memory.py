@@ -329,7 +329,7 @@ def papers() -> str:
         for gpus in (1, 4, 8):
             overrides = [f"launch.processes={gpus}"]
             if gpus == 1:
-                overrides += ["launch.deepspeed=null", "launch.fsdp=false"]
+                overrides += ["launch.deepspeed=null"]
             if batch % gpus:
                 continue
             if batch // gpus % (written.update.micro_batch or 1):

@@ -110,32 +110,13 @@ def _micro_batches_split_the_step(config: Config) -> Iterable[Contradiction]:
         )
 
 
-def _accelerate_reads_its_file(config: Config) -> Iterable[Contradiction]:
-    if config.launch.accelerate_config is not None and config.launch.launcher != "accelerate":
-        yield Contradiction(
-            ("launch.accelerate_config", "launch.launcher"),
-            f"launch.accelerate_config={config.launch.accelerate_config} is read only by launch.launcher=accelerate, "
-            f"and the launcher is {config.launch.launcher}. Set launch.launcher=accelerate, or leave the file out",
-        )
-
-
-def _one_way_to_shard(config: Config) -> Iterable[Contradiction]:
-    if config.launch.fsdp and config.launch.deepspeed is not None:
-        yield Contradiction(
-            ("launch.deepspeed", "launch.fsdp"),
-            f"launch.deepspeed={config.launch.deepspeed} and launch.fsdp=true both shard the model. Set only one of "
-            "them",
-        )
-
-
 def _whole_in_4_bits(config: Config) -> Iterable[Contradiction]:
     launch = config.launch
-    if config.model.adapter.kind == "qlora" and (launch.fsdp or launch.deepspeed is not None):
-        key = "launch.fsdp" if launch.fsdp else "launch.deepspeed"
+    if config.model.adapter.kind == "qlora" and launch.deepspeed is not None:
         yield Contradiction(
-            ("model.adapter", key),
-            f"model.adapter=qlora keeps the weights in 4 bits, and {key} shards trainable weights. Set "
-            f"model.adapter=lora, or leave {key} out: in 4 bits every process holds the whole model",
+            ("model.adapter", "launch.deepspeed"),
+            "model.adapter=qlora keeps the weights in 4 bits, and launch.deepspeed shards trainable weights. Set "
+            "model.adapter=lora, or leave launch.deepspeed out: in 4 bits every process holds the whole model",
         )
 
 
@@ -289,8 +270,6 @@ _CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (
     _a_rollout_has_something_to_compare,
     _processes_share_the_step,
     _micro_batches_split_the_step,
-    _accelerate_reads_its_file,
-    _one_way_to_shard,
     _whole_in_4_bits,
     _pass_at_within_samples,
     _data_set_of_the_task,

@@ -71,12 +71,12 @@ _ROUNDED = 0.005
 
 def is_sharded(launch: LaunchConfig) -> bool:
     """Whether the model is divided among the processes, in place of a whole one in each."""
-    return launch.deepspeed is not None or launch.fsdp
+    return launch.deepspeed is not None
 
 
 def deepspeed_in_words(launch: LaunchConfig) -> str:
     """The launch's key that shards, as a person writes it."""
-    return f"launch.deepspeed={launch.deepspeed}" if launch.deepspeed is not None else "launch.fsdp=true"
+    return f"launch.deepspeed={launch.deepspeed}"
 
 
 def deepspeed_settings(launch: LaunchConfig) -> dict[str, Any] | None:
@@ -119,8 +119,7 @@ def check_deepspeed(config: Config, *, bf16: bool | None = None, lr: float | Non
     if settings is not None:
         if here and importlib.util.find_spec("deepspeed") is None:
             raise UserError(
-                f"launch.deepspeed={config.launch.deepspeed}: DeepSpeed is not installed (it is for Linux alone). "
-                "launch.fsdp=true divides the model without it."
+                f"launch.deepspeed={config.launch.deepspeed}: DeepSpeed is not installed (it is for Linux alone)."
             )
         problems = list(_contradictions(settings, config, config.batch, bf16, lr))
         if problems:

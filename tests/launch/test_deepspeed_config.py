@@ -173,12 +173,6 @@ def test_names_that_are_not_there() -> None:
         deepspeed_settings(load_config([], overrides=["launch.deepspeed=zero-3"]).launch)
 
 
-def test_one_way_to_divide() -> None:
-    with pytest.raises(UserError, match="both shard the model"):
-        load_config([], overrides=["launch.deepspeed=zero2", "launch.fsdp=true"])
-
-
-@pytest.mark.parametrize("way", ["launch.deepspeed=zero3", "launch.fsdp=true"])
-def test_weights_in_4_bits_are_not_divided(way: str) -> None:
+def test_weights_in_4_bits_are_not_divided() -> None:
     with pytest.raises(UserError, match="keeps the weights in 4 bits"):
-        load_config([], overrides=[way, "model.adapter.kind=qlora"])
+        load_config([], overrides=["launch.deepspeed=zero3", "model.adapter.kind=qlora"])

@@ -66,8 +66,6 @@ def log_prob_mode(config: Config) -> str:
 def policy_tensors(model: Any, *, untie: bool) -> dict[str, Tensor]:
     """The weights of a plain model by their names in files, without a value head.
 
-    Not its `state_dict`, which FSDP divides again.
-
     Args:
         untie: name tied weights too; see :func:`vllm_policy_config`.
     """
