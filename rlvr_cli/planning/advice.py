@@ -138,8 +138,6 @@ def _changes(state: _State) -> Iterator[tuple[str, _State]]:
         yield "rollout.vllm.sleep=true", replace(state, sampling=replace(sampling, sleeps=True))
     if training.gpu and sampling.engine in ("local", "transformers"):
         yield "rollout.engine=vllm_colocate", replace(state, sampling=replace(sampling, engine="vllm_colocate"))
-    if training.gpu and sampling.engine in ("local", "transformers", "vllm_colocate"):
-        yield "rollout.engine=vllm_server", replace(state, sampling=replace(sampling, engine="vllm_server"))
     if training.gpu and not quantized:
         if training.processes > 1 and training.strategy == "ddp":
             yield "launch.deepspeed=zero2", trained(strategy="zero2")

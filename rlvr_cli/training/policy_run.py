@@ -26,7 +26,7 @@ from rlvr_cli.training.sampler_check import Precision, SamplerCheck, log_prob_di
 from rlvr_cli.training.scoring import evaluating
 from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config
-from rlvr_cli.training.vllm.engine import VllmEngine
+from rlvr_cli.training.vllm_engine import VllmEngine
 
 
 class PolicyRunTrainer(RunTrainer, PolicyTrainer):
@@ -145,7 +145,7 @@ def _loading(config: Config, device: torch.device) -> dict[str, Any] | None:
     if config.model.revision:
         options["revision"] = config.model.revision
     if config.method.needs_reference and device.type == "cuda":
-        # TRL would spread it over the GPUs that it sees, those of a vLLM server too.
+        # TRL would spread it over the GPUs that it sees.
         options["device_map"] = None if is_sharded(config.launch) else {"": str(device)}
     return options or None
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rlvr_cli.methods.method import Method
     from rlvr_cli.models.sampling.engine import Engine
     from rlvr_cli.training.run_trainer import RunTrainer
-    from rlvr_cli.training.vllm.engine import VllmEngine
+    from rlvr_cli.training.vllm_engine import VllmEngine
 
 
 @dataclass
@@ -79,7 +79,7 @@ class PreparedRun(LoadedParts, ABC):
         """The same with the problems that the run began with, where it keeps them. Called in every process."""
         return self
 
-    def with_server(self, world: World) -> PreparedRun:
+    def with_sampler(self, world: World) -> PreparedRun:
         """The same with a sampler that is not in this process. Called in every process, with the model whole."""
         return self
 
@@ -119,7 +119,7 @@ class PreparedPolicy(PreparedRun):
     def as_begun(self, run: RunDir, world: World) -> PreparedPolicy:
         return replace(self, problems=kept_problems(run, self.task, "train", self.problems, world))
 
-    def with_server(self, world: World) -> PreparedPolicy:
+    def with_sampler(self, world: World) -> PreparedPolicy:
         if not self.config.rollout.uses_vllm:
             return self
         engine = _vllm(self.config, self, world)
@@ -231,7 +231,7 @@ def prepare_run(config: Config, world: World = ALONE) -> PreparedRun:
     import_library("rlvr_cli.training.build")
     with world.one_before_the_others() if _may_download(config) else nullcontext():
         prepared = KINDS[config.method.training].load(_loaded(config, device_of(world, config.launch), threads))
-    return prepared.with_server(world)
+    return prepared.with_sampler(world)
 
 
 def check_model(config: Config) -> None:
@@ -311,20 +311,14 @@ def _engine(config: Config, model: Any) -> tuple[Engine, str]:
 
 
 def _vllm(config: Config, prepared: PreparedPolicy, world: World) -> VllmEngine:
-    """vLLM as the sampler."""
+    """Load vLLM as the sampler."""
     from rlvr_cli.models.adapter import merged
+    from rlvr_cli.training.vllm_engine import VllmEngine
 
     prompts = [prompt_ids(prepared.task, problem, prepared.tokenizer) for problem in prepared.problems]
     longest = max(map(len, prompts)) + config.rollout.max_new_tokens
     with merged(prepared.model) as model:
-        if config.rollout.engine == "vllm_colocate":
-            from rlvr_cli.training.vllm.colocate import Colocated
-
-            return Colocated(config, model, prepared.tokenizer, longest, world)
-        from rlvr_cli.training.vllm.server import Served
-
-        sample = prepared.task.prompt(prepared.problems[0], prepared.tokenizer)
-        return Served(config, model, prepared.tokenizer, longest, world, sample)
+        return VllmEngine(config, model, prepared.tokenizer, longest, world)
 
 
 def _check_held_out(config: Config, model: Any, task: Task, tokenizer: Any) -> None:

@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -268,15 +268,14 @@ def _train(
                 reporter.message(_announcement(config, run, prepared, batch))
             for caution in (*cautions(config), *prepared.cautions):
                 reporter.message(caution)
-            with _sampler_running(prepared, run, reporter):
-                from rlvr_cli.training.build import build_trainer
+            from rlvr_cli.training.build import build_trainer
 
-                checkpoint = resumption.checkpoint if resumption else None
-                began = prepared.as_begun(run, world)
-                trainer = build_trainer(config, batch, run, began, executed, reporter, stop)
-                trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
-                reached = int(trainer.state.global_step)
-                reporter.end()
+            checkpoint = resumption.checkpoint if resumption else None
+            began = prepared.as_begun(run, world)
+            trainer = build_trainer(config, batch, run, began, executed, reporter, stop)
+            trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
+            reached = int(trainer.state.global_step)
+            reporter.end()
         except KeyboardInterrupt:
             reporter.end()
             _close(run, world, executed, "interrupted")
@@ -306,16 +305,6 @@ def _train(
         _close(run, world, executed, "interrupted")
         reporter.message(f"saved at step {reached}; {again}")
         return RunEnd(run, "interrupted", stop.exit_code)
-
-
-def _sampler_running(prepared: PreparedRun, run: RunDir, reporter: Reporter) -> AbstractContextManager[None]:
-    """What the sampler needs next to the model, from before the training until after it."""
-    from rlvr_cli.training.vllm.engine import VllmEngine
-
-    engine = prepared.engine
-    if not isinstance(engine, VllmEngine):
-        return nullcontext()
-    return engine.running(run.path, prepared.model, reporter.message)
 
 
 def _announcement(config: Config, run: RunDir, prepared: PreparedRun, batch: BatchArithmetic) -> str:

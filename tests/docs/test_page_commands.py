@@ -29,7 +29,7 @@ SHORT = {"train": {**TRAINED, **EVALUATION}, "eval": EVALUATION}
 # Models of the hub are the lab's here.
 HUB = re.compile(r"Qwen/[\w.-]+|qwen2.5-7b|\bMODEL\b")
 # What only a cluster, a GPU or hours can do is checked and planned.
-PLANNED = re.compile(r"--submit|--processes|vllm_server|configs/sweeps/")
+PLANNED = re.compile(r"--submit|--processes|vllm_colocate|configs/sweeps/")
 
 
 def commands(page: str) -> list[tuple[str, ...]]:

@@ -35,7 +35,7 @@ SMALL: dict[str, Any] = {
     "vocab_size": 211,
     "max_position_embeddings": 256,
 }
-SERVER = Sampling("vllm_server", 512)
+NOTHING = Sampling("none", 0)
 
 
 def preset(name: str) -> Architecture:
@@ -48,7 +48,7 @@ SEVEN = preset("qwen2.5-7b")
 ONE_GPU = Training(micro_batch=4, prompt_tokens=1024, completion_tokens=3072)
 
 
-def of(training: Training, sampling: Sampling = SERVER, gpu_bytes: int = 80 * GIB) -> MemoryEstimate:
+def of(training: Training, sampling: Sampling = NOTHING, gpu_bytes: int = 80 * GIB) -> MemoryEstimate:
     return estimate_memory(SEVEN, training, sampling, gpu_bytes)
 
 
@@ -372,12 +372,12 @@ def test_verdict(share: float, expected: str) -> None:
 
 
 def test_advice_for_one_gpu_too_small_names_settings_and_what_they_need() -> None:
-    changes = advice.single_changes(SEVEN, ONE_GPU, SERVER, 80 * GIB)
+    changes = advice.single_changes(SEVEN, ONE_GPU, NOTHING, 80 * GIB)
     fitting = {change.settings for change in changes if change.fits != "no"}
     assert "model.adapter={kind: qlora, rank: 64}" in fitting
     assert [change.peak for change in changes] == sorted(change.peak for change in changes)
     assert "launch.deepspeed=zero3-offload" in fitting
-    more = advice.gpus_that_fit(SEVEN, ONE_GPU, SERVER, 80 * GIB)
+    more = advice.gpus_that_fit(SEVEN, ONE_GPU, NOTHING, 80 * GIB)
     assert more is not None
     assert more.settings.endswith("deepspeed: zero3}")
     assert more.peak <= 0.9 * 80 * GIB
