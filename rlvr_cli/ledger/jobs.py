@@ -21,7 +21,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.text import duration_in_words, some
 from rlvr_cli.launch.stopping import StopRequest, say
 from rlvr_cli.sweeps.slots import Slot
-from rlvr_cli.workers.pool import Died, Judge, Limits, NoAnswer, Pool
+from rlvr_cli.workers.pool import WorkerDied, Target, Limits, JobError, Pool
 
 TICK = 0.5
 # A computation takes as long and as much as it does: weeks and a petabyte.
@@ -91,15 +91,15 @@ def carry_out(jobs: Sequence[Job], slots: Sequence[Slot], log: Path, what: str, 
 def _pool(slot: Slot, log: Path) -> Pool:
     """A process with the slot to itself; it is replaced when it is killed, and its job done once more."""
     settings = {"cores": slot.cores, "environment": slot.environment(), "log": str(log.absolute())}
-    return Pool(Judge(f"{__name__}:worker", settings, what="computes for the ledger"), _LIMITS)
+    return Pool(Target(f"{__name__}:worker", settings, what="computes for the ledger"), _LIMITS)
 
 
 def _why(future: Future[str | None]) -> str | None:
     try:
         return future.result()
-    except Died as error:
+    except WorkerDied as error:
         return f"{error}, twice{' (out of memory?)' if 'SIGKILL' in str(error) else ''}"
-    except (NoAnswer, RunError) as error:
+    except (JobError, RunError) as error:
         return str(error)
 
 

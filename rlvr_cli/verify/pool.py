@@ -11,7 +11,7 @@ from typing import Any
 
 from rlvr_cli.verify.math_answer import DIED, TIMEOUT, Outcome, check
 from rlvr_cli.workers import pool as processes
-from rlvr_cli.workers.pool import Died, Judge, Late, Limits
+from rlvr_cli.workers.pool import WorkerDied, Target, JobTimeout, Limits
 
 __all__ = ["MathPool", "Outcome", "shared_pool", "size_shared_pool"]
 
@@ -41,7 +41,7 @@ class MathPool(processes.Pool):
     """
 
     def __init__(self, workers: int = WORKERS, deadline: float = DEADLINE, memory_mib: int = MEMORY_MIB) -> None:
-        judge = Judge("rlvr_cli.verify.algebra:ready", preloaded=True, what="judges mathematics")
+        judge = Target("rlvr_cli.verify.algebra:ready", preload=True, what="judges mathematics")
         limits = Limits(PATIENCE * deadline, deadline, memory_mib)
         super().__init__(judge, limits, workers, PAIRS_PER_WORKER)
         self._memory: dict[tuple[str, str], Outcome] = {}
@@ -72,9 +72,9 @@ class MathPool(processes.Pool):
         """The outcome of a pair that the workers were given; waits for it."""
         try:
             outcome = Outcome(*said.result())
-        except Late:
+        except JobTimeout:
             return TIMEOUT
-        except Died:
+        except WorkerDied:
             return DIED
         with self._lock:
             if len(self._memory) >= REMEMBERED:

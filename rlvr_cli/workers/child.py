@@ -1,20 +1,20 @@
-"""The processes that answer jobs: ``python -m rlvr_cli.workers.child``, started by a pool.
+"""The processes below a pool: ``python -m rlvr_cli.workers.child`` is a supervisor, which forks a worker on request.
 
-The first one hears what is wanted from its standard input and then forks workers on command, each with a socket of its
-own. A worker reads jobs from its socket and writes ``["ok", answer]`` or ``["error", text]``, until its input ends or
-the process above it is gone. What jobs print never gets into a socket.
+The supervisor runs no code of the user's. It forks the worker, hands its end of a socket to the pool, and on request, or
+when the pool is gone, kills the worker with everything that the worker started: as a *subreaper* (Linux) it inherits
+also processes that left the worker's session. The worker reads jobs from its socket and answers ``["ok", value]`` or
+``["error", text]``; what jobs print goes to standard error.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
-import math
 import os
 import resource
-import select
 import signal
 import socket
 import struct
@@ -24,94 +24,53 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# A machine under load may let a process wait that long.
+_HEADER = struct.Struct(">I")
+# No message comes near this; a longer one means that something else writes to the socket.
+_LONGEST = 1 << 30
 _PATIENCE = 120.0
-# How often an idle process looks whether its parent is still there, seconds. The end of input usually says it first.
-_LOOK = 5.0
-_DIE_WITH_PARENT = 1
+_DIE_WITH_PARENT, _BECOME_SUBREAPER = 1, 36
+FORK, REAP = "fork", "reap"
 
 Answer = Callable[[Any], Any]
 
-_HEADER = struct.Struct(">I")
-# No message comes near this; more means that the other side writes something else.
-_MOST = 1 << 30
-
-_COMMAND = struct.Struct(">cQ")
-FORK, REAP = b"f", b"r"
-
 
 class Closed(Exception):
-    """The other side is gone, or does not speak the protocol."""
+    """The other end of a socket is gone, or writes something else than messages."""
 
 
-def send(descriptor: int, message: Any, seconds: float | None = None) -> None:
-    """Write one message, within ``seconds`` where the descriptor does not block. Raises Closed, or TimeoutError."""
+def send(connection: socket.socket, message: Any, seconds: float | None = None) -> None:
+    """Write a JSON message within ``seconds``. Raises Closed, or TimeoutError."""
     body = json.dumps(message).encode()
-    data = memoryview(_HEADER.pack(len(body)) + body)
+    connection.settimeout(seconds)
+    try:
+        connection.sendall(_HEADER.pack(len(body)) + body)
+    except TimeoutError:
+        raise
+    except OSError as error:
+        raise Closed from error
+
+
+def receive(connection: socket.socket, seconds: float | None = None) -> Any:
+    """Read a message that arrives within ``seconds``. Raises TimeoutError, or Closed."""
     until = None if seconds is None else time.monotonic() + seconds
-    while data:
-        try:
-            data = data[os.write(descriptor, data) :]
-        except BlockingIOError:
-            if not _ready(descriptor, select.POLLOUT, None if until is None else max(0.0, until - time.monotonic())):
-                raise TimeoutError from None
-        except OSError as error:
-            raise Closed from error
-
-
-def receive(descriptor: int, seconds: float) -> Any:
-    """Read one message that arrives within ``seconds``. Raises TimeoutError, or Closed.
-
-    Whatever is there when the time is up is still read: a reader that was held up itself blames nobody.
-    """
-    until = time.monotonic() + seconds
-    (length,) = _HEADER.unpack(_read(descriptor, _HEADER.size, until))
-    if length > _MOST:
+    (length,) = _HEADER.unpack(_read(connection, _HEADER.size, until))
+    if length > _LONGEST:
         raise Closed
     try:
-        return json.loads(_read(descriptor, length, until))
+        return json.loads(_read(connection, length, until))
     except ValueError as error:
         raise Closed from error
 
 
-def command(what: bytes, pid: int = 0) -> bytes:
-    """A command as it is sent; FORK goes with the descriptor that the new process is to listen on."""
-    return _COMMAND.pack(what, pid)
-
-
-def receive_command(control: socket.socket) -> tuple[bytes, int, list[int]]:
-    """What to do, the process that it is about, and descriptors that came along. Raises Closed."""
-    try:
-        data, descriptors, _, _ = socket.recv_fds(control, _COMMAND.size, 1)
-        while data and len(data) < _COMMAND.size:
-            data += control.recv(_COMMAND.size - len(data)) or b""
-    except OSError as error:
-        raise Closed from error
-    if not data:
-        raise Closed
-    what, pid = _COMMAND.unpack(data)
-    return what, pid, list(descriptors)
-
-
-def readable(descriptor: int, seconds: float) -> bool:
-    """Whether there is something to read, or the end, within ``seconds``."""
-    return _ready(descriptor, select.POLLIN, seconds)
-
-
-def _ready(descriptor: int, event: int, seconds: float | None) -> bool:
-    # Not select, which knows no descriptor above 1,023.
-    poller = select.poll()
-    poller.register(descriptor, event)
-    return bool(poller.poll(None if seconds is None else seconds * 1000))
-
-
-def _read(descriptor: int, size: int, until: float) -> bytes:
+def _read(connection: socket.socket, size: int, until: float | None) -> bytes:
     data = bytearray()
     while len(data) < size:
-        if not readable(descriptor, max(0.0, until - time.monotonic())):
-            raise TimeoutError
+        # At least a moment: whatever has arrived when the time is up is read.
+        connection.settimeout(None if until is None else max(0.001, until - time.monotonic()))
         try:
-            piece = os.read(descriptor, min(size - len(data), 1 << 20))
+            piece = connection.recv(min(size - len(data), 1 << 20))
+        except TimeoutError:
+            raise
         except OSError as error:
             raise Closed from error
         if not piece:
@@ -120,189 +79,155 @@ def _read(descriptor: int, size: int, until: float) -> bytes:
     return bytes(data)
 
 
-class ForkServer:
-    """Forks workers and reaps them until there is nobody to serve.
-
-    Args:
-        wanted: `judge`, the name of what makes the function that answers jobs (`module:function`, or `FILE.py:NAME`),
-            and `settings`, what that is called with; `preloaded`, whether that is done once, before any fork (else
-            every worker does it, with a session of its own, and its standard output is the standard error of the
-            caller); `patience`, the seconds in which a message arrives; `memory_mib`; `parent`, the process to serve.
-    """
-
-    def __init__(self, control: socket.socket, wanted: dict[str, Any]) -> None:
-        self.control, self.wanted = control, wanted
-        self.preloaded: bool = wanted["preloaded"]
-        self.patience: float = wanted["patience"]
-        self.workers: set[int] = set()
-
-    def serve(self) -> None:
-        """Until the parent is gone; the workers go with it."""
-        answer: Answer | None = None
-        if self.preloaded:
-            # Of all that is mapped, libraries too: what the project itself loads needs little.
-            _limit(resource.RLIMIT_AS, self.wanted["memory_mib"])
-            try:
-                answer = _loaded(self.wanted)
-            except Exception as error:
-                send(self.control.fileno(), f"{type(error).__name__}: {error}")
-                return
-            gc.collect()
-            # Pages that no collector touches are shared with the workers.
-            gc.freeze()
-        send(self.control.fileno(), "ready")
+def _supervise(control: socket.socket) -> None:
+    """Fork and reap workers until the pool is gone."""
+    spec = receive(control, _PATIENCE)
+    answer: Answer | None = None
+    if spec["preload"]:
+        _limit(resource.RLIMIT_AS, spec["memory_mib"])
         try:
-            while _something_comes(self.control.fileno(), self.wanted["parent"]):
-                what, pid, descriptors = receive_command(self.control)
-                send(self.control.fileno(), self._fork(descriptors[0], answer) if what == FORK else self._reap(pid))
-        finally:
-            for pid in self.workers:
-                self._kill_group(pid)
-
-    def _kill_group(self, pid: int) -> None:
-        # Who is not reaped keeps its number, and its group's.
-        if not self.preloaded:
-            with contextlib.suppress(OSError):
-                os.killpg(pid, signal.SIGKILL)
-
-    def _reap(self, pid: int) -> int:
-        """How a worker that is dead or dying ended: its exit code, or minus the signal's number."""
-        self._kill_group(pid)
-        self.workers.discard(pid)
-        try:
-            return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        except (ChildProcessError, ValueError):
-            return 0
-
-    def _fork(self, descriptor: int, answer: Answer | None) -> int:
-        """The new worker's process id, or 0 where the system gives none."""
-        above = os.getpid()
-        try:
-            pid = os.fork()
-        except OSError:
-            os.close(descriptor)
-            return 0
-        if pid:
-            os.close(descriptor)
-            self.workers.add(pid)
-            return pid
-        # Whatever happens, this process must not go on as its parent does.
-        try:
-            if sys.platform == "linux":
-                import ctypes
-
-                ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-            self.control.close()
-            if answer is not None:
-                _answer_guarded(descriptor, above, self.patience, answer)
+            answer = _load(spec)
+        except Exception as error:
+            send(control, ["error", f"{type(error).__name__}: {error}"])
+            return
+        gc.collect()
+        # Pages that no collector touches are shared with the workers.
+        gc.freeze()
+    send(control, ["ready"])
+    worker = 0
+    try:
+        while True:
+            if receive(control) == FORK:
+                worker = _fork(control, spec, answer)
             else:
-                _answer_own(descriptor, above, self.wanted)
-        except (Closed, TimeoutError, KeyboardInterrupt):
+                status, worker = _end(worker), 0
+                send(control, status)
+    finally:
+        _end(worker)
+
+
+def _fork(control: socket.socket, spec: dict[str, Any], answer: Answer | None) -> int:
+    """Fork a worker, and send its process id with its socket to the pool: 0, and no socket, where that fails."""
+    ours, theirs = socket.socketpair()
+    try:
+        pid = os.fork()
+    except OSError:
+        pid = -1
+    if pid:
+        with ours, theirs:
+            socket.send_fds(control, [struct.pack(">q", max(pid, 0))], [theirs.fileno()])
+        return max(pid, 0)
+    # Whatever happens, this process must not go on as the supervisor.
+    try:
+        _prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+        control.close()
+        theirs.close()
+        os.setsid()
+        _serve(ours, spec, answer)
+    except (Closed, KeyboardInterrupt):
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def _end(worker: int) -> int:
+    """Kill a worker with everything that it started; its exit code, or minus the number of the signal that ended it."""
+    if not worker:
+        return 0
+    with contextlib.suppress(OSError):
+        os.killpg(worker, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        os.kill(worker, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
+    # What left the worker's session is a child of the subreaper now, and so are the children of what is killed.
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    while True:
+        with contextlib.suppress(OSError, ValueError):
+            for pid in map(int, children.read_text().split()):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                if not children.exists():
+                    return status
+                time.sleep(0.002)
+        except ChildProcessError:
+            return status
+
+
+def _serve(connection: socket.socket, spec: dict[str, Any], answer: Answer | None) -> None:
+    """Answer jobs until the pool closes the socket."""
+    me, theirs = os.getpid(), answer is None
+    if theirs:
+        # Data alone: libraries reserve address space that they never use.
+        _limit(resource.RLIMIT_DATA, spec["memory_mib"])
+        # A process that the code forks holds no socket, and can be terminated.
+        os.register_at_fork(after_in_child=lambda: (connection.close(), signal.signal(signal.SIGTERM, signal.SIG_DFL)))
+        answer, message = _attempt(_load, spec)
+        send(connection, message)
+    while answer is not None:
+        job, processor = receive(connection)
+        if processor is not None:
+            # The default action of SIGPROF ends the process, also in the middle of a long computation in C.
+            signal.setitimer(signal.ITIMER_PROF, processor)
+        _, message = _attempt(answer, job)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        if os.getpid() != me:  # a fork of the user's that returned
             os._exit(0)
-        finally:
+        if not theirs and message == ["error", "MemoryError()"]:
             os._exit(1)
+        try:
+            send(connection, message)
+        except (TypeError, ValueError, RecursionError) as error:
+            send(connection, ["error", f"the answer is no JSON value: {error}"])
 
 
-def _loaded(wanted: dict[str, Any]) -> Answer:
-    place, _, name = wanted["judge"].rpartition(":")
-    if place.endswith(".py"):
-        from rlvr_cli.core.own_code import from_code, read_own_file
+def _attempt(call: Callable[[Any], Any], argument: Any) -> tuple[Any, list[Any]]:
+    """Call a function: its result, and the message that says how it ended."""
+    try:
+        result = call(argument)
+    except BaseException as error:
+        return None, ["error", str(error) if type(error).__module__.startswith("rlvr_cli.") else repr(error)]
+    return result, ["ok", None if callable(result) else result]
 
-        make = from_code(read_own_file(Path(place), "judge"), name)
-    else:
-        make = getattr(importlib.import_module(place), name)
-    answer: Answer = make(wanted["settings"])
+
+def _load(spec: dict[str, Any]) -> Answer:
+    module, _, name = spec["function"].rpartition(":")
+    answer: Answer = getattr(importlib.import_module(module), name)(spec["settings"])
     return answer
 
 
-def _limit(what: int, memory_mib: int) -> None:
-    limit = memory_mib * 2**20
+def _limit(kind: int, memory_mib: int) -> None:
     if sys.platform == "linux":
-        hard = resource.getrlimit(what)[1]
+        limit, hard = memory_mib * 2**20, resource.getrlimit(kind)[1]
         limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-        resource.setrlimit(what, (limit, limit))
+        resource.setrlimit(kind, (limit, limit))
 
 
-def _answer_guarded(descriptor: int, above: int, patience: float, answer: Answer) -> None:
-    while _something_comes(descriptor, above):
-        job = receive(descriptor, patience)
-        # The pool kills a late worker. Should the pool be dead or stopped by then, the alarm does.
-        signal.alarm(math.ceil(patience) + 2)
-        try:
-            said = answer(job)
-        except MemoryError:
-            os._exit(1)
-        signal.alarm(0)
-        send(descriptor, ["ok", said])
-
-
-def _answer_own(descriptor: int, above: int, wanted: dict[str, Any]) -> None:
-    """Load and serve code of the user's, which may print, fork, leave and fill the memory."""
-    # The pool ends the whole group, so that nothing that the code starts outlives it.
-    os.setsid()
-    # Data alone: libraries reserve address space that they never use.
-    _limit(resource.RLIMIT_DATA, wanted["memory_mib"])
-    own = os.getpid()
-
-    def forked() -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
-
-    os.register_at_fork(after_in_child=forked)
-    answer, said = _tried(_loaded, wanted)
-    send(descriptor, said if answer is None else ["ok", None])
-    while answer is not None and _something_comes(descriptor, above):
-        _, said = _tried(answer, receive(descriptor, wanted["patience"]))
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        # A fork of the user's that came back here answers for nobody.
-        if os.getpid() != own:
-            os._exit(0)
-        try:
-            send(descriptor, said)
-        except (TypeError, ValueError, RecursionError) as error:
-            send(descriptor, ["error", f"the answer is no JSON value: {error}"])
-
-
-def _tried(call: Callable[[Any], Any], given: Any) -> tuple[Any, list[Any]]:
-    """What a call gives, and the message that says so."""
-    try:
-        found = call(given)
-        return found, ["ok", None if callable(found) else found]
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        return None, ["error", str(error) if type(error).__module__.startswith("rlvr_cli.") else repr(error)]
-
-
-def _something_comes(descriptor: int, parent: int) -> bool:
-    while os.getppid() == parent:
-        if readable(descriptor, _LOOK):
-            return True
-    return False
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value)
 
 
 def main() -> None:
-    """Hear what is wanted, and serve it."""
+    """Serve the pool at the other end of standard input."""
     control = socket.socket(fileno=os.dup(0))
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123
+        os.dup2(nothing.fileno(), 0)
     # Where standard error is closed, printing goes nowhere.
     with contextlib.suppress(OSError):
         os.dup2(2, 1)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    # Where it is ignored, the number of a dead worker is free before anyone reaps it.
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    # A cluster sends SIGTERM to every process of a job. The training saves on it, and wants its answers until then.
-    # Not ignored, which programs that the user's code starts would inherit.
+    for number in (signal.SIGALRM, signal.SIGCHLD, signal.SIGPROF):
+        signal.signal(number, signal.SIG_DFL)
+    # A cluster sends SIGTERM to every process of a job, and the training saves on it with the answers of its workers.
     signal.signal(signal.SIGTERM, lambda *_: None)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    ForkServer(control, receive(control.fileno(), _PATIENCE)).serve()
+    _prctl(_BECOME_SUBREAPER, 1)
+    with contextlib.suppress(Closed, TimeoutError, KeyboardInterrupt):
+        _supervise(control)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except (Closed, TimeoutError, KeyboardInterrupt):
-        sys.exit(0)
+    main()

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlvr_cli.workers.pool import Died, Failed, Judge, Late, Limits, Pool
+from rlvr_cli.workers.pool import JobFailed, JobTimeout, Limits, Pool, Target, WorkerDied
 
 ROOT = Path(__file__).parents[2]
 FILE = """
@@ -59,6 +59,17 @@ def make(settings):
                 time.sleep(600)
             case "child that comes back":
                 os.fork()
+            case "daemon":
+                read, write = os.pipe()
+                if os.fork() == 0:
+                    os.setsid()
+                    if os.fork() == 0:
+                        os.write(write, str(os.getpid()).encode())
+                        time.sleep(600)
+                    os._exit(0)
+                return int(os.read(read, 20))
+            case "interrupt":
+                raise KeyboardInterrupt
             case "child that stays":
                 return subprocess.Popen(["sleep", "600"]).pid
             case "terminated":
@@ -81,14 +92,15 @@ def make(settings):
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
-    (tmp_path / "own.py").write_text(FILE)
-    return tmp_path / "own.py"
+def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Target:
+    (tmp_path / "mine.py").write_text(FILE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return Target("mine:make", {"a": 1})
 
 
 @pytest.fixture
-def pool(file: Path) -> Iterator[Pool]:
-    with Pool(Judge(f"{file}:make", {"a": 1}), Limits(20.0, memory_mib=512)) as pool:
+def pool(target: Target) -> Iterator[Pool]:
+    with Pool(target, Limits(20.0, memory_mib=512)) as pool:
         yield pool
 
 
@@ -121,7 +133,7 @@ def test_a_worker_keeps_its_state_and_what_it_prints_is_no_answer(
 
 
 def test_a_judge_by_its_module() -> None:
-    with Pool(Judge("rlvr_cli.verify.algebra:ready"), Limits(60.0)) as pool:
+    with Pool(Target("rlvr_cli.verify.algebra:ready"), Limits(60.0)) as pool:
         assert asked(pool, ["x+1", "1+x"]) == [True, "equal"]
         assert pool.submit(["x+1", "x+2"]).result() == [False, "different"]
 
@@ -129,16 +141,17 @@ def test_a_judge_by_its_module() -> None:
 @pytest.mark.parametrize(
     ("job", "kind", "said"),
     [
-        ("exit", Failed, "SystemExit"),
-        ("raise", Failed, "KeyError"),
-        ("memory", Failed, "MemoryError"),
-        ("not json", Failed, "set"),
-        ("leave", Died, "exit code 3"),
-        ("segfault", Died, "SIGSEGV"),
-        ("close everything", Died, "ended"),
-        ("sleep", Late, "^$"),
-        ("loop", Late, "^$"),
-        ("children", Late, "^$"),
+        ("exit", JobFailed, "SystemExit"),
+        ("raise", JobFailed, "KeyError"),
+        ("interrupt", JobFailed, "KeyboardInterrupt"),
+        ("memory", JobFailed, "MemoryError"),
+        ("not json", JobFailed, "set"),
+        ("leave", WorkerDied, "exit code 3"),
+        ("segfault", WorkerDied, "SIGSEGV"),
+        ("close everything", WorkerDied, "ended"),
+        ("sleep", JobTimeout, "^$"),
+        ("loop", JobTimeout, "^$"),
+        ("children", JobTimeout, "^$"),
     ],
 )
 def test_what_a_job_may_do(job: str, kind: type[Exception], said: str, pool: Pool) -> None:
@@ -146,7 +159,7 @@ def test_what_a_job_may_do(job: str, kind: type[Exception], said: str, pool: Poo
     assert asked(pool, "first") == [1, {"a": 1}]
     with pytest.raises(kind, match=said):
         asked(pool, job, 1.0)
-    assert asked(pool, "next") == [3 if kind is Failed else 1, {"a": 1}]
+    assert asked(pool, "next") == [3 if kind is JobFailed else 1, {"a": 1}]
 
 
 def test_what_a_job_starts_ends_with_its_worker(pool: Pool) -> None:
@@ -155,7 +168,7 @@ def test_what_a_job_starts_ends_with_its_worker(pool: Pool) -> None:
     assert asked(pool, "child that comes back") == [3, {"a": 1}]
     stays = asked(pool, "child that stays")
     assert isinstance(stays, int) and not gone(stays)
-    with pytest.raises(Died):
+    with pytest.raises(WorkerDied):
         asked(pool, "leave")
     until(lambda: gone(stays))
     stays = asked(pool, "child that stays")
@@ -164,56 +177,54 @@ def test_what_a_job_starts_ends_with_its_worker(pool: Pool) -> None:
     until(lambda: gone(stays))
 
 
-def test_a_job_that_starts_processes_without_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlvr_cli.workers.process.PROCESSES", 8)
-    (tmp_path / "own.py").write_text(
-        "import os, time\ndef make(settings):\n    def answer(job):\n        for _ in range(job):\n"
-        "            if not os.fork(): time.sleep(600)\n        time.sleep(1)\n        return os.getpid()\n"
-        "    return answer\n"
-    )
-    with Pool(Judge(f"{tmp_path}/own.py:make"), Limits(20.0)) as pool:
-        first = asked(pool, 4)
-        with pytest.raises(Failed, match="more than 8 processes, which were ended"):
-            asked(pool, 5)
-        until(lambda: gone(first))
-        assert asked(pool, 0) != first
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
+@pytest.mark.parametrize("end", ["leave", "sleep", "close"])
+def test_a_daemon_ends_with_its_worker(end: str, pool: Pool) -> None:
+    """A process in a session of its own, whose parent has ended."""
+    daemon = asked(pool, "daemon")
+    assert isinstance(daemon, int) and not gone(daemon)
+    if end == "close":
+        pool.close()
+    else:
+        with pytest.raises((WorkerDied, JobTimeout)):
+            asked(pool, end, 0.5)
+    until(lambda: gone(daemon))
 
 
-def test_a_death_takes_no_other_job_with_it(file: Path) -> None:
-    with Pool(Judge(f"{file}:make"), Limits(20.0, memory_mib=512), workers=2) as pool:
+def test_a_death_takes_no_other_job_with_it(target: Target) -> None:
+    with Pool(target, Limits(20.0, memory_mib=512), workers=2) as pool:
         waiting = [pool.submit(job, 1.0) for job in ("leave", {"echo": 1}, "sleep", {"echo": 2}, "loop", {"echo": 3})]
         assert [one.result(60) for one in waiting[1::2]] == [1, 2, 3]
-        assert [type(one.exception(60)) for one in waiting[::2]] == [Died, Late, Late]
+        assert [type(one.exception(60)) for one in waiting[::2]] == [WorkerDied, JobTimeout, JobTimeout]
 
 
 @pytest.mark.parametrize(
     ("code", "kind", "said"),
     [
-        ("raise ValueError('no')", Failed, "own.py:1: ValueError: no"),
-        ("def f(:", Failed, "own.py:1: syntax error"),
-        ("x = 1", Failed, "has no make"),
-        ("import os; os._exit(7)", Failed, r"own.py:1: EndedProcess: os._exit\(7\)"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", Died, "SIGKILL"),
-        ("import time; time.sleep(600)", Late, "^$"),
+        ("raise ValueError('no')", JobFailed, "ValueError"),
+        ("x = 1", JobFailed, "has no attribute 'make'"),
+        ("import os; os._exit(7)", WorkerDied, "exit code 7"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", WorkerDied, "SIGKILL"),
+        ("import time; time.sleep(600)", JobTimeout, "^$"),
     ],
 )
 def test_code_that_does_not_load(
     code: str, kind: type[Exception], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlvr_cli.workers.process.LOADING", 1.0)
-    (tmp_path / "own.py").write_text(code)
-    with Pool(Judge(f"{tmp_path}/own.py:make"), Limits(1.0)) as pool:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "mine.py").write_text(code)
+    with Pool(Target("mine:make"), Limits(1.0, load_seconds=1.0)) as pool:
         with pytest.raises(kind, match=said) as raised:
             asked(pool, "job")
         assert raised.value.loading
 
 
-def test_nobody_outlives_a_parent_that_is_killed(file: Path) -> None:
+def test_nobody_outlives_a_parent_that_is_killed(target: Target) -> None:
     script = f"""
 import time
 from rlvr_cli.workers.pool import *
-pool = Pool(Judge({str(file) + ":make"!r}), Limits(20.0))
-print(pool.submit("child that stays").result(), *pool.pids, flush=True)
+pool = Pool(Target("mine:make"), Limits(20.0))
+print(pool.submit("child that stays").result(), pool.submit("daemon").result(), *pool.pids, flush=True)
 time.sleep(600)
 """
     parent = subprocess.Popen(
@@ -221,8 +232,9 @@ time.sleep(600)
     )
     assert parent.stdout is not None
     pids = [int(word) for word in parent.stdout.readline().split()]
-    assert len(pids) == 2
+    assert len(pids) == 3
     pids += [process.pid for process in psutil.Process(parent.pid).children()]
+    assert len(pids) == 4
     parent.kill()
     parent.wait(60)
     until(lambda: all(map(gone, pids)))
@@ -232,7 +244,7 @@ def test_time_in_which_the_caller_stands_still_is_not_counted(pool: Pool, monkey
     """As of a laptop that sleeps: the clock jumps, the worker had no chance."""
     jumps = [0.0]
     clock = time.monotonic
-    monkeypatch.setattr("rlvr_cli.workers.process.time.monotonic", lambda: clock() + jumps[0])
+    monkeypatch.setattr("rlvr_cli.workers.pool.time.monotonic", lambda: clock() + jumps[0])
     waiting = pool.submit("first", 20.0)
     jumps[0] = 1000.0
     assert waiting.result(60) == [1, {"a": 1}]

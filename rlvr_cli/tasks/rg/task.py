@@ -25,7 +25,7 @@ from rlvr_cli.tasks.prompts import conversation_prompt
 from rlvr_cli.tasks.rg.datasets import CAUTIONS, REFUSED, about
 from rlvr_cli.tasks.rg.worker import ENTRIES
 from rlvr_cli.tasks.shares import quotas
-from rlvr_cli.workers.pool import Died, Judge, Late, Limits, NoAnswer, Pool
+from rlvr_cli.workers.pool import WorkerDied, Target, JobTimeout, Limits, JobError, Pool
 
 PREFIX = "rg:"
 PAGE = "docs/tasks/reasoning-gym.md"
@@ -165,7 +165,7 @@ class ReasoningGym(Task):
         job = {"do": "draw", "name": name, "options": self.options.get(name, {}), "seed": own, "start": start}
         try:
             found: list[list[Any]] = _makers().submit({**job, "count": min(ENTRIES - start, most)}).result()
-        except NoAnswer as error:
+        except JobError as error:
             raise RunError(f"reasoning-gym: no problems of {name} could be generated: {_said(error)}.") from error
         return found
 
@@ -232,32 +232,32 @@ class ReasoningGym(Task):
             return Verdict(0.0, {"score": 0.0}, False, None, "no_answer")
         try:
             score = float(said.result())
-        except (Late, Died) as error:
+        except (JobTimeout, WorkerDied) as error:
             if error.loading:
                 raise RunError(f"reasoning-gym cannot be loaded in its own process: {_said(error)}.") from error
-            reason = "timeout" if isinstance(error, Late) else "died"
+            reason = "timeout" if isinstance(error, JobTimeout) else "died"
             return Verdict(0.0, {"score": 0.0}, False, answer, reason, scorable=False)
-        except NoAnswer as error:
+        except JobError as error:
             raise RunError(f"reasoning-gym: a verifier failed: {error}.") from error
         reward = score if self.reward == "raw" else float(score == 1.0)
         reason = "correct" if score == 1.0 else "partial" if score > 0.0 else "wrong"
         return Verdict(reward, {"score": reward}, score == 1.0, answer, reason)
 
 
-_JUDGE = Judge("rlvr_cli.tasks.rg.worker:ready", what="runs reasoning-gym")
+_TARGET = Target("rlvr_cli.tasks.rg.worker:ready", what="runs reasoning-gym")
 
 
 @lru_cache(maxsize=1)
 def _makers() -> Pool:
     """The process that makes problems, which may take long and no processor's deadline."""
-    return Pool(_JUDGE, Limits(_PATIENCE_SECONDS, memory_mib=4 * _MEMORY_MIB))
+    return Pool(_TARGET, Limits(_PATIENCE_SECONDS, memory_mib=4 * _MEMORY_MIB))
 
 
 @lru_cache(maxsize=4)
 def _pool(deadline: float) -> Pool:
     limits = Limits(max(5 * deadline, 60.0), processor=deadline, memory_mib=_MEMORY_MIB)
     # Verifiers keep what they have computed.
-    return Pool(_JUDGE, limits, workers=_WORKERS, jobs_per_worker=5000)
+    return Pool(_TARGET, limits, workers=_WORKERS, jobs_per_worker=5000)
 
 
 def split_of(question: str) -> Split:
@@ -296,7 +296,7 @@ def listed(written: str) -> list[dict[str, Any]]:
     wanted = [] if written == PREFIX else list(keys_of(written)["datasets"])
     try:
         there = _makers().submit({"do": "describe"}).result()
-    except NoAnswer as error:
+    except JobError as error:
         raise UserError(f"task rg: reasoning-gym cannot be used: {_said(error)}.") from error
     if unknown := [_no_data_set(name, there) for name in wanted if name not in there]:
         raise UserError(unknown)
@@ -314,7 +314,7 @@ def _wrong(asked: str) -> tuple[str, ...]:
     wanted: dict[str, Mapping[str, Any]] = {name: options.get(name, {}) for name in names}
     try:
         said = _makers().submit({"do": "check", "datasets": wanted}).result()
-    except NoAnswer as error:
+    except JobError as error:
         raise UserError(f"task rg: reasoning-gym cannot be used: {_said(error)}.") from error
     problems = []
     for name, found in said["about"].items():
@@ -332,7 +332,7 @@ def _wrong(asked: str) -> tuple[str, ...]:
     return tuple(problems)
 
 
-def _said(error: NoAnswer) -> str:
-    if isinstance(error, Late):
+def _said(error: JobError) -> str:
+    if isinstance(error, JobTimeout):
         return "it took too long"
-    return f"{error} (out of memory?)" if isinstance(error, Died) else str(error)
+    return f"{error} (out of memory?)" if isinstance(error, WorkerDied) else str(error)
