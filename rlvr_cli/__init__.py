@@ -2,7 +2,7 @@
 
 From Python, each imported when it is first used: trainings, and the trainers and parts of methods:
 
-    from rlvr_cli import DGPO, DGPOTrainer, PolicyTrainer, resume, train
+    from rlvr_cli import DGPO, DGPOTrainer, PolicyTrainer, Task, resume, train
 
 ``rlvr_cli.results`` has the results of runs as data frames.
 """
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
     from rlvr_cli.methods.rloo import RLOOAdvantage
     from rlvr_cli.methods.unclipped import ImportanceSampling, NoImportanceSampling
+    from rlvr_cli.tasks.user import Task
     from rlvr_cli.training.start import resume, train
     from rlvr_cli.training.trainers import (
         ACPOMaxTrainer,
@@ -100,6 +101,7 @@ __all__ = [
     "TNCLTrainer",
     "TNNLTrainer",
     "TNPLTrainer",
+    "Task",
     "resume",
     "train",
 ]
@@ -122,6 +124,7 @@ _PLACES = {
     "RLOOAdvantage": "methods.rloo",
     "ImportanceSampling": "methods.unclipped",
     "ReinforcePPAdvantage": "methods.reinforce_pp",
+    "Task": "tasks.user",
     "resume": "training.start",
     "train": "training.start",
 }

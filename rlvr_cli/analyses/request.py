@@ -151,7 +151,7 @@ def analyze_and_write(request: AnalyzeRequest) -> Findings:
     Raises:
         UserError: the runs do not hold what the analysis needs.
     """
-    set_threads(load_config([request.subject.run.config_path], run_code=False).run.threads)
+    set_threads(load_config([request.subject.run.config_path]).run.threads)
     found = analysis_of(request.name).measure(request.subject, request.options)
     request.figure.parent.mkdir(parents=True, exist_ok=True)
     with style():

@@ -123,16 +123,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def main() -> None:
     """The console script: `run`; an error that is a bug of ours gives a full traceback and exit code 70.
 
-    One of the user's own code is shown with its file and line.
+    One of a user file is shown with its file and line.
     """
     try:
         sys.exit(run())
     except Exception as error:
         import traceback
 
-        own_code = sys.modules.get("rlvr_cli.core.own_code")
-        if own_code is not None and own_code.is_of_own_code(error):
-            echo(f"{own_code.line_of(error, '')}: {own_code.said_of(error)}", file=sys.stderr)
+        from rlvr_cli.core.user_code import escaped_error
+
+        if (line := escaped_error(error)) is not None:
+            echo(line, file=sys.stderr)
             sys.exit(EXIT_FAILED)
         echo(without_secrets(traceback.format_exc()), end="", file=sys.stderr, whole=True)
         print("This is a bug in rlvr; please report it with the lines above.", file=sys.stderr)

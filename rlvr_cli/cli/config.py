@@ -28,10 +28,13 @@ def show(
     origins: Annotated[bool, typer.Option("--origins", help="Say where each value comes from.")] = False,
     form: Format = "table",
 ) -> None:
-    """Print the configuration that `rlvr train` would use with the same options."""
+    """Print the configuration that `rlvr train` would use with the same options.
+
+    Files of Python are not imported: what a task or method in one has besides the keys that are set is not shown.
+    """
     from rlvr_cli.config.load import as_plain, dump_yaml, leaves, load
 
-    loaded = load(config_sources(config), method, task, model, overrides or [])
+    loaded = load(config_sources(config, import_files=False), method, task, model, overrides or [])
     if not origins:
         if form == "json":
             print_json(as_plain(loaded.config))

@@ -35,7 +35,6 @@ def methods(context: typer.Context) -> None:
 @app.command("list")
 def list_command(form: ListFormat = "table") -> None:
     """List every method and modifier: paper, what it does, what it costs over GRPO."""
-    from rlvr_cli.core.own_code import of_packages
     from rlvr_cli.core.table import ResultDocument, Table
     from rlvr_cli.describe.sheet import preset_row, short_cost
     from rlvr_cli.methods.names import ALIASES, METHODS, MODIFIER_PRESETS
@@ -59,7 +58,6 @@ def list_command(form: ListFormat = "table") -> None:
             after=[
                 f"Aliases: {', '.join(f'{alias} = {name}' for alias, name in sorted(aliases.items()))}.",
                 "Modifiers are joined to a method with +: `rlvr methods show dgpo+lopti`.",
-                *of_packages("method", {*METHODS, *MODIFIER_PRESETS}),
             ],
             rows=[*({"kind": "method", **row} for row in bases), *({"kind": "modifier", **row} for row in added)],
         ),

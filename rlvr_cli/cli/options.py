@@ -114,11 +114,11 @@ def output(metavar: str, text: str) -> Any:
     return typer.Option("--output", "-o", metavar=metavar, help=text, show_default=False)
 
 
-def config_sources(files: list[Path] | None) -> list[Path | SweepRow]:
+def config_sources(files: list[Path] | None, *, import_files: bool = True) -> list[Path | SweepRow]:
     """What `--config` names. Raises UserError for rows that are in no sweep file."""
     from rlvr_cli.sweeps.rows import config_source
 
-    return [config_source(file) for file in files or []]
+    return [config_source(file, import_files=import_files) for file in files or []]
 
 
 Runs = Annotated[

@@ -168,7 +168,7 @@ def _next(config: Config, run: Path) -> str:
     pass_at = f"{more} --pass-at {PASS_AT}" if config.eval.samples else ""
     data = config.task.data
     if data in data_sets():
-        untested = not is_generated(data) and "test" not in data_sets()[data].files
+        untested = not config.task.is_generated and "test" not in data_sets()[data].files
     else:
         untested = split_mark(Path(data)) == "train"
     return f"next: rlvr eval {run}{pass_at}{' --split dev' if untested else ''}"
@@ -205,9 +205,11 @@ def _configured(
     from rlvr_cli.config.checks import check_training
     from rlvr_cli.config.load import load
 
-    loaded = load(files, method, task, model, overrides)
+    loaded = load(files, method, task, model, overrides, import_files=True)
     if world.processes > 1 and not loaded.merged.set_by_user(("launch", "processes")):
-        loaded = load(files, method, task, model, [*overrides, f"launch.processes={world.processes}"])
+        loaded = load(
+            files, method, task, model, [*overrides, f"launch.processes={world.processes}"], import_files=True
+        )
     wanted = loaded.config.launch.processes
     if world.processes not in (1, wanted):
         raise UserError(
@@ -259,8 +261,7 @@ def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool)
     if overrides and print_only:
         raise UserError("--dry-run changes no run: leave out the overrides.")
     from rlvr_cli.config.load import load, load_config
-    from rlvr_cli.config.own_files import own_files
-    from rlvr_cli.core.own_code import changed
+    from rlvr_cli.core.user_code import changed_files
     from rlvr_cli.runs.folder import find_run
     from rlvr_cli.runs.listing import newest_unfinished
     from rlvr_cli.training.extension import extend, finish_extension
@@ -271,8 +272,8 @@ def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool)
         echo(f"--resume: {run.path} is the newest unfinished run", file=sys.stderr)
     else:
         run = find_run(name, root)
-    config = load_config([run.config_path])
-    for line in changed(own_files(config)):
+    config = load_config([run.config_path], import_files=True)
+    for line in changed_files(run.read_manifest()):
         echo(line, file=sys.stderr)
     config.task.check_before()
     if overrides:
@@ -280,4 +281,4 @@ def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool)
             print(line, file=sys.stderr)
     elif not print_only:
         finish_extension(run)
-    return run, load([run.config_path])
+    return run, load([run.config_path], import_files=True)

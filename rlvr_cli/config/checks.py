@@ -12,7 +12,7 @@ from rlvr_cli.config.rollout import VllmConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.layers import SetByUser
 from rlvr_cli.core.section import Contradiction
-from rlvr_cli.methods.checks import check_own_parts
+from rlvr_cli.methods.checks import check_user_parts
 from rlvr_cli.tasks.sets import check_problems, data_sets, sets_of
 from rlvr_cli.tasks.suites import unknown_names
 
@@ -37,10 +37,10 @@ def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contrad
 def check_training(config: Config) -> None:
     """Refuse a training that would find no problems, it or the evaluations on its way, or whose method is broken.
 
-    Looks whether data are there without reading them; a task of the user's own reads rows. The parts of a method of the
-    user's own are tried on made-up tokens. Raises UserError.
+    Looks whether data are there without reading them; a task of the user's reads rows. The parts of a method of user
+    files are tried on made-up tokens. Raises UserError.
     """
-    check_own_parts(config.method)
+    check_user_parts(config.method)
     if config.method.needs_problems:
         check_problems(config.task, ("train", *([config.eval.split] if config.eval.every else ())))
         config.task.check_before()
@@ -200,8 +200,10 @@ def _without_effect(config: Config, set_by_user: SetByUser) -> Iterable[Contradi
     """Keys of the method that a person set to something else than the default, where nothing reads them."""
     for key, switch, reason in config.method.unused():
         path = tuple(key.split("."))
-        value = reduce(getattr, path, config)
-        if set_by_user(path) and value != KEYS.default(path):
+        section = reduce(getattr, path[:-1], config)
+        value = getattr(section, path[-1])
+        default = type(section).model_fields[path[-1]].get_default(call_default_factory=True)
+        if set_by_user(path) and value != default:
             keys = (key, switch) if set_by_user(tuple(switch.split("."))) else (key,)
             said = f"{value:g}" if isinstance(value, float) else value
             yield Contradiction(keys, f"{key}={said} has no effect: {reason}")

@@ -16,15 +16,18 @@ from typing import Any
 
 from rlvr_cli.config.checks import cross_field_problems
 from rlvr_cli.config.keys import KEYS
-from rlvr_cli.config.own_files import copies, kept_code, with_own_files
 from rlvr_cli.config.schema import Config
+from rlvr_cli.config.user_files import Imports, identifying
 from rlvr_cli.core.errors import ConfigError, UserError
-from rlvr_cli.core.include import CODE, source_files
-from rlvr_cli.core.layers import Layer, Merged, choices_first, label, parse_override, validate
+from rlvr_cli.core.include import source_files
+from rlvr_cli.core.keys import Schema
+from rlvr_cli.core.layers import Layer, Merged, SetByUser, choices_first, label, parse_override, validate
+from rlvr_cli.core.section import Contradiction, Section
 from rlvr_cli.core.yaml import YamlDocument, dump, parse, read_text
 from rlvr_cli.methods.names import (
     BASES,
     MethodName,
+    MethodTables,
     nearest_method,
     parse_method_name,
     presets_of,
@@ -69,20 +72,20 @@ def load_config(
     task: str | None = None,
     model: str | None = None,
     overrides: Sequence[str] = (),
-    run_code: bool = True,
+    import_files: bool = False,
     of_task: bool = True,
 ) -> Config:
     """The configuration of a run.
 
     Args:
-        run_code: whether the files of Python that it holds are executed. For commands that only read a run they are
-            not; its task and method then have keys, and no problems, prompts, verdicts or gradients.
+        import_files: whether files of Python that it names are imported, as commands that train, sample or judge do.
+            Otherwise such a task and method have keys as they stand, and no problems, prompts, verdicts or gradients.
         of_task: whether a model's name stands for the preset that it has for the task, as `lab` for `lab-countdown`.
     Raises:
         ConfigError: a UserError with every problem found, each with the file and line, option or override that set
             the value.
     """
-    return load(config_files, method, task, model, overrides, run_code, of_task).config
+    return load(config_files, method, task, model, overrides, import_files, of_task).config
 
 
 def load(
@@ -91,55 +94,59 @@ def load(
     task: str | None = None,
     model: str | None = None,
     overrides: Sequence[str] = (),
-    run_code: bool = True,
+    import_files: bool = False,
     of_task: bool = True,
 ) -> LoadedConfig:
     """`load_config`, with the origin of each value."""
     problems: list[tuple[str, str]] = []
-    files = [layer for one in config_files for layer in _file_layers(one, problems, run_code)]
+    imports = Imports(allowed=import_files)
+    files = [layer for one in config_files for layer in _file_layers(one, problems, imports)]
     user_layers = [
         *files,
-        *map(with_own_files, _option_layers({"method": method, "task": task, "model": model})),
-        *map(with_own_files, choices_first(KEYS, list(_override_layers(overrides, problems)))),
+        *map(imports.layer, _option_layers({"method": method, "task": task, "model": model})),
+        *map(imports.layer, choices_first(KEYS, list(_override_layers(overrides, problems)))),
     ]
-    merged = _merge(user_layers, presets=tuple(_preset_layers(user_layers, of_task)))
+    merged = _merge(imports.schema, user_layers, presets=tuple(_preset_layers(imports, user_layers, of_task)))
     if of_task:
         _take_preset_of_task(merged)
     _add_environment(merged, files)
-    config, invalid = validate(Config, merged, cross_field_problems)
+    unchecked = not import_files and imports.schema is not KEYS
+    config, invalid = validate(imports.schema.root, merged, _no_rules if unchecked else cross_field_problems)
+    assert isinstance(config, Config)
     problems += invalid
     if problems:
         raise ConfigError(problems)
     return LoadedConfig(config, merged)
 
 
+def _no_rules(config: Config, set_by_user: SetByUser) -> list[Contradiction]:
+    """Check nothing: of a file that is not imported nobody knows what its keys mean."""
+    return []
+
+
 def dump_yaml(config: Config) -> str:
     """The resolved configuration as YAML; `load_config` reads it back to an equal one."""
-    plain, code = as_plain(config), copies(config)
-    return dump({**plain, CODE: code} if code else plain)
+    return dump(as_plain(config))
 
 
 def as_plain(config: Config) -> dict[str, Any]:
-    """The configuration as nested dicts and lists.
-
-    Its task may be of another version of a file than the one that is registered now, of which pydantic would warn.
-    """
-    plain: dict[str, Any] = _lists(config.model_dump(warnings=False))
+    """The configuration as nested dicts and lists."""
+    plain: dict[str, Any] = _lists(config.model_dump())
     return plain
 
 
 def leaves(config: Config) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every key as its path and its plain value, in the order of the schema."""
-    yield from _leaves(as_plain(config), ())
+    """Every key as its path and its plain value, in the order of the schema; files without their folders."""
+    yield from _leaves(as_plain(config), config, ())
 
 
-def _leaves(values: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _leaves(values: dict[str, Any], section: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     for key, value in values.items():
-        place = (*path, key)
-        if KEYS.variants(place):
-            yield from _leaves(value, place)
+        place, inner = (*path, key), getattr(section, key)
+        if isinstance(inner, Section):
+            yield from _leaves(value, inner, place)
         else:
-            yield place, value
+            yield place, identifying(".".join(place), value)
 
 
 def _lists(value: Any) -> Any:
@@ -189,32 +196,35 @@ def _take_preset_of_task(merged: Merged) -> None:
         merged.layers.setdefault(("model", "name"), Layer(f"preset models/{own}.yaml", {}, preset=True))
 
 
-def _merge(layers: Iterable[Layer], presets: tuple[Layer, ...] = ()) -> Merged:
-    merged = Merged(KEYS, presets)
+def _merge(schema: Schema, layers: Iterable[Layer], presets: tuple[Layer, ...] = ()) -> Merged:
+    merged = Merged(schema, presets)
     for layer in layers:
         merged.add(layer)
     return merged
 
 
-def _file_layers(one: Path | SweepRow, problems: list[tuple[str, str]], run_code: bool = True) -> Iterator[Layer]:
+def _file_layers(one: Path | SweepRow, problems: list[tuple[str, str]], imports: Imports) -> Iterator[Layer]:
     """A file over what it includes; a row's own values over its files."""
     for file in one.files if isinstance(one, SweepRow) else (one,):
         for source in source_files(Path(file), tuple(Config.model_fields), problems):
-            kept_code(source, problems, run_code)
             layer = Layer(str(source.path), source.values, source.document.lines)
-            yield with_own_files(layer, source.path.parent) if run_code else layer
+            yield imports.layer(layer, source.path.parent)
     if isinstance(one, SweepRow):
-        yield from map(with_own_files, one.layers)
+        yield from map(imports.layer, one.layers)
 
 
-def know_own_files(files: Iterable[Path]) -> None:
-    """Give tasks and methods that configuration files name by a file of Python their keys.
+def schema_of_files(files: Iterable[Path], methods: Iterable[str] = (), *, import_files: bool = True) -> Schema:
+    """The schema with the keys of the user files that configuration files and methods name.
 
     `load` reports everything else. Raises UserError for a file that has no task or method.
     """
+    imports = Imports(allowed=import_files)
     for file in files:
-        for _ in _file_layers(file, []):
+        for _ in _file_layers(file, [], imports):
             pass
+    for method in methods:
+        imports.layer(Layer("", {"method": method}))
+    return imports.schema
 
 
 def _option_layers(options: dict[str, str | None]) -> Iterable[Layer]:
@@ -240,7 +250,7 @@ def _add_environment(merged: Merged, files: Sequence[Layer]) -> None:
     """
     values = merged.data.get("task")
     task = values if isinstance(values, dict) else {}
-    kind = KEYS.choices(("task",)).get(_chosen_name(merged.data, "task"))
+    kind = merged.schema.choices(("task",)).get(_chosen_name(merged.data, "task"))
     data = task.get("data", kind.model_fields["data"].default if kind is not None else None)
     if not isinstance(data, str) or data not in data_sets() or is_generated(data):
         return
@@ -263,8 +273,8 @@ def _height(layer: Layer, files: Sequence[Layer]) -> int:
     return next((height for height, file in enumerate(files) if file is layer), len(files))
 
 
-def _preset_layers(user_layers: Iterable[Layer], of_task: bool) -> Iterable[Layer]:
-    chosen = _merge(user_layers).data
+def _preset_layers(imports: Imports, user_layers: Iterable[Layer], of_task: bool) -> Iterable[Layer]:
+    chosen = _merge(imports.schema, user_layers).data
     task = _chosen_task(chosen)
     for section, folder in PRESET_FOLDERS.items():
         name = task if section == "task" else _chosen_name(chosen, section)
@@ -275,13 +285,15 @@ def _preset_layers(user_layers: Iterable[Layer], of_task: bool) -> Iterable[Laye
             yield Layer(label, _for_task(document.data, task), document.lines, preset=True)
             if task in document.data.get("tasks", {}):
                 yield _layer(label, document, ("tasks", task), "task")
-    name = _chosen_name(chosen, "method")
+    name, tables = _chosen_name(chosen, "method"), imports.tables
+    if tables is None:
+        return
     try:
-        method = parse_method_name(name)
+        method = parse_method_name(name, tables)
     except ValueError:
         # The name is reported; what was set with it is judged as part of the method that was most likely meant.
-        method = parse_method_name(nearest_method(name) or _default_name("method"))
-    yield from _method_layers(method, task)
+        method = parse_method_name(nearest_method(name, tables) or _default_name("method"), tables)
+    yield from _method_layers(method, task, tables)
 
 
 def _for_task(values: dict[str, Any], name: str) -> dict[str, Any]:
@@ -296,8 +308,8 @@ def _for_task(values: dict[str, Any], name: str) -> dict[str, Any]:
     return values
 
 
-def _method_layers(method: MethodName, task: str) -> Iterable[Layer]:
-    for preset in presets_of(method):
+def _method_layers(method: MethodName, task: str, tables: MethodTables) -> Iterable[Layer]:
+    for preset in presets_of(method, tables):
         for values in preset.values_for(task, method.base):
             yield Layer(preset.label, {"method": values}, preset=True)
 
@@ -361,7 +373,7 @@ def choose_task(
     if generated and not any(text.startswith(("task.data=", "task.data_dir=")) for text in overrides):
         overrides = ["task.data=null", *overrides]
     of_model = model is not None
-    config = load_config(task=name, model=model, overrides=overrides, of_task=of_model).task
+    config = load_config(task=name, model=model, overrides=overrides, import_files=True, of_task=of_model).task
     check_folder(config)
     if rule is None:
         return config
@@ -369,4 +381,4 @@ def choose_task(
     if any(text.startswith(f"task.{key}=") for text in overrides):
         raise UserError(f"--rule {rule} and task.{key} set the same thing; give one of them.")
     overrides = [*overrides, f"task.{key}={value}"]
-    return load_config(task=name, model=model, overrides=overrides, of_task=of_model).task
+    return load_config(task=name, model=model, overrides=overrides, import_files=True, of_task=of_model).task

@@ -13,14 +13,14 @@ from rlvr_cli.core.files import local_path
 from rlvr_cli.core.yaml import YamlDocument, YamlProblem, dump, parse, read_text, yaml_text
 
 INCLUDE = "include"
-# The text of a file of Python that the configuration needs; see tasks/from_file.py.
+# What configurations of no release held: the text of files of Python.
 CODE = "code"
 MAX_DEPTH = 20
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file of a configuration: where it is, its text, and its values without `include` and `code`."""
+    """One file of a configuration: where it is, its text, and its values without `include`."""
 
     path: Path
     text: str
@@ -92,14 +92,20 @@ class _Reading:
             got = "a list" if isinstance(document.data, list) else "a single value"
             where = f"{file}:{document.lines[()]}"
             self.problems.append((where, f"must be a mapping of sections, as in `rollout: ...`; it is {got}"))
-        elif not is_yaml(real) and not set(document.data) <= {*self.sections, INCLUDE, CODE}:
+        elif CODE in document.data:
+            said = (
+                f"{CODE}: a configuration holds no code, and none was run. Write the code to a file and name it: "
+                "`method: my.py`, `task: my.py`, or `task: {name: own, reward: my.py:function}`"
+            )
+            self.problems.append((document.at(file, (CODE,)), said))
+        elif not is_yaml(real) and not set(document.data) <= {*self.sections, INCLUDE}:
             # Not shown either.
             said = "is not a configuration: it is not named *.yaml, and its keys are no sections"
             self.problems.append((str(file), said))
         else:
             for path, line in _included(file, document, self.problems):
                 yield from self.sources(path, f"{file}:{line}", (*above, file))
-            values = {key: value for key, value in document.data.items() if key not in (INCLUDE, CODE)}
+            values = {key: value for key, value in document.data.items() if key != INCLUDE}
             yield SourceFile(file, text, document, values)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, StringConstraints
 from pydantic.fields import FieldInfo
 
-from rlvr_cli.core.section import Choice, Section
+from rlvr_cli.core.section import Also, Choice, Section
 from rlvr_cli.core.text import nearest
 
 # Keys and places in lists, from the outermost section inwards.
@@ -57,11 +57,6 @@ class Schema:
     include: bool = False
     _variants: dict[Path, tuple[Variant, ...]] = field(default_factory=dict, repr=False)
 
-    def forget(self) -> None:
-        """Forget the cached variants: a kind was added."""
-        for name in ("_variants", "section_names", "keys", "key_names"):
-            vars(self)[name].clear() if name == "_variants" else vars(self).pop(name, None)
-
     def variants(self, path: Path) -> tuple[Variant, ...]:
         """The sections that may stand at `path`; empty where a value stands, or nothing."""
         if path not in self._variants:
@@ -76,7 +71,9 @@ class Schema:
                 yield from _items_of(fields(parent)[path[-2]].annotation) if path[-2] in fields(parent) else ()
         elif isinstance(path[-1], str):
             for parent in self.variants(path[:-1]):
-                yield from _sections_of(fields(parent)[path[-1]].annotation) if path[-1] in fields(parent) else ()
+                if (declared := fields(parent).get(path[-1])) is not None:
+                    yield from _sections_of(declared.annotation)
+                    yield from (kind for item in declared.metadata if isinstance(item, Also) for kind in item.kinds)
 
     def is_known(self, path: Path) -> bool:
         """Whether some variant has a key or a section at `path`."""

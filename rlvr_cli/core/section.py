@@ -12,6 +12,8 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, StringConstraints
 from pydantic_core import CoreSchema, core_schema
 
+from rlvr_cli.core.user_code import PREFIX
+
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f]+$")]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 CountOrZero = Annotated[int, Field(ge=0, le=10_000_000)]
@@ -73,7 +75,8 @@ class Choice(Section):
     """A section that is one of several, told apart by its key ``kind``, or another that the family names.
 
     A direct subclass is a family: ``class Advantage(Choice)``. A subclass of the family that gives ``kind`` a default
-    registers itself by being defined, and a field of the family's type takes every kind registered so far:
+    registers itself by being defined (but for those of user files, see ``Also``), and a field of the family's type takes
+    every kind registered so far:
 
         class RLOOAdvantage(Advantage):
             kind: Literal["rloo"] = Field("rloo", description="...")
@@ -95,7 +98,7 @@ class Choice(Section):
         super().__pydantic_init_subclass__(**options)
         if cls.is_family():
             cls.kinds = {}
-        elif cls.chooser in vars(cls).get("__annotations__", {}):
+        elif cls.chooser in vars(cls).get("__annotations__", {}) and not of_user_file(cls):
             name = cls.model_fields[cls.chooser].default
             known = cls.kinds.get(name)
             if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
@@ -110,6 +113,23 @@ class Choice(Section):
             return handler(source)
         kinds = {name: handler.generate_schema(kind) for name, kind in cls.kinds.items()}
         return core_schema.tagged_union_schema(kinds, discriminator=cls.chooser)
+
+
+def of_user_file(kind: type) -> bool:
+    """Whether a class was defined by a user file, whose classes are values of one configuration."""
+    return kind.__module__.startswith(PREFIX)
+
+
+@dataclass(frozen=True)
+class Also:
+    """Annotate a field of a family with kinds that it takes besides the registered ones."""
+
+    kinds: tuple[type[Choice], ...]
+
+    def __get_pydantic_core_schema__(self, source: type[Choice], handler: GetCoreSchemaHandler) -> CoreSchema:
+        every = {**source.kinds, **{kind.model_fields[kind.chooser].default: kind for kind in self.kinds}}
+        kinds = {name: handler.generate_schema(kind) for name, kind in every.items()}
+        return core_schema.tagged_union_schema(kinds, discriminator=source.chooser)
 
 
 def define_all(package: str, but: Collection[str] = ()) -> list[ModuleType]:

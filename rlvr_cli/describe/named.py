@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.describe.sheet import known_name
-from rlvr_cli.methods.checks import check_own_parts
+from rlvr_cli.methods.checks import check_user_parts
 from rlvr_cli.methods.method import Method
 
 
@@ -21,13 +21,14 @@ def policy_config(text: str, overrides: Sequence[str] = ()) -> Method:
         UserError: an unknown name, an override that is refused, or a method without a policy loss (sft).
     """
     name = known_name(text)
-    method = load_config(method=name, overrides=[f"method.{override}" for override in overrides]).method
+    texts = [f"method.{override}" for override in overrides]
+    method = load_config(method=name, overrides=texts, import_files=True).method
     if method.policy is None:
         raise UserError(
             f"{method.name} imitates worked solutions: without an old policy, a ratio and an advantage it has no "
             "token weight to show (each token of a solution weighs 1 on grad log pi)."
         )
-    check_own_parts(method)
+    check_user_parts(method)
     return method.policy
 
 

@@ -15,13 +15,13 @@ from itertools import groupby
 from typing import Any
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.own_files import method_named
+from rlvr_cli.config.user_files import names_a_file
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Section
 from rlvr_cli.core.yaml import yaml_text
-from rlvr_cli.methods.base import CODE
-from rlvr_cli.methods.checks import check_own_parts
-from rlvr_cli.methods.names import parse_method_name, presets_of
+from rlvr_cli.methods.checks import check_user_parts
+from rlvr_cli.methods.method import AnyMethod
+from rlvr_cli.methods.names import BUILT_IN, MethodTables, parse_method_name, presets_of
 from rlvr_cli.methods.preset import Preset, flat
 
 DEFAULT = "default"
@@ -121,25 +121,28 @@ class MethodSheet:
 
 
 def known_name(text: str) -> str:
-    """The canonical spelling of a method's name, or of a file's. Raises UserError, with the nearest name, for none."""
+    """Return the canonical spelling of a method's name; one with files as it stands. Raises UserError for no method."""
+    if names_a_file(text):
+        return text
     try:
-        return str(parse_method_name(method_named(text)))
+        return str(parse_method_name(text))
     except ValueError as error:
         raise UserError(str(error)) from error
 
 
 def method_sheet(text: str) -> MethodSheet:
     """The sheet of the method that `text` names. Raises UserError for an unknown name."""
-    name = known_name(text)
-    parts = presets_of(parse_method_name(name))
+    config = load_config(method=known_name(text), import_files=True).method
+    tables: MethodTables = getattr(type(config), "tables", BUILT_IN)
+    parts = presets_of(parse_method_name(config.name, tables), tables)
     modules = dict.fromkeys(part.module for part in parts)
     texts = tuple((module_path(module), method_text(module)) for module in modules)
-    return MethodSheet(name, parts, texts, tuple(_choices(name, parts)), tuple(_changes(parts)))
+    return MethodSheet(config.name, parts, texts, tuple(_choices(config, parts)), tuple(_changes(parts)))
 
 
-def _choices(name: str, parts: tuple[Preset, ...]) -> Iterator[PartChoice]:
-    config = load_config(method=name).method
-    check_own_parts(config)
+def _choices(config: AnyMethod, parts: tuple[Preset, ...]) -> Iterator[PartChoice]:
+    name = config.name
+    check_user_parts(config)
     if config.policy is None:
         keys = [key for key in type(config).model_fields if key != "name"]
         parameters = tuple(_own_key(config, key) for key in keys)
@@ -154,7 +157,7 @@ def _choices(name: str, parts: tuple[Preset, ...]) -> Iterator[PartChoice]:
             _parameter(parts, held, place, key)
             for place, held in inner.items()
             for key in type(held).model_fields
-            if not (kind and key == "kind") and key != CODE
+            if not (kind and key == "kind")
         )
         source = _setter(parts, f"{choice}.kind")[1] if kind else ""
         yield PartChoice(
@@ -191,16 +194,15 @@ def _setter(parts: tuple[Preset, ...], dotted: str) -> tuple[str, str]:
 def _changes(parts: tuple[Preset, ...]) -> Iterator[KeyChange]:
     """The keys that each modifier changed."""
     for count in range(1, len(parts)):
-        before, after = (_resolved("+".join(part.name for part in parts[:end])) for end in (count, count + 1))
+        before, after = (_resolved("+".join(part.file or part.name for part in parts[:end])) for end in (count, count + 1))
         for key in {**before, **after}:
             if before.get(key) != after.get(key):
                 yield KeyChange(f"method.{key}", before.get(key), after.get(key), parts[count].name)
 
 
 def _resolved(name: str) -> dict[str, Any]:
-    plain = load_config(method=name).method.model_dump()
-    plain.pop("name")
-    return {key: value for key, value in flat(plain) if not key.endswith(f".{CODE}")}
+    plain = load_config(method=name, import_files=True).method.model_dump(exclude={"name", "files"})
+    return dict(flat(plain))
 
 
 def _values(part: Preset, base: Preset) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any, cast
 from rlvr_cli.config.load import preset_of_task, preset_task
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path, output_file, output_problems, write_text
-from rlvr_cli.core.own_code import of_packages
 from rlvr_cli.core.table import ResultDocument, Table
 from rlvr_cli.evaluation.score import verdict_as_json
 from rlvr_cli.models.source import PRESETS
@@ -57,7 +56,7 @@ def task_rows() -> list[dict[str, Any]]:
 
 
 def tasks_document() -> ResultDocument:
-    """Every task, with those of installed packages."""
+    """Every task."""
     rows = task_rows()
     # Said once: what every task has.
     shared = [key for key in rows[0]["keys"] if all(key in row["keys"] for row in rows)]
@@ -73,9 +72,8 @@ def tasks_document() -> ResultDocument:
         )
         for row in rows
     ]
-    more = of_packages("task", {row["name"] for row in rows})
     said = f"Keys of every task: {', '.join(shared)}. `rlvr config keys task` says what they mean."
-    return ResultDocument(tables=[Table("", header, cells)], data={"tasks": rows}, after=[said, *more], rows=rows)
+    return ResultDocument(tables=[Table("", header, cells)], data={"tasks": rows}, after=[said], rows=rows)
 
 
 def gym_document(written: str) -> ResultDocument:

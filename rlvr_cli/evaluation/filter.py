@@ -96,8 +96,8 @@ def make_filter(options: FilterOptions) -> FilterRequest:
     target = collect(wrong, find_target, preset_of_task(options.model, options.task), root)
     files = [target.run.config_path] if target is not None and target.run is not None else []
     model = None if files or target is None else options.model
-    config = collect(wrong, load_config, files, task=options.task, model=model, overrides=_overrides(options))
-    if config is not None and is_generated(config.task.data) and options.split == "all":
+    config = collect(wrong, load_config, files, task=options.task, model=model, overrides=_overrides(options), import_files=True)
+    if config is not None and config.task.is_generated and options.split == "all":
         wrong.append("--split all: is for problems from task.data; generated ones have train, dev and test.")
     source = local_path(config.task.data) if config is not None and config.task.data not in data_sets() else None
     wrong += output_problems(
@@ -257,7 +257,7 @@ def _overrides(options: FilterOptions) -> list[str]:
 def _problems(config: Config, style: str | None, options: FilterOptions) -> list[Problem]:
     """All problems of the data; of a generator, as many as training has; of either, no more than asked for."""
     task = config.task.for_model(style or "logic_rl")
-    most = config.task.train_size if is_generated(config.task.data) else _ALL
+    most = config.task.train_size if config.task.is_generated else _ALL
     if asked_by(options.overrides, "eval.problems"):
         most = config.eval.problems
     return task.problems(options.split, most, config.run.seed)  # type: ignore[arg-type]

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.load import load_config, preset_of_task
-from rlvr_cli.config.own_files import own_files
 from rlvr_cli.config.schema import Config, EvalConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.layers import OptionOverride, typed
-from rlvr_cli.core.own_code import changed
+from rlvr_cli.core.user_code import changed_files
 from rlvr_cli.core.yaml import parse
 from rlvr_cli.evaluation.benchmarks import (
     BenchmarkTable,
@@ -126,7 +125,7 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
     files = [target.run.config_path] if target is not None and target.run is not None else []
     model = None if files else name
     asked = [*asked, *_ks_that_fit(files, model, asked)]
-    config = collect(problems, load_config, files, model=model, overrides=asked)
+    config = collect(problems, load_config, files, model=model, overrides=asked, import_files=True)
     if config is not None:
         target, against = (_with_task(one, config, root) for one in (target, against))
     if config is not None and only(overrides, "task.data_dir="):
@@ -145,8 +144,8 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
         raise UserError(list(dict.fromkeys(problems)))
     if settings.samples == 0:
         notes += _idle_without_samples(overrides, choice)
-    if config is not None and files:
-        notes += changed(one for one in own_files(config) if one.of != "method")
+    if config is not None and target is not None and target.run is not None:
+        notes += changed_files(target.run.read_manifest())
     if asked_by(overrides, "task.data"):
         # Not a benchmark's problems, and so without its name.
         choice = None

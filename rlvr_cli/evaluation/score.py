@@ -189,7 +189,7 @@ def _judged(task: Task, pairs: Iterable[Pair], workers: int | None) -> Iterator[
     """Verdicts in order, a chunk at a time."""
     chunks = iter(partial(_chunk, iter(pairs)), [])
     if task.pooled and workers is not None:
-        task.size_pool(workers)
+        task = task.with_workers(workers)
     if workers in (None, 1) or task.pooled:
         yield from (_judge(task, chunk) for chunk in chunks)
         return

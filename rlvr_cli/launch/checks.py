@@ -7,7 +7,6 @@ from pathlib import Path
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.core.own_code import check_packages
 from rlvr_cli.launch.world import World
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.sets import problems_name
@@ -40,7 +39,6 @@ def check_resumable(run: RunDir, *, finished: bool = False) -> None:
             f"{run.config_path}: was changed after the run started, so the run cannot continue exactly. Restore it, "
             f"or start a new run with it: rlvr train -c {run.config_path} run.name=NEW"
         )
-    check_packages(run.path, manifest)
     saved = manifest.get("step")
     if saved and not any(run.checkpoints_dir.glob("step-*")):
         raise UserError(

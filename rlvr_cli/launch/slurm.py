@@ -17,12 +17,12 @@ from typing import Any
 
 from rlvr_cli.config.launch import seconds_of
 from rlvr_cli.config.load import LoadedConfig, dump_yaml
-from rlvr_cli.config.own_files import own_files
+from rlvr_cli.config.user_files import user_files
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.files import is_held, write_text
 from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.core.own_code import in_manifest
+from rlvr_cli.core.user_code import keep_copies
 from rlvr_cli.core.section import Contradiction
 from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
@@ -185,7 +185,7 @@ def write_beginning(config: Config, run: RunDir, command: Sequence[str]) -> None
         rollouts_total=config.train.rollouts,
         processes=config.launch.processes,
         config_sha256=text_digest(text),
-        **in_manifest(own_files(config)),
+        **keep_copies(user_files(config), run.path),
         command=without_secrets(shlex.join(command)),
     )
 

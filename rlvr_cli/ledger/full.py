@@ -75,7 +75,7 @@ def recipe_values(path: Path) -> dict[str, Any]:
     Raises:
         UserError: its file or row is not there, or it is no valid configuration.
     """
-    loaded = load([config_source(path)])
+    loaded = load([config_source(path)], import_files=True)
     left_out = set(NOT_OF_AN_ARM) - set(KEPT)
     values = {".".join(place): value for place, value in leaves(loaded.config) if loaded.merged.set_by_user(place)}
     return {key: value for key, value in values.items() if key not in left_out}

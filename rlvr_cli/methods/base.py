@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.core.section import Choice, Contradiction, Section
+from rlvr_cli.core.section import Choice, Contradiction, Section, of_user_file
 
 
 @dataclass(frozen=True)
@@ -130,15 +130,6 @@ def quantile(values: Tensor, share: float) -> Tensor:
     return ordered[below] + (ordered[above] - ordered[below]) * (rank - below)
 
 
-# The key of a part with the hash of its file.
-CODE = "code"
-
-
-def is_own(part: Part) -> bool:
-    """Whether the part is of a file of the user's own."""
-    return CODE in type(part).model_fields
-
-
 class TrainingMethod(Section):
     """What a training asks its method, whether that is a policy gradient or the imitation of demonstrations.
 
@@ -208,6 +199,16 @@ class Part(Section):
     def simplest(self) -> Part:
         """A part with the same gradient whatever the data, written in the fewest parameters."""
         return self
+
+
+class UserPart:
+    """Mixed into the parts of user files, and into what stands for them in runs that are only read.
+
+    Attributes:
+        recorded: whether it is of a run that is only read: its formula is not there.
+    """
+
+    recorded: ClassVar[bool] = False
 
 
 class Advantage(Part, Choice, ABC):
@@ -310,7 +311,7 @@ class Shaping(Part):
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
         super().__pydantic_init_subclass__(**options)
-        if cls.key:
+        if cls.key and not of_user_file(cls):
             known = cls.registered.setdefault(cls.key, cls)
             if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
                 raise TypeError(

@@ -1,19 +1,26 @@
-"""Tries the parts of a method that are of files of the user's own on made-up tokens, before anything is trained.
+"""Tries the parts of a method that are of user files on made-up tokens, in a process of its own, before a training.
 
-What is looked for: another shape, dtype or type than documented, a number that is not finite, a gradient through F, a
-result that depends on how a batch was split, inputs that are changed, random numbers that nobody seeds.
+Refused are another shape, dtype or type than documented, a number that is not finite, a gradient through F, a result
+that depends on how a batch was split, inputs that are changed, random numbers that nobody seeds; and files that end
+their process or hang.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from rlvr_cli.core import user_code
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.core.user_code import UserFile, find_user_file, guarded, shown
 from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.base import (
     Advantage,
@@ -24,12 +31,16 @@ from rlvr_cli.methods.base import (
     Shaping,
     Tokens,
     TokenShaping,
-    is_own,
+    UserPart,
 )
 from rlvr_cli.methods.lopti import Passes
 from rlvr_cli.methods.method import AnyMethod, Method
-from rlvr_cli.methods.own import PAGE, function_line
+from rlvr_cli.methods.user import PAGE, function_line, load_method, method_type
+from rlvr_cli.workers.pool import JobFailed, JobTimeout, Limits, Pool, Target, WorkerDied
 
+# Seconds that a part's method may take to be tried; MiB of the process that tries it.
+_TRIAL = 30.0
+_MEMORY_MIB = 16_384
 # Natural logarithms of ratio and old probability: the probability of a token is the product of the two, at most 1.
 _LOG_RATIOS = (-20.0, -5.0, -1.0, -0.3, -0.1, -0.01, 0.0, 0.01, 0.1, 0.3, 1.0, 5.0, 20.0)
 _LOG_OLD = (-27.0, -9.0, -3.0, -1.0, -0.35, -0.02, -1e-4)
@@ -37,41 +48,76 @@ _ROWS = 6
 # Two results that a different order of additions may tell apart, in float64.
 _ALIKE = 1e-9
 
-# What a stand-in of a class says in place of being tried (recorded.py).
-ONE_ON_POLICY = "one_on_policy"
 
-_tried: set[tuple[Any, ...]] = set()
-
-
-class _Fault(Exception):
-    """What is wrong with a part's method."""
+class _Fault(UserError):
+    """A part's method breaks a rule."""
 
 
-def check_own_parts(of: AnyMethod) -> None:
-    """Try every part that is of a file of the user's own and has a say. Raises UserError with all that is wrong."""
-    method = of.policy
-    if method is None:
-        return
-    problems: list[str] = []
-    for part in method.parts:
-        if not is_own(part) or (isinstance(part, Shaping) and not part.is_on):
-            continue
-        key = (type(part), repr(part), method.needs_reference, method.needs_rollout_log_probs)
-        if key not in _tried:
-            found = list(_problems(part, method))
-            problems += found
-            if not found:
-                _tried.add(key)
-    if problems:
+def check_user_parts(of: AnyMethod) -> None:
+    """Try the parts of a method that are of user files, in a process of its own. Raises UserError with all problems."""
+    if of.policy is not None and any(_is_tried(part) for part in of.policy.parts):
+        files = [find_user_file(reference) for reference in of.files]  # type: ignore[union-attr]
+        try_files(files, json.dumps(of.model_dump(mode="json", exclude={"files"})))
+
+
+def _is_tried(part: Part) -> bool:
+    return isinstance(part, UserPart) and (not isinstance(part, Shaping) or part.is_on)
+
+
+@lru_cache(maxsize=1)
+def _pool() -> Pool:
+    return Pool(Target(f"{__name__}:worker", what="tries methods"), Limits(user_code.LOADING + 15.0, memory_mib=_MEMORY_MIB))
+
+
+@lru_cache(maxsize=1024)
+def _tried(files: str, values: str | None) -> tuple[str, ...]:
+    names = ", ".join(shown(one["path"]) for one in json.loads(files))
+    job = {"files": json.loads(files), "values": values and json.loads(values), "seconds": user_code.LOADING}
+    try:
+        problems: list[str] = _pool().submit(job).result()
+    except JobTimeout:
+        problems = [f"{names}: took more than {user_code.LOADING:g} s to {'be tried' if values else 'load'}."]
+    except WorkerDied as error:
+        problems = [f"{names}: {error} when it was {'tried' if values else 'loaded'}."]
+    except JobFailed as error:
+        problems = str(error).split("\n")
+    return tuple(problems)
+
+
+def try_files(files: Sequence[UserFile], values: str | None = None) -> None:
+    """Import files of methods in a process of its own, before this one does, and try a method. Raises UserError.
+
+    Args:
+        values: the section ``method`` as JSON; None = the files are imported, and no more.
+    """
+    if problems := _tried(json.dumps([one.as_json() for one in files]), values):
         raise UserError(problems)
+
+
+def worker(settings: Any) -> Callable[[Any], list[str]]:
+    """Make what answers the jobs of :func:`try_files`: the problems of the method."""
+
+    def answer(job: Mapping[str, Any]) -> list[str]:
+        files = [UserFile.of_json(one) for one in job["files"]]
+        try:
+            methods = tuple(load_method(file, job["seconds"]) for file in files)
+        except UserError as error:
+            return list(error.problems)
+        if job["values"] is None:
+            return []
+        method = method_type(methods).model_validate(job["values"])
+        torch.manual_seed(0)
+        return [problem for part in method.parts if _is_tried(part) for problem in _problems(part, method)]
+
+    return answer
 
 
 def weighs_one_on_policy(loss: PolicyLoss) -> bool:
     """Whether F is 1 wherever the ratio is 1, as that of every built-in policy loss."""
-    if not is_own(loss):
+    if not isinstance(loss, UserPart):
         return True
-    if (recorded := getattr(loss, ONE_ON_POLICY, None)) is not None:
-        return bool(recorded)
+    if loss.recorded:
+        return False
     tokens = _tokens(loss, log_ratios=(0.0,))
     try:
         weight = loss.weight(tokens, loss.statistics(tokens) if loss.needs_statistics else None)
@@ -100,9 +146,11 @@ def _problems(part: Part, method: Method) -> Iterator[str]:
         tries = (("selected", lambda: _try_selected(part, method)),)
     else:
         tries = ()
+    file = Path(str(sys.modules[type(part).__module__].__file__))
     for name, attempt in tries:
         try:
-            attempt()
+            with guarded(UserFile(file, ""), f"{name} of {type(part).__name__}", _TRIAL):
+                attempt()
         except _Fault as fault:
             yield f"{function_line(part, name)}: {type(part).__name__}.{name} {fault} ({PAGE})"
         except RunError as error:
@@ -192,9 +240,9 @@ def _tensor(
     """What a method returned, where it is a finite tensor of one of the shapes."""
     if not isinstance(found, torch.Tensor):
         raise _Fault(f"returned {found!r:.60} ({type(found).__name__}); a tensor is wanted")
-    allowed = " or ".join(map(str, shapes))
     if tuple(found.shape) not in shapes:
-        raise _Fault(f"returned shape {tuple(found.shape)} for tokens of shape {tuple(valid.shape)}; wanted: {allowed}")
+        wanted = " or ".join(map(str, shapes))
+        raise _Fault(f"returned shape {tuple(found.shape)} for tokens of shape {tuple(valid.shape)}; wanted: {wanted}")
     if dtype is not None and found.dtype != dtype:
         raise _Fault(f"returned {found.dtype} for {dtype}; keep the dtype of the input")
     if found.requires_grad:
@@ -264,8 +312,6 @@ def _split(call: Callable[[Tokens], Tensor], tokens: Tokens, *, whole_rows: bool
 
 
 def _compare(whole: Tensor, part: Tensor, valid: Tensor, what: str, tokens: Tokens, loss: bool) -> None:
-    if part.shape != whole.shape:
-        raise _Fault(f"returned shape {tuple(part.shape)} for tokens of shape {tuple(whole.shape)}")
     alike = torch.isclose(whole.double(), part.double(), rtol=_ALIKE, atol=_ALIKE, equal_nan=True) | ~valid
     if not bool(alike.all()):
         place = tuple((~alike).nonzero()[0].tolist())

@@ -3,7 +3,7 @@
 Two rules. Choices that come to the same thing have the same gradient whatever the data: CE-GPPO with both betas 1 is
 GPPO. And on the first optimizer step of a rollout, the only one where there is one, the policy is the one that sampled:
 every ratio is 1, inside every trust region, so that every token weight is 1 and the methods that differ in it alone
-are one; the weight of a file of the user's own is tried.
+are one; the weight of a user file is tried. Methods of runs that are only read are equal where file and values are.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rlvr_cli.core.user_code import without_folder
+from rlvr_cli.methods.base import UserPart
 from rlvr_cli.methods.checks import weighs_one_on_policy
 from rlvr_cli.methods.method import AnyMethod, Method
 
@@ -94,15 +96,19 @@ def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
         # The value head has not moved away from its predictions yet.
         critic.pop("clip", None)
     plain = on_policy and weighs_one_on_policy(method.policy_loss)
+    files = [without_folder(one) for one in getattr(method, "files", ())]
+    on = (method.advantage, *(() if plain else (method.policy_loss,)), *method.shapings, method.aggregation, method.passes)
     passes = method.passes.on_first_step() if on_policy else method.passes.simplest()
     return {
         "advantage": method.advantage.model_dump(),
         "policy_loss": "no_is" if plain else method.policy_loss.simplest().model_dump(),
-        # Those that are on: a method that was made before a file's shaping was known has it not.
+        # Those that are on: a method without a user file does not have that file's.
         "shaping": {one.key: one.model_dump() for shaping in method.shapings if (one := shaping.simplest()).is_on},
         "aggregation": method.aggregation.simplest().model_dump(),
         "passes": passes.model_dump(),
         "kl": method.kl.simplest().model_dump(),
         "critic": critic,
         "reward": method.reward.model_dump(),
+        # Two versions of a file may agree in all values.
+        "files": files if any(isinstance(one, UserPart) for one in on) else [],
     }

@@ -8,23 +8,22 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import (
-    AfterValidator,
     Discriminator,
     Field,
     SerializerFunctionWrapHandler,
     Tag,
     create_model,
+    field_validator,
     model_serializer,
 )
-from pydantic.fields import FieldInfo
 
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.core.own_modules import TEXT
 from rlvr_cli.core.section import Contradiction, Section, Text
+from rlvr_cli.core.user_code import TEXT
 from rlvr_cli.methods.aggregation import Aggregation, TokenMean, prompt_factors
 from rlvr_cli.methods.base import (
     Advantage,
@@ -36,45 +35,36 @@ from rlvr_cli.methods.base import (
     Tokens,
     TokenShaping,
     TrainingMethod,
-    is_own,
+    UserPart,
 )
 from rlvr_cli.methods.grpo import GroupAdvantage, PPOClip
 from rlvr_cli.methods.kl import KLPenalty
 from rlvr_cli.methods.lopti import OnePass, Passes
-from rlvr_cli.methods.names import METHODS, canonical_name, resolve_method_name, shaping_kinds
+from rlvr_cli.methods.names import BUILT_IN, METHODS, MethodTables, canonical_name, resolve_method_name, shaping_kinds
 from rlvr_cli.methods.ppo import Critic
 from rlvr_cli.methods.reward import Reward
 from rlvr_cli.methods.sft import SFT
 
 
-def _canonical(name: str) -> str:
-    found = resolve_method_name(name)
-    if METHODS[found.base].imitates:
-        raise ValueError(f"{found.base} is not a policy-gradient method; its keys are those of SFT")
-    return str(found)
-
-
-MethodName = Annotated[Text, AfterValidator(_canonical), Field(title="the name of a method, modifiers joined with +")]
-
-
 class _Shapings(Section):
     @model_serializer(mode="wrap")
     def _without_others(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without those of files of the user's own that are off: a method knows nothing of another one's file."""
+        """Leave out those of user files that are off, which a method without the file does not know."""
         plain: dict[str, Any] = handler(self)
-        return {key: value for key, value in plain.items() if not (is_own(one := getattr(self, key)) and not one.is_on)}
+        off = {key for key, one in self if isinstance(one, UserPart) and not cast("Shaping", one).is_on}
+        return {key: value for key, value in plain.items() if key not in off}
 
 
-def _field(kind: type[Shaping]) -> Any:
-    return Field(default=kind(), description=kind.__doc__)
+def shapings_type(kinds: Iterable[type[Shaping]]) -> type[Section]:
+    """Make the section ``method.shaping`` of these kinds."""
+    fields: dict[str, Any] = {kind.key: (kind, Field(default=kind(), description=kind.__doc__)) for kind in kinds}
+    return create_model("Shapings", __base__=_Shapings, **fields)
 
 
 if TYPE_CHECKING:
     Shapings = Section
 else:
-    Shapings = create_model(
-        "Shapings", __base__=_Shapings, **{kind.key: (kind, _field(kind)) for kind in shaping_kinds()}
-    )
+    Shapings = shapings_type(shaping_kinds())
 
 
 class Method(TrainingMethod):
@@ -85,7 +75,10 @@ class Method(TrainingMethod):
     splits_steps: ClassVar[bool] = True
     trained_by: ClassVar[str] = "reinforcement learning with verifiable rewards"
 
-    name: MethodName = Field(
+    # The names of methods; None = any name is taken as it stands.
+    tables: ClassVar[MethodTables | None] = BUILT_IN
+
+    name: Annotated[Text, Field(title="the name of a method, modifiers joined with +")] = Field(
         "grpo", description="A method, modifiers joined with +: `dgpo+lopti` (`rlvr methods` lists them)."
     )
     advantage: Advantage = Field(default=GroupAdvantage(), description="The advantage from the rewards.")
@@ -97,10 +90,22 @@ class Method(TrainingMethod):
     critic: Critic = Field(default=Critic(), description=str(Critic.__doc__))
     reward: Reward = Field(default=Reward(), description="What is rewarded.")
 
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if cls.tables is None:
+            return name
+        resolved = resolve_method_name(name, cls.tables)
+        if cls.tables.methods[resolved.base].imitates:
+            raise ValueError(f"{resolved.base} is not a policy-gradient method; its keys are those of SFT")
+        return str(resolved)
+
     @classmethod
     def canonical(cls, choice: str) -> str:
+        if cls.tables is None:
+            return choice
         try:
-            return canonical_name(choice)
+            return canonical_name(choice, cls.tables)
         except ValueError:
             return choice
 
@@ -269,8 +274,7 @@ class Method(TrainingMethod):
         )
         modules = sorted({__name__, *_modules(type(part).__module__ for part in (*parts, *critic))})
         # Without the shapings that are off: another kind that somebody adds changes no run.
-        # A part may be of another version of a file than the one that is registered now, of which pydantic would warn.
-        plain = self.model_dump(mode="json", warnings=False)
+        plain = self.model_dump(mode="json")
         choices = plain | {"shaping": {one.key: one.model_dump() for one in self.shapings}}
         return {
             "choices": choices,
@@ -279,19 +283,8 @@ class Method(TrainingMethod):
         }
 
 
-def rebuild() -> None:
-    """Let a method be of the kinds and shapings that are registered now."""
-    if not TYPE_CHECKING:
-        fields = Shapings.__pydantic_fields__
-        fields.clear()
-        for kind in shaping_kinds():
-            fields[kind.key] = FieldInfo.from_annotated_attribute(kind, _field(kind))
-        Shapings.model_rebuild(force=True)
-    Method.model_rebuild(force=True)
-
-
 def _source(module: ModuleType) -> str:
-    """The text of a module: of a file of the user's own, that from which it was made, whatever the file is now."""
+    """The text of a module; of a user file the one that was executed, whatever the file is now."""
     return str(vars(module).get(TEXT) or inspect.getsource(module))
 
 
@@ -303,6 +296,11 @@ def _family(value: Any) -> str:
 
 # The section ``method`` of a configuration.
 AnyMethod = Annotated[Annotated[Method, Tag("rl")] | Annotated[SFT, Tag("sft")], Discriminator(_family)]
+
+
+def any_method(method: type[Method]) -> Any:
+    """The same with another type in place of ``Method``."""
+    return Annotated[Annotated[method, Tag("rl")] | Annotated[SFT, Tag("sft")], Discriminator(_family)]
 
 
 def _modules(names: Iterable[str]) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from rlvr_cli.core.section import define_all
@@ -13,7 +13,7 @@ from rlvr_cli.methods.base import Shaping
 from rlvr_cli.methods.preset import MethodPreset, Modifier, Preset, flat
 
 # Of this package, what rests on all methods: no part is defined there.
-ABOVE = ("method", "equivalence", "own", "checks", "recorded")
+ABOVE = ("method", "equivalence", "user", "checks")
 
 
 def _registered() -> tuple[dict[str, MethodPreset], dict[str, Modifier]]:
@@ -44,11 +44,21 @@ def shaping_kinds() -> list[type[Shaping]]:
 _PLUS_PLUS = re.compile(r"\b(reinforce|raft)\+\+(?=\+|$)")
 
 METHODS, MODIFIER_PRESETS = _registered()
-# In the order of the two tables, which a file of the user's own may add to (own.py).
 BASES, MODIFIERS = METHODS.keys(), MODIFIER_PRESETS.keys()
 ALIASES = {alias: preset.name for preset in METHODS.values() for alias in preset.aliases} | {
     "ar-lopti": "reweight+lopti"
 }
+
+
+@dataclass(frozen=True)
+class MethodTables:
+    """The methods and modifiers that names are read with: the built-in ones, or also those of user files."""
+
+    methods: Mapping[str, MethodPreset]
+    modifiers: Mapping[str, Modifier]
+
+
+BUILT_IN = MethodTables(METHODS, MODIFIER_PRESETS)
 
 
 @dataclass(frozen=True)
@@ -62,7 +72,7 @@ class MethodName:
         return "+".join((self.base, *self.modifiers))
 
 
-def parse_method_name(text: str) -> MethodName:
+def parse_method_name(text: str, tables: MethodTables = BUILT_IN) -> MethodName:
     """The parts of a name, in any case, with `_` for `-` and with the aliases.
 
     Modifiers come out in the order in which they act, so that each combination has one name.
@@ -78,42 +88,42 @@ def parse_method_name(text: str) -> MethodName:
         raise ValueError(f"{shown} has no base method before its first +, as in grpo{plain}")
     if not all(parts):
         raise ValueError(f"{shown} has an empty part; names are joined with one +, as in dgpo+lopti{_pp_hint(plain)}")
-    if base not in BASES:
-        _refuse_base(base, text)
+    if base not in tables.methods:
+        _refuse_base(base, text, tables)
     for modifier in modifiers:
-        if modifier not in MODIFIERS:
-            _refuse_modifier(base, modifier, shown)
+        if modifier not in tables.modifiers:
+            _refuse_modifier(base, modifier, shown, tables)
     for modifier in modifiers:
         if modifiers.count(modifier) > 1:
             raise ValueError(f"{shown} has the modifier {modifier} twice; name each once")
-    if METHODS[base].imitates and modifiers:
+    if tables.methods[base].imitates and modifiers:
         raise ValueError(
             f"{shown}: {base} imitates worked solutions, with no rollouts, advantages or passes for "
             f"{' and '.join(modifiers)} to modify; write `{base}`, or `grpo+{'+'.join(modifiers)}`"
         )
-    order = list(MODIFIERS)
+    order = list(tables.modifiers)
     return MethodName(base, tuple(sorted(modifiers, key=order.index)))
 
 
-def canonical_name(text: str) -> str:
+def canonical_name(text: str, tables: MethodTables = BUILT_IN) -> str:
     """The canonical spelling: `REINFORCE++` is `reinforce-pp`.
 
     Raises:
         ValueError: as `parse_method_name`.
     """
-    return str(parse_method_name(text))
+    return str(parse_method_name(text, tables))
 
 
-def nearest_method(text: str) -> str | None:
+def nearest_method(text: str, tables: MethodTables = BUILT_IN) -> str | None:
     """The valid name that someone who wrote the invalid `text` most likely meant, or None."""
     plain = _PLUS_PLUS.sub(r"\1-pp", re.sub(r"\s+", "", text).lower().replace("_", "-"))
     base, *modifiers = [part for part in plain.split("+") if part] or [""]
-    guess = nearest(base, (*BASES, *ALIASES))
+    guess = nearest(base, (*tables.methods, *ALIASES))
     if guess is None:
         return None
-    kept = [nearest(modifier, (*MODIFIERS, *ALIASES)) for modifier in modifiers]
+    kept = [nearest(modifier, (*tables.modifiers, *ALIASES)) for modifier in modifiers]
     try:
-        return canonical_name("+".join(dict.fromkeys([guess, *(name for name in kept if name)])))
+        return canonical_name("+".join(dict.fromkeys([guess, *(name for name in kept if name)])), tables)
     except ValueError:
         return ALIASES.get(guess, guess)
 
@@ -123,41 +133,41 @@ def _pp_hint(plain: str) -> str:
     return f". With {missing[1]}++ that makes three: {missing[1]}+++..., or {missing[1]}-pp+..." if missing else ""
 
 
-def _refuse_base(base: str, text: str) -> None:
-    if base in MODIFIERS:
+def _refuse_base(base: str, text: str, tables: MethodTables) -> None:
+    if base in tables.modifiers:
         raise ValueError(f'"{text}": {base} modifies a method and is not one itself; write `grpo+{base}`')
-    guess = nearest_method(text)
+    guess = nearest_method(text, tables)
     hint = f" Did you mean `{guess}`?" if guess else ""
-    raise ValueError(f'unknown method "{text}".{hint} Allowed: {", ".join(BASES)}')
+    raise ValueError(f'unknown method "{text}".{hint} Allowed: {", ".join(tables.methods)}')
 
 
-def _refuse_modifier(base: str, modifier: str, shown: str) -> None:
-    if modifier in BASES:
+def _refuse_modifier(base: str, modifier: str, shown: str, tables: MethodTables) -> None:
+    if modifier in tables.methods:
         raise ValueError(
             f"{shown} joins two base methods, {base} and {modifier}; a method has one. "
-            f"After a + come modifiers: {', '.join(MODIFIERS)}"
+            f"After a + come modifiers: {', '.join(tables.modifiers)}"
         )
-    aliases = [alias for alias, name in ALIASES.items() if set(name.split("+")) <= MODIFIERS]
-    hint = did_you_mean(modifier, (*MODIFIERS, *aliases))
-    raise ValueError(f'{shown}: unknown modifier "{modifier}".{hint} Modifiers: {", ".join(MODIFIERS)}')
+    aliases = [alias for alias, name in ALIASES.items() if set(name.split("+")) <= {*tables.modifiers}]
+    hint = did_you_mean(modifier, (*tables.modifiers, *aliases))
+    raise ValueError(f'{shown}: unknown modifier "{modifier}".{hint} Modifiers: {", ".join(tables.modifiers)}')
 
 
-def presets_of(name: MethodName) -> tuple[Preset, ...]:
+def presets_of(name: MethodName, tables: MethodTables = BUILT_IN) -> tuple[Preset, ...]:
     """The base method and the modifiers of a name, in the order in which they are laid over one another."""
-    return (METHODS[name.base], *(MODIFIER_PRESETS[modifier] for modifier in name.modifiers))
+    return (tables.methods[name.base], *(tables.modifiers[modifier] for modifier in name.modifiers))
 
 
-def resolve_method_name(text: str) -> MethodName:
+def resolve_method_name(text: str, tables: MethodTables = BUILT_IN) -> MethodName:
     """The parts of a name that fit together.
 
     Raises:
         ValueError: the message for the user, where a part is unknown, or two parts set the same key.
     """
-    name = parse_method_name(text)
+    name = parse_method_name(text, tables)
     plain = dict(flat(METHODS["grpo"].values))
-    own = {key for key, value in flat(METHODS[name.base].values) if plain.get(key, ...) != value}
+    own = {key for key, value in flat(tables.methods[name.base].values) if plain.get(key, ...) != value}
     for number, later in enumerate(name.modifiers):
-        keys = dict(flat(MODIFIER_PRESETS[later].values)).keys()
+        keys = dict(flat(tables.modifiers[later].values)).keys()
         taken = own & keys
         if taken:
             raise ValueError(
@@ -165,7 +175,7 @@ def resolve_method_name(text: str) -> MethodName:
                 f"Write grpo+{later}, or keep {name.base} and override its keys"
             )
         for earlier in name.modifiers[:number]:
-            shared = dict(flat(MODIFIER_PRESETS[earlier].values)).keys() & keys
+            shared = dict(flat(tables.modifiers[earlier].values)).keys() & keys
             if shared:
                 raise ValueError(f'"{text}": {earlier} and {later} both set {_choice(shared)}; keep one of them')
     return name

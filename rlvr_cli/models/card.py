@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from yaml import YAMLError
 
 from rlvr_cli.config.load import as_plain
-from rlvr_cli.config.own_files import own_files
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.hashes import digest
@@ -180,7 +179,7 @@ def _data(run: RunDir, config: Config) -> str:
     """Which problems, of which split, with a hash that another export of the same data repeats."""
     task = config.task
     what = f"{Path(task.data).name if '/' in task.data and not _hub_dataset(config) else task.data}, split train"
-    if is_generated(task.data):
+    if task.is_generated:
         what += f", made with seed {config.run.seed}"
     known = data_sets().get(task.data)
     licence = f", licence: {known.licence}" if known is not None and known.hub is not None else ""
@@ -292,7 +291,7 @@ def _training(config: Config, manifest: Mapping[str, Any]) -> Iterator[str]:
     yield from ("", "<details><summary>config.yaml</summary>", "", "```yaml")
     yield dump(_public(deciding)).rstrip()
     yield from ("```", "", "</details>")
-    own = sorted({Path(one.file).name for one in own_files(config)})
+    own = sorted({Path(str(one["file"])).name for one in manifest.get("user_files") or ()})
     if own:
         yield from ("", f"It needs these files of its author, which are not part of it: {', '.join(own)}.")
 

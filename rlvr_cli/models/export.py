@@ -72,7 +72,7 @@ def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") 
         UserError: the base of an adapter cannot be had, or is another one.
         RunError: what was written does not answer as the checkpoint does.
     """
-    config = load_config([run.config_path], run_code=False)
+    config = load_config([run.config_path])
     adapter = holds_adapter(checkpoint)
     output.parent.mkdir(parents=True, exist_ok=True)
     with _aside(output.resolve()) as folder:
@@ -198,11 +198,12 @@ def _prompts(run: RunDir, config: Config, checkpoint: Path) -> tuple[list[str], 
             chosen = list(texts)[:PROBLEMS]
             found = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in chosen]
             return chosen, found, _stops(checkpoint, described, tokenizer)
-        # Worked solutions were imitated.
-        config = load_config([run.config_path])
+        # Worked solutions were imitated, and the user's file is not imported: any prompt serves to compare answers.
+        found = [tokenizer("1 + 1 =", add_special_tokens=False)["input_ids"]]
+        return ["1 + 1 ="], found, _stops(checkpoint, described, tokenizer)
     style = prompt_style(described)
     task = config.task.for_model(style)
-    split = "dev" if is_generated(config.task.data) else "test"
+    split = "dev" if config.task.is_generated else "test"
     if split == "test" and config.task.data in data_sets() and "test" not in data_sets()[config.task.data].files:
         split = "train"
     try:

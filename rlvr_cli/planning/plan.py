@@ -73,7 +73,7 @@ def plan_training(config: Config) -> dict[str, Any]:
         "completions_total": completions_total,
         "completion_tokens_at_most": completions_total * config.rollout.max_new_tokens,
         "problems": problems,
-        "problems_from": config.task.data if samples and not is_generated(config.task.data) else None,
+        "problems_from": config.task.data if samples and not config.task.is_generated else None,
         "about_data": config.task.about_data() if samples else None,
         "visits_per_problem": config.rollout.prompts * config.train.rollouts / problems if problems else None,
         "demonstrations": demonstrations,
@@ -425,7 +425,8 @@ def run_completions(run: RunDir) -> int:
 
     from rlvr_cli.config.load import load_config
 
-    return load_config([run.config_path], run_code=False).batch.completions
+    rollout = load_config([run.config_path]).rollout
+    return rollout.prompts * rollout.group_size
 
 
 def duration(completions: int, tokens_each: int, speed: Speed) -> Duration:

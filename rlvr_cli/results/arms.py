@@ -55,7 +55,7 @@ def group_arms(
         problems: gets a line for an unknown key of ``by``, for two runs of one arm that repeat each other, and, unless
             one arm ``alone`` will do, where there is only one.
     """
-    chosen = keys_of("--by", by, problems)
+    chosen = keys_of("--by", by, problems, {key for run in runs for key in run.values})
     if by and not chosen:
         return ()
     groups = members_by_arm(runs, chosen)
@@ -79,11 +79,15 @@ def members_by_arm(runs: Sequence[Run], keys: Collection[str] = ()) -> dict[str,
     return dict(sorted(zip(_names([dict(group) for group in groups]), groups.values(), strict=True), key=itemgetter(0)))
 
 
-def keys_of(option: str, names: Sequence[str], problems: list[str]) -> set[str]:
-    """The keys that ``names`` (keys or sections) stand for; ``problems`` gets a line for what is none, and the seed."""
+def keys_of(option: str, names: Sequence[str], problems: list[str], recorded: Collection[str] = ()) -> set[str]:
+    """The keys that ``names`` (keys or sections) stand for; ``problems`` gets a line for what is none, and the seed.
+
+    Args:
+        recorded: keys of runs, of which those of user files are in no schema.
+    """
     found: set[str] = set()
     for name in names:
-        below = {key for key in KEYS.key_names if key == name or key.startswith(f"{name}.")}
+        below = {key for key in (*KEYS.key_names, *recorded) if key == name or key.startswith(f"{name}.")}
         if SEED in below:
             problems.append(f"{option} {name}: the seed cannot define arms; the intervals are over seeds.")
             continue

@@ -135,7 +135,7 @@ def _read(folder: Path, place: int, problems: list[str], *, unfinished: bool) ->
         return None
     try:
         manifest = run.read_manifest()
-        config = load_config([run.config_path], run_code=False)
+        config = load_config([run.config_path])
     except RunError as error:
         problems.append(str(error))
         return None

@@ -82,7 +82,7 @@ def _spending(run: Run) -> list[tuple[dict[str, Any], Spent]]:
     spent, last = [], _NOTHING
     for number, (step, timing) in enumerate(zip(rows, timings, strict=False), start=1):
         try:
-            last = _after(last, step, timing, run.config.batch.completions)
+            last = _after(last, step, timing, run.config.rollout.prompts * run.config.rollout.group_size)
         except (KeyError, TypeError) as error:
             raise RunError(
                 f"{run.dir.metrics_path}:{number}: this step, or its line in {run.dir.timings_path.name}, lacks "

@@ -11,17 +11,16 @@ from itertools import product
 from typing import Any
 
 from rlvr_cli.config.keys import KEYS
-from rlvr_cli.config.load import know_own_files
-from rlvr_cli.config.own_files import method_named, names_a_file, with_own_files
+from rlvr_cli.config.load import schema_of_files
 from rlvr_cli.config.schema import RUN_NAME, Config
+from rlvr_cli.config.user_files import Imports, absolute_method, names_a_file, with_absolute_files
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.include import INCLUDE, source_files
+from rlvr_cli.core.keys import Schema
 from rlvr_cli.core.layers import Layer, Merged, override_text, parse_override
-from rlvr_cli.core.own_code import OwnFile
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import yaml_text
-from rlvr_cli.methods import own
 from rlvr_cli.sweeps.spec import SpecProblem, SweepFile
 
 RANGES = "{range: [1, 5], step: 2}, {range: [0, 1], count: 5} or {log_range: [1e-6, 1e-4], count: 3}"
@@ -161,12 +160,14 @@ class AxisPoint:
     Attributes:
         name: what a trial is called after instead of the values.
         places: the places of values that are from an included file.
+        option: what `--method` is given where the method is in files of Python: their paths.
     """
 
     values: Mapping[str, Any]
     place: str
     name: str | None = None
     places: Mapping[str, str] = field(default_factory=dict)
+    option: str | None = None
 
 
 @dataclass(frozen=True)
@@ -189,26 +190,33 @@ def full_key(key: str) -> str:
     return f"{key}.{plain}" if plain else key
 
 
-def key_problem(key: str) -> str | None:
-    """What is wrong with ``key`` as one that can be set; None where nothing is."""
+def key_problem(key: str, schema: Schema = KEYS) -> str | None:
+    """What is wrong with ``key`` as one that can be set; None where nothing is.
+
+    Args:
+        schema: with the keys of user files, where some are known.
+    """
     path = tuple(key.split("."))
     try:
         parse_override(KEYS, f"{key}=0")
     except ValueError as error:
         return str(error)
-    if KEYS.is_known(path):
-        if not KEYS.variants(path) or KEYS.plain_key(path):
+    if schema.is_known(path):
+        if not schema.variants(path) or schema.plain_key(path):
             return None
-        names = ", ".join(f"{key}.{name}" for variant in KEYS.variants(path) for name in variant.model_fields)
+        names = ", ".join(f"{key}.{name}" for variant in schema.variants(path) for name in variant.model_fields)
         return f"{key}: is a section, not a key. Its keys: {names}"
-    guess = KEYS.suggest(path)
+    guess = schema.suggest(path)
     hint = f" Did you mean `{guess}`?" if guess else " `rlvr config keys` lists every key."
     return f"{key}: no such key.{hint}"
 
 
-def read_axes(file: SweepFile, problems: list[SpecProblem]) -> list[Axis]:
-    """The axes in the order in which they vary, the first slowest: methods, lists, zips, grids, seeds."""
-    know_own_files(file.base)
+def read_axes(file: SweepFile, problems: list[SpecProblem], *, import_files: bool = True) -> list[Axis]:
+    """The axes in the order in which they vary, the first slowest: methods, lists, zips, grids, seeds.
+
+    Args:
+        import_files: whether files of Python are imported; if not, methods and keys of theirs stay as written.
+    """
     spec = file.spec
     axes: list[Axis] = []
     if spec.methods is not None:
@@ -231,13 +239,14 @@ def read_axes(file: SweepFile, problems: list[SpecProblem]) -> list[Axis]:
     if spec.seeds is not None:
         seeds = list(range(spec.seeds)) if isinstance(spec.seeds, int) else list(spec.seeds)
         axes.append(_simple(file, "seeds", SEED, seeds))
-    files: list[OwnFile] = []
-    axes = [_with_methods(axis, file, files, problems) for axis in axes]
-    lost = [one.file for one in files if one.sha256 not in own.registered()]
-    if lost:
-        said = f"{', '.join(lost)}: another file of this sweep has the same name or kind; give its class one of its own"
-        problems.append((str(file.path), said))
-    _check_keys(file, axes, problems)
+    axes = [_with_methods(axis, file, problems) for axis in axes] if import_files else axes
+    options: dict[str, str] = {}
+    for point in (point for axis in axes for point in axis.points if point.option is not None):
+        if options.setdefault(name := point.values[METHOD], str(point.option)) != point.option:
+            said = f"{options[name]} and {point.option} are both called {name}; give one of them another name"
+            problems.append((point.place, said))
+    schema = schema_of_files(file.base, options.values(), import_files=import_files)
+    _check_keys(file, axes, problems, schema)
     if spec.search is not None:
         problems += [
             (file.place("exclude", row), f"exclude: {one}: a search excludes values") for row, one in _patterns(file)
@@ -251,25 +260,27 @@ def read_axes(file: SweepFile, problems: list[SpecProblem]) -> list[Axis]:
     return axes
 
 
-def _with_methods(axis: Axis, file: SweepFile, files: list[OwnFile], problems: list[SpecProblem]) -> Axis:
+def _with_methods(axis: Axis, file: SweepFile, problems: list[SpecProblem]) -> Axis:
     """The axis with the names of methods where it names files of Python, from the sweep file's folder."""
     points = []
     for point in axis.points:
         written = point.values.get(METHOD)
         if isinstance(written, str) and names_a_file(written):
-            point = replace(
-                point, values={**point.values, METHOD: _method(written, point.place, file, files, problems)}
-            )
+            name, option = _method(written, point.place, file, problems)
+            point = replace(point, values={**point.values, METHOD: name}, option=option)
         points.append(point)
     return replace(axis, points=tuple(points))
 
 
-def _method(written: str, place: str, file: SweepFile, files: list[OwnFile], problems: list[SpecProblem]) -> str:
+def _method(written: str, place: str, file: SweepFile, problems: list[SpecProblem]) -> tuple[str, str | None]:
+    """The name of a method in files of Python, and what `--method` is given for it."""
     try:
-        return method_named(written, file.path.parent, files)
+        option = absolute_method(written, file.path.parent)
+        name: str = Imports(allowed=True).layer(Layer(place, {"method": option})).data["method"]["name"]
     except UserError as error:
         problems += [(place, said) for said in error.problems]
-        return "grpo"
+        return "grpo", None
+    return name, option
 
 
 def combinations(axes: list[Axis], file: SweepFile, problems: list[SpecProblem]) -> list[tuple[AxisPoint, ...]]:
@@ -307,7 +318,7 @@ def exclusions(
         place = file.place("exclude", row)
         rule = {full_key("run.seed" if key == "seed" else key): value for key, value in entry.items()}
         if isinstance(written := rule.get(METHOD), str) and names_a_file(written):
-            rule[METHOD] = _method(written, place, file, [], problems)
+            rule[METHOD], _ = _method(written, place, file, problems)
         unknown = [key for key in rule if key not in keys]
         for key in unknown:
             problems.append(
@@ -418,7 +429,7 @@ def _included(file: SweepFile, where: tuple[Any, ...], entry: Mapping[str, Any],
             continue
         for source in source_files(path, tuple(Config.model_fields), problems):
             layer = Layer(str(source.path), source.values, source.document.lines)
-            merged.add(with_own_files(layer, source.path.parent))
+            merged.add(with_absolute_files(layer, source.path.parent))
     return merged
 
 
@@ -460,12 +471,12 @@ def _interval(file: SweepFile, key: str, written: dict[Any, Any], problems: list
     yield Axis((full_key(key),), points, place, interval)
 
 
-def _check_keys(file: SweepFile, axes: list[Axis], problems: list[SpecProblem]) -> None:
+def _check_keys(file: SweepFile, axes: list[Axis], problems: list[SpecProblem], schema: Schema) -> None:
     """Every key that is set must be one, and be set once."""
     seen: dict[str, str] = {}
     for key in file.spec.set:
         place = file.place("set", key)
-        wrong = key_problem(key)
+        wrong = key_problem(key, schema)
         if wrong is None and key == "run.name":
             wrong = f"run.name: {GIVEN_BY_THE_SWEEP[key]}"
         if wrong:
@@ -473,7 +484,7 @@ def _check_keys(file: SweepFile, axes: list[Axis], problems: list[SpecProblem]) 
         seen[full_key(key)] = f"`set` ({place})"
     for axis in axes:
         for key in axis.keys:
-            wrong = f"{key}: {GIVEN_BY_THE_SWEEP[key]}" if key in GIVEN_BY_THE_SWEEP else key_problem(key)
+            wrong = f"{key}: {GIVEN_BY_THE_SWEEP[key]}" if key in GIVEN_BY_THE_SWEEP else key_problem(key, schema)
             if wrong:
                 problems.append((axis.place, wrong))
             elif key in seen:

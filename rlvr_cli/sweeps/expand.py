@@ -14,8 +14,8 @@ from rlvr_cli.config.load import load
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.layers import label, override_text, parse_override
-from rlvr_cli.core.own_code import ENDING
 from rlvr_cli.core.text import some
+from rlvr_cli.core.user_code import ENDING
 from rlvr_cli.models.reading import check_readable
 from rlvr_cli.sweeps.axes import (
     METHOD,
@@ -107,6 +107,11 @@ class Sweep:
         return len(self.space.seeds) * max(trial.config.train.rollouts for trial in self.corners)
 
 
+def folder_of(file: SweepFile) -> Path:
+    """Return the folder of a sweep; no user file is imported. Raises UserError."""
+    return Path(load(file.base, overrides=_set(file)).config.run.dir) / file.name
+
+
 def expand(
     file: SweepFile, overrides: Sequence[str] = (), *, only: str | None = None, seeds: str | None = None
 ) -> Sweep:
@@ -193,14 +198,14 @@ def load_trial(
     for point in combination:
         for key, value in point.values.items():
             if key == METHOD and isinstance(value, str):
-                method = value
-                named[f"--method {value}"] = point.places.get(key, point.place)
+                method = point.option or value
+                named[f"--method {method}"] = point.places.get(key, point.place)
             else:
                 text = override_text(key, value)
                 own.append(text)
                 named[label(text)] = point.places.get(key, point.place)
     try:
-        loaded = load(base, method, None, None, [*given, *own])
+        loaded = load(base, method, None, None, [*given, *own], import_files=True)
     except ConfigError as error:
         raise ConfigError([(at_lines(place, named), message) for place, message in error.found]) from None
     check_training(loaded.config)
@@ -320,7 +325,8 @@ def _evaluated(file: SweepFile, trials: Sequence[Trial], problems: list[SpecProb
     found: list[Config] = []
     for trial in trials:
         try:
-            found.append(load(file.base, trial.method, None, None, [*trial.overrides, *texts]).config)
+            overrides = [*trial.overrides, *texts]
+            found.append(load(file.base, trial.method, None, None, overrides, import_files=True).config)
         except ConfigError as error:
             problems += [(at_lines(place, places), f"eval.set: {said}") for place, said in error.found]
             return [trial.config for trial in trials]

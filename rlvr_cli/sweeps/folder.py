@@ -13,7 +13,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import append_jsonl, is_held, read_jsonl, sole_writer, truncate_jsonl, write_json
 from rlvr_cli.runs.folder import RunDir, now
 from rlvr_cli.runs.trials import TRIALS, attempts_path, command_of, is_sweep, read_trials
-from rlvr_cli.sweeps.expand import expand
+from rlvr_cli.sweeps.expand import folder_of
 from rlvr_cli.sweeps.objective import Objective
 from rlvr_cli.sweeps.spec import read_sweep
 
@@ -318,7 +318,7 @@ def find_sweep(name: str) -> SweepDir:
     if found is not None:
         return found
     if Path(name).is_file():
-        folder = SweepDir(expand(read_sweep(Path(name))).folder)
+        folder = SweepDir(folder_of(read_sweep(Path(name))))
         if folder.exists():
             return folder
         raise UserError(

@@ -10,13 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.own_files import of_files, own_files, self_contained
 from rlvr_cli.config.schema import Config
+from rlvr_cli.config.user_files import user_files, with_copied_files, with_copied_method
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.files import write_text
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.include import source_files
 from rlvr_cli.core.text import some
+from rlvr_cli.core.user_code import UserFile, keep_copies
+from rlvr_cli.core.yaml import dump
 from rlvr_cli.methods.equivalence import SameGradient, same_gradients
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.axes import SEED, AxisPoint, in_a_name, values_of
@@ -182,8 +184,11 @@ def prepare_sweep(sweep: Sweep, folder: SweepDir) -> PreparedSweep:
     wrong = [said for trial in sweep.trials if (said := _occupied(folder, names[trial.id], trial))]
     if wrong:
         raise UserError(wrong)
-    base = [str(folder.base_dir / name) for name in _copies(sweep)]
-    entries = [entry_of(trial, names[trial.id], base) for trial in sweep.trials]
+    base = [str(folder.base_dir / name) for name in _copies(sweep, [])]
+    entries = [
+        entry_of(trial, names[trial.id], base, with_copied_method(trial.method, folder.base_dir, []))
+        for trial in sweep.trials
+    ]
     old = [] if before is None else [entry for entry in before.trials if entry.id not in names]
     dropped = [replace(entry, named=_stays(sweep, folder, before, entry)) for entry in old]
     spec = sweep.file.spec
@@ -210,10 +215,17 @@ def _stays(sweep: Sweep, folder: SweepDir, before: SweepPlan | None, entry: Entr
 
 
 def write(sweep: Sweep, folder: SweepDir, plan: SweepPlan) -> None:
-    """Put the plan, the sweep file and its base configurations into the folder; its driver alone does."""
+    """Put the plan, the sweep file, its base configurations and the user files that they name into the folder.
+
+    The sweep's driver alone does.
+    """
     folder.base_dir.mkdir(exist_ok=True)
-    for name, text in _copies(sweep).items():
+    files: list[UserFile] = []
+    for name, text in _copies(sweep, files).items():
         write_text(folder.base_dir / name, text)
+    for trial in sweep.trials:
+        with_copied_method(trial.method, folder.base_dir, files)
+    keep_copies(files, folder.base_dir)
     write_text(folder.file_copy, sweep.file.text)
     folder.write_plan(plan)
 
@@ -266,8 +278,8 @@ def _has_tasks(folder: SweepDir) -> bool:
         return False
 
 
-def entry_of(trial: Trial, name: str, base: Sequence[str]) -> Entry:
-    """The trial as the plan has it, called ``name``."""
+def entry_of(trial: Trial, name: str, base: Sequence[str], option: str | None) -> Entry:
+    """The trial as the plan has it, called ``name``; ``option`` is what `--method` is given."""
     cost = cost_of(trial.config)
     return Entry(
         id=trial.id,
@@ -276,7 +288,7 @@ def entry_of(trial: Trial, name: str, base: Sequence[str]) -> Entry:
         seed=trial.config.run.seed,
         varies=trial.varies,
         base=list(base),
-        option=trial.method,
+        option=option,
         overrides=list(trial.overrides),
         rollouts=cost.rollouts,
         completions=cost.completions,
@@ -284,20 +296,13 @@ def entry_of(trial: Trial, name: str, base: Sequence[str]) -> Entry:
     )
 
 
-def _copies(sweep: Sweep) -> dict[str, str]:
+def _copies(sweep: Sweep, files: list[UserFile]) -> dict[str, str]:
     """The base configurations as they are kept, in order: names, whatever they are called, and texts.
 
-    Files of methods that the sweep names come first. A file that includes others is kept after them, without its
-    `include`: from another folder it would find none.
+    A file that includes others is kept after them, without its `include`: from another folder it would find none. The
+    user files that they name go to ``files``.
     """
-    named = {
-        one.sha256: one
-        for trial in (*sweep.trials, *sweep.corners)
-        if trial.method is not None
-        for one in own_files(trial.config)
-        if one.of == "method"
-    }
-    copies = {"0-methods.yaml": of_files(named.values())} if named else {}
+    copies = {}
     for number, path in enumerate(sweep.file.base, start=1):
         problems: list[tuple[str, str]] = []
         sources = source_files(path, tuple(Config.model_fields), problems)
@@ -305,7 +310,8 @@ def _copies(sweep: Sweep) -> dict[str, str]:
             raise ConfigError(problems)
         for part, source in enumerate(sources, start=1):
             stem = f"{number}" if len(sources) == 1 else f"{number}.{part}"
-            copies[f"{stem}-{source.path.name}"] = self_contained(source)
+            values = with_copied_files(source.values, source.path.parent, files)
+            copies[f"{stem}-{source.path.name}"] = source.alone if values == source.values else dump(values)
     return copies
 
 
@@ -350,21 +356,19 @@ def _of_another_sweep(sweep: Sweep, folder: SweepDir, before: SweepPlan) -> str:
 
 
 def _edited_files(sweep: Sweep, folder: SweepDir, before: SweepPlan) -> list[str]:
-    """The user's own files of which a trial that was begun has another version than ``sweep``, with both hashes."""
-    now = {(one.of, Path(one.file).name): one for trial in sweep.trials for one in own_files(trial.config)}
-    for entry in before.trials if now else ():
-        try:
-            then = own_files(load_config([RunDir(folder.path / entry.name).config_path]))
-        except UserError:  # not begun, or not readable any more
-            continue
-        same = [(one, now.get((one.of, Path(one.file).name))) for one in then]
-        found = [
-            f"{new.file} ({entry.name} has SHA-256 {old.code}..., now it is {new.code}...)"
-            for old, new in same
-            if new is not None and new.sha256 != old.sha256
+    """The user files that were edited since a trial was begun, as its manifest has them."""
+    for entry in before.trials:
+        run = RunDir(folder.path / entry.name)
+        kept = run.read_manifest().get("user_files") or () if run.manifest_path.exists() else ()
+        then = {Path(str(one["file"])).name: str(one["sha256"])[:12] for one in kept}
+        now = {one.path.name: one for trial in sweep.trials for one in user_files(trial.config)} if then else {}
+        edited = [
+            f"{now[name].path} ({entry.name} has SHA-256 {digest}..., now it is {now[name].digest}...)"
+            for name, digest in then.items()
+            if name in now and now[name].digest != digest
         ]
-        if found:
-            return found
+        if edited:
+            return edited
     return []
 
 

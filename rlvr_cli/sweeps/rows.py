@@ -15,7 +15,7 @@ from rlvr_cli.core.keys import describe_field
 from rlvr_cli.core.layers import Layer, choices_first, override_text, parse_override
 from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.core.yaml import YamlProblem, parse, read_text
-from rlvr_cli.sweeps.axes import SEED, Axis, AxisPoint, combinations, in_a_name, read_axes, values_of
+from rlvr_cli.sweeps.axes import METHOD, SEED, Axis, AxisPoint, combinations, in_a_name, read_axes, values_of
 from rlvr_cli.sweeps.naming import short_keys, trial_name
 from rlvr_cli.sweeps.spec import SpecProblem, SweepFile, SweepSpec, read_sweep
 
@@ -44,14 +44,14 @@ def row_names(axes: Sequence[Axis], points: Sequence[tuple[AxisPoint, ...]]) -> 
     return found
 
 
-def trial_rows(file: SweepFile) -> dict[str, SweepRow]:
+def trial_rows(file: SweepFile, *, import_files: bool = True) -> dict[str, SweepRow]:
     """Every row of ``file`` with its configuration; the seeds of the file are left out.
 
     Raises:
         UserError: every problem of the file's axes, or a search, which has no rows.
     """
     problems: list[SpecProblem] = []
-    axes = read_axes(file, problems)
+    axes = read_axes(file, problems, import_files=import_files)
     if file.spec.search is not None:
         problems.append((file.place("search"), "search: suggests its trials; there are no rows to be named"))
     points = [] if problems else combinations(axes, file, problems)
@@ -61,7 +61,10 @@ def trial_rows(file: SweepFile) -> dict[str, SweepRow]:
     found: dict[str, SweepRow] = {}
     for name, combination in zip(row_names(axes, points), points, strict=True):
         own = [
-            (point.places.get(key, point.place), override_text(key, value))
+            (
+                point.places.get(key, point.place),
+                override_text(key, point.option if key == METHOD and point.option else value),
+            )
             for point in combination
             if set(point.values) != {SEED}
             for key, value in point.values.items()
@@ -71,14 +74,14 @@ def trial_rows(file: SweepFile) -> dict[str, SweepRow]:
     return found
 
 
-def config_source(written: Path) -> Path | SweepRow:
+def config_source(written: Path, *, import_files: bool = True) -> Path | SweepRow:
     """What is given for a configuration file: the file, or the trial that `FILE:ROW` names. Raises UserError."""
     path, colon, name = str(written).rpartition(":")
     if not colon or written.exists():
         if _is_sweep(written):
             raise UserError(f"{written}: is a sweep file, not a configuration; one of its trials is {written}:TRIAL")
         return written
-    found = trial_rows(read_sweep(Path(path)))
+    found = trial_rows(read_sweep(Path(path)), import_files=import_files)
     if name not in found:
         said = f"has no row {name!r}.{did_you_mean(name, found)} Rows: {some(list(found), SHOWN)}"
         raise UserError(f"{path}: {said}")

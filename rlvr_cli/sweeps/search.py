@@ -205,7 +205,7 @@ class Search:
     def _entry(self, plan: SweepPlan, trial: Trial, base: Sequence[str]) -> Entry:
         """A trial's place in the plan; one that an earlier file named has it already."""
         old = next((entry for entry in plan.trials if entry.id == trial.id), None)
-        return entry_of(trial, old.name if old else trial.name, base)
+        return entry_of(trial, old.name if old else trial.name, base, trial.method)
 
     def _why_no_more(self, plan: SweepPlan) -> str | None:
         """Why no further configuration is asked for; None where one may be."""

@@ -64,7 +64,7 @@ def of_sweep(sweep: Sweep, *, here: bool = True) -> dict[str, SlurmConfig]:
             for key, value in trial.varies.items()
             if key in file.spec.grid
         }
-        loaded = partial(load, file.base, trial.method, None, None, trial.overrides)
+        loaded = partial(load, file.base, trial.method, None, None, trial.overrides, True)
         return _Wish(trial.name, trial.config, loaded, {**places, **axes})
 
     return _resources({trial.id: wish(trial) for trial in sweep.trials}, file.spec.slots.model_dump(), here=here)
@@ -74,7 +74,7 @@ def of_entries(entries: Sequence[Entry], slots: Mapping[str, int | None]) -> dic
     """The same of trials of a plan with these ``slots``. Raises UserError as :func:`of_sweep`."""
 
     def wish(entry: Entry) -> _Wish:
-        loaded = partial(load, [Path(file) for file in entry.base], entry.option, None, None, entry.overrides)
+        loaded = partial(load, [Path(file) for file in entry.base], entry.option, None, None, entry.overrides, True)
         return _Wish(entry.name, loaded().config, loaded)
 
     return _resources({entry.id: wish(entry) for entry in entries}, slots)

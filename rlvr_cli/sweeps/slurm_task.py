@@ -59,7 +59,7 @@ class _OnMachines(SweepWorker):
         first = super()._train_command(entry, run)
         place = [override_text("run.dir", str(self.sweep.path)), override_text("run.name", entry.name)]
         files = [Path(file) for file in entry.base]
-        config = load_config(files, entry.option, None, None, [*entry.overrides, *place])
+        config = load_config(files, entry.option, None, None, [*entry.overrides, *place], import_files=True)
         self.slurm = with_slots(config.slurm, self.plan.slots)
         if not run.manifest_path.exists():
             command = ["rlvr", *first]

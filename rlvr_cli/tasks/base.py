@@ -69,7 +69,7 @@ class Task(FromData, Choice):
 
     # The data sets that it judges, by name. The generated problems are called `<name>-gen`.
     sets: ClassVar[Mapping[str, DataSet]] = {}
-    # Whether it is code of the user's own, which commands that only read must not run.
+    # Whether it is code of the user's, which commands that only read do not import.
     runs_own_code: ClassVar[bool] = False
     # Every reason that ``judge`` can give.
     reasons: ClassVar[tuple[str, ...]] = ("correct", "wrong")
@@ -248,8 +248,9 @@ class Task(FromData, Choice):
         """Begin to judge responses that come one after another, in other processes; None where this one judges."""
         return None
 
-    def size_pool(self, workers: int) -> None:
-        """Have that many processes compare answers, where the task is ``pooled``."""
+    def with_workers(self, workers: int) -> Self:
+        """Return the task with that many processes that judge, where it is ``pooled``."""
+        return self
 
     def solutions(self, problem: Problem) -> Iterator[str] | None:
         """Responses to the problem's prompt that ``judge`` finds correct, for supervised fine-tuning to imitate.

@@ -15,9 +15,9 @@ from pydantic import AfterValidator, Field, StringConstraints
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import local_path
-from rlvr_cli.core.own_code import OwnFile
 from rlvr_cli.core.section import Contradiction, OneOrMore, Probability, Text
 from rlvr_cli.core.terminal import tell
+from rlvr_cli.core.user_code import without_folder
 from rlvr_cli.tasks.base import Data, Task, vote
 from rlvr_cli.tasks.hub import HubTable, parts_of, split_names
 from rlvr_cli.tasks.problem import DataSplit, MissingFields, Problem, Split, Verdict, wide
@@ -31,9 +31,8 @@ from rlvr_cli.tasks.rewards import (
     Timeout,
     Value,
     Values,
-    keep_source,
+    described,
     reward_function,
-    reward_source,
     rewards,
 )
 
@@ -41,7 +40,6 @@ from rlvr_cli.tasks.rewards import (
 _NOT_COLUMNS = ("prompt", "completion", "prompts", "completions", "completion_ids")
 # Rows, and what is said to be written for them, on which the functions are tried before anything starts.
 _TRIED, _TRIAL_RESPONSES = 3, ("I do not know.", "", "<think> 1 </think> <answer> 1 </answer>")
-_SHOWN = 200
 # Calls, and completions in them, after which functions that gave no number yet end the command.
 _SILENT_CALLS, _SILENT_ROWS = 3, 32
 # What was tried in this process; calls and completions without any number (-1: there was one), by the functions.
@@ -51,20 +49,13 @@ _SILENT: dict[tuple[str, ...], tuple[int, int]] = {}
 LongText = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
 
 
-def _stamped(written: str) -> str:
-    """A reward with the digest of its file, where it has none and the file is there."""
-    found = REWARD.fullmatch(written)
-    if found is None:
+def _is_reward(written: str) -> str:
+    if REWARD.fullmatch(written) is None:
         raise ValueError(f"{written!r} is not a function of a file; write FILE.py:FUNCTION, as my_rewards.py:accuracy")
-    if found["digest"] or not local_path(found["file"]).is_file():
-        return written
-    try:
-        return f"{written}@{keep_source(reward_source(written))}"
-    except UserError as error:
-        raise ValueError("; ".join(error.problems)) from error
+    return written
 
 
-RewardName = Annotated[Text, AfterValidator(_stamped)]
+RewardName = Annotated[Text, AfterValidator(_is_reward)]
 
 
 class Own(Task):
@@ -124,10 +115,9 @@ class Own(Task):
     )
 
     @property
-    def reward_files(self) -> list[OwnFile]:
-        """The files of the reward functions that exist, each once."""
-        named = [written for written in self.reward if (found := REWARD.fullmatch(written)) and found["digest"]]
-        return list({(one.code, one.file): one for one in map(reward_source, named)}.values())
+    def settings(self) -> dict[str, Any]:
+        """Rewards without their folders: their digests tell them apart."""
+        return {**super().settings, "reward": [without_folder(one) for one in self.reward]}
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -390,11 +380,7 @@ class Own(Task):
         if wrong:
             raise RunError("\n".join(f"task.reward: {said}" for said in wrong))
 
-        def where(row: int) -> str:
-            asked, said = problems[row].question[:_SHOWN], responses[row][:_SHOWN]
-            return f"problem {problems[row].id}, {asked!r}; response {said!r}"
-
-        return rewards(functions, columns, len(problems), where, share)
+        return rewards(functions, columns, len(problems), lambda row: described(problems[row], responses[row]), share)
 
     def _notice_silence(self, values: Sequence[Sequence[Value]], count: int) -> None:
         """Say that no function ever gave a number; RunError when they go on like that."""

@@ -1,4 +1,4 @@
-"""Reward functions of the user's own: each in a worker process of its own, with a deadline and a memory limit."""
+"""Reward functions of the user's: each in a worker process of its own, with a deadline and a memory limit."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any
 
 from pydantic import Field
 
+from rlvr_cli.core import user_code
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.files import local_path
-from rlvr_cli.core.own_code import OwnFile, read_own_file, shown
 from rlvr_cli.core.terminal import tell
-from rlvr_cli.tasks.problem import Problem, Verdict
-from rlvr_cli.workers.pool import Died, Judge, Late, Limits, NoAnswer, Pool
+from rlvr_cli.core.user_code import UserFile, find_user_file, shown
+from rlvr_cli.tasks.problem import Problem
+from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Pool, Target, WorkerDied
 from rlvr_cli.workers.reward import LOGS
 
 # What code of the user's may take: keys of every task that has some. They change no verdict of code that works.
@@ -32,7 +31,7 @@ REWARD = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)(?:@(?P<digest>[0-9
 # Workers of functions that are kept; those of a configuration that was left are ended.
 _KEPT = 16
 # Failures of one function that are shown; the others are counted.
-_TOLD = 3
+_NOTICES = 3
 # A completion alone may take this share of what a call may take.
 _ALONE = 0.1
 # Characters of a problem and of a response that messages show.
@@ -68,17 +67,22 @@ class Values(list[Value]):
         self.logged = logged
 
 
-def why(error: NoAnswer, file: str, name: str, limits: Limits, seconds: float | None = None) -> RewardFailure:
+def worker_limits(timeout: float, memory_mib: int) -> Limits:
+    """Return the limits of a worker; the worker itself ends an import that takes long, and names the line, before."""
+    return Limits(timeout, memory_mib=memory_mib, load_seconds=max(timeout, user_code.LOADING) + 15)
+
+
+def why(error: JobError, file: str, name: str, limits: Limits, seconds: float | None = None) -> RewardFailure:
     """Why a worker gave no answer.
 
     Args:
         file, name: what was called. seconds: how long it had, where those were not the limits'.
     """
-    if isinstance(error, Late):
+    if isinstance(error, JobTimeout):
         said = f"{name} took more than {limits.seconds if seconds is None else seconds:g} s and was ended"
         said = f"took more than {limits.loading:g} s to load" if error.loading else said
         return RewardFailure("timeout", f"{file}: {said} (task.reward_timeout)")
-    if isinstance(error, Died):
+    if isinstance(error, WorkerDied):
         return RewardFailure("died", f"{file}: {name}: {error}")
     said = str(error)
     memory = f" (task.reward_memory={limits.memory_mib} MiB)" if "MemoryError" in said else ""
@@ -88,7 +92,7 @@ def why(error: NoAnswer, file: str, name: str, limits: Limits, seconds: float | 
     return RewardFailure("error", f"{where}{said}{memory}")
 
 
-class Told:
+class Notices:
     """Failures that were said on standard error: the first few different sentences, each once."""
 
     def __init__(self) -> None:
@@ -96,13 +100,13 @@ class Told:
 
     def tell(self, said: str, rest: str = "") -> None:
         """Say one, where it is new."""
-        if said not in self._told and len(self._told) < _TOLD:
+        if said not in self._told and len(self._told) < _NOTICES:
             self._told.add(said)
             tell(f"{said}{rest}.")
 
 
 def account(
-    failed: Sequence[tuple[int, RewardFailure]], count: int, where: Callable[[int], str], share: float, told: Told
+    failed: Sequence[tuple[int, RewardFailure]], count: int, where: Callable[[int], str], share: float, notices: Notices
 ) -> None:
     """Tell the failures among ``count`` completions, and raise RunError where they are more than ``share`` of them.
 
@@ -120,7 +124,12 @@ def account(
         raise RunError(f"{first.said} ({where(row)}){rest}")
     for row, failure in failed:
         left = f"{len(failed)} of {count} completions have no reward; up to {share:.0%} are left out"
-        told.tell(failure.said, f" ({where(row)}). {left}")
+        notices.tell(failure.said, f" ({where(row)}). {left}")
+
+
+def described(problem: Problem, response: str) -> str:
+    """Describe a row in a message."""
+    return f"problem {problem.id}, {problem.question[:_SHOWN]!r}; response {response[:_SHOWN]!r}"
 
 
 @dataclass
@@ -130,7 +139,7 @@ class RewardFunction:
     path: Path
     name: str
     pool: Pool
-    told: Told = field(default_factory=Told)
+    notices: Notices = field(default_factory=Notices)
 
     @property
     def label(self) -> str:
@@ -142,7 +151,7 @@ class RewardFunction:
         """What its worker reports. Raises UserError where the file or the function is not as it must be."""
         try:
             found: Mapping[str, Any] = self.pool.submit(None).result()
-        except NoAnswer as error:
+        except JobError as error:
             raise UserError(self.failure(error).said.removeprefix(_KEY)) from None
         return found
 
@@ -172,7 +181,7 @@ class RewardFunction:
     def read(self, said: Future[Any]) -> Values:
         """The values of a call that has begun.
 
-        Raises NoAnswer where it gave none, and RunError where it gave no list, or one of another length.
+        Raises JobError where it gave none, and RunError where it gave no list, or one of another length.
         """
         found = said.result()
         if isinstance(found, list):
@@ -182,7 +191,7 @@ class RewardFunction:
         values = (self._wrong(value["wrong"]) if isinstance(value, dict) else value for value in found["values"])
         return Values(values, found["logged"])
 
-    def one_by_one(self, columns: Mapping[str, Sequence[Any]], count: int, error: NoAnswer, most: float) -> Values:
+    def one_by_one(self, columns: Mapping[str, Sequence[Any]], count: int, error: JobError, most: float) -> Values:
         """The value of each row alone, after a call for all of them that gave none.
 
         All together take as long as one call may; rows that are left then, and those after ``most`` failures, have the
@@ -203,11 +212,11 @@ class RewardFunction:
                 for name, recorded in value.logged.items():
                     logged.setdefault(name, [None] * count)[row] = recorded[0]
                 found += value
-            except NoAnswer as again:
+            except JobError as again:
                 found.append(self.failure(again, alone))
         return Values(found, logged)
 
-    def failure(self, error: NoAnswer, seconds: float | None = None) -> RewardFailure:
+    def failure(self, error: JobError, seconds: float | None = None) -> RewardFailure:
         """The failure of a call without values; ``seconds``: how long it had."""
         return why(error, f"{_KEY}{self.path}", self.name, self.pool.limits, seconds)
 
@@ -216,34 +225,11 @@ class RewardFunction:
         return RewardFailure("error", f"{_KEY}{self.path}: {self.name} returned {said} for a completion; {wanted}")
 
 
-# By the digest and the name of the file: as it was read, or as a configuration has its copy.
-_SOURCES: dict[tuple[str, str], OwnFile] = {}
-
-
-def keep_source(source: OwnFile) -> str:
-    """Have rewards that name the file with its digest be of this text; the digest."""
-    _SOURCES[source.code, Path(source.file).name] = source
-    return source.code
-
-
-def reward_source(written: str) -> OwnFile:
-    """The file of ``FILE.py:FUNCTION@DIGEST``: the copy that the configuration has, else the file itself.
-
-    Raises UserError where there is none of that digest.
-    """
-    found = REWARD.fullmatch(written)
-    assert found is not None, written
-    path, digest = local_path(found["file"]), found["digest"] or ""
-    if (digest, path.name) in _SOURCES:
-        return _SOURCES[digest, path.name]
-    source = read_own_file(path, "reward")
-    if digest not in ("", source.code):
-        raise UserError(
-            f"{path}: has changed since this reward was recorded (SHA-256 {digest}... then, "
-            f"{source.code}... now), and there is no copy of the earlier file. Leave out @{digest} to use the file as "
-            "it is."
-        )
-    return source
+def reward_file(written: str) -> UserFile:
+    """Return the file of ``FILE.py:FUNCTION@DIGEST``. Raises UserError where there is none of that digest."""
+    match = REWARD.fullmatch(written)
+    assert match is not None, written
+    return find_user_file(match["file"] if match["digest"] is None else f"{match['file']}@{match['digest']}")
 
 
 def reward_function(written: str, timeout: float, memory_mib: int) -> RewardFunction:
@@ -252,14 +238,15 @@ def reward_function(written: str, timeout: float, memory_mib: int) -> RewardFunc
     if key in _FUNCTIONS:
         _FUNCTIONS.move_to_end(key)
         return _FUNCTIONS[key]
-    found = REWARD.fullmatch(written)
-    assert found is not None, written
-    source = reward_source(written)
-    path = Path(shown(source.file))
-    settings = {"source": vars(source), "name": found["name"]}
-    judge = Judge("rlvr_cli.workers.reward:ready", settings, what=f"runs {path}")
-    pool = Pool(judge, Limits(timeout, memory_mib=memory_mib))
-    _FUNCTIONS[key] = RewardFunction(path, found["name"], pool)
+    match = REWARD.fullmatch(written)
+    assert match is not None, written
+    file = reward_file(written)
+    path = Path(shown(file.path))
+    limits = worker_limits(timeout, memory_mib)
+    settings = {"file": file.as_json(), "name": match["name"], "seconds": limits.loading - 15}
+    target = Target("rlvr_cli.workers.reward:ready", settings, what=f"runs {path}")
+    pool = Pool(target, limits)
+    _FUNCTIONS[key] = RewardFunction(path, match["name"], pool)
     while len(_FUNCTIONS) > _KEPT:
         _, oldest = _FUNCTIONS.popitem(last=False)
         oldest.pool.close()
@@ -292,88 +279,18 @@ def rewards(
     for one, said in zip(functions, begun, strict=True):
         try:
             values = one.read(said)
-        except NoAnswer as error:
+        except JobError as error:
             failure = one.failure(error)
             values = Values([failure], {}) if count == 1 else one.one_by_one(columns, count, error, share * count)
             if not any(isinstance(value, RewardFailure) for value in values):
-                one.told.tell(
+                one.notices.tell(
                     f"{failure.said}. That was for all {count} completions at once; each alone has its reward"
                 )
         failed = [(row, value) for row, value in enumerate(values) if isinstance(value, RewardFailure)]
-        account(failed, count, where, share, one.told)
+        account(failed, count, where, share, one.notices)
         found.append(values)
     recorded = Counter(name for values in found for name in values.logged)
     twice = [name for name, times in recorded.items() if times > 1]
     if twice:
         raise RunError(f"task.reward: several functions record {', '.join(twice)}. Give each a name of its own.")
     return found
-
-
-class InWorkers:
-    """Responses that are judged in worker processes, each a job of its own, while others are still to come.
-
-    Args:
-        job: of a problem, a response and whether that was cut off.
-        verdict: of the response and the job's answer. failure: of none.
-        share: of the responses, the most that may fail.
-        whose: tells one judge from another: what was told of it, and the parts of its verdicts.
-    """
-
-    def __init__(
-        self,
-        pool: Pool,
-        job: Callable[[Problem, str, bool], Any],
-        verdict: Callable[[str, Any], Verdict],
-        failure: Callable[[NoAnswer], RewardFailure],
-        share: float,
-        whose: str,
-    ) -> None:
-        self._pool, self._job, self._verdict, self._failure = pool, job, verdict, failure
-        self._share, self._whose = share, whose
-        self._rows: list[tuple[Problem, str, Future[Any]]] = []
-
-    def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:
-        """Have a response judged."""
-        self._rows.append((problem, response, self._pool.submit(self._job(problem, response, truncated))))
-
-    def verdicts(self) -> list[Verdict]:
-        """Raises RunError where more than the share of them could not be had."""
-        found = [self._said(response, said) for _, response, said in self._rows]
-        failed = [(row, one) for row, one in enumerate(found) if isinstance(one, RewardFailure)]
-        account(failed, len(found), self._where, self._share, _TOLD_OF.setdefault(self._whose, Told()))
-        good = next((one for one in found if isinstance(one, Verdict)), None)
-        if good is not None:
-            _PARTS_OF[self._whose] = tuple(good.parts)
-        parts = dict.fromkeys(_PARTS_OF.get(self._whose, ()), 0.0)
-        return [
-            Verdict(0.0, dict(parts), False, None, one.reason, scorable=False)
-            if isinstance(one, RewardFailure)
-            else one
-            for one in found
-        ]
-
-    def _said(self, response: str, said: Future[Any]) -> Verdict | RewardFailure:
-        try:
-            return self._verdict(response, said.result())
-        except NoAnswer as error:
-            failure = self._failure(error)
-            if error.loading:
-                raise RunError(f"{failure.said}.") from None
-            return failure
-
-    def _where(self, row: int) -> str:
-        problem, response, _ = self._rows[row]
-        return f"problem {problem.id}, {problem.question[:_SHOWN]!r}; response {response[:_SHOWN]!r}"
-
-    def __enter__(self) -> InWorkers:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for _, _, said in self._rows:
-            said.cancel()
-
-
-_TOLD_OF: dict[str, Told] = {}
-_PARTS_OF: dict[str, tuple[str, ...]] = {}

@@ -99,7 +99,7 @@ def check_problems(task: Task, splits: Sequence[str]) -> None:
         UserError: a data set that has none, or that is not where it is looked for; data that is nowhere; a folder that
             nothing is looked for in.
     """
-    if is_generated(task.data):
+    if task.is_generated:
         check_folder(task)
     elif task.data in data_sets():
         folder = local_path(task.data_dir) if task.data_dir is not None else None
@@ -122,10 +122,10 @@ def check_problems(task: Task, splits: Sequence[str]) -> None:
 
 def check_folder(task: Task) -> None:
     """Refuse a folder that nothing is looked for in. Raises UserError."""
-    if task.data_dir is None or (task.data in data_sets() and not is_generated(task.data)):
+    if task.data_dir is None or (task.data in data_sets() and not task.is_generated):
         return
     generated = f"the problems are generated ({task.data})"
-    what = generated if is_generated(task.data) else f"task.data={task.data} is no such name"
+    what = generated if task.is_generated else f"task.data={task.data} is no such name"
     raise UserError(
         f"task.data_dir={task.data_dir!r}: is where data sets are looked for by their names, and {what}. Set "
         f"task.data to one of {', '.join(sets_of(task.name, 'train'))}, or leave the folder out."

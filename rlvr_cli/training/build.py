@@ -108,7 +108,7 @@ def held_out_evaluation(config: Config, run: RunDir, prepared: PreparedRun) -> E
     """
     if config.eval.every == 0:
         return None
-    split = "dev" if is_generated(config.task.data) else config.eval.split
+    split = "dev" if config.task.is_generated else config.eval.split
     from rlvr_cli.evaluation.sampling import LocalSampler
 
     settings = EvalSettings.from_config(config, split=split)

@@ -162,7 +162,7 @@ def _wrong(task: Task, problems: Sequence[Problem], responses: Sequence[str]) ->
 
 def _check_solutions(config: Config, task: Task, problems: Sequence[Problem], solutions: Sequence[str]) -> None:
     wrong = list(_wrong(task, problems, solutions))
-    assert not is_generated(config.task.data) or not wrong, (
+    assert not config.task.is_generated or not wrong, (
         f"{task.name}: solutions of its own are judged wrong: {wrong[:3]}"
     )
     raise_if(

@@ -32,8 +32,8 @@ def extend(run: RunDir, overrides: Sequence[str]) -> list[str]:
         )
     from rlvr_cli.launch.checks import check_resumable
 
-    before = load_config([run.config_path])
-    after = load_config([run.config_path], overrides=overrides)
+    before = load_config([run.config_path], import_files=True)
+    after = load_config([run.config_path], overrides=overrides, import_files=True)
     old, new = before.train.rollouts, after.train.rollouts
     with run.lock():
         manifest = run.read_manifest()
@@ -57,7 +57,7 @@ def finish_extension(run: RunDir) -> None:
     with run.lock():
         pending = run.read_manifest().get(PENDING)
         if pending is not None:
-            _write(run, load_config([run.config_path], overrides=[f"{KEY}={pending}"]))
+            _write(run, load_config([run.config_path], overrides=[f"{KEY}={pending}"], import_files=True))
 
 
 def _write(run: RunDir, config: Config) -> None:

@@ -258,7 +258,7 @@ def check_model(config: Config) -> None:
 def _may_download(config: Config) -> bool:
     """Whether model or problems may come from the hub: then one process fetches, and the others find."""
     source = resolve_model(config.model.name, revision=config.model.revision)
-    return source.kind == "hub" or not is_generated(config.task.data)
+    return source.kind == "hub" or not config.task.is_generated
 
 
 def _loaded(config: Config, device: str, threads: int) -> LoadedParts:
@@ -323,7 +323,7 @@ def _vllm(config: Config, prepared: PreparedPolicy, world: World) -> VllmEngine:
 
 def _check_held_out(config: Config, model: Any, task: Task, tokenizer: Any) -> None:
     """Refuse an evaluation on the way that would run out of positions rollouts later."""
-    split: Literal["dev", "test"] = "dev" if is_generated(config.task.data) else config.eval.split
+    split: Literal["dev", "test"] = "dev" if config.task.is_generated else config.eval.split
     held_out = task.problems(split, config.eval.problems, EvalSettings.problems_seed)
     key = "rollout" if config.eval.max_new_tokens is None else "eval"
     longest = config.eval.max_new_tokens or config.rollout.max_new_tokens

@@ -20,12 +20,12 @@ from rlvr_cli.collapse.alerts import SignalWatch
 from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.checks import cautions
 from rlvr_cli.config.load import dump_yaml, load_config
-from rlvr_cli.config.own_files import own_files
+from rlvr_cli.config.user_files import user_files
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl, write_text
 from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.core.own_code import in_manifest
+from rlvr_cli.core.user_code import keep_copies
 from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch.checks import check_processes, check_resumable, default_name
 from rlvr_cli.launch.link import FAILURES
@@ -123,7 +123,7 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRu
         rollouts_total=config.train.rollouts,
         processes=config.launch.processes,
         config_sha256=text_digest(text),
-        **in_manifest(own_files(config)),
+        **keep_copies(user_files(config), run.path),
         method_fingerprint=prepared.method.fingerprint(),
         sampler=prepared.engine_reason,
         threads=prepared.threads,
@@ -158,7 +158,7 @@ def resume_training(run: RunDir, *, console: Console, place: RunContext | None =
     Raises UserError when it is finished, in use, its configuration was edited, or it has only damaged checkpoints.
     """
     place = place or RunContext()
-    config = load_config([run.config_path])
+    config = load_config([run.config_path], import_files=True)
     check_processes(run, config, place.world)
     if place.world.processes > 1:
         join(config, place.world)

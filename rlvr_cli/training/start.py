@@ -11,12 +11,11 @@ from rich.console import Console
 
 from rlvr_cli.config.checks import check_training
 from rlvr_cli.config.load import load_config
-from rlvr_cli.config.own_files import own_files
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.layers import override_text
-from rlvr_cli.core.own_code import changed
 from rlvr_cli.core.text import without_secrets
+from rlvr_cli.core.user_code import changed_files
 from rlvr_cli.launch.checks import check_resumable
 from rlvr_cli.launch.command import check_alone, needs_launcher
 from rlvr_cli.launch.stopping import RunEnd
@@ -54,7 +53,7 @@ def train(
     """
     files = [Path(config)] if isinstance(config, str | Path) else [Path(one) for one in config]
     overrides = [override_text(key, value) for key, value in (settings or {}).items()]
-    loaded = load_config(files, method, task, model, overrides)
+    loaded = load_config(files, method, task, model, overrides, import_files=True)
     check_training(loaded)
     check_trackers(loaded.track.to)
     if overwrite and loaded.run.name is None:
@@ -89,17 +88,17 @@ def resume(run: str | Path, *, settings: Mapping[str, Any] | None = None, quiet:
     from rlvr_cli.training.extension import extend, finish_extension
 
     found = find_run(str(run), Path(Config().run.dir))
-    before = load_config([found.config_path])
+    before = load_config([found.config_path], import_files=True)
     before.task.check_before()
     console = Console(quiet=quiet)
-    for line in changed(own_files(before)):
+    for line in changed_files(found.read_manifest()):
         console.print(line, highlight=False, markup=False)
     if settings:
         for line in extend(found, [override_text(key, value) for key, value in settings.items()]):
             console.print(line, highlight=False, markup=False)
     else:
         finish_extension(found)
-    loaded = load_config([found.config_path])
+    loaded = load_config([found.config_path], import_files=True)
     check_trackers(loaded.track.to)
     check_resumable(found)
     if needs_launcher(loaded.launch):

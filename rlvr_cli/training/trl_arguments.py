@@ -100,7 +100,8 @@ def method_of(method: str | Method | MethodPart, overrides: Sequence[str] = ()) 
         UserError: no such policy-gradient method, or an override that it does not have.
     """
     if isinstance(method, str):
-        config = load_config(method=method, overrides=[f"method.{override}" for override in overrides]).method.policy
+        texts = [f"method.{override}" for override in overrides]
+        config = load_config(method=method, overrides=texts, import_files=True).method.policy
         if config is None:
             raise UserError(f"{method} is not a policy-gradient method: use trl.SFTTrainer.")
         return config

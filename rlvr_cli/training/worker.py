@@ -61,7 +61,7 @@ def _work(link: Link, world: World, stop: StopRequest) -> None:
     if order["resume"]:
         outcome = run.resume_training(RunDir(Path(order["resume"])), console=console, place=place)
     else:
-        config = load_config([link.folder / CONFIG])
+        config = load_config([link.folder / CONFIG], import_files=True)
         outcome = run.start_training(
             config, overwrite=order["overwrite"], console=console, command=order["command"], place=place
         )

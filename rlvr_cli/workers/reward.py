@@ -1,4 +1,4 @@
-"""A reward function of the user's, as its worker has it: TRL's signature, called with columns that came as JSON.
+"""Run a reward function of the user's in its worker: TRL's signature, called with columns that came as JSON.
 
 Standard library alone: a worker starts in a few hundredths of a second.
 """
@@ -11,18 +11,17 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
-from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.core.own_code import OwnFile, blamed, from_code, shown
+from rlvr_cli.core.user_code import UserFile, error_line, error_text, load_name, shown
 
 # What TRL gives a function to record by.
 LOGS = ("log_extra", "log_metric")
 
 
 def ready(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """What the worker of one function does with a job.
+    """Make what the worker of one function does with a job.
 
     A job is None, which asks for the function's parameters (`names`; `needed`: those without a default; `any`: whether
     it takes others), or ``{"count": rows, "columns": {name: values}}``, whose answer is one value a row: a number or
@@ -30,13 +29,12 @@ def ready(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
     called `log_extra` or `log_metric`, it is ``{"values": those, "logged": {name: values}}``.
 
     Args:
-        settings: `source`, the file; `name` of the function.
+        settings: `file`, `name` of the function, and `seconds` in which the file may be imported.
     """
-    source, name = OwnFile(**settings["source"]), settings["name"]
-    path = Path(source.file)
-    call = from_code(source, name)
+    file, name = UserFile.of_json(settings["file"]), settings["name"]
+    call = load_name(file, name, settings["seconds"])
     if not callable(call):
-        raise RunError(f"{shown(path)}: {name} is {_shown(call)}, not a function")
+        raise RunError(f"{shown(file.path)}: {name} is {_shown(call)}, not a function")
     loops: list[Any] = []
 
     parameters = _parameters(call)
@@ -55,10 +53,8 @@ def ready(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
                 # One for all calls, as clients that a module keeps belong to theirs.
                 loops[:] = loops or [asyncio.new_event_loop()]
                 said = loops[0].run_until_complete(said)
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:
-            raise RunError(blamed(error, path)) from error
+            raise RunError(f"{error_line(error, file)}: {error_text(error)}") from error
         if hasattr(said, "tolist"):
             said = said.tolist()
         if not isinstance(said, (list, tuple)):

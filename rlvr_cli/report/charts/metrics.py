@@ -242,7 +242,7 @@ def recorded(run: RunDir, budget: str) -> Recorded:
 
     Raises UserError for a damaged config.yaml, RunError for other damaged records.
     """
-    config = load_config([run.config_path], run_code=False)
+    config = load_config([run.config_path])
     rows = tuple(whole_rows(read_record(run, run.metrics_path)))
     if len(read_jsonl(run.timings_path)) == len(rows) - 1:
         # The run is between a step and its time.

@@ -217,10 +217,11 @@ class MathTask(AnswerTask):
         """
         return _Judging(self)
 
-    def size_pool(self, workers: int) -> None:
+    def with_workers(self, workers: int) -> Self:
         from rlvr_cli.verify.pool import size_shared_pool
 
         size_shared_pool(workers)
+        return self
 
     def row_problem(self, fields: dict[str, Any], where: str) -> Problem:
         return with_story(rows.problem_from(fields, where), fields, where)

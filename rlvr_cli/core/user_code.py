@@ -1,0 +1,367 @@
+"""Python files of the user's: a method, a task or reward functions, named by a path and imported with importlib.
+
+A configuration refers to a file as ``PATH.py@DIGEST``, the digest of its text and of the modules that it imports from
+its own folder. A run keeps copies in its folder ``code/``, where a reference in the run's configuration is looked up
+first. Nothing here is imported by commands that only read.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import importlib.util
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import local_path, write_bytes
+from rlvr_cli.core.hashes import text_digest
+from rlvr_cli.core.text import did_you_mean
+
+ENDING = ".py"
+REFERENCE = re.compile(r"(?P<path>.+\.py)(?:@(?P<digest>[0-9a-f]{12}))?")
+# The folder of copies in a run, and next to the configurations of a sweep.
+COPIES = "code"
+# Seconds that a file may take to be imported.
+LOADING = 60.0
+# Modules of user files have names that begin so. The text that was executed stands in them under TEXT.
+PREFIX, TEXT = "rlvr_user_", "__text__"
+
+
+@dataclass(frozen=True)
+class UserFile:
+    """A file of Python as it was read.
+
+    Attributes:
+        path: absolute. text: its content, with `\\n` at the ends of lines.
+        imports: the modules that it imports from its folder: text by the path below the folder.
+    """
+
+    path: Path
+    text: str
+    imports: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Return the hash of the text and of the imported modules."""
+        return text_digest(json.dumps([self.text, dict(self.imports)]) if self.imports else self.text)
+
+    @property
+    def digest(self) -> str:
+        """Return the first digits of the hash, as references have them."""
+        return self.sha256[:12]
+
+    @property
+    def reference(self) -> str:
+        """Return what a configuration has in place of the file."""
+        return f"{self.path}@{self.digest}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the file as a worker process gets it."""
+        return {"path": str(self.path), "text": self.text, "imports": dict(self.imports)}
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> UserFile:
+        """Return the file of :meth:`as_json`."""
+        return cls(Path(value["path"]), value["text"], value["imports"])
+
+    @property
+    def module(self) -> str:
+        """Return the name of the module that the file is."""
+        return f"{PREFIX}{re.sub(r'[^A-Za-z0-9_]', '_', self.path.stem)}_{self.digest}"
+
+
+def read_user_file(path: Path) -> UserFile:
+    """Read a file and what it imports from its folder. Raises UserError for what is no Python text."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: is {'a folder' if path.is_dir() else 'no regular file'}; name a file of Python.")
+    path = Path(os.path.abspath(path))
+    try:
+        text = _read(path)
+    except FileNotFoundError:
+        near = [str(path.parent / other.name) for other in path.parent.glob(f"*{ENDING}")]
+        raise UserError(f"{path}: no such file.{did_you_mean(str(path), near)}") from None
+    return UserFile(path, text, _imports_of(path, text))
+
+
+def _read(path: Path) -> str:
+    try:
+        raw = path.read_bytes()
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}:{raw.count(10, 0, error.start) + 1}: is not UTF-8 text.") from None
+    except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise UserError(f"{path}: cannot be read: {error.strerror}.") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _imports_of(path: Path, text: str) -> dict[str, str]:
+    """Read the modules of the file's folder that `import` statements name, directly or not; packages as a whole."""
+    folder, texts, waiting = path.parent, dict[str, str](), [text]
+    while waiting:
+        try:
+            nodes = list(ast.walk(ast.parse(waiting.pop())))
+        except (SyntaxError, ValueError):
+            continue  # reported with its line when it is executed
+        names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+        names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+        for top in {name.partition(".")[0] for name in names}:
+            package = folder / top / "__init__.py"
+            files = sorted(package.parent.rglob(f"*{ENDING}")) if package.is_file() else [folder / f"{top}{ENDING}"]
+            for file in files:
+                key = file.relative_to(folder).as_posix()
+                if file.is_file() and file != path and key not in texts and not _is_library(top, folder):
+                    texts[key] = _read(file)
+                    waiting.append(texts[key])
+    return dict(sorted(texts.items()))
+
+
+def _is_library(name: str, folder: Path) -> bool:
+    """Whether a module of that name is installed: it wins over a file of the folder."""
+    others = {"", os.getcwd(), str(folder), *_FOLDERS}
+    places = [place for place in sys.path if place not in others]
+    return name in sys.stdlib_module_names or PathFinder.find_spec(name, places) is not None
+
+
+def find_user_file(written: str, folder: Path | None = None) -> UserFile:
+    """Read the file that a configuration, in ``folder``, or the command line refers to.
+
+    A reference with a digest is first looked for among the copies next to the configuration. Any path is relative to the
+    folder, or else to the current one.
+
+    Raises UserError where there is no such file, or one of another digest.
+    """
+    match = REFERENCE.fullmatch(written)
+    assert match is not None, written
+    path, digest = local_path(match["path"]), match["digest"]
+    if folder is not None:
+        if digest is not None and (copy := folder / COPIES / digest / path.name).is_file():
+            path = copy
+        elif (near := folder / path).exists() or not path.exists():
+            path = near
+    file = read_user_file(path)
+    if digest not in (None, file.digest):
+        raise UserError(
+            f"{path}: has changed since it was recorded (SHA-256 {digest}... then, {file.digest}... now), and there is "
+            f"no copy of the earlier file. Name the file without @{digest} to use it as it is."
+        )
+    return file
+
+
+def without_folder(reference: str) -> str:
+    """Return a reference without its folder: what identifies a file, wherever it is."""
+    return reference.rpartition("/")[2]
+
+
+class _Neighbours:
+    """Finds the modules that a user file imports from its folder, before the current folder's of the same names."""
+
+    def __init__(self, file: UserFile) -> None:
+        self.folder = str(file.path.parent)
+        self.names = {name.partition("/")[0].removesuffix(ENDING) for name in file.imports}
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        return PathFinder.find_spec(name, [self.folder]) if path is None and name in self.names else None
+
+
+_FOLDERS: set[str] = set()
+_LOADED: dict[tuple[Path, str], ModuleType] = {}
+
+
+def load_module(file: UserFile, seconds: float | None = None) -> ModuleType:
+    """Import the file; a text is executed once. Its folder stays the last of `sys.path`, for imports in functions.
+
+    Raises UserError: one line with file, line and what was raised, also for `sys.exit` and for a file that hangs.
+    """
+    key = (file.path, file.digest)
+    if key not in _LOADED:
+        neighbours = _Neighbours(file)
+        sys.meta_path.insert(0, neighbours)
+        if neighbours.folder not in sys.path:
+            sys.path.append(neighbours.folder)
+            _FOLDERS.add(neighbours.folder)
+        # Of another folder, or another text, under the same name.
+        for name in [name for name in sys.modules if name.partition(".")[0] in neighbours.names]:
+            del sys.modules[name]
+        importlib.invalidate_caches()
+        with guarded(file, "the file", seconds or LOADING, UserError):
+            _LOADED[key] = _executed(file)
+    return _LOADED[key]
+
+
+def _executed(file: UserFile) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(file.module, file.path)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    vars(module)[TEXT] = file.text
+    # Dataclasses, pickle and pydantic look a class up by its module.
+    sys.modules[file.module] = module
+    # What the folder's modules leave as bytecode might be taken for a later text of the same second.
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        # The text that was hashed, whatever the file is by now.
+        exec(compile(file.text, file.path, "exec", dont_inherit=True), vars(module))  # noqa: S102
+    except BaseException:
+        del sys.modules[file.module]
+        raise
+    finally:
+        sys.dont_write_bytecode = before
+    return module
+
+
+def load_name(file: UserFile, name: str, seconds: float | None = None) -> Any:
+    """Import the file and return what it calls ``name``. Raises UserError as :func:`load_module`, or for no name."""
+    module = load_module(file, seconds)
+    if not hasattr(module, name):
+        defined = [
+            key
+            for key, value in vars(module).items()
+            if not key.startswith("_") and getattr(value, "__module__", None) == module.__name__
+        ]
+        has = f" It has {', '.join(defined)}." if defined else " It defines nothing."
+        raise UserError(f"{shown(file.path)}: has no {name}.{did_you_mean(name, defined)}{has}")
+    return getattr(module, name)
+
+
+class _TooLong(BaseException):
+    """The time is up; no ``except Exception`` of the user's stops this."""
+
+
+@contextlib.contextmanager
+def guarded(
+    file: UserFile, what: str, seconds: float | None = None, kind: type[UserError | RunError] = RunError, about: str = ""
+) -> Iterator[None]:
+    """Call code of the user's in this process: errors are of ``kind``, one line with the place in the user's file.
+
+    What it prints goes to standard error, and the current folder stays what it was. A call of `os._exit` ends this
+    process: files are tried in a process of their own first.
+
+    Args:
+        what: names what is called. seconds: the deadline; it holds in the main thread. about: ends the line.
+    """
+    folder = os.getcwd()
+    try:
+        with contextlib.redirect_stdout(sys.stderr), _deadline(seconds):
+            yield
+    except _TooLong as error:
+        if seconds is None:
+            raise
+        raise kind(f"{error_line(error, file)}: {what} took more than {seconds:g} s{about}.") from None
+    except (UserError, RunError):
+        raise
+    except SyntaxError as error:
+        if error.filename != str(file.path):
+            raise kind(f"{error_line(error, file)}: {error_text(error)}{about}") from error
+        raise kind(f"{shown(error.filename)}:{error.lineno}: syntax error: {error.msg}{about}") from None
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        # Where nobody else handles SIGINT, this may be Ctrl-C.
+        if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            raise
+        if type(error).__name__ == "OutOfMemoryError":
+            raise
+        raise kind(f"{error_line(error, file)}: {what} raised {error_text(error)}{about}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            if os.getcwd() != folder:
+                os.chdir(folder)
+
+
+@contextlib.contextmanager
+def _deadline(seconds: float | None) -> Iterator[None]:
+    """Raise _TooLong in what runs longer. Only in the main thread; an earlier timer is set again."""
+    theirs, _ = signal.getitimer(signal.ITIMER_REAL)
+    if seconds is None or threading.current_thread() is not threading.main_thread() or 0 < theirs < seconds:
+        yield
+        return
+
+    def late(*_: Any) -> None:
+        raise _TooLong
+
+    began, before = time.monotonic(), signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        if theirs:
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, theirs - (time.monotonic() - began)))
+
+
+def error_line(error: BaseException, file: UserFile) -> str:
+    """Return `my.py:12`: the innermost place of an exception in the file or in what it imports from its folder."""
+    known = {str(file.path), *(str(file.path.parent / name) for name in file.imports)}
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename in known]
+    return f"{shown(frames[-1].filename)}:{frames[-1].lineno}" if frames else shown(file.path)
+
+
+def error_text(error: BaseException) -> str:
+    """Return an exception's type and text, on one line."""
+    text = " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}{f': {text}' if text else ''}"
+
+
+def escaped_error(error: BaseException) -> str | None:
+    """Return the line for an exception that came from a user file, or from a library that one called; else None."""
+    ours = str(Path(__file__).parents[1])
+    frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    for frame, line in reversed(frames):
+        if str(frame.f_globals.get("__name__", "")).startswith(PREFIX):
+            return f"{shown(frame.f_code.co_filename)}:{line}: {error_text(error)}"
+        if frame.f_code.co_filename.startswith(ours):
+            return None
+    return None
+
+
+def shown(path: Path | str) -> str:
+    """Return a path as the user would write it in the current folder."""
+    with contextlib.suppress(ValueError, OSError):
+        return str(Path(path).relative_to(Path.cwd()))
+    return str(path)
+
+
+def class_lines(text: str) -> dict[str, int]:
+    """Return the line of each class of a file of Python."""
+    return {node.name: node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)}
+
+
+def keep_copies(files: Iterable[UserFile], folder: Path) -> dict[str, list[dict[str, str]]]:
+    """Write the files into ``folder``/code, each in a folder of its digest; what a run's manifest says of them."""
+    entries = []
+    for file in files:
+        place = folder / COPIES / file.digest
+        for name, text in {file.path.name: file.text, **file.imports}.items():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(place / name, text.encode())
+        entries.append({"file": str(file.path), "sha256": file.sha256})
+    return {"user_files": entries} if entries else {}
+
+
+def changed_files(manifest: Mapping[str, Any]) -> list[str]:
+    """Return sentences on the files of a run that were edited since; a file that is gone was not."""
+    sentences = []
+    for entry in manifest.get("user_files") or ():
+        path = Path(str(entry["file"]))
+        with contextlib.suppress(UserError):
+            if path.is_file() and read_user_file(path).sha256 != entry["sha256"]:
+                sentences.append(
+                    f"{shown(path)} was changed since, or what it imports from its folder; the run uses its own copy. "
+                    "To use the new one, name it on the command line of a new run or evaluation."
+                )
+    return sentences
