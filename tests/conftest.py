@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,20 +53,6 @@ def gpu() -> str:
     if not torch.cuda.is_available():
         pytest.skip("torch sees no GPU here")
     return "cuda"
-
-
-@pytest.fixture(autouse=True)
-def registered_tasks() -> Iterator[None]:
-    """The tasks as they were: the rest of the process knows none of a test's files."""
-    from rlvr_cli.config.own_files import rebuild
-    from rlvr_cli.tasks import Task, guarded
-
-    before = Task.kinds
-    yield
-    if Task.kinds != before:
-        guarded._POOL.close()
-        Task.kinds = before
-        rebuild()
 
 
 def golden_folders(config: pytest.Config) -> list[Path]:

@@ -160,7 +160,7 @@ def _next(config: Config, run: Path) -> str:
     A configuration that names benchmarks, or the greedy completion alone, says itself what is sampled.
     """
     from rlvr_cli.tasks.data import split_mark
-    from rlvr_cli.tasks.sets import data_sets, is_generated
+    from rlvr_cli.tasks.sets import data_sets
 
     if config.eval.benchmark:
         return f"next: rlvr eval {run}"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rlvr_cli.config.checks import cross_field_problems
 from rlvr_cli.config.keys import KEYS
@@ -111,8 +111,8 @@ def load(
         _take_preset_of_task(merged)
     _add_environment(merged, files)
     unchecked = not import_files and imports.schema is not KEYS
-    config, invalid = validate(imports.schema.root, merged, _no_rules if unchecked else cross_field_problems)
-    assert isinstance(config, Config)
+    root = cast("type[Config]", imports.schema.root)
+    config, invalid = validate(root, merged, _no_rules if unchecked else cross_field_problems)
     problems += invalid
     if problems:
         raise ConfigError(problems)

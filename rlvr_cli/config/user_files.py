@@ -106,7 +106,9 @@ class Imports:
 
     def _method(self, values: dict[str, Any], folder: Path | None) -> dict[str, Any]:
         name, references = values.get("name"), values.get("files")
-        written = list(references) if isinstance(references, list) and all(isinstance(o, str) for o in references) else []
+        written = (
+            list(references) if isinstance(references, list) and all(isinstance(o, str) for o in references) else []
+        )
         named = isinstance(name, str) and names_a_file(name)
         if not self.allowed:
             if named:

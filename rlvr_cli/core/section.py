@@ -75,8 +75,8 @@ class Choice(Section):
     """A section that is one of several, told apart by its key ``kind``, or another that the family names.
 
     A direct subclass is a family: ``class Advantage(Choice)``. A subclass of the family that gives ``kind`` a default
-    registers itself by being defined (but for those of user files, see ``Also``), and a field of the family's type takes
-    every kind registered so far:
+    registers itself by being defined (but for those of user files, see ``Also``), and a field of the family's type
+    takes every kind registered so far:
 
         class RLOOAdvantage(Advantage):
             kind: Literal["rloo"] = Field("rloo", description="...")

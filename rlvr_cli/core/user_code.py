@@ -89,7 +89,7 @@ def read_user_file(path: Path) -> UserFile:
     """Read a file and what it imports from its folder. Raises UserError for what is no Python text."""
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: is {'a folder' if path.is_dir() else 'no regular file'}; name a file of Python.")
-    path = Path(os.path.abspath(path))
+    path = path.parent.resolve() / path.name
     try:
         text = _read(path)
     except FileNotFoundError:
@@ -134,7 +134,7 @@ def _imports_of(path: Path, text: str) -> dict[str, str]:
 
 def _is_library(name: str, folder: Path) -> bool:
     """Whether a module of that name is installed: it wins over a file of the folder."""
-    others = {"", os.getcwd(), str(folder), *_FOLDERS}
+    others = {"", str(Path.cwd()), str(folder), *_FOLDERS}
     places = [place for place in sys.path if place not in others]
     return name in sys.stdlib_module_names or PathFinder.find_spec(name, places) is not None
 
@@ -142,8 +142,8 @@ def _is_library(name: str, folder: Path) -> bool:
 def find_user_file(written: str, folder: Path | None = None) -> UserFile:
     """Read the file that a configuration, in ``folder``, or the command line refers to.
 
-    A reference with a digest is first looked for among the copies next to the configuration. Any path is relative to the
-    folder, or else to the current one.
+    A reference with a digest is first looked for among the copies next to the configuration. Any path is relative to
+    the folder, or else to the current one.
 
     Raises UserError where there is no such file, or one of another digest.
     """
@@ -245,7 +245,11 @@ class _TooLong(BaseException):
 
 @contextlib.contextmanager
 def guarded(
-    file: UserFile, what: str, seconds: float | None = None, kind: type[UserError | RunError] = RunError, about: str = ""
+    file: UserFile,
+    what: str,
+    seconds: float | None = None,
+    kind: type[UserError | RunError] = RunError,
+    about: str = "",
 ) -> Iterator[None]:
     """Call code of the user's in this process: errors are of ``kind``, one line with the place in the user's file.
 
@@ -255,7 +259,7 @@ def guarded(
     Args:
         what: names what is called. seconds: the deadline; it holds in the main thread. about: ends the line.
     """
-    folder = os.getcwd()
+    folder = Path.cwd()
     try:
         with contextlib.redirect_stdout(sys.stderr), _deadline(seconds):
             yield
@@ -278,7 +282,7 @@ def guarded(
         raise kind(f"{error_line(error, file)}: {what} raised {error_text(error)}{about}") from error
     finally:
         with contextlib.suppress(OSError):
-            if os.getcwd() != folder:
+            if Path.cwd() != folder:
                 os.chdir(folder)
 
 

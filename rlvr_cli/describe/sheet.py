@@ -194,7 +194,9 @@ def _setter(parts: tuple[Preset, ...], dotted: str) -> tuple[str, str]:
 def _changes(parts: tuple[Preset, ...]) -> Iterator[KeyChange]:
     """The keys that each modifier changed."""
     for count in range(1, len(parts)):
-        before, after = (_resolved("+".join(part.file or part.name for part in parts[:end])) for end in (count, count + 1))
+        before, after = (
+            _resolved("+".join(part.file or part.name for part in parts[:end])) for end in (count, count + 1)
+        )
         for key in {**before, **after}:
             if before.get(key) != after.get(key):
                 yield KeyChange(f"method.{key}", before.get(key), after.get(key), parts[count].name)

@@ -29,7 +29,7 @@ from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleKey, SampleStore
 from rlvr_cli.evaluation.targets import EvaluatedModel, find_target, slug
 from rlvr_cli.tasks import Problem, Task
-from rlvr_cli.tasks.sets import check_folder, data_sets, is_generated, problems_name
+from rlvr_cli.tasks.sets import check_folder, data_sets, problems_name
 
 SPLITS = ("train", "dev", "test", "all")
 FORMAT = 1
@@ -96,7 +96,9 @@ def make_filter(options: FilterOptions) -> FilterRequest:
     target = collect(wrong, find_target, preset_of_task(options.model, options.task), root)
     files = [target.run.config_path] if target is not None and target.run is not None else []
     model = None if files or target is None else options.model
-    config = collect(wrong, load_config, files, task=options.task, model=model, overrides=_overrides(options), import_files=True)
+    config = collect(
+        wrong, load_config, files, task=options.task, model=model, overrides=_overrides(options), import_files=True
+    )
     if config is not None and config.task.is_generated and options.split == "all":
         wrong.append("--split all: is for problems from task.data; generated ones have train, dev and test.")
     source = local_path(config.task.data) if config is not None and config.task.data not in data_sets() else None

@@ -17,14 +17,14 @@ from typing import Any
 
 from rlvr_cli.config.launch import seconds_of
 from rlvr_cli.config.load import LoadedConfig, dump_yaml
-from rlvr_cli.config.user_files import user_files
 from rlvr_cli.config.schema import Config
+from rlvr_cli.config.user_files import user_files
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.files import is_held, write_text
 from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.core.user_code import keep_copies
 from rlvr_cli.core.section import Contradiction
 from rlvr_cli.core.text import without_secrets
+from rlvr_cli.core.user_code import keep_copies
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.slurm_script import job_script
 from rlvr_cli.runs.folder import SUBMITTED, RunDir, check_free, create_run, now, unique_name

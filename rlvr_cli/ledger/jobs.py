@@ -21,7 +21,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.text import duration_in_words, some
 from rlvr_cli.launch.stopping import StopRequest, say
 from rlvr_cli.sweeps.slots import Slot
-from rlvr_cli.workers.pool import WorkerDied, Target, Limits, JobError, Pool
+from rlvr_cli.workers.pool import JobError, Limits, Pool, Target, WorkerDied
 
 TICK = 0.5
 # A computation takes as long and as much as it does: weeks and a petabyte.

@@ -56,7 +56,7 @@ class _Fault(UserError):
 def check_user_parts(of: AnyMethod) -> None:
     """Try the parts of a method that are of user files, in a process of its own. Raises UserError with all problems."""
     if of.policy is not None and any(_is_tried(part) for part in of.policy.parts):
-        files = [find_user_file(reference) for reference in of.files]  # type: ignore[union-attr]
+        files = [find_user_file(reference) for reference in of.model_dump(include={"files"})["files"]]
         try_files(files, json.dumps(of.model_dump(mode="json", exclude={"files"})))
 
 
@@ -66,7 +66,9 @@ def _is_tried(part: Part) -> bool:
 
 @lru_cache(maxsize=1)
 def _pool() -> Pool:
-    return Pool(Target(f"{__name__}:worker", what="tries methods"), Limits(user_code.LOADING + 15.0, memory_mib=_MEMORY_MIB))
+    return Pool(
+        Target(f"{__name__}:worker", what="tries methods"), Limits(user_code.LOADING + 15.0, memory_mib=_MEMORY_MIB)
+    )
 
 
 @lru_cache(maxsize=1024)

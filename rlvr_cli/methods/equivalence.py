@@ -97,7 +97,13 @@ def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
         critic.pop("clip", None)
     plain = on_policy and weighs_one_on_policy(method.policy_loss)
     files = [without_folder(one) for one in getattr(method, "files", ())]
-    on = (method.advantage, *(() if plain else (method.policy_loss,)), *method.shapings, method.aggregation, method.passes)
+    on = (
+        method.advantage,
+        *(() if plain else (method.policy_loss,)),
+        *method.shapings,
+        method.aggregation,
+        method.passes,
+    )
     passes = method.passes.on_first_step() if on_policy else method.passes.simplest()
     return {
         "advantage": method.advantage.model_dump(),

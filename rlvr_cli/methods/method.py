@@ -274,7 +274,7 @@ class Method(TrainingMethod):
         )
         modules = sorted({__name__, *_modules(type(part).__module__ for part in (*parts, *critic))})
         # Without the shapings that are off: another kind that somebody adds changes no run.
-        plain = self.model_dump(mode="json")
+        plain = self.model_dump(mode="json", exclude={"files"})
         choices = plain | {"shaping": {one.key: one.model_dump() for one in self.shapings}}
         return {
             "choices": choices,

@@ -30,8 +30,15 @@ from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.base import Advantage, Part, PolicyLoss, Shaping, UserPart
 from rlvr_cli.methods.lopti import Passes
 from rlvr_cli.methods.method import Method, shapings_type
-from rlvr_cli.methods.names import ALIASES, BUILT_IN, METHODS, MODIFIER_PRESETS, MethodTables, parse_method_name
-from rlvr_cli.methods.names import shaping_kinds
+from rlvr_cli.methods.names import (
+    ALIASES,
+    BUILT_IN,
+    METHODS,
+    MODIFIER_PRESETS,
+    MethodTables,
+    parse_method_name,
+    shaping_kinds,
+)
 from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper, Preset
 
 PAGE = "docs/methods/own.md"
@@ -143,7 +150,7 @@ def method_type(methods: tuple[UserMethod, ...]) -> type[Method]:
 
     return extended_method(
         {section: tuple(kind for where, kind in parts if where == section) for section in FAMILIES},
-        [cast("type[Shaping]", kind) for _, kind in parts if issubclass(kind, Shaping)],
+        [kind for _, kind in parts if issubclass(kind, Shaping)],
         tables_of(methods),
         (Annotated[tuple[str, ...], BeforeValidator(files)], Field((), validate_default=True, description=FILES)),
     )
@@ -153,15 +160,21 @@ FILES = "The user files of the method, each with the beginning of its SHA-256."
 
 
 def extended_method(
-    kinds: Mapping[str, tuple[type[Part], ...]], shapings: Sequence[type[Shaping]], tables: MethodTables | None, files: Any
+    kinds: Mapping[str, tuple[type[Part], ...]],
+    shapings: Sequence[type[Shaping]],
+    tables: MethodTables | None,
+    files: Any,
 ) -> type[Method]:
     """Make a section ``method`` with kinds and shapings besides the built-in ones, and the key `files`."""
     fields: dict[str, Any] = {}
     for section, also in kinds.items():
         field = Method.model_fields[section]
+        family: Any = FAMILIES[section]
         if also:
-            kind = Annotated[FAMILIES[section], Also(cast("Any", also))]
-            fields[section] = (kind, Field(default=field.default, description=field.description))
+            fields[section] = (
+                Annotated[family, Also(cast("Any", also))],
+                Field(default=field.default, description=field.description),
+            )
     if shapings:
         every = shapings_type(sorted([*shaping_kinds(), *shapings], key=lambda kind: kind.place))
         default = Method.model_fields["shaping"]
@@ -204,7 +217,9 @@ def _check_parts(
                 if issubclass(kind, Shaping)
                 else "kind of its own: give it `kind: Literal[...] = Field(...)`"
             )
-            problems.append(f"{shown(file.path)}:{lines.get(kind.__name__, 1)}: {kind.__name__} has no {lacks} ({PAGE})")
+            problems.append(
+                f"{shown(file.path)}:{lines.get(kind.__name__, 1)}: {kind.__name__} has no {lacks} ({PAGE})"
+            )
     if problems:
         raise UserError(problems)
 
@@ -216,7 +231,11 @@ def _preset(
     written, where = vars(module).get("PRESETS"), shown(file.path)
     if written is not None:
         given = list(written) if isinstance(written, (tuple, list)) else [written]
-        if len(given) != 1 or not isinstance(given[0], (MethodPreset, Modifier)) or getattr(given[0], "imitates", False):
+        if (
+            len(given) != 1
+            or not isinstance(given[0], (MethodPreset, Modifier))
+            or getattr(given[0], "imitates", False)
+        ):
             has = ", ".join(str(getattr(one, "name", one)) for one in given) or "none"
             raise UserError(
                 f"{where}:{_presets_line(file)}: PRESETS must hold one MethodPreset or Modifier of a policy gradient, "
@@ -245,7 +264,9 @@ def _preset(
 
 def _presets_line(file: UserFile) -> int:
     for node in ast.parse(file.text).body:
-        if isinstance(node, ast.Assign) and any(isinstance(one, ast.Name) and one.id == "PRESETS" for one in node.targets):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(one, ast.Name) and one.id == "PRESETS" for one in node.targets
+        ):
             return node.lineno
     return 1
 
@@ -361,18 +382,21 @@ def recorded_method(values: Mapping[str, Any], files: Sequence[str]) -> type[Met
             shaping.key, shaping.is_on = key, True  # type: ignore[method-assign, assignment]
             shapings.append(shaping)
     return extended_method(
-        kinds, shapings, None, (Annotated[tuple[str, ...], BeforeValidator(tuple)], Field(tuple(files), description=FILES))
+        kinds,
+        shapings,
+        None,
+        (Annotated[tuple[str, ...], BeforeValidator(tuple)], Field(tuple(files), description=FILES)),
     )
 
 
 def _recorded_part(family: type[Part], values: Mapping[str, Any], fixed: Mapping[str, Any]) -> type[Part]:
     def computes(self: Any, *_: Any, **__: Any) -> Any:
         raise UserError(
-            f"{getattr(self, 'kind', type(self).__name__)}: its formula is in a file of the user's, which commands that "
-            "read a run do not import."
+            f"{getattr(self, 'kind', type(self).__name__)}: its formula is in a file of the user's, which commands "
+            "that read a run do not import."
         )
 
-    absent = {name: computes for name in COMPUTING if hasattr(family, name)}
+    absent: dict[str, Any] = {name: computes for name in COMPUTING if hasattr(family, name)}
     if family is Passes:
         absent["names"] = property(computes)
     fields: dict[str, Any] = {key: (Any, None) for key in values if key not in family.model_fields} | dict(fixed)

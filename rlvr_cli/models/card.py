@@ -25,7 +25,7 @@ from rlvr_cli.results.metrics import metric
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.tasks.hub import looks_like_hub_id
-from rlvr_cli.tasks.sets import data_sets, is_generated, problems_name
+from rlvr_cli.tasks.sets import data_sets, problems_name
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult

@@ -43,7 +43,7 @@ def plan_training(config: Config) -> dict[str, Any]:
     """
 
     from rlvr_cli.evaluation.benchmarks import completions_of
-    from rlvr_cli.tasks.sets import is_generated, problems_name
+    from rlvr_cli.tasks.sets import problems_name
 
     batch = config.batch
     ages = list(range(batch.steps_per_rollout))

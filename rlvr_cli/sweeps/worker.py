@@ -127,7 +127,9 @@ class SweepWorker:
         clear_stillborn(run)
         if run.manifest_path.exists():
             return ["train", "--resume", str(run.path), *self.flags]
-        config = load_config([Path(one) for one in entry.base], entry.option, None, None, entry.overrides, import_files=True)
+        config = load_config(
+            [Path(one) for one in entry.base], entry.option, None, None, entry.overrides, import_files=True
+        )
         if config_hash(config) != entry.id:
             raise UserError(
                 f"{entry.name}: its configuration no longer means what it did when the sweep started (identity "

@@ -22,7 +22,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import astuple
 from functools import cached_property
@@ -45,7 +45,17 @@ from rlvr_cli.tasks import base
 from rlvr_cli.tasks.base import HELD_OUT_SEED, Data, vote
 from rlvr_cli.tasks.problem import Judging, Problem, Split, Verdict, made_here
 from rlvr_cli.tasks.prompts import are_messages, conversation_prompt, has_template, leading_bos
-from rlvr_cli.tasks.rewards import LIMIT_KEYS, MemoryMiB, Notices, RewardFailure, Timeout, account, described, why, worker_limits
+from rlvr_cli.tasks.rewards import (
+    LIMIT_KEYS,
+    MemoryMiB,
+    Notices,
+    RewardFailure,
+    Timeout,
+    account,
+    described,
+    why,
+    worker_limits,
+)
 from rlvr_cli.workers.pool import JobError, Limits, Pool, Target, WorkerDied
 
 PAGE = "docs/tasks/own.md"
@@ -83,7 +93,8 @@ class Task(Section):
     def problems(self, split: Split, count: int, seed: int) -> Iterable[Row]:
         """Return or yield problems of train, dev or test: ``count`` of them, more, or all there are.
 
-        A problem is a dict of JSON values. `id`, `question` and `subgroup` (a row of the accuracy table) have a meaning.
+        A problem is a dict of JSON values, of which `id`, `question` and `subgroup` (a row of the accuracy table) have
+        a meaning.
         """
         raise NotImplementedError
 
@@ -94,8 +105,8 @@ class Task(Section):
     def judge(self, problem: Row, response: str) -> Judgement | Awaitable[Judgement]:
         """Return the reward of any text: a number, a bool, or None where nothing can be said.
 
-        Or a dict of `reward` and optionally `correct`, `answer` (what majority votes count), `parts` (they add up to the
-        reward), and anything else to record with the response. May be ``async``.
+        Or a dict of `reward` and optionally `correct`, `answer` (what majority votes count), `parts` (they add up to
+        the reward), and anything else to record with the response. May be ``async``.
         """
         raise NotImplementedError
 
@@ -198,7 +209,7 @@ class UserTask(base.Task):
     def asked(self, problem: Problem) -> str | list[dict[str, str]]:
         """Return the user's prompt of a problem. Raises RunError where it is none."""
         given = self.task.prompt(_given(problem))
-        if (isinstance(given, str) and given.strip()) or (are_messages(given) and given[-1]["role"] != "assistant"):  # type: ignore[index]
+        if (isinstance(given, str) and given.strip()) or (are_messages(given) and given[-1]["role"] != "assistant"):
             return given
         raise self._wrong("prompt", given, "text, or messages of which the last is the user's")
 
@@ -306,7 +317,7 @@ class UserTask(base.Task):
         """Return the verdict of the user's `judge`. Raises RunError where that gives none."""
         given = self.task.judge(_given(problem), response)
         if inspect.isawaitable(given):
-            given = _loop().run_until_complete(given)  # type: ignore[arg-type]
+            given = _loop().run_until_complete(given)
         return self._verdict(given if isinstance(given, dict) else {"reward": given}, response)
 
     def _verdict(self, given: Mapping[str, Any], response: str) -> Verdict:
@@ -348,7 +359,9 @@ class UserTask(base.Task):
         return _line(self.user_file, self.kind, method)
 
     def _wrong(self, method: str, given: Any, wanted: str) -> RunError:
-        return RunError(f"{self._place(method)}: {method} returned {given!r:.60} ({type(given).__name__}); wanted: {wanted}")
+        return RunError(
+            f"{self._place(method)}: {method} returned {given!r:.60} ({type(given).__name__}); wanted: {wanted}"
+        )
 
 
 class _Session:
@@ -394,7 +407,9 @@ class _Judging:
         failed = [(row, one) for row, one in enumerate(results) if isinstance(one, RewardFailure)]
         share = self._task.reward_failures
         account(failed, len(results), lambda row: described(*self._rows[row][:2]), share, self._session.notices)
-        self._session.parts = next((tuple(one.parts) for one in results if isinstance(one, Verdict)), self._session.parts)
+        self._session.parts = next(
+            (tuple(one.parts) for one in results if isinstance(one, Verdict)), self._session.parts
+        )
         return [
             Verdict(0.0, dict.fromkeys(self._session.parts, 0.0), False, None, one.reason, scorable=False)
             if isinstance(one, RewardFailure)
@@ -475,7 +490,9 @@ def load_task(file: UserFile, seconds: float | None = None) -> type[UserTask]:
     key = (str(file.path), file.digest)
     if key not in _LOADED:
         module = load_module(file, seconds)
-        classes = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__]
+        classes = [
+            kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__
+        ]
         lines, where = class_lines(file.text), shown(file.path)
         found = [kind for kind in dict.fromkeys(classes) if issubclass(kind, Task)]
         # A base of the file's own is no task of its own.
@@ -483,9 +500,13 @@ def load_task(file: UserFile, seconds: float | None = None) -> type[UserTask]:
         if not found:
             wrong = next((kind for kind in classes if issubclass(kind, base.Task)), None)
             if wrong is not None:
-                said = f"{wrong.__name__} inherits from a built-in task; inherit from Task of `from rlvr_cli import Task`"
+                said = (
+                    f"{wrong.__name__} inherits from a built-in task; inherit from Task of `from rlvr_cli import Task`"
+                )
                 raise UserError(f"{where}:{lines.get(wrong.__name__, 1)}: {said} ({PAGE}).")
-            raise UserError(f"{where}:1: has no task: a class that inherits from Task of `from rlvr_cli import Task` ({PAGE}).")
+            raise UserError(
+                f"{where}:1: has no task: a class that inherits from Task of `from rlvr_cli import Task` ({PAGE})."
+            )
         if len(found) > 1:
             named = ", ".join(f"{kind.__name__} (line {lines.get(kind.__name__, 1)})" for kind in found)
             raise UserError(f"{where}:1: has several tasks, {named}. Put each into a file of its own.")
@@ -501,7 +522,9 @@ def _task_of(kind: type[Task], file: UserFile, lines: Mapping[str, int]) -> type
     if name in base.Task.kinds:
         problems.append(f"{place}: the task is named after its file, and {name} is built in. Rename the file")
     if not _NAME.match(name):
-        problems.append(f"{place}: the task is named after its file: {name!r} must be letters, digits, _ and -, at most 50")
+        problems.append(
+            f"{place}: the task is named after its file: {name!r} must be letters, digits, _ and -, at most 50"
+        )
     own = [key for key in vars(kind) if not key.startswith("_")]
     for method in NEEDED:
         if getattr(kind, method) is getattr(Task, method):
@@ -519,7 +542,7 @@ def _task_of(kind: type[Task], file: UserFile, lines: Mapping[str, int]) -> type
         if field.is_required():
             problems.append(f"{place}: {key} has no default; write `{key}: ... = DEFAULT`")
             continue
-        annotation = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation  # type: ignore[valid-type]
+        annotation = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
         default = field.get_default(call_default_factory=True)
         fields[key] = (annotation, Field(default, description=field.description or f"{key} of {file.path.name}."))
         try:
@@ -564,7 +587,9 @@ def recorded_task(values: Mapping[str, Any]) -> type[base.Task]:
     others: dict[str, Any] = {key: (Any, None) for key in values if key not in base.Task.model_fields}
     mixin = type("Recorded", (), {"runs_own_code": True, "not_deciding": LIMIT_KEYS})
     make: Any = create_model
-    made = make("RecordedTask", __base__=(mixin, base.Task), __module__=f"{user_code.PREFIX}recorded", **fixed, **others)
+    made = make(
+        "RecordedTask", __base__=(mixin, base.Task), __module__=f"{user_code.PREFIX}recorded", **fixed, **others
+    )
     made.sets = {generated: made_here("The problems of a user's file.")}
     return cast("type[base.Task]", made)
 

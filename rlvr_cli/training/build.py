@@ -21,7 +21,6 @@ from rlvr_cli.models.adapter import merged, peft_config
 from rlvr_cli.models.architecture import parameters_of
 from rlvr_cli.models.gpu import has_bfloat16
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.tasks.sets import is_generated
 from rlvr_cli.training.prepare import PreparedRun, kept_problems
 from rlvr_cli.training.progress import Reporter
 from rlvr_cli.training.recorder import Evaluate

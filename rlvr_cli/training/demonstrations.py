@@ -16,7 +16,6 @@ from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.tasks.base import Task, prompt_ids, response_text
 from rlvr_cli.tasks.files import BadRow, is_jsonl, parsed, raise_if, read_lines, text_problem
 from rlvr_cli.tasks.problem import Problem
-from rlvr_cli.tasks.sets import is_generated
 
 # The files that decide what a run of supervised fine-tuning computes, TRL's own aside.
 CODE = ("demonstrations.py", "sft.py", "../models/adapter.py")
@@ -162,9 +161,7 @@ def _wrong(task: Task, problems: Sequence[Problem], responses: Sequence[str]) ->
 
 def _check_solutions(config: Config, task: Task, problems: Sequence[Problem], solutions: Sequence[str]) -> None:
     wrong = list(_wrong(task, problems, solutions))
-    assert not config.task.is_generated or not wrong, (
-        f"{task.name}: solutions of its own are judged wrong: {wrong[:3]}"
-    )
+    assert not config.task.is_generated or not wrong, f"{task.name}: solutions of its own are judged wrong: {wrong[:3]}"
     raise_if(
         [
             f"task.data: the worked solution of problem {name} is judged {reason}, so its names or its solution "

@@ -27,7 +27,6 @@ from rlvr_cli.runs.environment import usable_cores
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.base import PROMPTS_MEASURED, Task, prompt_ids
 from rlvr_cli.tasks.problem import Problem
-from rlvr_cli.tasks.sets import is_generated
 from rlvr_cli.training.demonstrations import SFTMethod, load_demonstrations
 
 if TYPE_CHECKING:

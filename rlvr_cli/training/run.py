@@ -20,13 +20,13 @@ from rlvr_cli.collapse.alerts import SignalWatch
 from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.checks import cautions
 from rlvr_cli.config.load import dump_yaml, load_config
-from rlvr_cli.config.user_files import user_files
 from rlvr_cli.config.schema import Config
+from rlvr_cli.config.user_files import user_files
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl, write_text
 from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.core.user_code import keep_copies
 from rlvr_cli.core.text import without_secrets
+from rlvr_cli.core.user_code import keep_copies
 from rlvr_cli.launch.checks import check_processes, check_resumable, default_name
 from rlvr_cli.launch.link import FAILURES
 from rlvr_cli.launch.stopping import RunEnd, StopRequest

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlvr_cli.verify.math_answer import DIED, TIMEOUT, Outcome, check
 from rlvr_cli.workers import pool as processes
-from rlvr_cli.workers.pool import WorkerDied, Target, JobTimeout, Limits
+from rlvr_cli.workers.pool import JobTimeout, Limits, Target, WorkerDied
 
 __all__ = ["MathPool", "Outcome", "shared_pool", "size_shared_pool"]
 

@@ -1,7 +1,7 @@
 """The processes below a pool: ``python -m rlvr_cli.workers.child`` is a supervisor, which forks a worker on request.
 
-The supervisor runs no code of the user's. It forks the worker, hands its end of a socket to the pool, and on request, or
-when the pool is gone, kills the worker with everything that the worker started: as a *subreaper* (Linux) it inherits
+The supervisor runs no code of the user's. It forks the worker, hands its end of a socket to the pool, and on request,
+or when the pool is gone, kills the worker with everything that the worker started: as a *subreaper* (Linux) it inherits
 also processes that left the worker's session. The worker reads jobs from its socket and answers ``["ok", value]`` or
 ``["error", text]``; what jobs print goes to standard error.
 """
@@ -160,8 +160,13 @@ def _serve(connection: socket.socket, spec: dict[str, Any], answer: Answer | Non
     if theirs:
         # Data alone: libraries reserve address space that they never use.
         _limit(resource.RLIMIT_DATA, spec["memory_mib"])
-        # A process that the code forks holds no socket, and can be terminated.
-        os.register_at_fork(after_in_child=lambda: (connection.close(), signal.signal(signal.SIGTERM, signal.SIG_DFL)))
+
+        def forked() -> None:
+            """Leave a process that the code forks without the socket, and let it be terminated."""
+            connection.close()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+        os.register_at_fork(after_in_child=forked)
         answer, message = _attempt(_load, spec)
         send(connection, message)
     while answer is not None:

@@ -25,7 +25,7 @@ from rlvr_cli.tasks.prompts import conversation_prompt
 from rlvr_cli.tasks.rg.datasets import CAUTIONS, REFUSED, about
 from rlvr_cli.tasks.rg.worker import ENTRIES
 from rlvr_cli.tasks.shares import quotas
-from rlvr_cli.workers.pool import WorkerDied, Target, JobTimeout, Limits, JobError, Pool
+from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Pool, Target, WorkerDied
 
 PREFIX = "rg:"
 PAGE = "docs/tasks/reasoning-gym.md"

@@ -1,0 +1,122 @@
+"""Files of the user's: read with what they import from their folder, imported by path, and their errors in one line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.user_code import (
+    changed_files,
+    find_user_file,
+    guarded,
+    keep_copies,
+    load_module,
+    read_user_file,
+    without_folder,
+)
+
+FILES = {
+    "mine.py": "import math, helpers\nfrom pack.inner import deep as found\nfrom pack import *\n"
+    "def late():\n    from lazily import VALUE\n    return VALUE\ndef bad():\n    return helpers.fails()\n",
+    "helpers.py": "import mine_too\nfrom dataclasses import dataclass\nX = mine_too.X + 1\n"
+    "@dataclass\nclass Kept:\n    x: 'int' = 1\ndef fails():\n    return 1 / 0\n",
+    "mine_too.py": "import helpers\nX = 1\ndef back():\n    return helpers.X\n",
+    "pack/__init__.py": "from . import inner\n__all__ = ['starred']\nstarred = 5\n",
+    "pack/inner.py": "from .other import Y\ndeep = Y\n",
+    "pack/other.py": "Y = 7\n",
+    "lazily.py": "VALUE = 11\n",
+    "json.py": "1 / 0\n",
+    "unused.py": "1 / 0\n",
+}
+
+
+def written(folder: Path, files: dict[str, str] = FILES) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder / "mine.py"
+
+
+def test_what_is_imported_from_the_folder_is_copied_and_imported_from_the_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, run = tmp_path / "own", tmp_path / "run"
+    file = read_user_file(written(folder))
+    assert sorted(file.imports) == sorted({*FILES} - {"mine.py", "json.py", "unused.py"})
+    manifest = keep_copies([file], run)
+    assert changed_files(manifest) == []
+    (folder / "pack" / "other.py").write_text("Y = 8\n")
+    (line,) = changed_files(manifest)
+    assert "mine.py was changed since" in line
+    with pytest.raises(UserError, match=r"mine.py: has changed since it was recorded .*no copy"):
+        find_user_file(file.reference)
+    # The current folder has modules of the same names.
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend("")
+    copy = find_user_file(file.reference, run)
+    assert copy.path == run / "code" / file.digest / "mine.py" and copy.digest == file.digest
+    module = load_module(copy)
+    assert (module.helpers.X, module.found, module.starred, module.late()) == (2, 7, 5, 11)
+    assert module.helpers.mine_too.back() == 2 and module.helpers.Kept().x == 1
+    with pytest.raises(RunError, match=r"helpers.py:8: bad raised ZeroDivisionError: division by zero"), guarded(
+        copy, "bad"
+    ):
+        module.bad()
+    for path in folder.rglob("*.py"):
+        path.unlink()
+    assert changed_files(manifest) == [] and load_module(find_user_file(file.reference, run)) is module
+
+
+def test_two_files_may_each_have_a_module_of_one_name(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        written(tmp_path / name, {"mine.py": "from helpers import X\n", "helpers.py": f"X = {name!r}\n"})
+    files = [read_user_file(tmp_path / name / "mine.py") for name in ("a", "b", "a")]
+    assert files[0].digest != files[1].digest
+    assert [load_module(file).X for file in files] == ["a", "b", "a"]
+    (tmp_path / "a" / "helpers.py").write_text("X = 'c'\n")
+    assert load_module(read_user_file(tmp_path / "a" / "mine.py")).X == "c"
+
+
+def test_the_text_that_was_hashed_is_executed(tmp_path: Path) -> None:
+    file = read_user_file(written(tmp_path, {"mine.py": "\ufeffX = 1\r\nY = 'é'\r\n"}))
+    (tmp_path / "mine.py").write_text("X = 2\n")
+    assert load_module(file).X == 1 and without_folder(file.reference) == f"mine.py@{file.digest}"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (b"x = 1\ny = '\xe9'\n", r"mine.py:2: is not UTF-8 text"),
+        (b"x = (\n", r"mine.py:1: syntax error: '\(' was never closed"),
+        (b"x = 1\n1 / 0\n", r"mine.py:2: the file raised ZeroDivisionError"),
+        (b"import no_such_module\n", r"mine.py:1: the file raised ModuleNotFoundError"),
+        (b"from . import x\n", r"mine.py:1: the file raised ImportError: .*relative import"),
+        (b"import sys\nsys.exit(0)\n", r"mine.py:2: the file raised SystemExit: 0"),
+        (b"while True:\n    pass\n", r"mine.py:\d: the file took more than 0.5 s"),
+    ],
+)
+def test_a_file_that_cannot_be_imported(tmp_path: Path, text: bytes, line: str) -> None:
+    before = set(sys.modules)
+    (tmp_path / "mine.py").write_bytes(text)
+    with pytest.raises(UserError, match=line) as error:
+        load_module(read_user_file(tmp_path / "mine.py"), 0.5)
+    assert len(error.value.problems) == 1
+    assert not any(name.startswith("rlvr_user") for name in set(sys.modules) - before)
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.py")
+    (tmp_path / "folder.py").mkdir()
+    for name, line in (("fifo.py", "no regular file"), ("folder.py", "is a folder"), ("mien.py", "no such file")):
+        with pytest.raises(UserError, match=line):
+            read_user_file(tmp_path / name)
+
+
+def test_a_call_leaves_folder_and_output_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, before = read_user_file(written(tmp_path, {"mine.py": "import os\nos.chdir('/')\nprint('said')\n"})), Path.cwd()
+    load_module(file)
+    assert Path.cwd() == before and capsys.readouterr() == ("", "said\n")

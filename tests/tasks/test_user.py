@@ -1,0 +1,387 @@
+"""A task in a file of the user's: what every command does with it, and what is said of files that have it wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlvr_cli.config.load import dump_yaml, leaves, load_config
+from rlvr_cli.config.user_files import user_files
+from rlvr_cli.core import user_code
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.user_code import keep_copies
+from rlvr_cli.tasks import user
+from rlvr_cli.tasks.base import Task
+from rlvr_cli.tasks.rewards import LIMIT_KEYS
+from tests.commands import run_all, run_here
+
+PAGE = (Path(__file__).parents[2] / "docs" / "tasks" / "own.md").read_text(encoding="utf-8")
+FILE, BRIEF = (PAGE.split("```python\n")[number].split("```")[0] for number in (1, 2))
+
+
+@pytest.fixture(autouse=True)
+def short_limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(user, "_PROBLEMS", 2)
+    yield
+    while user._SESSIONS:
+        user._SESSIONS.pop().pool.close()
+
+
+def task_of(folder: Path, text: str = FILE, *keys: str) -> Any:
+    (folder / "my_task.py").write_text(text)
+    limits = ("task.reward_timeout=1", "task.reward_memory=512")
+    return load_config(task=str(folder / "my_task.py"), overrides=[*limits, *keys], import_files=True).task
+
+
+def replaced(method: str, by: str, head: str = "") -> str:
+    """The page's file with another method in place of one; ``head`` stands above the class."""
+    found = re.search(rf"^    def {method}\(.*?(?=^    def |\Z)", FILE, flags=re.MULTILINE | re.DOTALL)
+    assert found
+    lines = "".join(f"    {line}\n" for line in by.split("\n"))
+    return FILE.replace(found[0], f"{lines}\n").replace("import random", f"import random\n{head}")
+
+
+def test_every_command_takes_it_and_a_run_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "my_task.py"
+    # The lab's model knows hardly a word of the prompts.
+    text = FILE.replace("        return [\n", "        return 'A: CN B: AN C: AK ?' + problem['question'] or [\n")
+    file.write_text(text + "\n    def solution(self, problem):\n        return str(problem['answer'])\n")
+    Path("r.jsonl").write_text('{"problem": {"question": "1 + 1?", "answer": 2}, "response": "2."}\n')
+    Path("sweep.yaml").write_text(
+        "base: base.yaml\nmethods: [grpo]\ngrid: {task.most: [40]}\nseeds: 1\n"
+        "eval: {problems: 4, samples: 2, pass_at: [1, 2]}\n"
+    )
+    Path("base.yaml").write_text(
+        "task: {name: my_task.py, train_size: 16}\nrollout: {prompts: 2, group_size: 2, max_new_tokens: 8}\n"
+        'train: {rollouts: 1, on_no_signal: "off"}\neval: {problems: 4, samples: 2, pass_at: [1, 2]}\n'
+    )
+    shown = run_here(capsys, "tasks", "show", "my_task.py", "task.most=7")
+    assert shown.code == 0 and "Sums of two numbers." in shown.out and "verdict: correct, reward 1" in shown.out, shown
+    for words in (
+        ("score", "--task", "my_task.py", "--input", "r.jsonl", "--output", "v.jsonl"),
+        ("plan", "-c", "base.yaml"),
+        ("train", "-c", "base.yaml", "run.name=one", "task.most=30", "launch.processes=2"),
+        ("train", "-c", "base.yaml", "--method", "dgpo", "run.name=two", "task.most=30"),
+        ("eval", "one"),
+        ("eval", "two"),
+        ("compare", "one", "two"),
+        ("sweep", "sweep.yaml", "--workers", "1"),
+    ):
+        done = run_here(capsys, *words)
+        assert done.code == 0, (words, done)
+    assert json.loads(Path("v.jsonl").read_text())["correct"]
+    (entry,) = json.loads(Path("runs/one/manifest.json").read_text())["user_files"]
+    assert entry["file"] == str(file)
+    file.write_text(FILE)
+    edited = run_here(capsys, "train", "--resume", "one", "train.rollouts=2")
+    assert edited.code == 0 and "my_task.py was changed since" in " ".join(edited.err.split())
+    file.unlink()
+    gone = run_all(tmp_path, ("train", "--resume", "two", "train.rollouts=2"), ("eval", "two"), ("runs", "show", "two"))
+    assert len(gone) == 3 and [done for done in gone if done.code] == []
+
+
+def test_keys_are_fields_and_a_configuration_keeps_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = task_of(tmp_path, FILE, "task.most=12")
+    assert (task.name, task.most, task.data) == ("my_task", 12, "my_task-gen") and task.settings["most"] == 12
+    assert not set(LIMIT_KEYS) & set(task.settings) and "/" not in task.settings["file"]
+    assert all(sum(map(int, re.findall(r"\d+", one.question))) < 23 for one in task.problems("train", 20, 0))
+    config = load_config(task=str(tmp_path / "my_task.py"), import_files=True)
+    (tmp_path / "config.yaml").write_text(dump_yaml(config))
+    keep_copies(user_files(config), tmp_path)
+    (tmp_path / "my_task.py").unlink()
+    again = load_config([tmp_path / "config.yaml"], import_files=True)
+    assert dict(leaves(again)) == dict(leaves(config)) and "code" in again.task.file  # type: ignore[attr-defined]
+    monkeypatch.setattr(user, "load_task", None)
+    read = load_config([tmp_path / "config.yaml"])
+    assert dict(leaves(read)) == dict(leaves(config)) and dump_yaml(read) == dump_yaml(config)
+    assert read.task.settings == config.task.settings
+    monkeypatch.undo()
+    with pytest.raises(UserError, match="most"):
+        task_of(tmp_path, FILE, "task.most=many")
+
+
+def test_a_task_is_a_value_of_one_load(tmp_path: Path) -> None:
+    kinds = dict(Task.kinds)
+    task_of(tmp_path)
+    with pytest.raises(UserError, match="unknown task my_task"):
+        load_config(task="my_task", import_files=True)
+    assert Task.kinds == kinds
+    other = task_of(tmp_path, FILE.replace("most: int = 100", "most: int = 7"))
+    assert (other.most, task_of(tmp_path).most) == (7, 100)
+
+
+def test_a_key_has_the_bounds_of_its_annotation_and_may_be_none(tmp_path: Path) -> None:
+    head = "from typing import Annotated\nfrom pydantic import Field"
+    keys = "low: Annotated[int, Field(ge=2)] = 4\nhigh: int | None = None\n"
+    text = replaced(
+        "problems",
+        f"{keys}def problems(self, split, count, seed):\n"
+        "    return ({'question': f'{split} {n} {self.low} {self.high}', 'answer': 1} for n in range(count))",
+        head,
+    )
+    assert task_of(tmp_path, text, "task.high=9").problems("train", 1, 0)[0].question.endswith(" 4 9")
+    assert task_of(tmp_path, text).problems("train", 1, 0)[0].question.endswith(" 4 None")
+    with pytest.raises(UserError, match="low: must be a whole number, at least 2; got 1"):
+        task_of(tmp_path, text, "task.low=1")
+
+
+def test_slow_problems_say_what_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(user, "_SOON", 0.3)
+    monkeypatch.setattr(user, "_AGAIN", 0.2)
+    slow = (
+        "def problems(self, split, count, seed):\n    import time\n    for n in range(count):\n        time.sleep(0.02)\n"
+        "        yield {'question': f'{split} {n}?', 'answer': n}"
+    )
+    task_of(tmp_path, replaced("problems", slow), "task.held_out=10", "task.reward_timeout=30").problems("train", 20, 0)
+    said = [line for line in capfd.readouterr().err.splitlines() if "my_task.py: problems" in line]
+    assert "is making 20 train problems, and first up to 10 of each split, to keep them apart" in said[0]
+    assert all("is at work for" in line for line in said[1:]) and len(said) > 2
+
+
+FEW = replaced(
+    "problems",
+    'def problems(self, split, count, seed):\n    return [{"question": f"{n}?", "answer": n} for n in range(400)]',
+)
+LISTS = replaced(
+    "problems",
+    "def problems(self, split, count, seed):\n    start = {'train': 0, 'dev': 90, 'test': 80}[split]\n"
+    "    for n in range(start, start + {'train': 100, 'dev': 20, 'test': 20}[split]):\n"
+    "        yield {'question': f'{n}?', 'answer': n}",
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "sizes"),
+    [
+        (FILE, [], (60, 60, 60)),
+        (FILE, ["task.most=20"], (100, 20, 20)),
+        (FEW, [], (200, 30, 30)),
+        (LISTS, [], (80, 10, 20)),
+    ],
+)
+def test_no_problem_is_in_two_splits_or_twice(
+    text: str, keys: list[str], sizes: tuple[int, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    task = task_of(tmp_path, text, "task.reward_timeout=20", *keys)
+    found: dict[str, set[str]] = {}
+    for split, size in zip(("train", "dev", "test"), sizes, strict=True):
+        for seed in (0, 7) if split == "train" else (0,):
+            problems = task.problems(split, size, seed)
+            assert len({one.question for one in problems}) == len({one.id for one in problems}) == size
+            found.setdefault(split, set()).update(one.question for one in problems)
+    assert not found["train"] & (found["dev"] | found["test"]) and not found["dev"] & found["test"]
+    # Fewer are the first of more: an evaluation of 10 problems has none that train may have.
+    assert task.problems("test", 10, 0) == task.problems("test", sizes[2], 0)[:10]
+    assert "left out" in capfd.readouterr().err
+
+
+def test_what_a_judgement_may_be(tmp_path: Path) -> None:
+    head = (
+        "import numpy\nfrom typing import ClassVar\n"
+        "SAID = {'number': 2, 'bool': True, 'none': None, 'numpy': numpy.float32(2), 'more': {'reward': 0, "
+        "'correct': 1, 'answer': 7, 'said': 'x'}, 'parts': {'parts': {'a': 1.5, 'b': .5}}, 'no': {'reward': None}}"
+    )
+    judge = "reward_range: ClassVar = (-1, 2)\nasync def judge(self, problem, response):\n    return SAID[response]"
+    task = task_of(tmp_path, replaced("judge", judge, head))
+    (problem,) = task.problems("train", 1, 0)
+    said = ["number", "bool", "none", "numpy", "more", "parts", "no"]
+    found = task.judge_many([problem] * 7, said, [False] * 7)
+    assert [one.reward for one in found] == [2.0, 1.0, 0.0, 2.0, 0.0, 2.0, 0.0]
+    reasons = ["correct", "wrong", "unscored", "correct", "correct", "correct", "unscored"]
+    assert [one.reason for one in found] == reasons
+    assert [one.scorable for one in found] == [True, True, False, True, True, True, False]
+    assert found[0].answer == "number" and found[4].answer == "7" and found[4].logged == {"said": "x"}
+    assert found[5].parts == {"a": 1.5, "b": 0.5} and task.reward_range == (-1.0, 2.0)
+
+
+def test_solutions(tmp_path: Path) -> None:
+    answers = ("str(problem['answer'])", "(str(problem['answer']) + end for end in ('', '.'))", "7", "1 / 0")
+    said = ("", "", r"TypeError: 'int' object is not iterable", "solution raised ZeroDivisionError")
+    for number, (answer, wrong) in enumerate(zip(answers, said, strict=True), 1):
+        task = task_of(tmp_path, f"{FILE}\n    def solution(self, problem):\n        return {answer}\n")
+        (problem,) = task.problems("train", 1, 0)
+        if wrong:
+            with pytest.raises(RunError, match=wrong):
+                task.solutions(problem)
+        else:
+            found = list(task.solutions(problem))
+            verdicts = task.judge_many([problem] * number, found, [False] * number)
+            assert len(found) == number and all(one.correct for one in verdicts)
+    assert task_of(tmp_path).solutions(problem) is None
+
+
+def test_a_built_in_task_lends_its_problems_and_its_judge(tmp_path: Path) -> None:
+    (tmp_path / "brief.py").write_text(BRIEF)
+    task = load_config(task=str(tmp_path / "brief.py"), import_files=True).task
+    (problem,) = task.problems("test", 1, 0)
+    response = f"\\boxed{{{problem.data['answer']}}}"
+    right, wrong = task.judge_many([problem] * 2, [response, "no"], [False] * 2)
+    assert right.correct and right.reward == 1.5 and right.parts["bonus"] == 0.5 and not wrong.correct
+
+
+class Template:
+    chat_template = "x"
+
+    def apply_chat_template(self, messages: Any, **_: Any) -> str:
+        return json.dumps(messages)
+
+
+def test_prompts_of_text_and_messages(tmp_path: Path) -> None:
+    from rlvr_cli.describe.task import NoTemplate
+
+    task = task_of(tmp_path)
+    (problem,) = task.problems("train", 1, 0)
+    assert task.prompt(problem, NoTemplate()).startswith("Answer with a number.\n\n")
+    assert [one["role"] for one in json.loads(task.prompt(problem, Template()))] == ["system", "user"]
+    task = task_of(tmp_path, replaced("prompt", "def prompt(self, problem):\n    return problem['question'] + ' ='"))
+    (problem,) = task.problems("train", 1, 0)
+    assert task.prompt(problem, NoTemplate()) == problem.question + " ="
+    assert json.loads(task.prompt(problem, Template())) == [{"role": "user", "content": problem.question + " ="}]
+
+
+PROBLEMS = "def problems(self, split, count, seed)"
+# Methods in place of the page's -> the line that refuses the file.
+BROKEN_FILES = {
+    ("judge", ""): r":8: Sums has no method judge\(self, problem, response\)",
+    ("judge", "def jugde(self, problem, response): pass"): r"has no method judge.*Did you mean `jugde`",
+    ("judge", "def judge(self, problem): pass"): r":24: judge\(self, problem\): rlvr calls judge\(self, problem, resp",
+    ("problems", "def problems(self, split, count): pass"): r":13: problems\(self, split, count\): rlvr calls problems",
+    ("problems", f"data: int = 1\n{PROBLEMS}: pass"): r":8: Sums: data is reserved",
+    ("problems", f"size: int = 'x'\n{PROBLEMS}: pass"): r":8: Sums: size: must be a whole number; got",
+    ("problems", f"size: int\n{PROBLEMS}: pass"): r":8: Sums: size has no default",
+    ("problems", f"size: object = print\n{PROBLEMS}: pass"): r":8: Sums: size is <built-in function print>",
+    ("problems", f"size: Sise = 1\n{PROBLEMS}: pass"): r"NameError: name 'Sise' is not defined",
+    ("problems", "async def problems(self, split, count, seed): pass"): r"problems is async; only judge may be",
+    ("prompt", "reward_range = (1, 0)\ndef prompt(self, problem): pass"): r"my_task.py",
+    ("prompt", "def prompt(self, problem, *, tokenizer): pass"): r"rlvr calls prompt\(self, problem\)",
+}
+BROKEN_CALLS = {
+    ("problems", f"{PROBLEMS}: return None"): r":12: problems returned None .*wanted: dicts",
+    ("problems", f"{PROBLEMS}: return 'abc'"): r"problems returned 'abc' \(str\)",
+    ("problems", f"{PROBLEMS}: return [1, 2]"): r"problems returned 1 \(int\); wanted: a dict",
+    ("problems", f"{PROBLEMS}: return []"): r"problems gave 0 different train problems, and 2 are",
+    (
+        "problems",
+        f"{PROBLEMS}:\n    while True: yield {{'question': split, 'answer': 1}}",
+    ): r"problems gave 1 different train problems.*came twice",
+    ("problems", f"{PROBLEMS}:\n    while True: pass"): r"problems took more than 2 s",
+    ("problems", f"{PROBLEMS}: return [{{'question': 'x', 'when': {{1}}}}]"): r"'when': \{1\}.*JSON values",
+    ("problems", f"{PROBLEMS}: raise KeyError('x')"): r":12: problems raised KeyError",
+    ("problems", f"{PROBLEMS}: import os; os._exit(3)"): r"problems: it ended its process with exit code 3",
+    ("problems", f"{PROBLEMS}: return bytearray(10**10)"): r"problems raised MemoryError.*task.reward_memory=512 MiB",
+    ("prompt", "def prompt(self, problem): return None"): r":\d+: prompt returned None .*wanted: text, or messages",
+    ("prompt", "def prompt(self, problem): return '  '"): r"prompt returned '  '",
+    ("prompt", "def prompt(self, problem): return [{'role': 'assistant', 'content': 'x'}]"): r"the last is the user",
+    ("prompt", "def prompt(self, problem): return problem['task']"): r"prompt|KeyError: 'task'",
+    ("prompt", "def prompt(self, problem):\n    while True: pass"): r":\d+: prompt took more than 1 s",
+    ("prompt", "def prompt(self, problem): raise SystemExit(3)"): r":\d+: prompt raised SystemExit: 3",
+    ("judge", "def judge(self, problem, response): return '1.0'"): r":24: judge returned '1.0' \(str\)",
+    ("judge", "def judge(self, problem, response): return float('nan')"): r"judge returned nan \(float\)",
+    ("judge", "def judge(self, problem, response): return [1.0]"): r"judge returned \[1.0\] \(list\)",
+    ("judge", "def judge(self, problem, response): return {'score': 1}"): r"wanted: a dict with reward",
+    ("judge", "def judge(self, problem, response): return {'reward': 1, 'parts': {'a': 2}}"): r"the sum of its parts, 2",
+    ("judge", "def judge(self, problem, response): return {'parts': 1}"): r"wanted: a dict of numbers for parts",
+    ("judge", "def judge(self, problem, response): return {'reward': 1, 'why': {}}"): r"number or None for why",
+    ("judge", "def judge(self, problem, response): return {'reward': 1, 'answer': []}"): r"number or None for answer",
+    ("judge", "def judge(self, problem, response): return 1 / 0"): r":24: judge raised ZeroDivisionError.*'said'",
+    ("judge", "def judge(self, problem, response): raise KeyboardInterrupt"): r":24: judge raised KeyboardInterrupt",
+    ("judge", "def judge(self, problem, response):\n    while True: pass"): r"judge took more than 1 s and was ended",
+    ("judge", "def judge(self, problem, response): import os; os._exit(3)"): r"judge: it ended its process with exit co",
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN_FILES, ids=lambda one: one[1][:40] or "none")
+def test_a_file_that_cannot_be_a_task(broken: tuple[str, str], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="my_task.py.*" + BROKEN_FILES[broken]):
+        task_of(tmp_path, replaced(*broken))
+
+
+@pytest.mark.parametrize("broken", BROKEN_CALLS, ids=lambda one: one[1][:60])
+def test_what_methods_do_wrong_is_said(broken: tuple[str, str], tmp_path: Path) -> None:
+    task = task_of(tmp_path, replaced(*broken))
+    with pytest.raises((RunError, UserError), match="(?s)my_task.py.*" + BROKEN_CALLS[broken]):
+        problem = task.problems("train", 2, 0)[0]
+        task.prompt(problem, Template())
+        task.judge(problem, "said")
+
+
+def test_files_that_are_no_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_code, "LOADING", 1.0)
+    cases = (
+        ("kk.py", FILE, r"kk.py:8: Sums: .*kk is built in"),
+        ("my task.py", FILE, "letters, digits"),
+        ("none.py", "x = 1\n", r"none.py:1: has no task"),
+        ("two.py", FILE + FILE.replace("class Sums", "class Other"), r"several tasks, Sums \(line 8\), Other"),
+        ("old.py", "from rlvr_cli.tasks import Task\nclass Old(Task):\n    x: int = 1\n", r"old.py:2: Old inherits"),
+        ("hangs.py", "while True: pass\n", r"hangs.py:1: the file took more than 1 s"),
+        ("ends.py", "import os; os._exit(0)\n", r"ends.py: it ended its process with exit code 0"),
+        ("interrupts.py", "raise KeyboardInterrupt\n", r"interrupts.py:1: the file raised KeyboardInterrupt"),
+    )
+    for name, text, line in cases:
+        (tmp_path / name).write_text(text)
+        with pytest.raises(UserError, match=line):
+            load_config(task=str(tmp_path / name), import_files=True)
+    with pytest.raises(UserError, match=r"no such file. Did you mean .*none.py"):
+        load_config(task=str(tmp_path / "nune.py"), import_files=True)
+
+
+def test_some_verdicts_may_fail_and_the_others_stay(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    judge = (
+        "def judge(self, problem, response):\n    import os, time\n    if response == 'die': os._exit(3)\n"
+        "    if response == 'hang': time.sleep(600)\n    if response == 'raise': raise KeyError('x')\n"
+        "    return {'parts': {'right': float(response == 'yes')}}"
+    )
+    task = task_of(tmp_path, replaced("judge", judge), "task.reward_failures=0.5")
+    (problem, _) = task.problems("train", 2, 0)
+    responses = ["die", "yes", "hang", "no", "raise", "yes"]
+    found = task.judge_many([problem] * 6, responses, [False] * 6)
+    assert [one.reason for one in found] == ["died", "correct", "timeout", "wrong", "error", "correct"]
+    assert {tuple(one.parts) for one in found} == {("right",)}
+    assert [one.scorable for one in found] == [False, True, False, True, False, True]
+    assert capfd.readouterr().err.count("up to 50% are left out") == 3
+    with pytest.raises(RunError, match=r"4 of 6 completions .* more than 50%"):
+        task.judge_many([problem] * 6, ["raise"] * 4 + ["no"] * 2, [False] * 6)
+
+
+def test_the_judge_runs_elsewhere_and_several_work_at_once(tmp_path: Path) -> None:
+    judge = "def judge(self, problem, response):\n    import os\n    return {'reward': 0, 'pid': os.getpid()}"
+    task = task_of(tmp_path, replaced("judge", judge), "task.reward_workers=3")
+    (problem, _) = task.problems("train", 2, 0)
+    found = {one.logged["pid"] for one in task.judge_many([problem] * 60, ["a"] * 60, [False] * 60)}
+    assert os.getpid() not in found and 1 <= len(found) <= 3
+
+
+def test_more_held_out_problems_than_are_left_out_of_train_are_refused(tmp_path: Path) -> None:
+    task = task_of(tmp_path, FILE, "task.held_out=10")
+    with pytest.raises(RunError, match=r"task.held_out=10: test is limited to that many problems, and 11 are asked"):
+        task.problems("test", 11, 0)
+
+
+def test_a_path_is_relative_to_the_file_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, most in (("a", 100), ("b", 7)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "my_task.py").write_text(FILE.replace("= 100", f"= {most}"))
+    (tmp_path / "a" / "base.yaml").write_text("task: my_task.py\n")
+    monkeypatch.chdir(tmp_path / "b")
+    assert load_config([Path("../a/base.yaml")], import_files=True).task.most == 100  # type: ignore[attr-defined]
+    assert load_config(task="my_task.py", import_files=True).task.most == 7  # type: ignore[attr-defined]
+    (tmp_path / "a" / "my_task.py").unlink()
+    assert load_config([Path("../a/base.yaml")], import_files=True).task.most == 7  # type: ignore[attr-defined]
+
+
+def test_a_sweep_takes_it_from_its_base_configuration_alone(tmp_path: Path) -> None:
+    (tmp_path / "my_task.py").write_text(FILE)
+    (tmp_path / "sweep.yaml").write_text("methods: [grpo]\nseeds: 1\nset: {task.name: my_task.py}\n")
+    (done,) = run_all(tmp_path, ("sweep", "sweep.yaml", "--dry-run"))
+    assert done.code == 2 and "sweep.yaml:3" in done.err and "base configuration" in done.err, done
