@@ -27,6 +27,7 @@ from pydantic import Field, field_validator
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Choice, Contradiction, Count, Text
 from rlvr_cli.core.streams import stream_seed
+from rlvr_cli.core.user_code import without_folder
 from rlvr_cli.tasks.data import FromData
 from rlvr_cli.tasks.fetch import origin_of
 from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Rule, Split, Verdict
@@ -134,7 +135,9 @@ class Task(FromData, Choice):
         """The JSON values that decide problems, prompts and verdicts; evaluations record and compare them."""
         left = {"train_size", "data_dir", *self.not_deciding}
         left |= set() if self.chat_template_kwargs else {"chat_template_kwargs"}
-        return {key: _plain(getattr(self, key)) for key in type(self).model_fields if key not in left}
+        values = {key: _plain(getattr(self, key)) for key in type(self).model_fields if key not in left}
+        # Of a user file; its digest tells it apart.
+        return values | ({"file": without_folder(values["file"])} if "file" in values else {})
 
     def contradictions(self) -> Iterator[Contradiction]:
         """What cannot hold between several keys of the task."""

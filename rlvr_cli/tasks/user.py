@@ -144,10 +144,6 @@ class UserTask(base.Task):
         low, high = self.kind.reward_range
         return float(low), float(high)
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {key: without_folder(value) if key == "file" else value for key, value in super().settings.items()}
-
     def with_workers(self, workers: int) -> UserTask:
         return self.model_copy(update={"reward_workers": workers})
 

@@ -165,6 +165,7 @@ def _serve(connection: socket.socket, spec: dict[str, Any], answer: Answer | Non
             """Leave a process that the code forks without the socket, and let it be terminated."""
             connection.close()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
         os.register_at_fork(after_in_child=forked)
         answer, message = _attempt(_load, spec)
@@ -227,7 +228,9 @@ def main() -> None:
     for number in (signal.SIGALRM, signal.SIGCHLD, signal.SIGPROF):
         signal.signal(number, signal.SIG_DFL)
     # A cluster sends SIGTERM to every process of a job, and the training saves on it with the answers of its workers.
-    signal.signal(signal.SIGTERM, lambda *_: None)
+    # Ctrl-C is for the parent alone. Neither is ignored, which programs that the user's code starts would inherit.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _prctl(_BECOME_SUBREAPER, 1)
     with contextlib.suppress(Closed, TimeoutError, KeyboardInterrupt):

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rlvr_cli.cli.app import run
 from rlvr_cli.cli.templates import files_of
-from rlvr_cli.config.own_files import rebuild
-from rlvr_cli.methods import own
-from rlvr_cli.tasks.base import Task
 
 PAGE = Path(__file__).parents[2] / "docs" / "methods" / "own.md"
 SMALL = (
@@ -24,15 +19,10 @@ SMALL = (
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder; the rest of the process knows no file's task or method."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder."""
     monkeypatch.chdir(tmp_path)
-    kinds, path = Task.kinds, list(sys.path)
-    yield tmp_path
-    Task.kinds, sys.path[:] = kinds, path
-    for name in list(own._REGISTERED):
-        own.withdraw(name)
-    rebuild()
+    return tmp_path
 
 
 def pasted(command: str) -> None:

@@ -1,4 +1,4 @@
-"""Commands that only read what a run left execute no file of the user's own, whatever the run was made with."""
+"""Commands that only read import no file of the user's, whatever a run was made with or a configuration names."""
 
 from __future__ import annotations
 
@@ -65,11 +65,17 @@ READS = {
     "tasks sets": [()],
     "tasks benchmarks": [()],
     "config keys": [()],
+    "config show": [
+        ("-c", "base.yaml", "--method", "power.py+lopti", "method.policy_loss.power=0.3"),
+        ("-c", "rewarded.yaml"),
+        ("-c", "runs/mine/power/config.yaml"),
+        ("-c", "sweep.yaml:power.py"),
+    ],
     "doctor": [()],
 }
 # What trains, evaluates, judges, or shows a file that its command line names.
 RUNS_CODE = {
-    *("train", "eval", "score", "sweep run", "sweep retry", "methods show", "methods plot", "config show"),
+    *("train", "eval", "score", "sweep run", "sweep retry", "methods show", "methods plot"),
     *("tasks show", "tasks generate", "tasks filter"),
 }
 # What knows neither files of the user's own nor the runs made with them: claims have their own methods and tasks.
@@ -87,6 +93,17 @@ def commands(group: typer.core.TyperGroup, *names: str) -> set[str]:
     for name, one in group.commands.items():
         found |= commands(one, *names, name) if hasattr(one, "commands") else {" ".join((*names, name))}
     return found
+
+
+def test_a_configuration_with_code_is_refused(tmp_path: Path) -> None:
+    """Whatever reads it: nothing in a YAML file is ever run."""
+    code = "open('ran', 'w').close()\n"
+    blocks = [{"of": "method", "file": "power.py", "text": code}, {"of": "task", "file": "t.py", "text": code}]
+    (tmp_path / "colleague.yaml").write_text(yaml.safe_dump({"method": {"name": "power"}, "code": blocks}))
+    commands = (("config", "show"), ("plan",), ("train",), ("train", "--method", "grpo"))
+    for done in run_all(tmp_path, *((*words, "-c", "colleague.yaml") for words in commands)):
+        assert done.code == 2 and "holds no code, and none was run" in done.err and "method: my.py" in done.err, done
+    assert not (tmp_path / "ran").exists()
 
 
 def test_every_command_is_in_one_class() -> None:
@@ -148,19 +165,19 @@ def test_commands_that_read_execute_no_file(folder: Path) -> None:
 
 
 def test_what_is_read_is_as_it_was(folder: Path) -> None:
-    """Configurations are read to the same text, and the same methods are said to have one gradient."""
+    """Configurations are read to the same text and values; a method that is not imported equals only itself."""
     code = """
 import json, sys
 from pathlib import Path
-from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.config.load import dump_yaml, leaves, load_config
 from rlvr_cli.methods.equivalence import same_gradients
 for code in (False, True):
     methods, steps = {}, []
     for place in map(Path, sys.argv[1:]):
-        read = load_config([place / "config.yaml"], run_code=code)
-        assert dump_yaml(read) == (place / "config.yaml").read_text(), place
+        read = load_config([place / "config.yaml"], import_files=code)
+        assert code or dump_yaml(read) == (place / "config.yaml").read_text(), place
         methods[place.name] = read.method
-        steps.append(read.batch.steps_total)
+        steps.append(sorted((".".join(path), str(value)) for path, value in leaves(read)))
     print(json.dumps([steps, [[one.names, one.when] for one in same_gradients(methods, 1)]]))
 """
     (folder / "imported").unlink(missing_ok=True)
@@ -169,6 +186,7 @@ for code in (False, True):
     found = subprocess.run(command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
     read, executed = map(json.loads, found.stdout.splitlines())
-    assert read == executed and read[0][3] == 2 * read[0][0], found.stdout
-    assert ["grpo", "power", "rewarded"] in [names for names, _ in read[1]], found.stdout
+    assert read[0] == executed[0], found.stdout
+    assert ["grpo", "rewarded"] in [names for names, _ in read[1]], found.stdout
+    assert ["grpo", "power", "rewarded"] in [names for names, _ in executed[1]], found.stdout
     assert (folder / "imported").exists()

@@ -1,4 +1,4 @@
-"""A reward, a task and a method that import a file next to them: a run goes by its copy of that file too."""
+"""A reward, a task and a method that import a file next to them: a run keeps and uses a copy of that file too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from rlvr_cli.cli.templates import files_of
-from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.spec import read_sweep
 from tests.commands import run_all
@@ -31,7 +30,7 @@ OWN = {
         files_of("task", "riddle")["riddle.py"]
         .replace("import itertools\n", "import itertools\nfrom helpers import WORTH\n")
         .replace('1.0 if found[-1] == problem["answer"] else 0.1', "WORTH")
-        .replace("        return 0.0\n", "        return WORTH\n"),
+        .replace("if found else 0.0", "if found else WORTH"),
     ),
     "method": (
         "power.py",
@@ -63,23 +62,22 @@ def test_a_run_goes_by_its_copies(of: str, tmp_path: Path, monkeypatch: pytest.M
     (began,) = run_all(tmp_path, ("train", "-c", "own/base.yaml", "run.name=one"))
     assert began.code == 0, began
     run = tmp_path / "runs" / "one"
-    (about,) = json.loads((run / "manifest.json").read_text())["own_files"]
-    assert (about["of"], list(about["imports"])) == (of, ["helpers.py"])
+    (about,) = json.loads((run / "manifest.json").read_text())["user_files"]
+    copies = {path.name for path in (run / "code" / about["sha256"][:12]).iterdir()}
+    assert about["file"] == str(folder / name) and copies - {"__pycache__"} == {name, "helpers.py"}
 
     (folder / "helpers.py").write_text("WORTH = 0.75\n")
     # Another version of the helper makes other trials.
     assert trials != [trial.id for trial in expand(read_sweep(Path("own/sweep.yaml"))).trials]
     resumed, evaluated = run_all(tmp_path, ("train", "--resume", "one", "train.rollouts=2"), ("eval", "one"))
     assert (resumed.code, evaluated.code) == (0, 0), (resumed, evaluated)
-    said = "own/helpers.py was changed since"
-    assert said in " ".join(resumed.err.split()) and (said in " ".join(evaluated.err.split())) == (of != "method")
+    said = f"own/{name} was changed since, or what it imports from its folder"
+    assert said in " ".join(resumed.err.split())
     if of != "method":
         rewards = [json.loads(line)["reward"] for line in (run / "metrics.jsonl").read_text().splitlines()]
         assert rewards == [0.25, 0.25], "the run's own copy rewards"
 
-    before = load_config([run / "config.yaml"])
     for path in folder.glob("*.py"):
         path.unlink()
-    assert dump_yaml(before) == (run / "config.yaml").read_text() == dump_yaml(load_config([run / "config.yaml"]))
     (gone,) = run_all(tmp_path, ("train", "--resume", "one", "train.rollouts=3"))
     assert gone.code == 0, gone

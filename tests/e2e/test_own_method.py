@@ -74,8 +74,8 @@ def test_a_run_keeps_its_method(tmp_path: Path) -> None:
     file = tmp_path / "power.py"
     file.write_text(POWER)
     done(tmp_path, "train", "--method", "power.py+lopti", *SMALL, "launch.processes=2", "run.name=one")
-    (about,) = json.loads((tmp_path / "runs/one/manifest.json").read_text())["own_files"]
-    assert (about["of"], about["file"]) == ("method", str(file))
+    (about,) = json.loads((tmp_path / "runs/one/manifest.json").read_text())["user_files"]
+    assert about["file"] == str(file)
     file.write_text(POWER.replace("Field(0.5", "Field(0.6"))
     edited = done(tmp_path, "train", "--resume", "one", "train.rollouts=3")
     assert "power.py was changed since" in " ".join(edited.split()), edited
@@ -84,7 +84,7 @@ def test_a_run_keeps_its_method(tmp_path: Path) -> None:
     done(tmp_path, "train", "--resume", "one", "train.rollouts=4")
     looked_at = (("eval", "one"), ("eval", "two"), ("runs", "show", "one"), ("export", "one", "-o", "out"))
     compared = all_done(tmp_path, *looked_at, ("compare", "one", "two"), ("report", "one"))
-    assert "code" in compared, compared
+    assert "files" in compared, compared
 
 
 def test_a_sweep_keeps_the_methods_that_it_names(tmp_path: Path) -> None:
@@ -96,11 +96,11 @@ def test_a_sweep_keeps_the_methods_that_it_names(tmp_path: Path) -> None:
     assert "grpo and power are the same gradient" in " ".join(planned.split())
     done(tmp_path, "sweep", "own/sweep.yaml", "--workers", "2")
     assert "power+lopti" in done(tmp_path, "compare", "runs/sweep")
-    assert "code" not in (tmp_path / "runs/sweep/grpo/config.yaml").read_text()
+    assert "files" not in (tmp_path / "runs/sweep/grpo/config.yaml").read_text()
     done(tmp_path, "sweep", "own/sweep.yaml")
     (folder / "other.py").write_text(POWER.replace("Field(0.5", "Field(0.6"))
     (folder / "both.yaml").write_text("methods: [power.py, other.py]\nseeds: 1\n")
     both = rlvr(tmp_path, "sweep", "own/both.yaml", "--dry-run")
-    assert both.returncode == 2 and "same name or kind" in both.stderr, both.stderr
+    assert both.returncode == 2 and "are both called power" in both.stderr, both.stderr
     override = rlvr(tmp_path, "sweep", "own/sweep.yaml", "--dry-run", "method.name=own/power.py")
     assert override.returncode == 2, override.stderr

@@ -1,28 +1,31 @@
-"""A method of the user's own, by the path of its file: what is refused, what is known, and what it trains."""
+"""A method in a file of the user's, by its path: what is refused, what is known, and what it trains."""
 
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rlvr_cli.cli.templates import files_of
 from rlvr_cli.config.checks import check_training
 from rlvr_cli.config.keys import KEYS
-from rlvr_cli.config.load import dump_yaml, load_config
-from rlvr_cli.config.own_files import method_named, rebuild
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.config.load import dump_yaml, leaves
+from rlvr_cli.config.load import load_config as load_any
+from rlvr_cli.config.user_files import user_files
+from rlvr_cli.core import user_code
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.user_code import keep_copies
 from rlvr_cli.describe.sheet import method_sheet
-from rlvr_cli.methods import own
+from rlvr_cli.methods import checks
 from rlvr_cli.methods.base import PolicyLoss, Shaping
 from rlvr_cli.methods.equivalence import same_gradients
-from rlvr_cli.methods.names import BASES, MODIFIERS, canonical_name
+from rlvr_cli.methods.names import BASES, MODIFIERS
+from tests.methods.samples import random_tokens
 
 FILE = files_of("method", "power")["power.py"]
-METHODS = Path(own.__file__).parent
+METHODS = Path(checks.__file__).parent
 PAGE = (METHODS.parents[1] / "docs" / "methods" / "own.md").read_text(encoding="utf-8")
 HEAD = """
 from typing import Annotated, ClassVar, Literal
@@ -36,13 +39,9 @@ from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper
 SURPRISE = HEAD + PAGE.split("```python\n")[2].split("```")[0]
 
 
-@pytest.fixture(autouse=True)
-def registry() -> Iterator[None]:
-    """The methods as they were: the rest of the process knows no file's."""
-    yield
-    for name in list(own._REGISTERED):
-        own.withdraw(name)
-    rebuild()
+def load_config(*arguments: Any, **named: Any) -> Any:
+    """Load a configuration as a training does."""
+    return load_any(*arguments, **named, import_files=True)
 
 
 def written(folder: Path, text: str = FILE, name: str = "power.py") -> str:
@@ -55,16 +54,31 @@ def test_a_file_is_a_method_and_joins_others(tmp_path: Path) -> None:
     config = load_config(method=f"{power}+{surprise}+lopti", overrides=["method.policy_loss.power=0.3"])
     assert config.method.name == "power+lopti+surprise"
     check_training(config)
-    assert [type(one).__name__ for one in config.method.token_shapings] == ["Surprise"]  # type: ignore[union-attr]
-    again = tmp_path / "config.yaml"
-    again.write_text(dump_yaml(config), encoding="utf-8")
+    assert [type(one).__name__ for one in config.method.token_shapings] == ["Surprise"]
+    file = tmp_path / "config.yaml"
+    file.write_text(dump_yaml(config), encoding="utf-8")
+    keep_copies(user_files(config), tmp_path)
     Path(power).unlink()
-    assert load_config([again]) == config and dump_yaml(load_config([again])) == again.read_text(encoding="utf-8")
-    plain = load_config(method="dgpo")
-    assert "surprise" not in dump_yaml(plain) and "code:" not in dump_yaml(plain)
-    assert {"power"} <= BASES and {"surprise"} <= MODIFIERS
-    sheet = method_sheet("power")
-    assert "F = r^power" in sheet.texts[0][1].equation and sheet.example.endswith("power.py")
+    again, read = load_config([file]), load_any([file])
+    assert dict(leaves(again)) == dict(leaves(read)) == dict(leaves(config))
+    assert dump_yaml(read) == file.read_text(encoding="utf-8")
+    assert again.method.fingerprint() == config.method.fingerprint()
+    with pytest.raises(UserError, match="commands that read a run do not import"):
+        read.method.policy_loss.weight(None)
+    sheet = method_sheet(f"grpo+{surprise}")
+    assert sheet.example.endswith("surprise.py")
+
+
+def test_a_method_is_a_value_of_one_load(tmp_path: Path) -> None:
+    before = dict(PolicyLoss.kinds), dict(Shaping.registered), set(BASES), set(MODIFIERS), KEYS.key_names
+    load_config(method=f"{written(tmp_path)}+{written(tmp_path, SURPRISE, 'surprise.py')}")
+    for method in ("power", "grpo+surprise"):
+        with pytest.raises(UserError, match="unknown"):
+            load_config(method=method)
+    with pytest.raises(UserError, match="unknown policy_loss kind"):
+        load_config(overrides=["method.policy_loss=power"])
+    assert "surprise" not in dump_yaml(load_config(method="dgpo"))
+    assert before == (dict(PolicyLoss.kinds), dict(Shaping.registered), set(BASES), set(MODIFIERS), KEYS.key_names)
 
 
 def test_a_path_is_relative_to_the_file_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,27 +88,52 @@ def test_a_path_is_relative_to_the_file_that_names_it(tmp_path: Path, monkeypatc
     (folder / "base.yaml").write_text("method: {name: power.py+lopti, policy_loss: {power: 0.25}}\n")
     monkeypatch.chdir(tmp_path)
     method = load_config([Path("a+b/base.yaml")]).method
-    assert (method.name, method.policy_loss.power) == ("power+lopti", 0.25)  # type: ignore[union-attr]
-    assert canonical_name(method_named("a+b/power.py + reweight")) == "power+reweight"
+    assert (method.name, method.policy_loss.power) == ("power+lopti", 0.25)
+    assert load_config(method="a+b/power.py + reweight").method.name == "power+reweight"
+    written_only = load_any([Path("a+b/base.yaml")])
+    assert dict(leaves(written_only))[("method", "policy_loss")] == {"power": 0.25}
     monkeypatch.chdir(folder)
     with pytest.raises(UserError, match=r"no such file\. Did you mean .*power\.py"):
         load_config(method="powr.py")
 
 
-def test_a_file_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlvr_cli.core.own_code._LOADING", 0.5)
-    with pytest.raises(UserError, match=r"power.py:1: took more than 0.5 s to load"):
-        load_config(method=written(tmp_path, "while True: pass\n"))
+def test_files_that_end_or_hang_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_code, "LOADING", 1.0)
+    for text, line in (
+        ("while True: pass\n", r"power.py:1: the file took more than 1 s"),
+        ("import os; os._exit(0)\n", r"power.py: it ended its process with exit code 0 when it was loaded"),
+        ("import sys; sys.exit(0)\n", r"power.py:1: the file raised SystemExit: 0"),
+        ("raise KeyboardInterrupt\n", r"power.py:1: the file raised KeyboardInterrupt"),
+    ):
+        with pytest.raises(UserError, match=line):
+            load_config(method=written(tmp_path, text))
 
 
 def test_another_version_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     first = load_config(method=written(tmp_path))
-    second = load_config(
-        method=written(tmp_path, FILE.replace("le=4.0", "le=5.0")), overrides=["method.policy_loss=power"]
-    )
-    assert first.method.fingerprint() != second.method.fingerprint()  # type: ignore[union-attr]
     (tmp_path / "config.yaml").write_text(dump_yaml(first), encoding="utf-8")
-    assert load_config([tmp_path / "config.yaml"]) == first
+    keep_copies(user_files(first), tmp_path)
+    edited = written(tmp_path, FILE.replace("le=4.0", "le=5.0"))
+    second = load_config([tmp_path / "config.yaml"], method=edited, overrides=["method.policy_loss.power=4.5"])
+    assert first.method.fingerprint() != second.method.fingerprint() and first.method.files != second.method.files
+    assert dict(leaves(load_config([tmp_path / "config.yaml"]))) == dict(leaves(first))
+
+
+def test_what_breaks_in_a_training_alone_is_a_line_of_the_file(tmp_path: Path) -> None:
+    """A part's result is looked at wherever it is called, not only in the trial."""
+    given = random_tokens()
+    for body, line in (
+        ("return None", r"power.py:29: weight of Power returned None \(NoneType\); a tensor of shape"),
+        ("import numpy; return numpy.ones((2, 3))", r"power.py:29: .*\(ndarray\)"),
+        ("return tokens.ratio.detach()[:1]", r"power.py:29: weight of Power returned shape"),
+        ("import torch; torch.set_grad_enabled(False); return tokens.ratio.detach()", r"power.py:29: .*gradients"),
+        ("raise SystemExit(0)", r"power.py:31: weight of Power raised SystemExit: 0"),
+        ("return tokens.nothing", r"power.py:31: weight of Power raised AttributeError"),
+    ):
+        file = written(tmp_path, FILE.replace("return tokens.ratio.detach() ** self.power", body))
+        loss = load_config(method=file).method.policy_loss
+        with pytest.raises(RunError, match=line):
+            loss.weight(given)
 
 
 def test_equal_gradients_are_found_where_a_weight_is_1_at_ratio_1(tmp_path: Path) -> None:
@@ -158,13 +197,12 @@ NO_FILE = [
     ("def weight(self", "def weight(self:", 29, "invalid syntax"),
     ("class Power", "1 / 0\nclass Power", 18, "ZeroDivisionError"),
     ("from pydantic import Field", "import no_such_module", 12, "no_such_module"),
-    ("class Power(PolicyLoss)", "class Power", None, "has no method"),
+    ("class Power(PolicyLoss)", "class Power", 1, "has no method"),
     ('    kind: Literal["power"] = Field("power"', '    kinds: Literal["power"] = Field("power"', 18, "has no kind"),
     ('Literal["power"] = Field("power"', 'Literal["dgpo"] = Field("dgpo"', 18, '"dgpo" is taken'),
     ('Literal["power"] = Field("power"', 'Literal["Po wer"] = Field("Po wer"', 18, "lower-case"),
     ("    def weight", "    def wieght", 18, "lacks the method weight"),
     ('Field(0.5, description="The power of the ratio.")', 'Field(description="x")', 18, "power has no default"),
-    ("    power: Annotated", "    code: int = 0\n    power: Annotated", 18, "code is a key"),
     ("Field(0.5, ", "Field(description=1, ", None, "."),
 ]
 # The body of `weight`, and what is said of it.
@@ -185,7 +223,6 @@ BROKEN = [
 
 
 def test_a_file_that_is_no_method_is_refused_with_its_line(tmp_path: Path) -> None:
-    before = dict(PolicyLoss.kinds), dict(Shaping.registered), set(BASES)
     for old, new, line, said in NO_FILE:
         assert old in FILE, old
         file = written(tmp_path, FILE.replace(old, new, 1))
@@ -193,7 +230,6 @@ def test_a_file_that_is_no_method_is_refused_with_its_line(tmp_path: Path) -> No
             load_config(method=file)
         assert re.search(said, caught.value.problems[0]), caught.value.problems
         assert line is None or caught.value.problems[0].startswith(f"{file}:{line}: "), caught.value.problems
-        assert before == (dict(PolicyLoss.kinds), dict(Shaping.registered), set(BASES))
 
 
 def test_a_weight_that_would_spoil_a_training_is_refused(tmp_path: Path) -> None:
@@ -273,10 +309,3 @@ def test_aggregations_that_would_spoil_a_training_are_refused(tmp_path: Path) ->
         )
         with pytest.raises(UserError, match=said):
             check_training(load_config(method=written(tmp_path, text, "root.py")))
-
-
-def test_reading_a_configuration_needs_no_torch_and_leaves_keys_in_order(tmp_path: Path) -> None:
-    load_config(method=written(tmp_path))
-    names = KEYS.key_names
-    assert names.index("method.policy_loss.power") < names.index("method.aggregation.kind")
-    assert "rlvr_cli.methods.own" in sys.modules

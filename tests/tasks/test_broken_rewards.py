@@ -22,11 +22,12 @@ AT_ONCE = {
     "def f(:\n": r"bad.py:1: syntax error",
     "  def f(completions): pass": r"bad.py:1: syntax error: unexpected indent",
     "def f(completions):\n\treturn 1\n        return 2": r"bad.py:3: syntax error",
-    "import no_such_module_of_anybody\ndef f(completions): pass": r"bad.py:1: ModuleNotFoundError.*loading the file",
-    "x = 1 / 0\ndef f(completions): pass": r"bad.py:1: ZeroDivisionError",
-    "raise SystemExit(3)": r"bad.py:1: SystemExit: 3",
-    "import os; os._exit(4)": r"bad.py:1: EndedProcess: os._exit\(4\)",
-    "while True: pass": r"bad.py: took more than 1.5 s to load.*task.reward_timeout",
+    "import no_such_module_of_anybody\ndef f(completions): pass": r"bad.py:1: the file raised ModuleNotFoundError",
+    "x = 1 / 0\ndef f(completions): pass": r"bad.py:1: the file raised ZeroDivisionError",
+    "raise SystemExit(3)": r"bad.py:1: the file raised SystemExit: 3",
+    "raise KeyboardInterrupt": r"bad.py:1: the file raised KeyboardInterrupt",
+    "import os; os._exit(4)": r"bad.py: f: it ended its process with exit code 4",
+    "while True: pass": r"bad.py:1: the file took more than 1.5 s",
     "def g(completions): pass": r"bad.py: has no f.*It has g",
     "def ff(completions): pass": r"has no f. Did you mean `ff`",
     "": r"has no f. It defines nothing",
@@ -92,7 +93,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rows = [{"question": f"What is {number} + 1?", "answer": str(number + 1)} for number in range(40)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rlvr_cli.workers.process.LOADING", 1.5)
+    monkeypatch.setattr("rlvr_cli.core.user_code.LOADING", 1.5)
     return tmp_path
 
 

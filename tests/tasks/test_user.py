@@ -44,7 +44,7 @@ def replaced(method: str, by: str, head: str = "") -> str:
     found = re.search(rf"^    def {method}\(.*?(?=^    def |\Z)", FILE, flags=re.MULTILINE | re.DOTALL)
     assert found
     lines = "".join(f"    {line}\n" for line in by.split("\n"))
-    return FILE.replace(found[0], f"{lines}\n").replace("import random", f"import random\n{head}")
+    return FILE.replace(found[0], f"{lines}\n").replace("import random", f"import random\n{head}".strip(), 1)
 
 
 def test_every_command_takes_it_and_a_run_keeps_it(
@@ -112,7 +112,7 @@ def test_keys_are_fields_and_a_configuration_keeps_all(tmp_path: Path, monkeypat
 def test_a_task_is_a_value_of_one_load(tmp_path: Path) -> None:
     kinds = dict(Task.kinds)
     task_of(tmp_path)
-    with pytest.raises(UserError, match="unknown task my_task"):
+    with pytest.raises(UserError, match='unknown task "my_task"'):
         load_config(task="my_task", import_files=True)
     assert Task.kinds == kinds
     other = task_of(tmp_path, FILE.replace("most: int = 100", "most: int = 7"))
@@ -255,7 +255,7 @@ PROBLEMS = "def problems(self, split, count, seed)"
 BROKEN_FILES = {
     ("judge", ""): r":8: Sums has no method judge\(self, problem, response\)",
     ("judge", "def jugde(self, problem, response): pass"): r"has no method judge.*Did you mean `jugde`",
-    ("judge", "def judge(self, problem): pass"): r":24: judge\(self, problem\): rlvr calls judge\(self, problem, resp",
+    ("judge", "def judge(self, problem): pass"): r":25: judge\(self, problem\): rlvr calls judge\(self, problem, resp",
     ("problems", "def problems(self, split, count): pass"): r":13: problems\(self, split, count\): rlvr calls problems",
     ("problems", f"data: int = 1\n{PROBLEMS}: pass"): r":8: Sums: data is reserved",
     ("problems", f"size: int = 'x'\n{PROBLEMS}: pass"): r":8: Sums: size: must be a whole number; got",
@@ -263,11 +263,11 @@ BROKEN_FILES = {
     ("problems", f"size: object = print\n{PROBLEMS}: pass"): r":8: Sums: size is <built-in function print>",
     ("problems", f"size: Sise = 1\n{PROBLEMS}: pass"): r"NameError: name 'Sise' is not defined",
     ("problems", "async def problems(self, split, count, seed): pass"): r"problems is async; only judge may be",
-    ("prompt", "reward_range = (1, 0)\ndef prompt(self, problem): pass"): r"my_task.py",
+    ("prompt", "reward_range = (1, 0)\ndef prompt(self, problem): pass"): r":8: Sums: reward_range is \(1, 0\)",
     ("prompt", "def prompt(self, problem, *, tokenizer): pass"): r"rlvr calls prompt\(self, problem\)",
 }
 BROKEN_CALLS = {
-    ("problems", f"{PROBLEMS}: return None"): r":12: problems returned None .*wanted: dicts",
+    ("problems", f"{PROBLEMS}: return None"): r":13: problems returned None .*wanted: dicts",
     ("problems", f"{PROBLEMS}: return 'abc'"): r"problems returned 'abc' \(str\)",
     ("problems", f"{PROBLEMS}: return [1, 2]"): r"problems returned 1 \(int\); wanted: a dict",
     ("problems", f"{PROBLEMS}: return []"): r"problems gave 0 different train problems, and 2 are",
@@ -277,16 +277,16 @@ BROKEN_CALLS = {
     ): r"problems gave 1 different train problems.*came twice",
     ("problems", f"{PROBLEMS}:\n    while True: pass"): r"problems took more than 2 s",
     ("problems", f"{PROBLEMS}: return [{{'question': 'x', 'when': {{1}}}}]"): r"'when': \{1\}.*JSON values",
-    ("problems", f"{PROBLEMS}: raise KeyError('x')"): r":12: problems raised KeyError",
+    ("problems", f"{PROBLEMS}: raise KeyError('x')"): r":13: problems raised KeyError",
     ("problems", f"{PROBLEMS}: import os; os._exit(3)"): r"problems: it ended its process with exit code 3",
     ("problems", f"{PROBLEMS}: return bytearray(10**10)"): r"problems raised MemoryError.*task.reward_memory=512 MiB",
     ("prompt", "def prompt(self, problem): return None"): r":\d+: prompt returned None .*wanted: text, or messages",
     ("prompt", "def prompt(self, problem): return '  '"): r"prompt returned '  '",
     ("prompt", "def prompt(self, problem): return [{'role': 'assistant', 'content': 'x'}]"): r"the last is the user",
     ("prompt", "def prompt(self, problem): return problem['task']"): r"prompt|KeyError: 'task'",
-    ("prompt", "def prompt(self, problem):\n    while True: pass"): r":\d+: prompt took more than 1 s",
-    ("prompt", "def prompt(self, problem): raise SystemExit(3)"): r":\d+: prompt raised SystemExit: 3",
-    ("judge", "def judge(self, problem, response): return '1.0'"): r":24: judge returned '1.0' \(str\)",
+    ("prompt", "def prompt(self, problem):\n    while True: pass"): r"problems took more than 2 s",
+    ("prompt", "def prompt(self, problem): raise SystemExit(3)"): r":19: problems raised SystemExit: 3",
+    ("judge", "def judge(self, problem, response): return '1.0'"): r":25: judge returned '1.0' \(str\)",
     ("judge", "def judge(self, problem, response): return float('nan')"): r"judge returned nan \(float\)",
     ("judge", "def judge(self, problem, response): return [1.0]"): r"judge returned \[1.0\] \(list\)",
     ("judge", "def judge(self, problem, response): return {'score': 1}"): r"wanted: a dict with reward",
@@ -294,8 +294,8 @@ BROKEN_CALLS = {
     ("judge", "def judge(self, problem, response): return {'parts': 1}"): r"wanted: a dict of numbers for parts",
     ("judge", "def judge(self, problem, response): return {'reward': 1, 'why': {}}"): r"number or None for why",
     ("judge", "def judge(self, problem, response): return {'reward': 1, 'answer': []}"): r"number or None for answer",
-    ("judge", "def judge(self, problem, response): return 1 / 0"): r":24: judge raised ZeroDivisionError.*'said'",
-    ("judge", "def judge(self, problem, response): raise KeyboardInterrupt"): r":24: judge raised KeyboardInterrupt",
+    ("judge", "def judge(self, problem, response): return 1 / 0"): r":25: judge raised ZeroDivisionError.*'said'",
+    ("judge", "def judge(self, problem, response): raise KeyboardInterrupt"): r":25: judge raised KeyboardInterrupt",
     ("judge", "def judge(self, problem, response):\n    while True: pass"): r"judge took more than 1 s and was ended",
     ("judge", "def judge(self, problem, response): import os; os._exit(3)"): r"judge: it ended its process with exit co",
 }
