@@ -321,6 +321,11 @@ def error_text(error: BaseException) -> str:
     return f"{type(error).__name__}{f': {text}' if text else ''}"
 
 
+def value_text(value: Any) -> str:
+    """Return a value with its type, on one line, as an error shows it."""
+    return f"{' '.join(repr(value).split())[:60]} ({type(value).__name__})"
+
+
 def escaped_error(error: BaseException) -> str | None:
     """Return the line for an exception that came from a user file, or from a library that one called; else None."""
     ours = str(Path(__file__).parents[1])

@@ -25,7 +25,7 @@ from rlvr_cli.core.keys import schema_of
 from rlvr_cli.core.layers import Layer, Merged, validate
 from rlvr_cli.core.lazy import torch
 from rlvr_cli.core.section import Also, Choice
-from rlvr_cli.core.user_code import UserFile, class_lines, guarded, load_module, shown
+from rlvr_cli.core.user_code import PREFIX, UserFile, class_lines, guarded, load_module, shown, value_text
 from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.base import Advantage, Part, PolicyLoss, Shaping, UserPart
 from rlvr_cli.methods.lopti import Passes
@@ -346,7 +346,7 @@ def _wrong_result(name: str, first: Any, result: Any) -> str:
     shapes = [(rows, length)] if name in _PER_TOKEN else [(rows, 1), (rows, length)]
     wanted = " or ".join(map(str, shapes))
     if not isinstance(result, torch.Tensor):
-        return f"returned {result!r:.60} ({type(result).__name__}); a tensor of shape {wanted} is wanted"
+        return f"returned {value_text(result)}; a tensor of shape {wanted} is wanted"
     if tuple(result.shape) not in shapes:
         return f"returned shape {tuple(result.shape)} for tokens of shape {(rows, length)}; wanted: {wanted}"
     return ""
@@ -402,6 +402,6 @@ def _recorded_part(family: type[Part], values: Mapping[str, Any], fixed: Mapping
     fields: dict[str, Any] = {key: (Any, None) for key in values if key not in family.model_fields} | dict(fixed)
     made: Any = create_model
     mixin = type("Recorded", (UserPart,), {**absent, "recorded": True, "__annotations__": {"recorded": ClassVar[bool]}})
-    kind = made("Recorded", __base__=(mixin, family), __module__=__name__, **fields)
+    kind = made("Recorded", __base__=(mixin, family), __module__=f"{PREFIX}recorded", **fields)
     kind.__abstractmethods__ = frozenset()
     return cast("type[Part]", kind)

@@ -234,12 +234,14 @@ def reward_file(written: str) -> UserFile:
 
 def reward_function(written: str, timeout: float, memory_mib: int) -> RewardFunction:
     """The function that ``FILE.py:FUNCTION@DIGEST`` names; its worker is started by the first call."""
+    match = REWARD.fullmatch(written)
+    assert match is not None, written
+    if match["digest"] is None:
+        written = f"{written}@{reward_file(written).digest}"
     key = (written, timeout, memory_mib)
     if key in _FUNCTIONS:
         _FUNCTIONS.move_to_end(key)
         return _FUNCTIONS[key]
-    match = REWARD.fullmatch(written)
-    assert match is not None, written
     file = reward_file(written)
     path = Path(shown(file.path))
     limits = worker_limits(timeout, memory_mib)

@@ -40,7 +40,7 @@ from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.section import Probability, Section
 from rlvr_cli.core.terminal import tell
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.core.user_code import UserFile, class_lines, guarded, load_module, shown, without_folder
+from rlvr_cli.core.user_code import UserFile, class_lines, guarded, load_module, shown, value_text, without_folder
 from rlvr_cli.tasks import base
 from rlvr_cli.tasks.base import HELD_OUT_SEED, Data, vote
 from rlvr_cli.tasks.problem import Judging, Problem, Split, Verdict, made_here
@@ -69,6 +69,8 @@ _DOUBLED, _READ = 6, 20
 # The share of train that test and dev may take.
 _MUCH = 0.25
 _SOLUTIONS = 1000
+# What is judged before anything starts.
+_TRIAL = "I do not know."
 # What rlvr calls the methods with.
 CALLED: Mapping[str, tuple[str, ...]] = {
     "problems": ("split", "count", "seed"),
@@ -153,6 +155,16 @@ class UserTask(base.Task):
         return self.kind(**{key: copy.deepcopy(getattr(self, key)) for key in self.kind.model_fields})
 
     # In this process
+
+    def check_before(self) -> None:
+        """Make two problems, and judge a response to each. Raises UserError."""
+        if not self.is_generated:
+            return
+        try:
+            _session(self).pool.submit({"try": 2}, _PROBLEMS * self.reward_timeout).result()
+        except JobError as error:
+            failure = why(error, shown(self.user_file.path), "its trial", self._limits, _PROBLEMS * self.reward_timeout)
+            raise UserError(failure.said) from None
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
         seconds, where = _PROBLEMS * self.reward_timeout, f"{shown(self.user_file.path)}: problems"
@@ -300,6 +312,18 @@ class UserTask(base.Task):
             tell(f"{self._place('problems')}: of the first {read:,} {split} problems {dropped}: left out.")
         return list(found.values())
 
+    def tried(self, count: int) -> None:
+        """Make so many problems, write their prompts and judge a response to each. Raises what the user's code raises."""
+        with guarded(self.user_file, "problems"):
+            problems = [self.read(row, "a train problem") for row in islice(self._rows("train", count, 0), count)]
+        if not problems:
+            raise RunError(f"{self._place('problems')}: problems gave no train problem")
+        for problem in problems:
+            with guarded(self.user_file, "prompt", about=f" (problem {problem.id})"):
+                self.asked(problem)
+            with guarded(self.user_file, "judge", about=f" (problem {problem.id}; response {_TRIAL!r})"):
+                self.judged(problem, _TRIAL)
+
     def _rows(self, split: Split, count: int, seed: int) -> Iterator[Any]:
         given = self.task.problems(split, count, seed)
         if isinstance(given, (str, bytes, Mapping)) or not hasattr(given, "__iter__"):
@@ -356,7 +380,7 @@ class UserTask(base.Task):
 
     def _wrong(self, method: str, given: Any, wanted: str) -> RunError:
         return RunError(
-            f"{self._place(method)}: {method} returned {given!r:.60} ({type(given).__name__}); wanted: {wanted}"
+            f"{self._place(method)}: {method} returned {value_text(given)}; wanted: {wanted}"
         )
 
 
@@ -449,6 +473,8 @@ def worker(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
 
     def answer(job: Any) -> Any:
         assert task is not None
+        if "try" in job:
+            return task.tried(job["try"])
         if "generate" in job:
             with guarded(file, "problems"):
                 return [vars(one) for one in task.made(*job["generate"])]

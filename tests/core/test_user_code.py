@@ -62,8 +62,9 @@ def test_what_is_imported_from_the_folder_is_copied_and_imported_from_the_copies
     module = load_module(copy)
     assert (module.helpers.X, module.found, module.starred, module.late()) == (2, 7, 5, 11)
     assert module.helpers.mine_too.back() == 2 and module.helpers.Kept().x == 1
-    with pytest.raises(RunError, match=r"helpers.py:8: bad raised ZeroDivisionError: division by zero"), guarded(
-        copy, "bad"
+    with (
+        pytest.raises(RunError, match=r"helpers.py:8: bad raised ZeroDivisionError: division by zero"),
+        guarded(copy, "bad"),
     ):
         module.bad()
     for path in folder.rglob("*.py"):
@@ -117,6 +118,9 @@ def test_what_is_no_file(tmp_path: Path) -> None:
 
 
 def test_a_call_leaves_folder_and_output_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file, before = read_user_file(written(tmp_path, {"mine.py": "import os\nos.chdir('/')\nprint('said')\n"})), Path.cwd()
+    file, before = (
+        read_user_file(written(tmp_path, {"mine.py": "import os\nos.chdir('/')\nprint('said')\n"})),
+        Path.cwd(),
+    )
     load_module(file)
     assert Path.cwd() == before and capsys.readouterr() == ("", "said\n")

@@ -100,7 +100,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def own(code: str, *overrides: str) -> Own:
     Path("bad.py").write_text(code)
     keys = ("task.data=rows.jsonl", "task.reward=bad.py:f", "task.columns={prompt: question}", *LIMITS, *overrides)
-    task = load_config(task="own", overrides=keys).task
+    task = load_config(task="own", overrides=keys, import_files=True).task
     assert isinstance(task, Own)
     return task
 

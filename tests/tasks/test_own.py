@@ -46,7 +46,7 @@ def own(*overrides: str) -> Own:
     given = {text.split("=")[0] for text in overrides}
     defaults = ("task.data=rows.jsonl", "task.reward=rewards.py:exact", "task.columns={prompt: question}")
     asked = [*(text for text in defaults if text.split("=")[0] not in given), *overrides]
-    task = load_config(task="own", overrides=asked).task
+    task = load_config(task="own", overrides=asked, import_files=True).task
     assert isinstance(task, Own)
     return task
 
@@ -177,7 +177,7 @@ def test_the_prompt_is_a_template_with_a_system_turn(folder: Path) -> None:
     }
     (folder / "keys.yaml").write_text(json.dumps(keys))
     base = ("task.name=own", "task.data=rows.jsonl", "task.reward=rewards.py:exact")
-    task = load_config([folder / "keys.yaml"], task="own", overrides=base[1:]).task
+    task = load_config([folder / "keys.yaml"], task="own", overrides=base[1:], import_files=True).task
     asked = task.problem_from({"question": "1 + 1?", "answer": "2"}, "here")
     messages, thinking = json.loads(task.prompt(asked, Tokenizer()))
     assert [one["content"] for one in messages] == ["Be short.", "1 + 1?\nA number:"] and thinking is False

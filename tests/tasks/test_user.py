@@ -290,14 +290,20 @@ BROKEN_CALLS = {
     ("judge", "def judge(self, problem, response): return float('nan')"): r"judge returned nan \(float\)",
     ("judge", "def judge(self, problem, response): return [1.0]"): r"judge returned \[1.0\] \(list\)",
     ("judge", "def judge(self, problem, response): return {'score': 1}"): r"wanted: a dict with reward",
-    ("judge", "def judge(self, problem, response): return {'reward': 1, 'parts': {'a': 2}}"): r"the sum of its parts, 2",
+    (
+        "judge",
+        "def judge(self, problem, response): return {'reward': 1, 'parts': {'a': 2}}",
+    ): r"the sum of its parts, 2",
     ("judge", "def judge(self, problem, response): return {'parts': 1}"): r"wanted: a dict of numbers for parts",
     ("judge", "def judge(self, problem, response): return {'reward': 1, 'why': {}}"): r"number or None for why",
     ("judge", "def judge(self, problem, response): return {'reward': 1, 'answer': []}"): r"number or None for answer",
     ("judge", "def judge(self, problem, response): return 1 / 0"): r":25: judge raised ZeroDivisionError.*'said'",
     ("judge", "def judge(self, problem, response): raise KeyboardInterrupt"): r":25: judge raised KeyboardInterrupt",
     ("judge", "def judge(self, problem, response):\n    while True: pass"): r"judge took more than 1 s and was ended",
-    ("judge", "def judge(self, problem, response): import os; os._exit(3)"): r"judge: it ended its process with exit co",
+    (
+        "judge",
+        "def judge(self, problem, response): import os; os._exit(3)",
+    ): r"judge: it ended its process with exit co",
 }
 
 
