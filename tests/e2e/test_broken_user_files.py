@@ -54,7 +54,7 @@ TASKS = [
     ("prompt", "return None", "{file}:31: prompt returned None (NoneType)"),
     ("prompt", "raise KeyboardInterrupt", "raised KeyboardInterrupt"),
     ("judge", "return 'good'", "{file}:34: judge returned 'good' (str)"),
-    ("judge", "return None or {}", "{file}:34: judge returned {} (dict)"),
+    ("judge", "return None or {}", "{file}:34: judge returned {{}} (dict)"),
     ("judge", "import os; os._exit(0)", "it ended its process with exit code 0"),
     ("judge", "while True: pass", "its trial took more than 20 s and was ended"),
     ("judge", "import sys; sys.exit(0)", "judge raised SystemExit: 0"),
