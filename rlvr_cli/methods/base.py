@@ -256,7 +256,7 @@ class PolicyLoss(Part, Choice, ABC):
 
     Attributes:
         needs_statistics: whether it reads statistics of the whole optimizer step, which :meth:`statistics` computes.
-        per_sequence: whether a row's tokens share one ratio, that of the whole row.
+        per_sequence: whether a row's tokens share one ratio, that of the whole row, and a weight for another sampler.
     """
 
     needs_statistics: ClassVar[bool] = False

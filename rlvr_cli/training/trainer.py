@@ -60,7 +60,9 @@ class PolicyTrainer(GRPOTrainer):
             optimizer steps. None = TRL's defaults, and an output folder named after model and method.
         method: a name (``"dgpo+lopti"``); the keys of a whole method; or one part, which takes the place of that part
             in the method that is named after it: ``DGPO(n=2.0)``.
-        overrides: changes to a named method as on the command line, without ``method.``: ``policy_loss.n=2``.
+        overrides: changes to a named method as on the command line, without ``method.``: ``policy_loss.n=2``. Of a KL
+            term that they add (``kl.beta=0.04``), ``args.use_bias_correction_kl`` decides ``kl.bias_correction``,
+            unless they do.
         correct_above: with reward functions of your own, a completion is correct where its reward is above this; for
             methods that train by correctness (PL, NL, CL, RAFT++). ``rollouts`` have verdicts.
         rollouts: where completions and rewards come from, in place of TRL's own generation and ``reward_funcs``; the
@@ -109,7 +111,11 @@ class PolicyTrainer(GRPOTrainer):
         sampler_exact: bool = False,
         **others: Any,
     ) -> None:
-        named = method_of(self.default_method if method is None else method, overrides)
+        named = method_of(
+            self.default_method if method is None else method,
+            overrides,
+            bias_correction=args is None or args.use_bias_correction_kl,
+        )
         if args is None:
             name = model if isinstance(model, str) else model.config.name_or_path
             args = GRPOConfig(f"{name.rstrip('/').rpartition('/')[2]}-{named.name}")
