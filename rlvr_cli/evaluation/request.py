@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.load import load_config, preset_of_task
+from rlvr_cli.config.load import load_config, moved_from, preset_of_task
 from rlvr_cli.config.own_files import own_files
 from rlvr_cli.config.schema import Config, EvalConfig
 from rlvr_cli.core.errors import UserError
@@ -28,6 +28,7 @@ from rlvr_cli.evaluation.served.options import option_problems
 from rlvr_cli.evaluation.settings import EvalSettings, engine_of
 from rlvr_cli.evaluation.targets import Target, find_run_of, find_target, served_target
 from rlvr_cli.models.source import PRESETS
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.sets import check_folder, has_split_mark, is_generated
 from rlvr_cli.tasks.suites import Setting, evaluation_names, unknown_names
 from rlvr_cli.tracking.trackers import check_trackers
@@ -126,7 +127,7 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
     files = [target.run.config_path] if target is not None and target.run is not None else []
     model = None if files else name
     asked = [*asked, *_ks_that_fit(files, model, asked)]
-    config = collect(problems, load_config, files, model=model, overrides=asked)
+    config = collect(problems, load_config, files, model=model, overrides=asked, from_start=True)
     if config is not None:
         target, against = (_with_task(one, config, root) for one in (target, against))
     if config is not None and only(overrides, "task.data_dir="):
@@ -145,6 +146,8 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
         raise UserError(list(dict.fromkeys(problems)))
     if settings.samples == 0:
         notes += _idle_without_samples(overrides, choice)
+    if files and (moved := moved_from(RunDir(files[0].parent))):
+        notes.append(moved)
     if config is not None and files:
         notes += changed(one for one in own_files(config) if one.of != "method")
     if asked_by(overrides, "task.data"):

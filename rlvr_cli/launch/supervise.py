@@ -107,11 +107,15 @@ def probe_launched(config: Config, folder: Path, *, console: Console) -> None:
 
 
 def resume_launched(run: RunDir, config: Config, *, console: Console) -> RunEnd:
-    """Continue ``run`` with its configuration, in as many processes as before. Raises as :func:`start_launched`."""
+    """Continue ``run`` with ``config``, its own or that of a longer run, in as many processes as before.
+
+    Raises as :func:`start_launched`.
+    """
     from rlvr_cli.launch.checks import check_resumable
 
-    check_resumable(run)
-    return _supervise(config, {"resume": str(run.path), "overwrite": False}, console)
+    rollouts = config.train.rollouts
+    check_resumable(run, finished=rollouts > (run.read_manifest().get("rollouts_total") or 0))
+    return _supervise(config, {"resume": str(run.path), "rollouts": rollouts, "overwrite": False}, console)
 
 
 def _supervise(config: Config, order: dict[str, Any], console: Console) -> RunEnd:

@@ -72,7 +72,7 @@ def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") 
         UserError: the base of an adapter cannot be had, or is another one.
         RunError: what was written does not answer as the checkpoint does.
     """
-    config = load_config([run.config_path], run_code=False)
+    config = load_config([run.config_path], run_code=False, from_start=True)
     adapter = holds_adapter(checkpoint)
     output.parent.mkdir(parents=True, exist_ok=True)
     with _aside(output.resolve()) as folder:
@@ -199,7 +199,7 @@ def _prompts(run: RunDir, config: Config, checkpoint: Path) -> tuple[list[str], 
             found = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in chosen]
             return chosen, found, _stops(checkpoint, described, tokenizer)
         # Worked solutions were imitated.
-        config = load_config([run.config_path])
+        config = load_config([run.config_path], from_start=True)
     style = prompt_style(described)
     task = config.task.for_model(style)
     split = "dev" if is_generated(config.task.data) else "test"

@@ -17,6 +17,8 @@ from rlvr_cli.core.files import LOCK, fsync, is_held, sole_writer, write_json
 
 # Status of a run that waits in a queue: made, but never begun.
 SUBMITTED = "submitted"
+# In the manifest: the folder in which `rlvr train` was called.
+STARTED_IN = "started_in"
 
 
 def now() -> str:
@@ -89,6 +91,13 @@ class RunDir:
         """Set ``fields`` in the manifest, atomically; creates it when there is none."""
         manifest = self.read_manifest() if self.manifest_path.exists() else {}
         write_json(self.manifest_path, {**manifest, **fields})
+
+    def started_in(self) -> Path | None:
+        """The folder from which the relative paths of its configuration are; None where it records none."""
+        if not self.manifest_path.is_file():
+            return None
+        folder = self.read_manifest().get(STARTED_IN)
+        return Path(folder) if isinstance(folder, str) else None
 
     def lock(self) -> AbstractContextManager[None]:
         """Hold the run directory for one writer. Raises UserError when another process holds it."""

@@ -52,7 +52,8 @@ class SFTMethod:
         choices = {
             "name": self.name,
             "demonstrations": {
-                "source": self.source,
+                # Not its folder, which may be another one when the run is continued.
+                "source": Path(self.source).name,
                 "count": len(self.demonstrations),
                 "sha256": text_digest(listed),
             },
