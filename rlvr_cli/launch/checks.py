@@ -54,6 +54,7 @@ def check_resumable(run: RunDir, *, finished: bool = False) -> None:
             f"or their disk is missing. Put step-{saved} or an earlier one back. To train again from the start: "
             f"rlvr train -c {run.config_path} run.name=NEW"
         )
+    run.check_no_links()
 
 
 def check_processes(run: RunDir, config: Config, world: World) -> None:

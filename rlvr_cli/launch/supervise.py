@@ -29,7 +29,7 @@ from rich.console import Console
 from rlvr_cli.config.load import dump_yaml
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.files import write_json
+from rlvr_cli.core.files import open_for_append, write_json
 from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch import link
 from rlvr_cli.launch.command import Node, environment, launcher_command, launcher_of, plan_node
@@ -389,7 +389,7 @@ class _Supervisor:
         """What rank 0 could not write, or wrote of an echo of the failure."""
         assert self.run is not None
         with self.run.lock():
-            with self.run.log_path.open("a", encoding="utf-8") as log:
+            with open_for_append(self.run.log_path) as log:
                 log.write(f"{now()} {message}\n{failure.trace}")
             self.run.update_manifest(status="failed", finished=now(), error=message)
 

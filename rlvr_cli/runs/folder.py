@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.files import LOCK, fsync, is_held, sole_writer, write_json
+from rlvr_cli.core.files import LOCK, check_no_link, fsync, is_held, sole_writer, write_json
 
 # Status of a run that waits in a queue: made, but never begun.
 SUBMITTED = "submitted"
@@ -98,6 +98,15 @@ class RunDir:
             return None
         folder = self.read_manifest().get(STARTED_IN)
         return Path(folder) if isinstance(folder, str) else None
+
+    def check_no_links(self) -> None:
+        """Raise UserError where a file or folder that a training writes is a link; the run's own folder may be."""
+        names = (LOCK, "config.yaml", "manifest.json", "records.json", "metrics.jsonl", "timings.jsonl", "log.txt")
+        paths = [self.path / name for name in (*names, "vllm.log", "rewound")]
+        for folder in (self.rollouts_dir, self.checkpoints_dir, self.eval_dir, self.held_out_dir):
+            paths += [folder, *folder.glob("*")]
+        for path in (*paths, *self.path.glob("problems-*")):
+            check_no_link(path)
 
     def lock(self) -> AbstractContextManager[None]:
         """Hold the run directory for one writer. Raises UserError when another process holds it."""
