@@ -104,8 +104,8 @@ def load(
     """`load_config`, with the origin of each value."""
     problems: list[tuple[str, str]] = []
     written: dict[str, str] = {}
-    found = written if from_start else None
-    files = [layer for one in config_files for layer in _file_layers(one, problems, run_code, found)]
+    paths = written if from_start else None
+    files = [layer for one in config_files for layer in _file_layers(one, problems, run_code, paths)]
     user_layers = [
         *files,
         *map(with_own_files, _option_layers({"method": method, "task": task, "model": model})),
@@ -254,10 +254,13 @@ def _start_folder(path: Path, values: Mapping[str, Any]) -> Path | None:
     """Where the run of a configuration was started; None where that is here, or it is no run's."""
     run = RunDir(path.parent)
     start, section = run.started_in(), values.get("run")
-    below = Path(section["dir"] if isinstance(section, dict) and isinstance(section.get("dir"), str) else os.sep, run.name)
+    if start is None or start == Path.cwd():
+        return None
+    folder = section.get("dir") if isinstance(section, dict) else None
+    below = Path(folder if isinstance(folder, str) else os.sep, run.name)
     # A project that was moved or copied as a whole has its files here.
     whole = not below.is_absolute() and ".." not in below.parts and below.is_dir() and below.samefile(run.path)
-    return None if start is None or start == Path.cwd() or whole else start
+    return None if whole else start
 
 
 def moved_from(run: RunDir) -> str | None:
@@ -266,7 +269,8 @@ def moved_from(run: RunDir) -> str | None:
     start = _start_folder(run.config_path, values)
     if start is None or start.is_dir():
         return None
-    lacking = [name for _, _, name in _relative_paths(values) if not Path(name).exists() and not looks_like_hub_id(name)]
+    names = (name for _, _, name in _relative_paths(values))
+    lacking = [name for name in names if not Path(name).exists() and not looks_like_hub_id(name)]
     if not lacking:
         return None
     return (
@@ -279,8 +283,8 @@ def _relative_paths(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any],
     """The section, the key and the value of each relative path that is no name of something else."""
     for *sections, key in _PATHS:
         section: Any = values
-        for one in sections:
-            section = section.get(one) if isinstance(section, dict) else None
+        for inner in sections:
+            section = section.get(inner) if isinstance(section, dict) else None
         name = section.get(key) if isinstance(section, dict) else None
         if not isinstance(name, str) or name.startswith(("~", os.sep)):
             continue

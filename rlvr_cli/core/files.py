@@ -79,8 +79,8 @@ def check_no_link(path: Path) -> None:
     """Raise UserError where a file or folder of ours is a link: what it leads to may be anybody's."""
     if path.is_symlink():
         raise UserError(
-            f"{path}: is a link to {path.readlink()}, which would be written to. Put the file or folder itself there; on "
-            "another disk, link the whole folder that it is in."
+            f"{path}: is a link to {path.readlink()}, which would be written to. Put the file or folder itself there; "
+            "to keep it on another disk, link the whole folder that it is in."
         )
 
 

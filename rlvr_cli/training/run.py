@@ -47,6 +47,7 @@ from rlvr_cli.runs.records import (
     truncate_timings,
     write_seal,
 )
+from rlvr_cli.runs.trained_on import write_training_problems
 from rlvr_cli.tasks.sets import problems_name
 from rlvr_cli.training.extension import KEY, check_extension, extend, extended
 from rlvr_cli.training.outcome import outcome_lines
@@ -107,6 +108,7 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRu
     text = dump_yaml(config)
     write_text(run.config_path, text)
     write_seal(run.path / SEAL, {})
+    write_training_problems(run.path, prepared.trained_on())
     run.update_manifest(
         name=name,
         status="running",

@@ -22,7 +22,6 @@ from tests.training.sft_runs import resume as resume_sft
 from tests.training.sft_runs import start as start_sft
 from tests.training.test_run import metrics, resume, start
 
-
 TINY_RUN = [
     *("rollout.prompts=2", "rollout.group_size=4", "rollout.max_new_tokens=8", "train.rollouts=1", "run.threads=1"),
     *("task.held_out=0.2", "train.on_no_signal=off"),
@@ -168,8 +167,8 @@ def test_a_refused_resume_changes_nothing(
     else:
         Path(lacks).rename("elsewhere")
     assert rlvr(["train", "--resume", "a", *rollouts]) == 2
-    said = capsys.readouterr()
-    assert "Nothing was started." in said.err and "extended" not in said.err + said.out
+    output = capsys.readouterr()
+    assert "Nothing was started." in output.err and "extended" not in output.err + output.out
     assert contents_of(run.path) == before
 
 
