@@ -53,7 +53,7 @@ def command(
             "--split",
             metavar="NAME",
             rich_help_panel=DATA_PANEL,
-            help="dev, test, or all (of --data). Default: eval.split.",
+            help="dev, test, or all. Default: eval.split; of a file in --data that the run did not train on, all.",
         ),
     ] = None,
     benchmark: Annotated[

@@ -74,8 +74,13 @@ def evaluate_with(
     label: str = "",
     known_identity: dict[str, Any] | None = None,
     benchmark: str | None = None,
+    trained_on: int = 0,
 ) -> dict[str, Any]:
-    """``evaluate`` with whatever gives samples: a model here, vLLM or a server. Raises as it does."""
+    """``evaluate`` with whatever gives samples: a model here, vLLM or a server. Raises as it does.
+
+    Args:
+        trained_on: how many of the problems the model was trained on.
+    """
     if not problems:
         raise UserError("there is no problem to evaluate on.")
     whole = known_identity or sampler.identity(task, settings)
@@ -85,7 +90,7 @@ def evaluate_with(
         rows = problem_metrics(problems, samples, settings, task.reasons)
         name = benchmark or problems_name(task.name, task.settings["data"])
         result = report(rows, settings, task, label=label, fingerprint=digest(whole), benchmark=name)
-        return write_results(out_dir, result, rows)
+        return write_results(out_dir, result | ({"trained_on": trained_on} if trained_on else {}), rows)
 
 
 def report(

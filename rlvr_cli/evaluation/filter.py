@@ -96,7 +96,8 @@ def make_filter(options: FilterOptions) -> FilterRequest:
     target = collect(wrong, find_target, preset_of_task(options.model, options.task), root)
     files = [target.run.config_path] if target is not None and target.run is not None else []
     model = None if files or target is None else options.model
-    config = collect(wrong, load_config, files, task=options.task, model=model, overrides=_overrides(options))
+    overrides = _overrides(options)
+    config = collect(wrong, load_config, files, task=options.task, model=model, overrides=overrides, from_start=True)
     if config is not None and is_generated(config.task.data) and options.split == "all":
         wrong.append("--split all: is for problems from task.data; generated ones have train, dev and test.")
     source = local_path(config.task.data) if config is not None and config.task.data not in data_sets() else None

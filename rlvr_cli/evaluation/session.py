@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.files import write_json
+from rlvr_cli.core.files import local_path, write_json
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.loading import LoadedModel, load_subject, revision_of, tokenizer_location
 from rlvr_cli.evaluation.metrics import PairedDifference, average, compare_evals, paired_rows
 from rlvr_cli.evaluation.request import MOST_COMPLETIONS, EvalRequest
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.evaluation.targets import EvaluatedModel, slug
+from rlvr_cli.evaluation.targets import EvaluatedModel, Target, slug
 from rlvr_cli.models.reading import unread
 from rlvr_cli.results.evaluations import ProblemValues, read_evaluation, read_result
 from rlvr_cli.runs.checkpoints import STEP
+from rlvr_cli.runs.trained_on import FILE, training_problems, wording_hash
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.base import HARDLY_READABLE, PROMPTS_MEASURED, prompt_ids, unread_share
 from rlvr_cli.tasks.problem import FEW
@@ -86,6 +87,11 @@ class Session:
         subjects = [*request.target.subjects, *(request.against.subjects if request.against else ())]
         tasks = [self.config.task.for_model(s.style or "logic_rl") for s in subjects]
         self.problems = self._read(tasks[0])
+        wordings = [wording_hash(tasks[0].wording(problem)) for problem in self.problems]
+        self._trained_on: dict[str, int] = {}
+        for target, option in ((request.target, ""), (request.against, " (--against)")):
+            if target is not None:
+                self._look_for_training_problems(tasks[0], target, option, wordings)
 
     def fit(self, subject: EvaluatedModel, facts: ModelFacts, longest: int | None, whose: str) -> None:
         """Cut a benchmark's own length, or a run's, to what fits into ``longest`` tokens, and say so.
@@ -139,6 +145,7 @@ class Session:
                 label=model,
                 known_identity=known,
                 benchmark=benchmark,
+                trained_on=self._trained_on.get(subject.label, 0),
             )
         if earlier is not None and (earlier[0] > result["problems"] or earlier[1] > result["samples"]):
             self.say(
@@ -188,6 +195,36 @@ class Session:
             )
         self.settings = replace(settings, problems=len(problems))
         return problems
+
+    def _look_for_training_problems(self, task: Task, target: Target, option: str, wordings: Sequence[str]) -> None:
+        """Count the problems that a model was trained on, and say so: its accuracy on them is not one on new ones."""
+        subject = target.subjects[0]
+        known = training_problems(target.run.path if target.run else local_path(subject.model))
+        if known is None:
+            if target.run is not None:
+                self.say(f"{target.run.path}: has no {FILE}, so it is not known which problems it was trained on")
+            return
+        count = sum(wording in known for wording in wordings)
+        for each in target.subjects:
+            self._trained_on[each.label] = count
+        if not count:
+            return
+        name = f"{target.run.name if target.run else subject.label}{option}"
+        overlap = f"{count:,} of these {len(wordings):,} problems are training problems of {name}"
+        self.say(f"WARNING: {overlap}{self._without_them(task, known)}")
+
+    def _without_them(self, task: Task, known: frozenset[str]) -> str:
+        """What leaves the training problems out, where that is known."""
+        if self.settings.split != "all":
+            return ""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            try:
+                test = task.problems("test", MOST_COMPLETIONS, self.settings.problems_seed)
+            except UserError:
+                return ""
+        left = sum(wording_hash(task.wording(problem)) in known for problem in test)
+        return "; --split test leaves them out" if not left else f"; with --split test {left:,} of {len(test):,} are"
 
     def _key(self, fingerprint: str) -> str:
         """What the folder of an evaluation ends in; settings of a benchmark keep apart what shares a fingerprint."""

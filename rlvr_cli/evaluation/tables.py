@@ -22,6 +22,7 @@ def evaluation_headline(result: Mapping[str, Any]) -> str:
     """One line that says what was evaluated and how."""
     sampling = result["sampling"]
     what = f"{result['label']}: {result['benchmark']}, {result['split']}, {result['problems']} problems"
+    what += f" ({result['trained_on']:,} of them trained on)" if result.get("trained_on") else ""
     if result["samples"] == 0:
         return f"{what}, greedy"
     return f"{what} x {result['samples']} samples, temperature {sampling['temperature']:g}, top_p {sampling['top_p']:g}"

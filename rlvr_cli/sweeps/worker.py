@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import check_no_link
 from rlvr_cli.core.layers import override_text
 from rlvr_cli.launch.slurm import await_release
 from rlvr_cli.runs.folder import RunDir
@@ -146,6 +147,7 @@ class SweepWorker:
 
         A training that ``watch`` gives up gets the signal to save and end.
         """
+        check_no_link(output)
         with output.open("ab") as stream:
             self.child = subprocess.Popen(
                 self._program(arguments),

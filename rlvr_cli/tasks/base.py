@@ -22,7 +22,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, PrivateAttr, field_validator
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Choice, Contradiction, Count, Text
@@ -83,6 +83,9 @@ class Task(FromData, Choice):
     keeps_problems: ClassVar[bool] = False
 
     name: str
+    # `data` as a run's configuration has it, where that is a path from another folder than this one.
+    _written_data: str | None = PrivateAttr(None)
+
     train_size: Count = Field(4096, description="Size of the training set.")
     data: Data
     data_dir: DataDir = None
@@ -134,7 +137,8 @@ class Task(FromData, Choice):
         """The JSON values that decide problems, prompts and verdicts; evaluations record and compare them."""
         left = {"train_size", "data_dir", *self.not_deciding}
         left |= set() if self.chat_template_kwargs else {"chat_template_kwargs"}
-        return {key: _plain(getattr(self, key)) for key in type(self).model_fields if key not in left}
+        plain = {key: _plain(getattr(self, key)) for key in type(self).model_fields if key not in left}
+        return plain if self._written_data is None else {**plain, "data": self._written_data}
 
     def contradictions(self) -> Iterator[Contradiction]:
         """What cannot hold between several keys of the task."""
@@ -152,6 +156,10 @@ class Task(FromData, Choice):
     def without_verifier(self) -> tuple[str, str, str] | None:
         """The key, its value and what that is, as `the toss of a coin`, where no verifier has a say in the reward."""
         return None
+
+    def wording(self, problem: Problem) -> str:
+        """What is asked, by which a problem is known again in another file, under another id or with another answer."""
+        return problem.question
 
     def for_model(self, style: str) -> Self:
         """The task for a model that was made for prompts of ``style``.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import read_jsonl, write_text
+from rlvr_cli.core.files import local_path, read_jsonl, write_text
 from rlvr_cli.core.text import count
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.launch.deepspeed_config import is_sharded
@@ -25,6 +25,7 @@ from rlvr_cli.models.reading import check_prompts, check_readable, too_long
 from rlvr_cli.models.source import AdapterBase, holds_adapter, prompt_style, resolve_model
 from rlvr_cli.runs.environment import usable_cores
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.runs.trained_on import training_problems, wording_hash
 from rlvr_cli.tasks.base import PROMPTS_MEASURED, Task, prompt_ids
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.sets import is_generated
@@ -72,6 +73,15 @@ class PreparedRun(LoadedParts, ABC):
         """The trainer, from TRL's arguments and those of RunTrainer that every kind of training has."""
 
     @abstractmethod
+    def wordings(self) -> list[str]:
+        """What is asked in each problem that the model is trained on."""
+
+    def trained_on(self) -> set[str]:
+        """The hashes of the problems that the model is trained on, here and before."""
+        base = local_path(self.config.model.name)
+        return {*map(wording_hash, self.wordings()), *(training_problems(base) or ())}
+
+    @abstractmethod
     def announcement(self, rollouts: int, completions: int, steps: str) -> str:
         """How many batches of how many completions there are and where from; ``steps`` says what is made of each."""
 
@@ -114,6 +124,9 @@ class PreparedPolicy(PreparedRun):
 
         return policy_trainer(self.method, self.task, self.problems, self.engine, arguments, of_every_run)
 
+    def wordings(self) -> list[str]:
+        return [self.task.wording(problem) for problem in self.problems]
+
     def announcement(self, rollouts: int, completions: int, steps: str) -> str:
         work = f"{count(rollouts, 'rollout')} of {completions} completions, {steps}; sampler: {self.engine_reason}"
         if self.config.rollout.uses_vllm and self.config.eval.every:
@@ -154,6 +167,9 @@ class PreparedSFT(PreparedRun):
         from rlvr_cli.training.sft import sft_trainer
 
         return sft_trainer(self.method.demonstrations, arguments, of_every_run)
+
+    def wordings(self) -> list[str]:
+        return [row.wording for row in self.method.demonstrations]
 
     def announcement(self, rollouts: int, completions: int, steps: str) -> str:
         number, source = len(self.method.demonstrations), self.method.source

@@ -65,7 +65,8 @@ def _work(link: Link, world: World, stop: StopRequest) -> None:
         link.ended(run=order["probe"], status="probed", exit_code=0)
         return
     if order["resume"]:
-        outcome = run.resume_training(RunDir(Path(order["resume"])), console=console, place=place)
+        folder = RunDir(Path(order["resume"]))
+        outcome = run.resume_training(folder, console=console, rollouts=order["rollouts"], place=place)
     else:
         config = load_config([link.folder / CONFIG])
         outcome = run.start_training(

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.files import check_no_link
 
 SECONDS_BETWEEN_NOTES = 10.0
 _TICK = 0.3
@@ -45,6 +46,7 @@ class Child:
 
     def __init__(self, command: Sequence[str], output: Path, folder: Path, environment: Mapping[str, str]) -> None:
         self.output = output
+        check_no_link(output)
         with output.open("ab") as stream:
             self._began = stream.tell()
             self._keeper = subprocess.Popen(
