@@ -386,14 +386,14 @@ def test_half_a_character_can_be_stored(tmp_path: Path) -> None:
 def test_a_key_that_no_header_can_hold_is_said_and_not_shown(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.environ", {**os.environ, "OPENAI_API_KEY": key})
     config = load_config(overrides=["eval.base_url=http://127.0.0.1:1/v1"])
-    (problem,) = option_problems(config)
+    (problem,) = option_problems(config, named=True)
     assert "OPENAI_API_KEY: the key has a line break" in problem
     assert "sk" not in problem
 
 
 def test_the_end_of_the_line_is_no_part_of_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret\n")
-    assert option_problems(load_config(overrides=["eval.base_url=http://127.0.0.1:1/v1"])) == []
+    assert option_problems(load_config(overrides=["eval.base_url=http://127.0.0.1:1/v1"]), named=True) == []
     assert ServerOptions("http://127.0.0.1:1/v1").key == "sk-secret"
 
 
