@@ -25,7 +25,7 @@ from rlvr_cli.evaluation.benchmarks import (
     setting_for_style,
     setting_overrides,
 )
-from rlvr_cli.evaluation.served.options import option_problems
+from rlvr_cli.evaluation.served.options import key_note, option_problems
 from rlvr_cli.evaluation.settings import EvalSettings, engine_of
 from rlvr_cli.evaluation.targets import Target, find_run_of, find_target, served_target
 from rlvr_cli.models.source import PRESETS
@@ -134,7 +134,7 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
     if config is not None and only(overrides, "task.data_dir="):
         collect(problems, check_folder, config.task)
     if config is not None and config.eval.engine == "openai":
-        problems += _server_problems(config, count)
+        problems += _server_problems(config, count, named=asked_by(overrides, "eval.base_url") is not None)
         if target is None and name is not None and count == 1:
             target, not_found = served_target(name, root), []
     problems = not_found + problems
@@ -152,6 +152,7 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
             f"{config.task.data}: the run was trained on rows of this file, so the {settings.split} rows of it are "
             "taken (--split all takes every row)"
         )
+    notes += key_note(config)
     if settings.samples == 0:
         notes += _idle_without_samples(overrides, choice)
     if files and (moved := moved_from(RunDir(files[0].parent))):
@@ -361,8 +362,8 @@ def _settings(
     return EvalSettings.from_config(config, split=split, seed=options.seed)
 
 
-def _server_problems(config: Config, checkpoints: int) -> list[str]:
-    found = option_problems(config)
+def _server_problems(config: Config, checkpoints: int, *, named: bool) -> list[str]:
+    found = option_problems(config, named=named)
     if checkpoints > 1:
         found.append(
             f"--average-last {checkpoints}: a server serves one checkpoint. Evaluate each, or use the engine here."

@@ -36,12 +36,16 @@ from rlvr_cli.tasks.rewards import (
     reward_source,
     rewards,
 )
+from rlvr_cli.workers.pool import Judge, Late, LatestPool, Limits, NoAnswer, Pool
+from rlvr_cli.workers.template import problem_of
 
 # Columns that TRL gives no reward function, as it gives what they are called after.
 _NOT_COLUMNS = ("prompt", "completion", "prompts", "completions", "completion_ids")
 # Rows, and what is said to be written for them, on which the functions are tried before anything starts.
 _TRIED, _TRIAL_RESPONSES = 3, ("I do not know.", "", "<think> 1 </think> <answer> 1 </answer>")
 _SHOWN = 200
+# What a template may take of the clock and of memory for a row, which takes it less than a millisecond.
+_TEMPLATE_LIMITS = Limits(20.0, memory_mib=1024)
 # Calls, and completions in them, after which functions that gave no number yet end the command.
 _SILENT_CALLS, _SILENT_ROWS = 3, 32
 # What was tried in this process; calls and completions without any number (-1: there was one), by the functions.
@@ -165,14 +169,8 @@ class Own(Task):
             yield Contradiction(("task.reward_values",), said)
         if not self.chat_template:
             yield from self.options_without("chat_template", False)
-        if self.prompt_template is not None:
-            from jinja2 import TemplateSyntaxError
-
-            try:
-                _template(self.prompt_template)
-            except TemplateSyntaxError as error:
-                said = f"task.prompt_template: line {error.lineno}: {error.message}"
-                yield Contradiction(("task.prompt_template",), said)
+        if self.prompt_template is not None and (wrong := problem_of(self.prompt_template)):
+            yield Contradiction(("task.prompt_template",), f"task.prompt_template: {wrong}")
 
     # Rows
 
@@ -445,21 +443,34 @@ def _is_json(value: Any) -> bool:
     return True
 
 
-@lru_cache(maxsize=8)
-def _template(text: str) -> Any:
-    """Raises jinja2.TemplateSyntaxError."""
-    from jinja2 import StrictUndefined
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+_WRITERS = LatestPool()
+# What is wrong with templates that took too much for a row, and are not tried on others.
+_ENDLESS: dict[str, str] = {}
 
-    return ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True).from_string(text)
+
+@lru_cache(maxsize=4096)
+def _written(template: str, columns: str) -> str:
+    """What a template writes of the columns, given as JSON, in a worker. Raises NoAnswer, or ValueError."""
+    judge = Judge("rlvr_cli.workers.template:ready", template, preloaded=True, what="writes prompts by a template")
+    how, text = _WRITERS.get(template, lambda: Pool(judge, _TEMPLATE_LIMITS)).submit(json.loads(columns)).result()
+    if how != "ok":
+        raise ValueError(text)
+    return str(text)
 
 
 def _rendered(text: str, columns: Mapping[str, Any], where: str) -> str:
+    if text in _ENDLESS:
+        raise UserError(_ENDLESS[text])
     try:
-        prompt = str(_template(text).render(**columns))
-    except Exception as error:
+        prompt = _written(text, json.dumps(columns))
+    except ValueError as error:
         has = ", ".join(columns)
         raise UserError(f"{where}: task.prompt_template: {error} (the row has {has})") from error
+    except NoAnswer as error:
+        late = f"takes more than {_TEMPLATE_LIMITS.seconds:g} s for this row"
+        ended = f"{error}; it may take {_TEMPLATE_LIMITS.memory_mib:,} MiB of memory for a row"
+        _ENDLESS[text] = f"{where}: task.prompt_template: {late if isinstance(error, Late) else ended}"
+        raise UserError(_ENDLESS[text]) from error
     if not prompt.strip():
         raise UserError(f"{where}: task.prompt_template writes an empty prompt")
     return prompt

@@ -25,7 +25,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl, write_text
 from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.core.own_code import in_manifest
+from rlvr_cli.core.own_code import blamed, in_manifest
 from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch.checks import check_processes, default_name
 from rlvr_cli.launch.link import FAILURES
@@ -294,7 +294,7 @@ def _train(
             _close(run, world, executed, "interrupted")
             reporter.message(f"stopped without saving; {again}")
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reporter.end()
             reporter.log(traceback.format_exc())
             failure = explain(error, run, again)
@@ -364,8 +364,10 @@ def _close(run: RunDir, world: World, executed: Counter[str], status: str, **fie
         run.update_manifest(status=status, finished=now(), executed=executed, **fields)
 
 
-def explain(error: Exception, run: RunDir, again: str) -> Exception:
+def explain(error: Exception | SystemExit, run: RunDir, again: str) -> Exception:
     """``error`` as the user shall see it; ``again`` says how to continue. A bug of ours is returned as it is."""
+    if isinstance(error, SystemExit):
+        return RunError(f"{blamed(error, run.path)} ended the training; {again}")
     if isinstance(error, SamplingMemoryError):
         return RunError(
             f"{run.path}: {error} To change settings, start a new run; if another program took the memory, {again}"

@@ -10,7 +10,6 @@ import math
 import os
 import shutil
 import signal
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -143,14 +142,15 @@ def test_what_is_no_answer_is_asked_for_again(broken: Any) -> None:
         read_answer(broken, TEXT)
 
 
-def test_pauses_that_a_server_asks_for() -> None:
+def test_pauses_that_a_server_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert retry_after(None) is None
     assert retry_after("soon") is None
     assert retry_after("nan") is None
     assert retry_after("2.5") == 2.5
     assert retry_after("-3") == 0.0
     assert retry_after("86400") == 600.0
-    assert retry_after(email.utils.formatdate(time.time() + 30, usegmt=True)) == pytest.approx(30, abs=5)
+    monkeypatch.setattr("rlvr_cli.evaluation.served.client.time.time", lambda: 1_700_000_000.0)
+    assert retry_after(email.utils.formatdate(1_700_000_030, usegmt=True)) == 30.0
 
 
 def test_a_pause_until_an_absurd_date_is_capped_or_ignored() -> None:
@@ -322,15 +322,13 @@ def whole(body: bytes, status: str = "200 OK", more: str = "") -> Callable[[asyn
 def test_a_server_that_drips_for_ever_is_given_up_after_the_timeout() -> None:
     async def drip(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
-        for _ in range(100):
+        for _ in range(1200):
             writer.write(b" ")
             await writer.drain()
             await asyncio.sleep(0.05)
 
-    started = time.monotonic()
     with pytest.raises(RunError, match=r"did not answer within 0.5 s \(eval.request_timeout\)"):
         ask_raw(drip, timeout=0.5)
-    assert time.monotonic() - started < 3
 
 
 def test_an_answer_of_any_size_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,14 +384,14 @@ def test_half_a_character_can_be_stored(tmp_path: Path) -> None:
 def test_a_key_that_no_header_can_hold_is_said_and_not_shown(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.environ", {**os.environ, "OPENAI_API_KEY": key})
     config = load_config(overrides=["eval.base_url=http://127.0.0.1:1/v1"])
-    (problem,) = option_problems(config)
+    (problem,) = option_problems(config, named=True)
     assert "OPENAI_API_KEY: the key has a line break" in problem
     assert "sk" not in problem
 
 
 def test_the_end_of_the_line_is_no_part_of_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret\n")
-    assert option_problems(load_config(overrides=["eval.base_url=http://127.0.0.1:1/v1"])) == []
+    assert option_problems(load_config(overrides=["eval.base_url=http://127.0.0.1:1/v1"]), named=True) == []
     assert ServerOptions("http://127.0.0.1:1/v1").key == "sk-secret"
 
 

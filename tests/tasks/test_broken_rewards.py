@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -136,7 +136,7 @@ def test_some_completions_may_fail_and_are_left_out(capfd: pytest.CaptureFixture
     assert [one.scorable for one in judged(own(code, "task.reward_failures=1"), "bad", "good")] == [False, True]
 
 
-def test_one_that_hangs_or_dies_costs_its_completion_alone() -> None:
+def test_one_that_hangs_or_dies_costs_its_completion_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
         "import os, time\ndef f(completions, **k):\n"
         "    for c in completions:\n"
@@ -146,11 +146,18 @@ def test_one_that_hangs_or_dies_costs_its_completion_alone() -> None:
     )
     task = own(code, "task.reward_failures=0.2")
     assert [one.reason for one in judged(task, *["a"] * 8, "die", "b")] == [*["correct"] * 8, "died", "correct"]
-    started = time.monotonic()
     assert [one.reason for one in judged(task, *["a"] * 8, "hang", "b")] == [*["correct"] * 8, "timeout", "correct"]
+    calls, begin = [], rewards.RewardFunction.begin
+
+    def noting(function: rewards.RewardFunction, columns: Any, count: int, seconds: float | None = None) -> Any:
+        calls.append(count)
+        return begin(function, columns, count, seconds)
+
+    monkeypatch.setattr(rewards.RewardFunction, "begin", noting)
     with pytest.raises(RunError, match="took more than 1 s"):
         judged(task, *["hang"] * 200)
-    assert time.monotonic() - started < 20
+    # All together; then alone, until that has taken as long as one call may.
+    assert calls[:2] == [200, 1] and len(calls) <= 4
 
 
 def test_a_call_that_fails_where_each_completion_alone_does_not_is_told(capfd: pytest.CaptureFixture[str]) -> None:
@@ -196,12 +203,17 @@ def test_no_user_code_runs_in_this_process() -> None:
 
 
 def test_two_functions_work_at_the_same_time() -> None:
-    Path("slow.py").write_text("import time\ndef g(completions, **k): time.sleep(1); return [1 for _ in completions]")
-    task = own(
-        "import time\ndef f(completions, **k): time.sleep(1); return [1 for _ in completions]",
-        *("task.reward=[bad.py:f, slow.py:g]", "task.reward_timeout=10"),
+    """Each waits until the other has begun."""
+    code = (
+        "import time\nfrom pathlib import Path\n"
+        "def {name}(completions, **k):\n"
+        "    Path({folder!r}, '{name}').touch()\n"
+        "    while not Path({folder!r}, '{other}').exists(): time.sleep(0.01)\n"
+        "    return [1.0 for _ in completions]"
     )
-    judged(task, "a")
-    started = time.monotonic()
+    Path("other.py").write_text(code.format(name="g", other="f", folder=str(Path.cwd())))
+    task = own(
+        code.format(name="f", other="g", folder=str(Path.cwd())),
+        *("task.reward=[bad.py:f, other.py:g]", "task.reward_timeout=60"),
+    )
     assert judged(task, "a", "b")[0].parts == {"f": 1.0, "g": 1.0}
-    assert time.monotonic() - started < 1.8

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.results import steps
 from rlvr_cli.tasks.own import Own
 from rlvr_cli.tasks.problem import Problem
+from rlvr_cli.workers.pool import Limits
 from tests.commands import run_all, run_here
 
 REWARDS = """
@@ -185,6 +188,77 @@ def test_the_prompt_is_a_template_with_a_system_turn(folder: Path) -> None:
     assert plain.prompt(plain.problem_from({"question": "1?"}, "here"), Tokenizer()) == "1?!"
     with pytest.raises(UserError, match=r"'gold' is undefined.*question"):
         own("task.columns={}", 'task.prompt_template="{{ gold }}"').problems("train", 1, 0)
+
+
+HEAVY = (
+    '{{ "%200000000d" % 1 }}',
+    '{{ "a" * 200000000 }}',
+    '{{ question|center(200000000) }}{{ "a"|center(200000000) }}',
+    "{% for a in range(99999) %}{% for b in range(99999) %}{{ a }}{% endfor %}{% endfor %}",
+    "{{ lipsum(n=1000000) }}",
+)
+
+
+@pytest.mark.parametrize("template", HEAVY)
+def test_a_template_is_checked_without_being_run(
+    template: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever reads a configuration computes nothing of what its template says."""
+    monkeypatch.setattr("rlvr_cli.workers.pool.Pool.submit", None)
+    (folder / "heavy.yaml").write_text(json.dumps({"task": {"columns": {}, "prompt_template": template}}))
+    line = ["-c", "heavy.yaml", "--task", "own", "task.data=rows.jsonl", "task.reward=rewards.py:exact"]
+    tracemalloc.start()
+    try:
+        assert rlvr(["config", "show", *line]) == 0 and "prompt_template" in capsys.readouterr().out
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{{ question|uper }}", "line 1: there is no filter 'uper'"),
+        ("{{ question }}\n{% if question is texty %}{% endif %}", "line 2: there is no test 'texty'"),
+        ("{{ " + "(" * 20_000 + " }}", "nested too deep"),
+        ("{{ " + "9" * 20_000 + " }}", "cannot be read"),
+    ],
+)
+def test_a_template_that_cannot_be_read_is_refused(template: str, said: str, folder: Path) -> None:
+    (folder / "wrong.yaml").write_text(json.dumps({"task": {"prompt_template": template}}))
+    with pytest.raises(UserError, match=said) as caught:
+        load_config(
+            [folder / "wrong.yaml"], task="own", overrides=["task.data=rows.jsonl", "task.reward=rewards.py:exact"]
+        )
+    assert "task.prompt_template" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ('{{ "%2000000000d" % 1 }}', "1,024 MiB of memory"),
+        ('{{ "a" * 2000000000 }}', "1,024 MiB of memory"),
+        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "more than 0.5 s"),
+        ('{{ "a" * 2000000 }}', "writes 2,000,000 characters"),
+        ("{{ question.__class__ }}", "is unsafe"),
+        ("{% include 'rows.jsonl' %}", "no loader"),
+    ],
+)
+def test_a_template_that_takes_too_much_is_ended_and_not_tried_on_every_row(
+    template: str, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlvr_cli.tasks.own._TEMPLATE_LIMITS", Limits(0.5 if "0.5" in said else 60.0, memory_mib=1024))
+    task = own("task.columns={}", "task.prompt_template=" + json.dumps(template))
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match=re.escape(said)) as caught:
+            task.problems("train", 4, 0)
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
+    ended = "MiB" in said or "0.5 s" in said
+    assert (len(caught.value.problems) == 1) is ended
+    assert all("rows.jsonl:1: task.prompt_template: " in one for one in caught.value.problems[:1])
 
 
 def test_splits_are_held_out_by_the_prompt_alone(folder: Path) -> None:

@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -213,12 +212,10 @@ def test_a_process_that_hangs_or_dies_costs_one_response(old: Python) -> None:
     limits = ["task.reward_timeout=3", "task.reward_memory=512", "task.reward_failures=1"]
     task = old.task(classic(inside=inside), *limits, env="evil")
     (problem,) = task.problems("train", 1, 0)
-    started = time.monotonic()
     found = judged(task, "hang", "leave", "raise", "print", "fill", "fork", problem.data["row"]["answer"])
     reasons = [one.reason for one in found]
     assert reasons == ["timeout", "died", "partial", "partial", "partial", "partial", "correct"]
     assert [one.scorable for one in found] == [False, False, True, True, True, True, True]
-    assert time.monotonic() - started < 60
     strict = old.task("", "task.reward_timeout=3", env="evil")
     with pytest.raises(RunError, match=r"more than 3 s and was ended .*response 'hang'.*more than 10% end the run"):
         judged(strict, "hang", "x")
