@@ -19,6 +19,8 @@ them. What is overridden, and what each override relies on:
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -36,12 +38,13 @@ from rlvr_cli.methods.base import Rollout, Tokens
 from rlvr_cli.methods.method import Method
 from rlvr_cli.models.card import card_parts
 from rlvr_cli.models.gpu import cudnn_attention_off
+from rlvr_cli.training.dropout import dropouts, switched_off
 from rlvr_cli.training.forward import INPUTS, Outputs, PolicyForward
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.objective import Step, loss, tokens_of
 from rlvr_cli.training.packing import TensorRows, gather_rows, own_tokens, padded_rows, split_into_steps
 from rlvr_cli.training.rollouts import RolloutBatch
-from rlvr_cli.training.scoring import Rollouts, Scoring
+from rlvr_cli.training.scoring import Rollouts, Scoring, evaluating
 from rlvr_cli.training.trl_arguments import MethodPart, method_of, with_method
 from rlvr_cli.training.value_head import HEAD_FILE, split_off, value_head_for
 
@@ -72,6 +75,7 @@ class PolicyTrainer(GRPOTrainer):
         micro_rows: rows of one forward pass, where ``micro_tokens`` or the packing of short rows does not decide;
             None = ``args.per_device_train_batch_size``.
         compute_everything: leave nothing out of the forward passes, whether it changes a gradient or not.
+        dropout: update with the model's own dropout on. TRL's ``disable_dropout`` switches off that of adapters too.
         sampler_exact: whether the log-probs and entropies of ``rollouts`` are the policy's up to rounding.
         others: the other arguments of ``trl.GRPOTrainer``.
 
@@ -106,6 +110,7 @@ class PolicyTrainer(GRPOTrainer):
         micro_tokens: int | None = None,
         micro_rows: int | None = None,
         compute_everything: bool = False,
+        dropout: bool = False,
         sampler_exact: bool = False,
         **others: Any,
     ) -> None:
@@ -113,6 +118,8 @@ class PolicyTrainer(GRPOTrainer):
         if args is None:
             name = model if isinstance(model, str) else model.config.name_or_path
             args = GRPOConfig(f"{name.rstrip('/').rpartition('/')[2]}-{named.name}")
+        if dropout and args.disable_dropout:
+            raise ValueError("dropout=True asks for what disable_dropout=True in args switches off: leave one out.")
         self.method = named.bound(args.max_completion_length)
         self.rollouts, self.correct_above, self.tis_cap = rollouts, correct_above, tis_cap
         self._check_what_is_given()
@@ -165,6 +172,7 @@ class PolicyTrainer(GRPOTrainer):
             checkpointing=self.args.gradient_checkpointing,
             float32_head=self.args.cast_lm_head_to_fp32,
         )
+        self.dropouts = [] if dropout else dropouts(self.model)
         self.scoring = Scoring(
             self.method,
             self.forward,
@@ -298,8 +306,12 @@ class PolicyTrainer(GRPOTrainer):
         rows = gather_rows(own, self.accelerator.gather, self.accelerator.num_processes, pad_id)
         rollout, rows = self.scoring.scored(rows, rewards)
         self.meter.add_rollout()
+        trained = dataclasses.replace(rollout, mask=own_tokens(rows))
+        means = trained.row_mean(rows["advantages"].expand_as(rollout.mask))
         if self.rollouts is not None:
-            self._store(rollout, rows["advantages"])
+            self._store(rollout, means)
+        else:
+            self._log_advantages(means.tolist())
         return rows
 
     def _padded(self, batch: RolloutBatch, pad_id: int) -> TensorRows:
@@ -334,6 +346,13 @@ class PolicyTrainer(GRPOTrainer):
         finally:
             self._generating = False
 
+    def _log_advantages(self, advantages: Sequence[float]) -> None:
+        """Replace TRL's group advantages of the rows just sampled in what ``log_completions`` shows."""
+        logged = self._logs["advantages"]
+        for _ in range(min(len(advantages), len(logged))):
+            logged.pop()
+        logged.extend(advantages)
+
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
         rewards: Tensor = super()._calculate_rewards(*args, **kwargs)
         unscored = rewards.isnan().all(dim=1)
@@ -357,6 +376,9 @@ class PolicyTrainer(GRPOTrainer):
         """Samples and scores held-out prompts, TRL's way: their rewards are logged, and there is no loss."""
         with torch.no_grad():
             self._generated(inputs)
+        assert self._trl_rewards is not None
+        # Nothing is trained on them.
+        self._log_advantages([math.nan] * len(self._trl_rewards))
         return None, None, None
 
     def _reference_log_probs(self, rows: TensorRows) -> Tensor:
@@ -364,27 +386,31 @@ class PolicyTrainer(GRPOTrainer):
         if self.ref_model is not None:
             return forward.without_gradient(self.ref_model, rows).log_probs
         policy = self.accelerator.unwrap_model(self.model)
-        with use_adapter(policy, adapter_name="ref" if "ref" in policy.peft_config else None):
+        adapter = "ref" if "ref" in policy.peft_config else None
+        with evaluating(self.model), use_adapter(policy, adapter_name=adapter):
             return forward.without_gradient(self.model, rows).log_probs
 
     def _store(self, rollout: Rollout, advantages: Tensor) -> None:
-        """Hand what the rows of this process are trained with to what collected them."""
+        """Hand what the rows of this process are trained with to what collected them; ``advantages`` (N,) are means."""
         assert self.rollouts is not None
         count, process = len(advantages) // self.accelerator.num_processes, self.accelerator.process_index
         own = slice(process * count, (process + 1) * count)
-        means = rollout.row_mean(advantages.expand_as(rollout.mask))[own].tolist()
         values = None
         if rollout.values is not None:
             # A row without tokens has no prediction.
             seen = rollout.mask.any(dim=1)
             values = torch.where(seen, rollout.row_mean(rollout.values), torch.nan)[own].tolist()
-        self.rollouts.store(rollout.rewards[own].tolist(), means, values)
+        self.rollouts.store(rollout.rewards[own].tolist(), advantages[own].tolist(), values)
 
     # --- update ------------------------------------------------------------------------------------------------
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """All forward and backward passes of one optimizer step; returns its loss."""
         model.train()
+        with switched_off(self.dropouts):
+            return self._accumulated(model, inputs)
+
+    def _accumulated(self, model: Any, inputs: Any) -> Tensor:
         rows = self._rows_of_step(inputs)
         step = self._whole_step(rows)
         grad_mask = self._grad_mask(rows)
@@ -471,6 +497,7 @@ class PolicyTrainer(GRPOTrainer):
         if outputs.aux_loss is not None:
             trained = part["completion_mask"].any(dim=1).sum()
             total = total + self.router_aux_loss_coef * outputs.aux_loss * trained / rows
+            self.meter.add_aux_loss(outputs.aux_loss, trained / rows)
         return total
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
@@ -494,6 +521,11 @@ class PolicyTrainer(GRPOTrainer):
             sums = self.accelerator.reduce(self.meter.take().to(self.args.device), reduction="sum").tolist()
             if sums[0]:
                 logs |= {name: value for name, value in self.meter.summary(sums).items() if value is not None}
+            # A name of TRL's has TRL's meaning or is not there (docs/python.md): the value of the loss is not TRL's.
+            if "loss" in logs:
+                logs["pseudo_loss"] = logs.pop("loss")
+            if self.method.kl.beta and "kl_reference" in logs:
+                logs["kl"] = logs["kl_reference"]
         super().log(logs, start_time)
 
     # --- checkpoints -------------------------------------------------------------------------------------------
