@@ -185,7 +185,8 @@ def rollout_summary(
     1 where no two are. ``verifier/timeout`` is the share whose comparison was stopped at its deadline or took its
     process with it, ``verifier/unparsed`` the share whose answer or gold answer could not be read as mathematics; both
     are 0 for a task without such a verifier. ``format`` is the reward's part `format` as a share of ``format_range``,
-    where the reward has one. ``accuracy/se`` and ``format/se`` are standard errors over what could be scored.
+    where the reward has one. ``accuracy/se`` and ``format/se`` are standard errors over what could be scored; where
+    nothing could, the means over it are None.
     ``logged/NAME`` averages the numbers that reward functions of the user's own record.
 
     ``entropy`` is that of the policy that sampled, in nats, its mean over all tokens of the rollout. Where the engine
@@ -194,8 +195,8 @@ def rollout_summary(
     """
     count = len(rows)
 
-    def mean(values: Sequence[float]) -> float:
-        return sum(values) / len(values) if values else 0.0
+    def mean(values: Sequence[float]) -> float | None:
+        return sum(values) / len(values) if values else None
 
     scored = [row for row in rows if row["reward"] is not None]
     clean = [row["clean_reward"] for row in rows if row["clean_reward"] is not None]
@@ -239,16 +240,16 @@ def _entropy(rows: Sequence[Mapping[str, Any]]) -> float | None:
 
 def _format_and_accuracy(
     scored: Sequence[Mapping[str, Any]], format_range: tuple[float, float] | None
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """The format's share of its range where it has one; standard errors over problems, none of a single one."""
     problems = [row["problem"] for row in scored]
     errors = {"accuracy/se": _standard_error(problems, [float(row["correct"]) for row in scored])}
-    mean = {}
+    mean: dict[str, float | None] = {}
     if format_range is not None:
         low, high = format_range
         shares = [(row["parts"]["format"] - low) / (high - low) for row in scored]
         errors["format/se"] = _standard_error(problems, shares)
-        mean["format"] = sum(shares) / len(shares) if shares else 0.0
+        mean["format"] = sum(shares) / len(shares) if shares else None
     return {**mean, **{name: error for name, error in errors.items() if error is not None}}
 
 

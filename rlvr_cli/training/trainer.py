@@ -29,8 +29,10 @@ from typing import Any, ClassVar
 
 import torch
 from accelerate.utils import DistributedType
+from accelerate.utils.memory import clear_device_cache
 from safetensors.torch import save_file
 from torch import Tensor
+from transformers.training_args import OptimizerNames
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import use_adapter
 
@@ -47,6 +49,7 @@ from rlvr_cli.training.rollouts import RolloutBatch
 from rlvr_cli.training.scoring import Rollouts, Scoring, evaluating
 from rlvr_cli.training.trl_arguments import MethodPart, method_of, with_method
 from rlvr_cli.training.value_head import HEAD_FILE, split_off, value_head_for
+from rlvr_cli.workers.reward import LARGEST_REWARD
 
 KEPT = (*INPUTS, "tool_mask", "importance_sampling_ratio")
 UNUSED = ("advantages", "num_items_in_batch", "old_per_token_logps", "sampling_per_token_logps")
@@ -123,6 +126,8 @@ class PolicyTrainer(GRPOTrainer):
         self.method = named.bound(args.max_completion_length)
         self.rollouts, self.correct_above, self.tis_cap = rollouts, correct_above, tis_cap
         self._check_what_is_given()
+        if rollouts is None:
+            _check_data(args, train_dataset, eval_dataset)
         self.meter = meter or StepMeter(self.method, entropies=rollouts is None)
         self._trl_rewards: Tensor | None = None
         self._generating = False
@@ -356,7 +361,14 @@ class PolicyTrainer(GRPOTrainer):
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
         rewards: Tensor = super()._calculate_rewards(*args, **kwargs)
         unscored = rewards.isnan().all(dim=1)
-        total = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
+        weighted = rewards * self.reward_weights.to(rewards.device)
+        total = weighted.nansum(dim=1)
+        for name, values in (*zip(self.reward_func_names, weighted.T, strict=True), ("the sum of all", total)):
+            if (wrong := values[values.abs() > LARGEST_REWARD]).numel():
+                raise ValueError(
+                    f"reward function {name}: {float(wrong[0]):g} (float32, times its weight) for a completion; a "
+                    f"number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g} is needed, or None where it does not apply"
+                )
         self._trl_rewards = total.masked_fill(unscored, torch.nan)
         return rewards
 
@@ -407,6 +419,8 @@ class PolicyTrainer(GRPOTrainer):
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """All forward and backward passes of one optimizer step; returns its loss."""
         model.train()
+        if callable(getattr(self.optimizer, "train", None)):
+            self.optimizer.train()  # schedule-free ones have other weights in evaluation
         with switched_off(self.dropouts):
             return self._accumulated(model, inputs)
 
@@ -429,8 +443,8 @@ class PolicyTrainer(GRPOTrainer):
                         old_log_probs = outputs.log_probs.new_zeros(grad_mask.shape)
                     old_log_probs[chosen] = outputs.log_probs.detach()
                 found = self._loss(step, part, needed, outputs, rows=len(grad_mask))
-                # DeepSpeed would divide by its number of micro-batches.
-                self.accelerator.backward(found, **({"scale_wrt_gas": False} if self._with_deepspeed else {}))
+                self._empty_cache()
+                self.accelerator.backward(found, **self._backward_options())
             total = total + found.detach()
         if old_log_probs is not None:
             rows["old_log_probs"] = old_log_probs
@@ -476,9 +490,19 @@ class PolicyTrainer(GRPOTrainer):
         with self.accelerator.no_sync(model) if apart else nullcontext():
             yield
 
-    @property
-    def _with_deepspeed(self) -> bool:
-        return bool(self.accelerator.distributed_type == DistributedType.DEEPSPEED)
+    def _empty_cache(self) -> None:
+        """Do what ``torch_empty_cache_steps`` asks for, where transformers does it."""
+        every = self.args.torch_empty_cache_steps
+        if every is not None and self.state.global_step % every == 0:
+            clear_device_cache()
+
+    def _backward_options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {}
+        if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
+            options["scale_wrt_gas"] = False  # it would divide by its number of micro-batches
+        if self.args.optim in (OptimizerNames.LOMO, OptimizerNames.ADALOMO):
+            options["learning_rate"] = self._get_learning_rate()  # they move the weights in the backward pass
+        return options
 
     def _outputs(self, model: Any, rows: TensorRows, grad_mask: Tensor, *, share_prompts: bool) -> Outputs:
         """The forward pass of an update."""
@@ -553,6 +577,26 @@ class PolicyTrainer(GRPOTrainer):
         self.scoring.initial_entropy = initial_entropy
         device = self.args.device
         self._rows_of_steps = [{key: value.to(device) for key, value in rows.items()} for rows in steps] or None
+
+
+def _check_data(args: GRPOConfig, train_dataset: Any, eval_dataset: Any) -> None:
+    """Raise ValueError for data with images, and for a best model by a loss that no evaluation has."""
+    evaluated = eval_dataset if isinstance(eval_dataset, Mapping) else {"": eval_dataset}
+    given = {"train_dataset": train_dataset}
+    given |= {f"eval_dataset[{name!r}]" if name else "eval_dataset": data for name, data in evaluated.items()}
+    for name, data in given.items():
+        for column in ("image", "images"):
+            if column in (getattr(data, "column_names", None) or ()):
+                raise ValueError(
+                    f"{name} has the column {column}: no method here is trained on images. Remove the column to train "
+                    "on the text alone."
+                )
+    metric = (args.metric_for_best_model or "").removeprefix("eval_")
+    if args.eval_strategy != "no" and metric in {f"{name}_loss" if name else "loss" for name in ("", *evaluated)}:
+        raise ValueError(
+            f"metric_for_best_model={args.metric_for_best_model!r}, the default of load_best_model_at_end and of rates "
+            'that follow a metric: an evaluation here has no loss. Set metric_for_best_model="eval_reward" in args.'
+        )
 
 
 def _judged_already(**columns: Any) -> list[float]:

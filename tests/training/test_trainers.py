@@ -281,6 +281,101 @@ def test_what_this_trainer_cannot_do_is_refused(tmp_path: Path) -> None:
         trainer(tmp_path, "lopti", save_steps=3)
 
 
+def test_a_reward_beyond_float32_names_its_function(tmp_path: Path) -> None:
+    def huge(completions: list[str], **columns: Any) -> list[float]:
+        return [1e300 * (row % 2) for row in range(len(completions))]
+
+    for weights, named in (([1.0], "huge: inf"), ([1e-30], "huge: inf")):
+        made = trainers.PolicyTrainer(
+            load_base(tmp_path),
+            [huge],
+            arguments(tmp_path, reward_weights=weights),
+            Dataset.from_dict({"prompt": ["a knight"] * 8}),
+            processing_class=make_tokenizer(compact.vocabulary()),
+        )
+        with pytest.raises(ValueError, match=f"reward function {named}.*from -1e\\+30 to 1e\\+30"):
+            made.train()
+
+
+@pytest.mark.parametrize("column", ["image", "images"])
+@pytest.mark.parametrize("where", ["train_dataset", "eval_dataset", r"eval_dataset\['b'\]"])
+def test_images_are_refused_before_anything_is_sampled(tmp_path: Path, column: str, where: str) -> None:
+    text, images = Dataset.from_dict({"prompt": ["a"]}), Dataset.from_dict({"prompt": ["a"], column: [[]]})
+    data = {"train_dataset": text, "eval_dataset": {"a": text, "b": images} if "b" in where else images}
+    if where == "train_dataset":
+        data = {"train_dataset": images, "eval_dataset": None}
+    with pytest.raises(ValueError, match=f"^{where} has the column {column}: "):
+        trainers.PolicyTrainer("no model is loaded", [small_ids_are_better], arguments(tmp_path), **data)
+
+
+def test_a_best_model_is_one_by_rewards(tmp_path: Path) -> None:
+    """The advice works when it is followed."""
+    best = {
+        "load_best_model_at_end": True, "eval_strategy": "steps", "save_strategy": "steps", "eval_steps": 2,
+        "save_steps": 2, "max_steps": 4, "per_device_eval_batch_size": 4,
+    }  # fmt: skip
+    held_out = {"one": Dataset.from_dict({"prompt": ["c spy"]})}
+    with pytest.raises(ValueError, match=r"has no loss. Set metric_for_best_model=\"eval_reward\" in args"):
+        trainers.PolicyTrainer("none", [small_ids_are_better], arguments(tmp_path, **best), None, held_out)
+    plateau = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps", "eval_steps": 1}
+    with pytest.raises(ValueError, match=r"metric_for_best_model=\"eval_reward\""):
+        trainers.PolicyTrainer("none", [small_ids_are_better], arguments(tmp_path, **plateau), None, held_out["one"])
+    made = trainers.PolicyTrainer(
+        load_base(tmp_path),
+        [small_ids_are_better],
+        arguments(tmp_path, **best, metric_for_best_model="eval_reward"),
+        Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
+        held_out,
+        processing_class=make_tokenizer(compact.vocabulary()),
+    )
+    made.train()
+    assert made.state.best_metric is not None and made.state.best_global_step in (2, 4)
+
+
+class ScheduleFree(torch.optim.SGD):
+    """An optimizer with a mode, as those without a schedule have it: a step in evaluation is refused."""
+
+    mode = "eval"
+
+    def train(self) -> None:
+        self.mode = "train"
+
+    def eval(self) -> None:
+        self.mode = "eval"
+
+    def step(self, closure: Any = None) -> Any:
+        assert self.mode == "train", "Optimizer was not in train mode when step is called."
+        return super().step(closure)
+
+
+def test_an_optimizer_with_a_mode_is_put_into_it(tmp_path: Path) -> None:
+    model = load_base(tmp_path)
+    optimizer = ScheduleFree(model.parameters(), lr=0.1)
+    made = trainers.PolicyTrainer(
+        model,
+        [small_ids_are_better],
+        arguments(tmp_path, eval_strategy="steps", eval_steps=2, max_steps=4, per_device_eval_batch_size=4),
+        Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
+        Dataset.from_dict({"prompt": ["c spy"]}),
+        processing_class=make_tokenizer(compact.vocabulary()),
+        optimizers=(optimizer, None),
+    )
+    made.train()
+    assert made.state.global_step == 4 and optimizer.mode == "eval", "the last evaluation"
+
+
+def test_what_transformers_does_in_a_step_beside_the_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache is emptied between forward and backward passes; LOMO's backward pass gets the learning rate."""
+    made, seen = trainer(tmp_path, "grpo", torch_empty_cache_steps=2, max_steps=3, lr_scheduler_type="constant"), []
+    monkeypatch.setattr(training, "clear_device_cache", lambda: seen.append("emptied"))
+    backward = made.accelerator.backward
+    made.accelerator.backward = lambda loss, **named: seen.append(named) or backward(loss)
+    made.train()
+    assert seen == ["emptied", {}, {}, "emptied", {}]
+    made.args.optim = "lomo"
+    assert made._backward_options() == {"learning_rate": 0.1}
+
+
 def test_a_value_head_survives_a_checkpoint_of_trl(tmp_path: Path) -> None:
     trained = trainer(tmp_path, "ppo", max_steps=4, save_steps=4)
     trained.train()
