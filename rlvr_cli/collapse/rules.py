@@ -196,7 +196,7 @@ def point_of(row: Mapping[str, Any], problems: int) -> RolloutNumbers:
     if judged > 0 and "accuracy" in row:
         accuracy = mean(row["accuracy"] / judged, row.get("accuracy/se"))
         if "format" in row:
-            form = mean(row["format"], row.get("format/se"))
+            form = None if row["format"] is None else mean(row["format"], row.get("format/se"))
             paid = form if "format/se" in row else None
         else:
             # What could not be judged has none of these reasons.

@@ -28,6 +28,7 @@ from rlvr_cli.tasks.base import HELD_OUT_SEED, Data, Task, vote
 from rlvr_cli.tasks.guarded import checked_problem
 from rlvr_cli.tasks.problem import Problem, Split, Verdict, made_here
 from rlvr_cli.tasks.prompts import are_messages, conversation_prompt, has_template, leading_bos
+from rlvr_cli.workers.reward import LARGEST_REWARD
 
 # What the functions are called with.
 CALLED = {
@@ -195,8 +196,10 @@ class OfFunctions(Task):
             str(name): value for name, value in said.items() if name not in ("reward", "parts", "correct", "answer")
         }
         for name, value in logged.items():
-            if not isinstance(value, str | float | int | None):
-                raise self._wrong("reward", {name: value}, f"text, a number or None for {name}")
+            if not isinstance(value, str | float | int | None) or (
+                isinstance(value, float) and not math.isfinite(value)
+            ):
+                raise self._wrong("reward", {name: value}, f"text, a finite number or None for {name}")
         answer = said.get("answer", vote(response))
         answer = str(answer) if isinstance(answer, Real) else answer
         if said.get("reward", 0.0) is None:
@@ -204,7 +207,7 @@ class OfFunctions(Task):
         if not isinstance(said.get("parts", {}), dict):
             raise self._wrong("reward", said, "a dict of numbers for parts")
         parts = {str(name): self._number(value) for name, value in said.get("parts", {}).items()}
-        reward = self._number(said["reward"]) if "reward" in said else sum(parts.values())
+        reward = self._number(said["reward"] if "reward" in said else sum(parts.values()))
         if parts and not math.isclose(sum(parts.values()), reward, abs_tol=1e-6):
             raise self._wrong("reward", said, f"a reward that is the sum of its parts, {sum(parts.values()):g}")
         correct = bool(said.get("correct", reward > self.reward_range[1] - 1e-9))
@@ -217,8 +220,9 @@ class OfFunctions(Task):
             number = float(value) if isinstance(value, Real) else math.nan
         except OverflowError:
             number = math.inf
-        if not math.isfinite(number):
-            raise self._wrong("reward", said, "a finite number, a bool, None or a dict with reward")
+        if not abs(number) <= LARGEST_REWARD:
+            wanted = f"a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g}, a bool, None or a dict with reward"
+            raise self._wrong("reward", said, wanted)
         return number
 
     def solutions(self, problem: Problem) -> Iterator[str] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -192,6 +193,9 @@ def _checked(judge: str, verdict: Verdict, reasons: Sequence[str]) -> Verdict:
         raise RunError(f"{judge} gave the answer {verdict.answer!r:.60}; expected text or None")
     parts = {str(name): _number(judge, f"the part {name}", value) for name, value in verdict.parts.items()}
     reward = _number(judge, "the reward", verdict.reward)
+    for name, value in parts.items():
+        if math.isfinite(reward) and not math.isfinite(value):
+            raise RunError(f"{judge} gave the part {name} {value} of a reward of {reward:g}; expected a finite number")
     return replace(verdict, reward=reward, parts=parts, correct=bool(verdict.correct), scorable=bool(verdict.scorable))
 
 

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
@@ -38,6 +38,7 @@ from rlvr_cli.tasks.rewards import (
 )
 from rlvr_cli.workers.pool import Judge, Late, LatestPool, Limits, NoAnswer, Pool
 from rlvr_cli.workers.template import problem_of
+from rlvr_cli.workers.reward import LARGEST_REWARD
 
 # Columns that TRL gives no reward function, as it gives what they are called after.
 _NOT_COLUMNS = ("prompt", "completion", "prompts", "completions", "completion_ids")
@@ -343,7 +344,8 @@ class Own(Task):
         responses = [_TRIAL_RESPONSES[number % len(_TRIAL_RESPONSES)] for number in range(len(problems))]
         if not wrong:
             try:
-                self._values(problems, responses, [[0] for _ in problems], 0.0)
+                values = self._values(problems, responses, [[0] for _ in problems], 0.0)
+                wrong += self._too_large(functions, zip(*values, strict=True))
             except RunError as error:
                 wrong.append(str(error))
         if wrong:
@@ -393,6 +395,18 @@ class Own(Task):
             return f"problem {problems[row].id}, {asked!r}; response {said!r}"
 
         return rewards(functions, columns, len(problems), where, share)
+
+    def _too_large(self, functions: Sequence[RewardFunction], rows: Iterable[Sequence[Value]]) -> list[str]:
+        """What is wrong with the first row whose rewards are numbers until they are weighed and added."""
+        for row in rows:
+            verdict = self._verdict(self._labels(functions), row, "")
+            if abs(verdict.reward) > LARGEST_REWARD:
+                parts = " + ".join(f"{name} {value:g}" for name, value in verdict.parts.items())
+                return [
+                    f"task.reward_weights: {parts} = {verdict.reward:g} for a completion; a number from "
+                    f"-{LARGEST_REWARD:g} to {LARGEST_REWARD:g} is needed. Give smaller weights."
+                ]
+        return []
 
     def _notice_silence(self, values: Sequence[Sequence[Value]], count: int) -> None:
         """Say that no function ever gave a number; RunError when they go on like that."""

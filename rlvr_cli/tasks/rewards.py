@@ -21,7 +21,7 @@ from rlvr_cli.core.own_code import OwnFile, read_own_file, shown
 from rlvr_cli.core.terminal import tell
 from rlvr_cli.tasks.problem import Problem, Verdict
 from rlvr_cli.workers.pool import Died, Judge, Late, Limits, NoAnswer, Pool
-from rlvr_cli.workers.reward import LOGS
+from rlvr_cli.workers.reward import LARGEST_REWARD, LOGS
 
 # What code of the user's may take: keys of every task that has some. They change no verdict of code that works.
 Timeout = Annotated[float, Field(gt=0.0, le=86_400.0)]
@@ -212,7 +212,7 @@ class RewardFunction:
         return why(error, f"{_KEY}{self.path}", self.name, self.pool.limits, seconds)
 
     def _wrong(self, said: str) -> RewardFailure:
-        wanted = "a finite number is needed, or None where it does not apply"
+        wanted = f"a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g} is needed, or None where it does not apply"
         return RewardFailure("error", f"{_KEY}{self.path}: {self.name} returned {said} for a completion; {wanted}")
 
 

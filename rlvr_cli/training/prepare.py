@@ -302,9 +302,22 @@ def _loaded(config: Config, device: str, threads: int) -> LoadedParts:
         attention=config.model.attention,
         in_4_bits=config.model.adapter.kind == "qlora",
     )
+    if config.update.dropout:
+        _check_dropout(config, model)
     base = _base(config, model, dtype)
     task = config.task.for_model(prompt_style(model.config))
     return LoadedParts(config, task, model, tokenizer, threads, base)
+
+
+def _check_dropout(config: Config, model: Any) -> None:
+    """Refuse a key that would do nothing."""
+    from rlvr_cli.training.dropout import dropouts
+
+    if not dropouts(model):
+        raise UserError(
+            f"update.dropout=true has no effect: {config.model.name} has no dropout (0 in its config.json). Leave it "
+            "out; adapters have model.adapter.dropout."
+        )
 
 
 def _base(config: Config, model: Any, dtype: str) -> AdapterBase | None:

@@ -25,6 +25,7 @@ from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, Samplin
 from rlvr_cli.tasks.base import Task, prompt_ids
 from rlvr_cli.tasks.problem import Problem, Verdict
 from rlvr_cli.training.metrics import rollout_summary
+from rlvr_cli.workers.reward import LARGEST_REWARD
 
 # Groups of each rollout whose completions are recorded token by token: enough to look at, little to store.
 GROUPS_BY_TOKEN = 2
@@ -241,12 +242,14 @@ class RolloutSource:
         rewards = self._rewards()
         stops = self.config.train.on_nonfinite == "stop"
         for slot, reward in zip(self.slots, rewards, strict=True):
-            if stops and slot.verdict.scorable and not math.isfinite(reward):
+            if stops and slot.verdict.scorable and not abs(reward) <= LARGEST_REWARD:
+                parts = ", ".join(f"{name} {value:g}" for name, value in slot.verdict.parts.items())
                 raise RunError(
                     f"rollout {self.rollout}: the reward of a completion of problem {self.problems[slot.problem].id} "
-                    f"is {reward}. The weights were not touched. train.on_nonfinite=skip leaves such rows out."
+                    f"is {reward:g} ({parts}); a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g} is needed. The "
+                    "weights were not touched. train.on_nonfinite=skip leaves such rows out."
                 )
-        return [reward if math.isfinite(reward) else math.nan for reward in rewards]
+        return [reward if abs(reward) <= LARGEST_REWARD else math.nan for reward in rewards]
 
     def store(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
         """Write what was collected (one file, whole or absent) and summarise it over all processes."""
@@ -276,7 +279,7 @@ class RolloutSource:
         problem, verdict = self.problems[slot.problem], slot.verdict
         log_prob = sum(slot.log_probs)
         entropy = math.nan if slot.entropies is None else sum(slot.entropies)
-        finite = verdict.scorable and math.isfinite(verdict.reward)
+        finite = verdict.scorable and abs(verdict.reward) <= LARGEST_REWARD
         return {
             "problem": problem.id,
             "subgroup": problem.subgroup,

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.ppo import GAEAdvantage
 from rlvr_cli.training.forward import PolicyForward
 from rlvr_cli.training.packing import TensorRows, own_tokens, padded_rows, token_rows
 from rlvr_cli.training.rollouts import RolloutBatch
@@ -143,8 +142,9 @@ class Scoring:
         threshold = self.method.passes.threshold(rollout)
         if threshold is not None:
             kept["low_threshold"] = torch.full((len(advantages), 1), threshold, device=advantages.device)
-        if isinstance(self.method.advantage, GAEAdvantage):
-            kept["returns"] = _in_place(rows, self.method.advantage.returns(rollout))
+        if rollout.values is not None:
+            returns = self.method.advantage.returns(rollout).to(rollout.values.dtype)
+            kept["returns"] = _in_place(rows, returns)
         return rollout, kept
 
     def _rollout(self, rows: TensorRows, rewards: Tensor) -> Rollout:

@@ -19,6 +19,8 @@ them. What is overridden, and what each override relies on:
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -27,8 +29,10 @@ from typing import Any, ClassVar
 
 import torch
 from accelerate.utils import DistributedType
+from accelerate.utils.memory import clear_device_cache
 from safetensors.torch import save_file
 from torch import Tensor
+from transformers.training_args import OptimizerNames
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import use_adapter
 
@@ -36,14 +40,16 @@ from rlvr_cli.methods.base import Rollout, Tokens
 from rlvr_cli.methods.method import Method
 from rlvr_cli.models.card import card_parts
 from rlvr_cli.models.gpu import cudnn_attention_off
+from rlvr_cli.training.dropout import dropouts, switched_off
 from rlvr_cli.training.forward import INPUTS, Outputs, PolicyForward
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.objective import Step, loss, tokens_of
 from rlvr_cli.training.packing import TensorRows, gather_rows, own_tokens, padded_rows, split_into_steps
 from rlvr_cli.training.rollouts import RolloutBatch
-from rlvr_cli.training.scoring import Rollouts, Scoring
+from rlvr_cli.training.scoring import Rollouts, Scoring, evaluating
 from rlvr_cli.training.trl_arguments import MethodPart, method_of, with_method
 from rlvr_cli.training.value_head import HEAD_FILE, split_off, value_head_for
+from rlvr_cli.workers.reward import LARGEST_REWARD
 
 KEPT = (*INPUTS, "tool_mask", "importance_sampling_ratio")
 UNUSED = ("advantages", "num_items_in_batch", "old_per_token_logps", "sampling_per_token_logps")
@@ -74,6 +80,7 @@ class PolicyTrainer(GRPOTrainer):
         micro_rows: rows of one forward pass, where ``micro_tokens`` or the packing of short rows does not decide;
             None = ``args.per_device_train_batch_size``.
         compute_everything: leave nothing out of the forward passes, whether it changes a gradient or not.
+        dropout: update with the model's own dropout on. TRL's ``disable_dropout`` switches off that of adapters too.
         sampler_exact: whether the log-probs and entropies of ``rollouts`` are the policy's up to rounding.
         others: the other arguments of ``trl.GRPOTrainer``.
 
@@ -108,6 +115,7 @@ class PolicyTrainer(GRPOTrainer):
         micro_tokens: int | None = None,
         micro_rows: int | None = None,
         compute_everything: bool = False,
+        dropout: bool = False,
         sampler_exact: bool = False,
         **others: Any,
     ) -> None:
@@ -119,9 +127,13 @@ class PolicyTrainer(GRPOTrainer):
         if args is None:
             name = model if isinstance(model, str) else model.config.name_or_path
             args = GRPOConfig(f"{name.rstrip('/').rpartition('/')[2]}-{named.name}")
+        if dropout and args.disable_dropout:
+            raise ValueError("dropout=True asks for what disable_dropout=True in args switches off: leave one out.")
         self.method = named.bound(args.max_completion_length)
         self.rollouts, self.correct_above, self.tis_cap = rollouts, correct_above, tis_cap
         self._check_what_is_given()
+        if rollouts is None:
+            _check_data(args, train_dataset, eval_dataset)
         self.meter = meter or StepMeter(self.method, entropies=rollouts is None)
         self._trl_rewards: Tensor | None = None
         self._generating = False
@@ -171,6 +183,7 @@ class PolicyTrainer(GRPOTrainer):
             checkpointing=self.args.gradient_checkpointing,
             float32_head=self.args.cast_lm_head_to_fp32,
         )
+        self.dropouts = [] if dropout else dropouts(self.model)
         self.scoring = Scoring(
             self.method,
             self.forward,
@@ -304,8 +317,12 @@ class PolicyTrainer(GRPOTrainer):
         rows = gather_rows(own, self.accelerator.gather, self.accelerator.num_processes, pad_id)
         rollout, rows = self.scoring.scored(rows, rewards)
         self.meter.add_rollout()
+        trained = dataclasses.replace(rollout, mask=own_tokens(rows))
+        means = trained.row_mean(rows["advantages"].expand_as(rollout.mask))
         if self.rollouts is not None:
-            self._store(rollout, rows["advantages"])
+            self._store(rollout, means)
+        else:
+            self._log_advantages(means.tolist())
         return rows
 
     def _padded(self, batch: RolloutBatch, pad_id: int) -> TensorRows:
@@ -340,10 +357,24 @@ class PolicyTrainer(GRPOTrainer):
         finally:
             self._generating = False
 
+    def _log_advantages(self, advantages: Sequence[float]) -> None:
+        """Replace TRL's group advantages of the rows just sampled in what ``log_completions`` shows."""
+        logged = self._logs["advantages"]
+        for _ in range(min(len(advantages), len(logged))):
+            logged.pop()
+        logged.extend(advantages)
+
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
         rewards: Tensor = super()._calculate_rewards(*args, **kwargs)
         unscored = rewards.isnan().all(dim=1)
-        total = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
+        weighted = rewards * self.reward_weights.to(rewards.device)
+        total = weighted.nansum(dim=1)
+        for name, values in (*zip(self.reward_func_names, weighted.T, strict=True), ("the sum of all", total)):
+            if (wrong := values[values.abs() > LARGEST_REWARD]).numel():
+                raise ValueError(
+                    f"reward function {name}: {float(wrong[0]):g} (float32, times its weight) for a completion; a "
+                    f"number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g} is needed, or None where it does not apply"
+                )
         self._trl_rewards = total.masked_fill(unscored, torch.nan)
         return rewards
 
@@ -363,6 +394,9 @@ class PolicyTrainer(GRPOTrainer):
         """Samples and scores held-out prompts, TRL's way: their rewards are logged, and there is no loss."""
         with torch.no_grad():
             self._generated(inputs)
+        assert self._trl_rewards is not None
+        # Nothing is trained on them.
+        self._log_advantages([math.nan] * len(self._trl_rewards))
         return None, None, None
 
     def _reference_log_probs(self, rows: TensorRows) -> Tensor:
@@ -370,27 +404,33 @@ class PolicyTrainer(GRPOTrainer):
         if self.ref_model is not None:
             return forward.without_gradient(self.ref_model, rows).log_probs
         policy = self.accelerator.unwrap_model(self.model)
-        with use_adapter(policy, adapter_name="ref" if "ref" in policy.peft_config else None):
+        adapter = "ref" if "ref" in policy.peft_config else None
+        with evaluating(self.model), use_adapter(policy, adapter_name=adapter):
             return forward.without_gradient(self.model, rows).log_probs
 
     def _store(self, rollout: Rollout, advantages: Tensor) -> None:
-        """Hand what the rows of this process are trained with to what collected them."""
+        """Hand what the rows of this process are trained with to what collected them; ``advantages`` (N,) are means."""
         assert self.rollouts is not None
         count, process = len(advantages) // self.accelerator.num_processes, self.accelerator.process_index
         own = slice(process * count, (process + 1) * count)
-        means = rollout.row_mean(advantages.expand_as(rollout.mask))[own].tolist()
         values = None
         if rollout.values is not None:
             # A row without tokens has no prediction.
             seen = rollout.mask.any(dim=1)
             values = torch.where(seen, rollout.row_mean(rollout.values), torch.nan)[own].tolist()
-        self.rollouts.store(rollout.rewards[own].tolist(), means, values)
+        self.rollouts.store(rollout.rewards[own].tolist(), advantages[own].tolist(), values)
 
     # --- update ------------------------------------------------------------------------------------------------
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """All forward and backward passes of one optimizer step; returns its loss."""
         model.train()
+        if callable(getattr(self.optimizer, "train", None)):
+            self.optimizer.train()  # schedule-free ones have other weights in evaluation
+        with switched_off(self.dropouts):
+            return self._accumulated(model, inputs)
+
+    def _accumulated(self, model: Any, inputs: Any) -> Tensor:
         rows = self._rows_of_step(inputs)
         step = self._whole_step(rows)
         grad_mask = self._grad_mask(rows)
@@ -409,8 +449,8 @@ class PolicyTrainer(GRPOTrainer):
                         old_log_probs = outputs.log_probs.new_zeros(grad_mask.shape)
                     old_log_probs[chosen] = outputs.log_probs.detach()
                 found = self._loss(step, part, needed, outputs, rows=len(grad_mask))
-                # DeepSpeed would divide by its number of micro-batches.
-                self.accelerator.backward(found, **({"scale_wrt_gas": False} if self._with_deepspeed else {}))
+                self._empty_cache()
+                self.accelerator.backward(found, **self._backward_options())
             total = total + found.detach()
         if old_log_probs is not None:
             rows["old_log_probs"] = old_log_probs
@@ -456,9 +496,19 @@ class PolicyTrainer(GRPOTrainer):
         with self.accelerator.no_sync(model) if apart else nullcontext():
             yield
 
-    @property
-    def _with_deepspeed(self) -> bool:
-        return bool(self.accelerator.distributed_type == DistributedType.DEEPSPEED)
+    def _empty_cache(self) -> None:
+        """Do what ``torch_empty_cache_steps`` asks for, where transformers does it."""
+        every = self.args.torch_empty_cache_steps
+        if every is not None and self.state.global_step % every == 0:
+            clear_device_cache()
+
+    def _backward_options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {}
+        if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
+            options["scale_wrt_gas"] = False  # it would divide by its number of micro-batches
+        if self.args.optim in (OptimizerNames.LOMO, OptimizerNames.ADALOMO):
+            options["learning_rate"] = self._get_learning_rate()  # they move the weights in the backward pass
+        return options
 
     def _outputs(self, model: Any, rows: TensorRows, grad_mask: Tensor, *, share_prompts: bool) -> Outputs:
         """The forward pass of an update."""
@@ -477,6 +527,7 @@ class PolicyTrainer(GRPOTrainer):
         if outputs.aux_loss is not None:
             trained = part["completion_mask"].any(dim=1).sum()
             total = total + self.router_aux_loss_coef * outputs.aux_loss * trained / rows
+            self.meter.add_aux_loss(outputs.aux_loss, trained / rows)
         return total
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
@@ -500,6 +551,11 @@ class PolicyTrainer(GRPOTrainer):
             sums = self.accelerator.reduce(self.meter.take().to(self.args.device), reduction="sum").tolist()
             if sums[0]:
                 logs |= {name: value for name, value in self.meter.summary(sums).items() if value is not None}
+            # A name of TRL's has TRL's meaning or is not there (docs/python.md): the value of the loss is not TRL's.
+            if "loss" in logs:
+                logs["pseudo_loss"] = logs.pop("loss")
+            if self.method.kl.beta and "kl_reference" in logs:
+                logs["kl"] = logs["kl_reference"]
         super().log(logs, start_time)
 
     # --- checkpoints -------------------------------------------------------------------------------------------
@@ -527,6 +583,26 @@ class PolicyTrainer(GRPOTrainer):
         self.scoring.initial_entropy = initial_entropy
         device = self.args.device
         self._rows_of_steps = [{key: value.to(device) for key, value in rows.items()} for rows in steps] or None
+
+
+def _check_data(args: GRPOConfig, train_dataset: Any, eval_dataset: Any) -> None:
+    """Raise ValueError for data with images, and for a best model by a loss that no evaluation has."""
+    evaluated = eval_dataset if isinstance(eval_dataset, Mapping) else {"": eval_dataset}
+    given = {"train_dataset": train_dataset}
+    given |= {f"eval_dataset[{name!r}]" if name else "eval_dataset": data for name, data in evaluated.items()}
+    for name, data in given.items():
+        for column in ("image", "images"):
+            if column in (getattr(data, "column_names", None) or ()):
+                raise ValueError(
+                    f"{name} has the column {column}: no method here is trained on images. Remove the column to train "
+                    "on the text alone."
+                )
+    metric = (args.metric_for_best_model or "").removeprefix("eval_")
+    if args.eval_strategy != "no" and metric in {f"{name}_loss" if name else "loss" for name in ("", *evaluated)}:
+        raise ValueError(
+            f"metric_for_best_model={args.metric_for_best_model!r}, the default of load_best_model_at_end and of rates "
+            'that follow a metric: an evaluation here has no loss. Set metric_for_best_model="eval_reward" in args.'
+        )
 
 
 def _judged_already(**columns: Any) -> list[float]:

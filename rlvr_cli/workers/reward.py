@@ -19,6 +19,8 @@ from rlvr_cli.core.own_code import OwnFile, blamed, from_code, shown
 
 # What TRL gives a function to record by.
 LOGS = ("log_extra", "log_metric")
+# What float32 holds with room for an advantage; a reward beyond is refused as one that is not finite.
+LARGEST_REWARD = 1e30
 
 
 def ready(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
@@ -125,7 +127,7 @@ def _value(value: Any) -> Any:
         number = float(value) if isinstance(value, Real) else math.nan
     except OverflowError:
         number = math.inf
-    return number if math.isfinite(number) else {"wrong": _shown(given)}
+    return number if abs(number) <= LARGEST_REWARD else {"wrong": _shown(given)}
 
 
 def _shown(value: Any) -> str:

@@ -199,7 +199,7 @@ def test_one_rollout_is_a_point(tmp_path: Path) -> None:
 
 def test_zero_is_in_every_frame_and_a_chart_of_zeros_says_so(tmp_path: Path) -> None:
     zeros = dict.fromkeys(REGION_METRICS.values(), 0.0)
-    rows = [{"kl": 0.0, "kl_reference": 0.0, "length": 50.0 + place, **zeros} for place in range(3)]
+    rows = [{"kl_old": 0.0, "kl_reference": 0.0, "length": 50.0 + place, **zeros} for place in range(3)]
     figures = by_key(learning_figures({"a": [charted(tmp_path, "r", rows)]}))
     assert "0" in texts(figures["length"].svg)
     assert "Every value is 0." in figures["clip-share"].caption

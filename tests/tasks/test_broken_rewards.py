@@ -51,6 +51,8 @@ AT_ONCE = {
     "def f(completions, **k): return [1j for _ in completions]": r"\(complex\) for a completion",
     "def f(completions, **k): return [float('nan') for _ in completions]": r"returned nan .*problem rows.jsonl:\d+",
     "def f(completions, **k): return [float('inf') for _ in completions]": r"returned inf \(float\)",
+    "def f(completions, **k): return [1e300 for _ in completions]": r"returned 1e\+300 \(float\).*from -1e\+30 to",
+    "def f(completions, **k): return [-3.5e38 for _ in completions]": r"f returned -3.5e\+38 \(float\)",
     "def f(completions, **k): return [10**400 for _ in completions]": r"returned 1000.*\(int\) for a completion",
     "def f(completions, **k):\n    return [1 / 0]": r"bad.py:2: ZeroDivisionError: .*problem rows.jsonl.*I do not know",
     "def f(completions, **k):\n    raise SystemExit": r"bad.py:2: SystemExit",
@@ -115,6 +117,14 @@ def judged(task: Own, *responses: str) -> list[Verdict]:
 def test_a_broken_reward_is_said_before_anything_starts(code: str) -> None:
     with pytest.raises(UserError, match=f"^task.reward: .*{AT_ONCE[code]}"):
         own(code).check_before()
+
+
+def test_a_reward_that_its_weight_makes_too_large_is_said_before_anything_starts() -> None:
+    task = own("def f(completions, **k): return [2e25 for _ in completions]", "task.reward_weights=[1000000]")
+    with pytest.raises(
+        UserError, match=r"^task.reward_weights: f 2e\+31 = 2e\+31 for a completion; a number from -1e\+30"
+    ):
+        task.check_before()
 
 
 @pytest.mark.parametrize("code", FINE)

@@ -49,6 +49,10 @@ BROKEN = {
     (JUDGED, "        return 1.0\n"): r"judge returned 1.0 \(float\); a Verdict is wanted",
     (JUDGED, "        return Verdict('1', {}, True, None, 'correct')\n"): r"judge gave the reward '1' \(str\)",
     (JUDGED, "        return Verdict(1.0, {'a': None}, True, None, 'correct')\n"): r"gave the part a None \(NoneType\)",
+    (
+        JUDGED,
+        "        return Verdict(1.0, {'a': float('nan')}, True, None, 'correct')\n",
+    ): r"the part a nan of a reward of 1",
     (JUDGED, "        return Verdict(1.0, [1.0], True, None, 'correct')\n"): r"gave the parts \[1.0\]; expected a dict",
     (JUDGED, "        return Verdict(1.0, {}, True, 7, 'correct')\n"): r"gave the answer 7",
     (JUDGED, "        return Verdict(1.0, {}, True, None, 'good')\n"): r"reason 'good'; reasons has correct, wrong",

@@ -283,6 +283,12 @@ BROKEN_CALLS = {
     ("prompt", "def prompt(problem): return problem['task']"): r"prompt|KeyError: 'task'",
     ("reward", "def reward(problem, response): return '1.0'"): r":20: reward returned '1.0' \(str\)",
     ("reward", "def reward(problem, response): return float('nan')"): r"reward returned nan \(float\)",
+    ("reward", "def reward(problem, response): return 1e300"): r"reward returned 1e\+300 .*from -1e\+30 to 1e\+30",
+    ("reward", "def reward(problem, response): return {'parts': {'a': 9e29, 'b': 9e29}}"): r"returned 1.8e\+30",
+    (
+        "reward",
+        "def reward(problem, response): return {'reward': 1, 'x': float('inf')}",
+    ): r"a finite number or None for x",
     ("reward", "def reward(problem, response): return [1.0]"): r"reward returned \[1.0\] \(list\)",
     ("reward", "def reward(problem, response): return {'score': 1}"): r"wanted: a dict with reward",
     ("reward", "def reward(problem, response): return {'reward': 1, 'parts': {'a': 2}}"): r"the sum of its parts, 2",

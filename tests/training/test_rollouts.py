@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
+import re
 import statistics
 import threading
 from collections.abc import Callable, Sequence
@@ -15,8 +16,9 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
+from rlvr_cli.collapse.rules import point_of
 from rlvr_cli.config.load import load_config
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.models.load import load_model
 from rlvr_cli.models.sampling import local as sampler
 from rlvr_cli.models.sampling.engine import Completions
@@ -214,6 +216,67 @@ def test_two_processes_sample_what_one_samples(tmp_path: Path, overrides: tuple[
         for key in {"log_prob", "log_probs", "entropy"} & row.keys():
             assert row.pop(key) == pytest.approx(other.pop(key), abs=1e-4)
         assert row == other
+
+
+class Rewards:
+    """The lab's task, except that every completion has these."""
+
+    def __init__(self, task: Task, **verdict: Any) -> None:
+        self.task, self.verdict = task, verdict
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.task, name)
+
+    def judge_many(
+        self, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool], token_ids: Any = None
+    ) -> list[Verdict]:
+        verdicts = [self.task.judge(*pair) for pair in zip(problems, responses, strict=True)]
+        return [dataclasses.replace(verdict, **self.verdict) for verdict in verdicts]
+
+
+def source_of(folder: Path, task: Any, *overrides: str) -> RolloutSource:
+    config = load_config(overrides=[*SETTINGS, "rollout.group_size=4", *overrides])
+    model, tokenizer = load_model("lab", dtype="float32", device="cpu")
+    source = RolloutSource(
+        config,
+        cast(Task, task(config.task.for_model("compact"))),
+        config.task.for_model("compact").problems("train", 64, 0),
+        tokenizer,
+        choose_engine("auto", model)[0],
+        folder,
+        gather=list,
+        main=True,
+        on_tokens=lambda count: None,
+    )
+    source.model = model
+    return source
+
+
+@pytest.mark.parametrize("reward", [1e300, -3.5e38, math.inf])
+def test_a_reward_beyond_float32_is_as_one_that_is_not_finite(tmp_path: Path, reward: float) -> None:
+    source = source_of(tmp_path, lambda task: Rewards(task, reward=reward, parts={"f": reward, "g": 0.0}))
+    said = re.escape(f"is {reward:g} (f {reward:g}, g 0); a number from -1e+30 to 1e+30 is needed")
+    with pytest.raises(RunError, match=said):
+        source.collect(0, [0] * 4, 0)
+    kept = source_of(
+        tmp_path, lambda task: Rewards(task, reward=reward, parts={"f": reward}), "train.on_nonfinite=skip"
+    )
+    rewards = kept.collect(0, [0] * 4, 0).rewards
+    assert all(map(math.isnan, rewards))
+    kept.store(rewards, [0.0] * 4, None)
+    assert kept.unscored == 4 and kept.summary["reward"] is None and kept.summary["reward/f"] is None
+
+
+def test_a_rollout_without_any_score_has_no_mean(tmp_path: Path) -> None:
+    """0 would be a reward."""
+    source = source_of(tmp_path, lambda task: Rewards(task, scorable=False, correct=False, reason="unscored"))
+    rewards = source.collect(0, [0] * 4, 0).rewards
+    source.store(rewards, [0.0] * 4, None)
+    parts = [name for name in source.summary if name.startswith("reward/")]
+    assert parts and {source.summary[name] for name in ("reward", "format", *parts)} == {None}
+    point = point_of({"rollout": 0, **source.summary}, 1)
+    assert point.accuracy is None and point.format is None
+    assert point_of({"rollout": 0, **source.summary, "unscorable": 0.0}, 1).format is None
 
 
 class ScoresSome:

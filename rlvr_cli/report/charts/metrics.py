@@ -123,10 +123,10 @@ def metrics(runs: Sequence[Recorded]) -> list[MetricFigure]:
         ),
         _plain("grad-norm", "Gradient norm", YAxis("norm before clipping", wide=True), "grad_norm"),
         _plain(
-            "kl",
+            "kl-old",
             "KL to the sampling policy",
             YAxis("nats a token", wide=True),
-            "kl",
+            "kl_old",
             "k3 estimate of KL(sampling policy || policy) over the tokens trained on; 0 with one update a rollout.",
         ),
         _plain(
