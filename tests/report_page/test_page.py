@@ -19,7 +19,7 @@ from rlvr_cli.cli.app import run
 from rlvr_cli.report import explorer
 from rlvr_cli.report.write import TEMPLATES
 from tests.compare.made_runs import make_run
-from tests.report_page.conftest import BASE
+from tests.report_page.conftest import BASE, add_measures
 from tests.report_page.page_reader import Page
 
 SECTIONS = [
@@ -236,3 +236,14 @@ def test_one_run_an_arm_is_said_in_the_answer(two_arms: Path, report: Callable[.
     said = report(two_arms / "grpo-s0", two_arms / "lopti-s0").sections["answer"]
     assert "another seed" in said
     assert "single runs" not in report(two_arms).sections["answer"]
+
+
+def test_the_verifiers_own_reward_has_a_chart_where_the_method_replaces_it(
+    tmp_path: Path, report: Callable[..., Page]
+) -> None:
+    """Runs of earlier versions have the number for rewards that float32 rounds."""
+    for name, method in (("plain", "grpo"), ("flipped", "grpo+noise")):
+        add_measures(make_run(tmp_path / "runs", name, method=method), clean_reward=0.5)
+    plain, flipped = (report(tmp_path / "runs" / name).sections["curves"] for name in ("plain", "flipped"))
+    assert "Reward of the verifier" not in plain and "noise" not in plain
+    assert "Reward of the verifier" in flipped

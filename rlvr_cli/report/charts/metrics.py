@@ -71,7 +71,8 @@ def metrics(runs: Sequence[Recorded]) -> list[MetricFigure]:
             "Reward of the verifier",
             YAxis("mean reward of a completion", floor=False),
             "clean_reward",
-            "Training used noisy rewards; these are the verifier's own.",
+            "Training used other rewards, by the method's noise or entropy; these are the verifier's own.",
+            applies=lambda run: run.config.method.policy is not None and bool(run.config.method.policy.reward.terms),
         ),
         _plain(
             "accuracy",
