@@ -10,11 +10,12 @@ from typing import Any
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_json, write_text
 from rlvr_cli.core.hashes import digest
-from rlvr_cli.evaluation.metrics import problem_metrics, summarise
+from rlvr_cli.evaluation.metrics import problem_metrics, range_of_rewards, summarise
 from rlvr_cli.evaluation.plan import ProgressCallback, Sampler
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleStore
 from rlvr_cli.results.evaluations import ProblemValues, sealed
+from rlvr_cli.results.metrics import REWARD_RANGE
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.sets import problems_name
@@ -97,7 +98,7 @@ def report(
     rows: Sequence[ProblemValues], settings: EvalSettings, task: Task, *, label: str, fingerprint: str, benchmark: str
 ) -> dict[str, Any]:
     """The content of ``metrics.json``."""
-    return {
+    result = {
         "format": FORMAT,
         "label": label,
         "benchmark": benchmark,
@@ -107,8 +108,9 @@ def report(
         "sampling": settings.sampling(),
         "problems": len(rows),
         "samples": settings.samples,
-        **summarise(rows),
+        REWARD_RANGE: range_of_rewards(rows, task.reward_range),
     }
+    return {**result, **summarise(rows, result)}
 
 
 def write_results(folder: Path, result: dict[str, Any], rows: Sequence[ProblemValues]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleKey
 from rlvr_cli.results.evaluations import ProblemValues, read_evaluation
-from rlvr_cli.results.metrics import GREEDY, metric, problem_value, sample_metrics
+from rlvr_cli.results.metrics import GREEDY, bounds, metric, problem_value, sample_metrics
 from rlvr_cli.stats.intervals import Estimate, mean_interval, paired_interval, share_interval
 from rlvr_cli.tasks.problem import Problem
 
@@ -61,19 +61,29 @@ def _names(settings: EvalSettings, parts: Iterable[str], reasons: Sequence[str])
     return [*names, *(f"reason/{reason}" for reason in reasons)]
 
 
-def _estimate(name: str, values: Sequence[float]) -> Estimate:
+def _estimate(name: str, values: Sequence[float], result: Mapping[str, Any]) -> Estimate:
     """The mean of a metric over problems with its 95% interval."""
-    return share_interval(values) if metric(name).share else mean_interval(values)
+    return share_interval(values) if metric(name).share else mean_interval(values, bounds(name, result))
 
 
-def summarise(rows: Sequence[ProblemValues]) -> dict[str, Any]:
-    """``metrics`` over all problems and ``by_subgroup`` over each subgroup's, as JSON values."""
+def range_of_rewards(rows: Sequence[ProblemValues], declared: tuple[float, float]) -> list[float] | None:
+    """The lowest and the highest reward that a task declares; None where a mean of a problem lies outside."""
+    rewards = [row.values["reward"] for row in rows]
+    return list(declared) if declared[0] <= min(rewards) and max(rewards) <= declared[1] else None
+
+
+def summarise(rows: Sequence[ProblemValues], result: Mapping[str, Any]) -> dict[str, Any]:
+    """``metrics`` over all problems and ``by_subgroup`` over each subgroup's, as JSON values.
+
+    Args:
+        result: the rest of metrics.json, which may know the range of rewards.
+    """
     groups: dict[str, list[ProblemValues]] = {}
     for row in rows:
         groups.setdefault(row.subgroup, []).append(row)
     return {
-        "metrics": _estimates(rows),
-        "by_subgroup": {name: _estimates(groups[name]) for name in sorted(groups, key=_natural)},
+        "metrics": _estimates(rows, result),
+        "by_subgroup": {name: _estimates(groups[name], result) for name in sorted(groups, key=_natural)},
     }
 
 
@@ -95,8 +105,8 @@ def average(evaluations: Sequence[Sequence[ProblemValues]]) -> list[ProblemValue
     ]
 
 
-def _estimates(rows: Sequence[ProblemValues]) -> dict[str, Any]:
-    return {name: _estimate(name, [row.values[name] for row in rows]).as_json() for name in rows[0].values}
+def _estimates(rows: Sequence[ProblemValues], result: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _estimate(name, [row.values[name] for row in rows], result).as_json() for name in rows[0].values}
 
 
 def _natural(name: str) -> tuple[int, str]:
@@ -118,6 +128,13 @@ class PairedDifference:
         """Whether the interval of the difference lies on one side of zero."""
         low, high = self.difference.low, self.difference.high
         return low is not None and high is not None and (low > 0 or high < 0)
+
+    @property
+    def doubt(self) -> str:
+        """Why a difference is not clear: of one problem, or the same in every problem, it has no interval."""
+        if self.difference.low is not None:
+            return "within noise"
+        return "no interval" if self.difference.value else "no difference"
 
     def as_json(self) -> dict[str, Any]:
         """The comparison as JSON values."""
@@ -150,14 +167,17 @@ def compare_evals(before: Path, after: Path) -> dict[str, PairedDifference]:
         )
     if problems:
         raise UserError(problems)
-    return paired_rows(list(first.rows), [b[row.id] for row in first.rows])
+    return paired_rows(list(first.rows), [b[row.id] for row in first.rows], first.result)
 
 
-def paired_rows(before: list[ProblemValues], after: list[ProblemValues]) -> dict[str, PairedDifference]:
-    """The comparison of two tables of the same problems in the same order."""
+def paired_rows(
+    before: list[ProblemValues], after: list[ProblemValues], result: Mapping[str, Any]
+) -> dict[str, PairedDifference]:
+    """The comparison of two tables of the same problems in the same order, of the task of ``result``."""
     metrics = [name for name in before[0].values if name in after[0].values]
     table: dict[str, PairedDifference] = {}
     for name in metrics:
         old, new = ([row.values[name] for row in rows] for rows in (before, after))
-        table[name] = PairedDifference(name, _estimate(name, old), _estimate(name, new), paired_interval(old, new))
+        first, second = (_estimate(name, values, result) for values in (old, new))
+        table[name] = PairedDifference(name, first, second, paired_interval(old, new, bounds(name, result)))
     return table

@@ -245,7 +245,7 @@ class Session:
             "label": f"average of {', '.join(labels)}",
             "fingerprint": fingerprint,
             "averaged": [str(part.folder) for part in reversed(parts)],
-            **summarise(rows),
+            **summarise(rows, first),
         }
         name = f"{slug(first['benchmark'])}-{first['split']}-last-{len(parts)}-{self._key(fingerprint)}"
         folder = self.request.out or self.request.target.subjects[0].root / name
@@ -269,7 +269,9 @@ def _compare(before: EvaluationResult, after: EvaluationResult) -> PairedCompari
     groups: dict[str, list[ProblemValues]] = {name: [] for name in after.result["by_subgroup"]}
     for row in old:
         groups[row.subgroup].append(row)
-    by_subgroup = {name: paired_rows(rows, [new[row.id] for row in rows]) for name, rows in groups.items()}
+    by_subgroup = {
+        name: paired_rows(rows, [new[row.id] for row in rows], after.result) for name, rows in groups.items()
+    }
     return PairedComparison(before, overall, by_subgroup)
 
 

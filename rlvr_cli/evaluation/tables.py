@@ -69,7 +69,7 @@ def _comparison(name: str, item: PairedDifference) -> Row:
         with_interval(item.metric, item.before.as_json()),
         with_interval(item.metric, item.after.as_json()),
         difference,
-        "" if item.clear else "within noise",
+        "" if item.clear else item.doubt,
     ]
 
 

@@ -114,11 +114,6 @@ class Objective:
     def __str__(self) -> str:
         return f"{self.metric} ({WORDS[self.of]})"
 
-    @property
-    def share(self) -> bool:
-        """Whether its values lie in [0, 1]."""
-        return metric(self.metric).share
-
     def value(self, run: RunDir) -> float | None:
         """Its value in a finished run; None where the run did not record it. Raises RunError for damaged records."""
         if self.of == HELD_OUT:

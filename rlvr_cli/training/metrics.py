@@ -174,11 +174,16 @@ class StepMeter:
 
 
 def rollout_summary(
-    rows: Sequence[Mapping[str, Any]], reasons: Sequence[str], format_range: tuple[float, float] | None = None
+    rows: Sequence[Mapping[str, Any]],
+    reasons: Sequence[str],
+    format_range: tuple[float, float] | None = None,
+    *,
+    replaced: bool = False,
 ) -> dict[str, float | None]:
     """Means over the completions of one rollout. ``rows`` are the records of ``rollouts/``; none are left out.
 
-    ``reward`` averages the finite rewards that training used, ``clean_reward`` the verifier's where those are others;
+    ``reward`` averages the finite rewards that training used, ``clean_reward`` the verifier's where the method has
+    ``replaced`` those by others (noise, entropy), which no comparison tells: training rounds a reward to float32;
     ``nonzero_advantage`` is the share of completions that move the policy, ``unscorable`` that of those that the task
     could not score; these are not correct, and their reward is in no mean. ``diversity`` is the share of completions
     that differ, as text, from those before them of the same problem: 1 / group_size where all of a group are the same,
@@ -200,7 +205,6 @@ def rollout_summary(
 
     scored = [row for row in rows if row["reward"] is not None]
     clean = [row["clean_reward"] for row in rows if row["clean_reward"] is not None]
-    other = any(row["reward"] != row["clean_reward"] for row in rows)
     parts = {part: mean([row["parts"][part] for row in scored]) for part in rows[0]["parts"]}
     lengths = [row["tokens"] for row in rows]
     logged: dict[str, list[float]] = {}
@@ -210,7 +214,7 @@ def rollout_summary(
                 logged.setdefault(name, []).append(float(value))
     return {
         "reward": mean([row["reward"] for row in scored]),
-        **({"clean_reward": mean(clean)} if other else {}),
+        **({"clean_reward": mean(clean)} if replaced else {}),
         **{f"reward/{part}": value for part, value in parts.items()},
         **_format_and_accuracy(scored, format_range),
         "accuracy": mean([float(row["correct"]) for row in rows]),

@@ -100,6 +100,7 @@ class RolloutSource:
         self.gather, self.main, self.on_tokens = gather, main, on_tokens
         policy = config.method.policy
         self.noise = 0.0 if policy is None else policy.reward.noise
+        self.replaced = policy is not None and bool(policy.reward.terms)
         self.model: Any = None
         self.seconds = {"rollout": 0.0, "verify": 0.0}
         self.summary: dict[str, float | None] = {}
@@ -204,12 +205,15 @@ class RolloutSource:
         return self.noise > 0 and random.Random(seed).random() < self.noise
 
     def _groups_of_equal_rewards(self) -> list[int]:
-        """The groups of the whole batch in which no two rewards differ, in order; what is unscorable has none."""
+        """The groups of the whole batch in which no two rewards differ, in order; what is unscorable has none.
+
+        In float32, as training has them: sums of the same parts in another order differ in float64 alone.
+        """
         size = self.config.rollout.group_size
         rows = self.gather(
             [
                 {"reward": reward, "scorable": slot.verdict.scorable}
-                for reward, slot in zip(self._rewards(), self.slots, strict=True)
+                for reward, slot in zip(torch.tensor(self._rewards()).tolist(), self.slots, strict=True)
             ]
         )
         rewards = [
@@ -269,7 +273,7 @@ class RolloutSource:
             row |= self._by_token(slot)
         rows = self.gather(mine)
         format_range = self.task.format_range
-        self.summary = rollout_summary(rows, self.task.reasons, format_range)
+        self.summary = rollout_summary(rows, self.task.reasons, format_range, replaced=self.replaced)
         self.unscored = sum(row["clean_reward"] is None and row["scorable"] for row in rows)
         if self.main:
             lines = (json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows)

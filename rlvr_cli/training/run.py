@@ -310,7 +310,7 @@ def _train(
             ending = world.from_main(lambda: SignalWatch(read_jsonl(run.metrics_path)).ending()) if watched else None
             _close(run, world, executed, "finished", no_signal=ending)
             reporter.message(f"finished: {run.path}")
-            for line in outcome_lines(run) if world.main else ():
+            for line in outcome_lines(run, config.rollout.prompts) if world.main else ():
                 reporter.message(line)
             if ending:
                 reporter.log(f"WARNING: {ending}")  # shown after the last line of all

@@ -8,7 +8,7 @@ import pytest
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.evaluate import write_results
-from rlvr_cli.evaluation.metrics import average, compare_evals, problem_metrics, summarise
+from rlvr_cli.evaluation.metrics import average, compare_evals, problem_metrics, range_of_rewards, summarise
 from rlvr_cli.evaluation.settings import EvalSettings, row_key
 from rlvr_cli.evaluation.tables import accuracy_table, comparison_table
 from rlvr_cli.results.evaluations import ProblemValues
@@ -75,7 +75,7 @@ def test_only_the_samples_asked_for_are_counted() -> None:
 def test_summaries_are_over_all_problems_and_over_each_subgroup_in_order() -> None:
     problems = [problem("a", "10 people"), problem("b", "2 people"), problem("c", "2 people")]
     found = {**samples("a", ["K"] * 4), **samples("b", ["N"] * 4), **samples("c", ["K"] * 4)}
-    summary = summarise(problem_metrics(problems, found, SETTINGS, REASONS))
+    summary = summarise(problem_metrics(problems, found, SETTINGS, REASONS), {})
     assert summary["metrics"]["pass@4"]["value"] == pytest.approx(2 / 3)
     assert summary["metrics"]["pass@4"]["problems"] == 3
     assert list(summary["by_subgroup"]) == ["2 people", "10 people"]
@@ -88,7 +88,7 @@ def test_averaging_checkpoints_averages_each_problem_and_adds_none() -> None:
     second = [ProblemValues("b", "g", {"avg@4": 0.5}), ProblemValues("a", "g", {"avg@4": 0.5})]
     merged = average([first, second])
     assert [(row.id, row.values["avg@4"]) for row in merged] == [("a", 0.25), ("b", 0.75)]
-    assert summarise(merged)["metrics"]["avg@4"]["problems"] == 2
+    assert summarise(merged, {})["metrics"]["avg@4"]["problems"] == 2
     with pytest.raises(ValueError, match="different problems"):
         average([first, second[:1]])
 
@@ -97,7 +97,7 @@ def stored(folder: Path, values: dict[str, float], **result: Any) -> Path:
     rows = [ProblemValues(name, "2 people", {"avg@4": value}) for name, value in values.items()]
     folder.mkdir()
     header = {"label": folder.name, "benchmark": "kk", "split": "test", "sampling": {"temperature": 1.0, "top_p": 1.0}}
-    write_results(folder, {**header, "problems": len(rows), "samples": 4, **summarise(rows), **result}, rows)
+    write_results(folder, {**header, "problems": len(rows), "samples": 4, **summarise(rows, {}), **result}, rows)
     return folder
 
 
@@ -152,3 +152,13 @@ def test_a_samples_random_stream_depends_on_problem_and_index_alone() -> None:
     assert len(keys) == 6
     # Pinned: another value would change every stored evaluation's missing samples.
     assert row_key("kk-3ppl-test-0", 0) == 4343907282180077799
+
+
+def test_a_range_that_rewards_leave_bounds_no_interval() -> None:
+    """A function of the user's own may give more than its task's key says."""
+    values = ((2.0, 1.0), (2.0, 1.0), (2.0, 1.0), (0.2, 99.0))
+    rows = [ProblemValues(str(one), "", dict(zip(("reward", "length"), one, strict=True))) for one in values]
+    assert range_of_rewards(rows, (0.0, 1.0)) is None and range_of_rewards(rows, (0.0, 2.0)) == [0.0, 2.0]
+    free, bound = (summarise(rows, {"reward_range": limits})["metrics"] for limits in (None, [0.0, 2.0]))
+    assert free["reward"]["high"] > 2.0 and bound["reward"]["high"] == 2.0
+    assert free["length"]["low"] == bound["length"]["low"] == 0.0, "no mean length is negative"

@@ -76,6 +76,24 @@ def test_dynamic_sampling_leaves_no_group_of_equal_rewards(tmp_path: Path) -> No
         assert (before != after) == replaced
 
 
+def test_rewards_that_float32_rounds_are_no_noise_and_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0.6 is no float32, and 0.1 + 0.2 + 0.3 is another float64; training sees one number."""
+    judge, judged = KnightsAndKnaves.judge, list[float]()
+
+    def tenths(self: KnightsAndKnaves, *arguments: Any, **named: Any) -> Verdict:
+        judged.append((0.1 + 0.2) + 0.3 if len(judged) % 2 else 0.6)
+        return dataclasses.replace(judge(self, *arguments, **named), reward=judged[-1], correct=False)
+
+    monkeypatch.setattr(KnightsAndKnaves, "judge", tenths)
+    few = ("train.rollouts=1", "rollout.prompts=2", "rollout.max_new_tokens=4", "train.on_no_signal=off")
+    metrics, rows = trained(tmp_path, "equal", "dapo", *few, "rollout.dynamic_sampling=1")
+    assert "clean_reward" not in metrics[0], "nothing took the place of the verifier's reward"
+    assert metrics[0]["reward"] == pytest.approx(0.6) and {row["advantage"] for row in rows} == {0.0}
+    assert len(judged) == 2 * len(rows), "groups without a difference are sampled once more"
+
+
 @pytest.mark.parametrize("batch", ["null", "5", "100"])
 def test_rollout_batch_is_how_many_are_sampled_at_once_and_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: str

@@ -15,6 +15,7 @@ from rlvr_cli.report.charts.lines import BAND_FROM, MOST_ARMS, draw_panels
 from rlvr_cli.report.charts.svg import Chart, page_style, page_svg
 from rlvr_cli.results.evaluations import Evaluation, read_samples
 from rlvr_cli.results.lines import ArmLine, Line, Panel, XAxis, YAxis, extents
+from rlvr_cli.results.metrics import bounds
 from rlvr_cli.stats.passk import majority_at_k, pass_at_k
 
 # Of each sample of a problem: its answer, and whether it is right.
@@ -129,7 +130,7 @@ def _figure(
 
 def _line(arm: int, name: str, runs: Sequence[Samples], kind: _Kind, ids: Sequence[str], ks: Sequence[int]) -> ArmLine:
     scores = np.array([[[kind.value(run[problem], k) for k in ks] for problem in ids] for run in runs])
-    means = [arm_mean(scores[:, :, place], f"{kind.name}@{k}") for place, k in enumerate(ks)]
+    means = [arm_mean(scores[:, :, place], bounds(f"{kind.name}@{k}")) for place, k in enumerate(ks)]
     low, high = (
         np.array([np.nan if end is None else end for end in ends])
         for ends in ([one.low for one in means], [one.high for one in means])
