@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, PrivateAttr, field_validator
@@ -292,13 +292,17 @@ def unread_share(prompts: Sequence[Sequence[int]], tokenizer: Any) -> float:
     return sum(int(token == unknown) for prompt in prompts for token in prompt) / count
 
 
-def response_text(tokenizer: Any, token_ids: Sequence[int]) -> str:
-    """The text of a completion as judges read it: special tokens kept, but not a closing end-of-sequence token.
+def response_text(tokenizer: Any, token_ids: Sequence[int], stops: Collection[int]) -> str:
+    """The text of a completion as judges read it: special tokens kept, but not a closing one of ``stops``.
 
-    Judges look for tags such as ``<think>``, which some tokenizers hold as special tokens.
+    Judges look for tags such as ``<think>``, which some tokenizers hold as special tokens. Rollouts, evaluations and
+    trainer classes all have it from here.
+
+    Args:
+        stops: the ids that end a completion (``models.load.stop_ids``): the tokenizer's, and the generation config's.
     """
     ids = list(token_ids)
-    if ids and ids[-1] == tokenizer.eos_token_id:
+    if ids and ids[-1] in stops:
         ids.pop()
     return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 

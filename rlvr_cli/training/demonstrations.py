@@ -184,7 +184,7 @@ def _check_tokens(
     task: Task, problems: Sequence[Problem], demonstrations: Sequence[Demonstration], tokenizer: Any
 ) -> None:
     """What the model would learn to write must be right too, not only the text that it was made from."""
-    texts = [response_text(tokenizer, row.completion) for row in demonstrations]
+    texts = [response_text(tokenizer, row.completion, [tokenizer.eos_token_id]) for row in demonstrations]
     raise_if(
         [
             f"the tokenizer of the model cannot write the worked solution of problem {name} (what is left of it is "

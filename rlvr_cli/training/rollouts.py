@@ -180,7 +180,9 @@ class RolloutSource:
             prompts = [encoded[slot.problem] for slot in slots]
             return self._sampled(prompts, [self.first_row + row for row in rows], stream, on_done)
 
-        judged = sample_and_judge(sampled, self.task, [self.problems[slot.problem] for slot in slots], self.tokenizer)
+        stops = eos_token_ids(self.model, self.tokenizer)
+        chosen = [self.problems[slot.problem] for slot in slots]
+        judged = sample_and_judge(sampled, self.task, chosen, self.tokenizer, stops)
         completions = judged.completions
         for row, slot, ids, log_probs, truncated, entropies in zip(
             rows,

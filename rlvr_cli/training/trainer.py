@@ -7,8 +7,9 @@ them. What is overridden, and what each override relies on:
   backward passes of an optimizer step, as many as its rows need. Under DDP gradients are averaged over processes in the
   last backward pass (``accelerator.no_sync``; ``gradient_state._set_sync_gradients``, as transformers does it). The
   batch that it is given is the whole rollout's (TRL's data loader), each prompt repeated by the size of its group.
-- ``_calculate_rewards`` returns (N, functions) rewards gathered over all processes in the order of the rows. It is
-  called by ``_generate_and_score_completions``, which makes rows of the prompts of this process, where no other source
+- ``_calculate_rewards(inputs, prompts, completions, completion_ids_list)`` returns (N, functions) rewards gathered over
+  all processes in the order of the rows; ``eos_token_ids`` are the ids that end a completion. It is called by
+  ``_generate_and_score_completions``, which makes rows of the prompts of this process, where no other source
   of rollouts is given; with ``beta`` 0 it leaves the reference alone.
 - ``_get_per_token_logps_and_entropies``: TRL's forward pass, used for models that ours (log_probs.py) does not fit, and
   switched off while TRL scores a rollout. ``ref_model``, or an adapter that is switched off, is the reference policy.
@@ -41,6 +42,7 @@ from rlvr_cli.methods.method import Method
 from rlvr_cli.models.card import card_parts
 from rlvr_cli.models.gpu import cudnn_attention_off
 from rlvr_cli.training.dropout import dropouts, switched_off
+from rlvr_cli.tasks.base import response_text
 from rlvr_cli.training.forward import INPUTS, Outputs, PolicyForward
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.objective import Step, loss, tokens_of
@@ -364,8 +366,11 @@ class PolicyTrainer(GRPOTrainer):
             logged.pop()
         logged.extend(advantages)
 
-    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
-        rewards: Tensor = super()._calculate_rewards(*args, **kwargs)
+    def _calculate_rewards(
+        self, inputs: Any, prompts: Any, completions: list[Any], completion_ids_list: list[list[int]]
+    ) -> Tensor:
+        completions = self._as_judged(completions, completion_ids_list)
+        rewards: Tensor = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         unscored = rewards.isnan().all(dim=1)
         weighted = rewards * self.reward_weights.to(rewards.device)
         total = weighted.nansum(dim=1)
@@ -377,6 +382,21 @@ class PolicyTrainer(GRPOTrainer):
                 )
         self._trl_rewards = total.masked_fill(unscored, torch.nan)
         return rewards
+
+    def _as_judged(self, completions: list[Any], completion_ids: list[list[int]]) -> list[Any]:
+        """The completions with the texts that a run's rewards read; those that TRL did not merely decode stay.
+
+        TRL leaves every special token out, ``<think>`` too where it is one.
+        """
+        tokenizer = self._tokenizer
+        parsed = any(getattr(tokenizer, name, None) is not None for name in ("response_template", "response_schema"))
+        if parsed or self.tools or self.rollout_func is not None:
+            return completions
+        texts = [response_text(tokenizer, ids, self.eos_token_ids) for ids in completion_ids]
+        return [
+            text if isinstance(completion, str) else [{"role": "assistant", "content": text}]
+            for completion, text in zip(completions, texts, strict=True)
+        ]
 
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, *args: Any, **kwargs: Any

@@ -25,6 +25,7 @@ from rlvr_cli.evaluation.served import client as client_module
 from rlvr_cli.evaluation.served.client import Client, Refused, error_message, retry_after
 from rlvr_cli.evaluation.served.kinds import (
     KINDS,
+    Answer,
     Ask,
     Prompt,
     chat_prompts,
@@ -34,10 +35,12 @@ from rlvr_cli.evaluation.served.kinds import (
     request_body,
 )
 from rlvr_cli.evaluation.served.options import ServerOptions, option_problems
-from rlvr_cli.evaluation.served.sampler import in_flight
-from rlvr_cli.evaluation.served.tokenizer import load_facts
+from rlvr_cli.evaluation.served.sampler import ServedSampler, in_flight
+from rlvr_cli.evaluation.served.tokenizer import ModelFacts, load_facts
+from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.source import PRESETS
+from rlvr_cli.tasks.kk import compact
 from rlvr_cli.training.vllm.requests import read_completion
 
 PARAMS = SamplingParams(max_new_tokens=8, temperature=0.7, top_p=0.9, seed=11, eos_token_ids=(1, 2))
@@ -400,3 +403,16 @@ def test_a_proxy_that_cannot_be_used_is_one_message(monkeypatch: pytest.MonkeyPa
     with pytest.raises(UserError, match=r"the proxy of the environment .* cannot be used"):
         Client(ServerOptions("http://node3:8000/v1"))
     Client(ServerOptions("http://127.0.0.1:8000/v1"))
+
+
+def test_a_stop_token_that_a_server_writes_is_no_text(tmp_path: Path) -> None:
+    """By ids or as text, each id of the generation config as the tokenizer's eos."""
+    tokenizer = make_tokenizer(compact.vocabulary())
+    end, other = tokenizer.convert_tokens_to_ids("</answer>"), tokenizer.convert_tokens_to_ids("</think>")
+    sampler: Any = ServedSampler(None, ModelFacts(tokenizer, (tokenizer.eos_token_id, end), "compact"), print)  # type: ignore[arg-type]
+    text = tokenizer.decode([other, other])
+    for stop in (tokenizer.eos_token_id, end):
+        by_ids = Answer("", False, token_ids=(other, other, stop))
+        as_text = Answer(f"{text}{tokenizer.decode([stop])}", False)
+        assert sampler._text(by_ids, TEXT.prompt) == sampler._text(as_text, TEXT.prompt) == text
+    assert sampler._text(Answer(text, False), TEXT.prompt) == text

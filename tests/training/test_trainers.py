@@ -105,6 +105,38 @@ def test_an_evaluation_logs_the_rewards_of_its_own_prompts(tmp_path: Path) -> No
     assert all("trained" in row for row in lopti.state.log_history if "grad_norm" in row)
 
 
+def test_reward_functions_read_the_text_that_they_read_in_a_run(tmp_path: Path) -> None:
+    """Without the stop id that ended it, with every other token: TRL alone leaves out all that are special."""
+    base, tokenizer = load_base(tmp_path), make_tokenizer(compact.vocabulary())
+    names = tokenizer.convert_ids_to_tokens(list(range(20, 60)))
+    tokenizer.add_special_tokens({"additional_special_tokens": names[:20]})
+    base.generation_config.eos_token_id = [tokenizer.eos_token_id, *range(40, 60)]
+    seen: list[tuple[str, list[int]]] = []
+
+    def spy(completions: list[Any], completion_ids: list[list[int]], **columns: Any) -> list[float]:
+        texts = [one if isinstance(one, str) else one[0]["content"] for one in completions]
+        seen.extend(zip(texts, completion_ids, strict=True))
+        return [float(row % 2) for row in range(len(completions))]
+
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    for prompt in ("a knight", [{"role": "user", "content": "a knight"}]):
+        seen.clear()
+        policy = trainers.PolicyTrainer(
+            base,
+            reward_funcs=[spy],
+            args=arguments(tmp_path),
+            processing_class=tokenizer,
+            train_dataset=Dataset.from_dict({"prompt": [prompt] * 16}),
+        )
+        policy._scored_rollout(policy.train_dataset.select([0] * 8).to_list())
+        assert len(seen) == 8
+        for text, ids in seen:
+            ended = ids[-1] in base.generation_config.eos_token_id
+            assert text == tokenizer.decode(ids[:-1] if ended else ids)
+        assert any(ids[-1] in range(40, 60) for _, ids in seen), "else this shows nothing"
+        assert any(set(ids) & set(range(20, 40)) for _, ids in seen), "else this shows nothing"
+
+
 def test_lopti_trains_and_logs_like_trl(tmp_path: Path) -> None:
     """Two mini-batches in two passes: four optimizer steps a rollout, and our metrics next to TRL's."""
     lopti = trainer(tmp_path, "lopti", "passes.eta=0.05", "kl.beta=0.01")
