@@ -289,14 +289,13 @@ def _copy(checkpoint: Path, folder: Path) -> None:
 
 
 def _write_tokenizer_and_stops(checkpoint: Path, folder: Path, stops: tuple[int, ...]) -> None:
-    from transformers import GenerationConfig
-
+    from rlvr_cli.models.generation import KeptGenerationConfig
     from rlvr_cli.models.load import load_tokenizer
 
     tokenizer = load_tokenizer(str(checkpoint))
     tokenizer.save_pretrained(folder)
     path = folder / "generation_config.json"
-    generation = GenerationConfig.from_pretrained(str(folder)) if path.is_file() else GenerationConfig()
+    generation = KeptGenerationConfig.from_pretrained(str(folder)) if path.is_file() else KeptGenerationConfig()
     generation.eos_token_id = list(stops) if len(stops) > 1 else next(iter(stops), None)
     if generation.pad_token_id is None:
         generation.pad_token_id = tokenizer.pad_token_id

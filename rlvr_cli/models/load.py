@@ -158,6 +158,8 @@ def _load_weights(
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
+    from rlvr_cli.models.generation import keep_generation_config
+
     logging.disable_progress_bar()
     if attention is not None:
         options["attn_implementation"] = attention
@@ -185,6 +187,7 @@ def _load_weights(
         raise UserError(
             f"model: the weights of {source.name} lack {', '.join(missing[:3])}{more}; they do not fit its config.json"
         )
+    keep_generation_config(model)
     if not in_4_bits:
         return model.to(target)
     for layer in model.modules():

@@ -40,6 +40,7 @@ from trl.trainer.utils import use_adapter
 from rlvr_cli.methods.base import Rollout, Tokens
 from rlvr_cli.methods.method import Method
 from rlvr_cli.models.card import card_parts
+from rlvr_cli.models.generation import keep_generation_config
 from rlvr_cli.models.gpu import cudnn_attention_off
 from rlvr_cli.training.dropout import dropouts, switched_off
 from rlvr_cli.tasks.base import response_text
@@ -160,6 +161,7 @@ class PolicyTrainer(GRPOTrainer):
             optimizers,
             **others,
         )
+        keep_generation_config(self.model)
         # For TRL's model card, which would name GRPO.
         self._name, self._tag_names, self._paper = card_parts(named.name)
         # The reference of the KL term is loaded; the penalty is part of the method.

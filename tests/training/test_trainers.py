@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,18 @@ def trainer(folder: Path, method: str, *overrides: str, **changes: Any) -> train
         processing_class=make_tokenizer(compact.vocabulary()),
         train_dataset=Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
     )
+
+
+def test_a_model_is_saved_with_what_its_generation_config_does_not_use(tmp_path: Path) -> None:
+    """TRL sets the padding token, after which transformers refuses a temperature without do_sample."""
+    load_base(tmp_path)
+    (tmp_path / "base" / "generation_config.json").write_text('{"do_sample": false, "temperature": 0.9}')
+    rloo = trainer(tmp_path, "rloo", max_steps=2, save_steps=2)
+    rloo.train()
+    rloo.save_model(str(tmp_path / "saved"))
+    for folder in (tmp_path / "out" / "checkpoint-2", tmp_path / "saved"):
+        written = json.loads((folder / "generation_config.json").read_text())
+        assert written["temperature"] == 0.9 and "pad_token_id" in written
 
 
 def test_the_classes_are_real_and_reached_from_the_package() -> None:
