@@ -37,8 +37,8 @@ from rlvr_cli.tasks.rewards import (
     rewards,
 )
 from rlvr_cli.workers.pool import Judge, Late, LatestPool, Limits, NoAnswer, Pool
-from rlvr_cli.workers.template import problem_of
 from rlvr_cli.workers.reward import LARGEST_REWARD
+from rlvr_cli.workers.template import problem_of
 
 # Columns that TRL gives no reward function, as it gives what they are called after.
 _NOT_COLUMNS = ("prompt", "completion", "prompts", "completions", "completion_ids")

@@ -42,8 +42,8 @@ from rlvr_cli.methods.method import Method
 from rlvr_cli.models.card import card_parts
 from rlvr_cli.models.generation import keep_generation_config
 from rlvr_cli.models.gpu import cudnn_attention_off
-from rlvr_cli.training.dropout import dropouts, switched_off
 from rlvr_cli.tasks.base import response_text
+from rlvr_cli.training.dropout import dropouts, switched_off
 from rlvr_cli.training.forward import INPUTS, Outputs, PolicyForward
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.objective import Step, loss, tokens_of
