@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
-from rlvr_cli.collapse.alerts import SignalWatch
+from rlvr_cli.collapse.alerts import AlertMonitor
 from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.checks import cautions
 from rlvr_cli.config.load import dump_yaml, load_config
@@ -294,7 +294,7 @@ def _train(
             raise failure from error
         if reached == batch.steps_total:
             watched = config.train.on_no_signal != "off"
-            ending = world.from_main(lambda: SignalWatch(read_jsonl(run.metrics_path)).ending()) if watched else None
+            ending = world.from_main(lambda: _no_signal(config, run)) if watched else None
             _close(run, world, executed, "finished", no_signal=ending)
             reporter.message(f"finished: {run.path}")
             for line in outcome_lines(run) if world.main else ():
@@ -305,6 +305,10 @@ def _train(
         _close(run, world, executed, "interrupted")
         reporter.message(f"saved at step {reached}; {again}")
         return RunEnd(run, "interrupted", stop.exit_code)
+
+
+def _no_signal(config: Config, run: RunDir) -> str | None:
+    return AlertMonitor(config.rollout.prompts, rows=read_jsonl(run.metrics_path)).no_signal_summary()
 
 
 def _announcement(config: Config, run: RunDir, prepared: PreparedRun, batch: BatchArithmetic) -> str:
