@@ -1,4 +1,4 @@
-"""The papers' evaluations as suites of benchmarks (suites.yaml), and the settings of a benchmark that is named alone."""
+"""The papers' evaluations as suites of benchmarks (suites.yaml), and the settings of a benchmark named alone."""
 
 from __future__ import annotations
 
