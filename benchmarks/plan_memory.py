@@ -2,10 +2,11 @@
 
     python -m benchmarks.plan_memory [--only NAME] [--json] | --papers
 
-Each case is one worst-case batch (`rlvr_cli.training.probe`) in a process of its own: two optimizer steps of two
-micro-batches with AdamW, in float32. Two figures are taken: the most bytes of tensors that lived at once (torch's
-profiler sees every allocation and release), and the growth of the process's resident memory from when the weights were
-mapped from their file, which also has the allocator's waste and the libraries' own buffers in it.
+Each case is a process: two optimizer steps of two micro-batches with AdamW in float32, every row the longest prompt
+with random tokens of the longest completion (the optimizer has its states from the second step on). Two figures are
+taken: the most bytes of tensors that lived at once (torch's profiler sees every allocation and release), and the growth
+of the process's resident memory from when the weights were mapped from their file, which also has the allocator's waste
+and the libraries' own buffers in it.
 """
 
 from __future__ import annotations
@@ -13,20 +14,28 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rlvr_cli.config.rollout import VllmConfig
+from rlvr_cli.config.schema import Config
 from rlvr_cli.models.architecture import Architecture, from_config
+from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.planning.memory import GIB, MemoryEstimate, Sampling, Training, estimate_memory
 
 MIB = 2**20
+# Optimizer steps: the first makes the optimizer's states, the second has them from its beginning.
+STEPS = 2
 SHAPES: dict[str, dict[str, Any]] = {
     "qwen2-29M": {
         "model_type": "qwen2",
@@ -133,7 +142,6 @@ def child(case: Case, folder: Path) -> dict[str, Any]:
 
     from benchmarks.tensors import most_bytes, profiled
     from rlvr_cli.config.load import load_config
-    from rlvr_cli.training.probe import measure_worst_case
 
     config = load_config(
         model=str(folder),
@@ -162,10 +170,96 @@ def child(case: Case, folder: Path) -> dict[str, Any]:
 
         trainer.train = watched
 
-    measured = measure_worst_case(config, lambda stage: None, under_a_profiler)
+    prompt, before = train_worst_case(config, under_a_profiler)
     # Weights are mapped from their file when the model is loaded, and come into memory when they are first read.
-    resident = measured.peak - measured.before
-    return {"tensors": found["tensors"], "resident": resident, "prompt": measured.prompt_tokens}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"tensors": found["tensors"], "resident": peak - before, "prompt": prompt}
+
+
+def worst_case(config: Config) -> Config:
+    """Return ``config`` cut to two optimizer steps, with its own rows, micro-batches and method."""
+    batch = config.batch
+    accumulated, rows = min(2, batch.micro_batches), batch.micro_batch
+    prompts = STEPS * accumulated * batch.processes
+    if rows == 1:
+        prompts, rows = prompts // 2, 2  # a group of one has nothing to be compared with
+    rollout = {
+        "prompts": prompts,
+        "group_size": rows,
+        "dynamic_sampling": 0,
+        "drop_truncated": False,
+        "engine": "transformers",
+        "vllm": VllmConfig(),
+    }
+    update = {"mini_batches": STEPS, "epochs": 1, "micro_batch": batch.micro_batch}
+    return config.model_copy(
+        update={
+            "rollout": config.rollout.model_copy(update=rollout),
+            "update": config.update.model_copy(update=update),
+            "train": config.train.model_copy(
+                update={"rollouts": 1, "on_nonfinite": "skip", "max_skips": 1000, "on_collapse": "off"}
+            ),
+            "optimizer": config.optimizer.model_copy(update={"warmup_rollouts": 0}),
+            "eval": config.eval.model_copy(update={"every": 0}),
+            "track": config.track.model_copy(update={"to": ()}),
+        }
+    )
+
+
+def train_worst_case(config: Config, prepare_trainer: Callable[[Any], None]) -> tuple[int, int]:
+    """Train on the worst-case batch; the tokens of the longest prompt, and the resident bytes before the training."""
+    from rich.console import Console
+
+    from rlvr_cli.launch.stopping import StopRequest
+    from rlvr_cli.launch.world import ALONE
+    from rlvr_cli.runs.folder import create_run
+    from rlvr_cli.tasks.base import prompt_ids
+    from rlvr_cli.training.build import build_trainer
+    from rlvr_cli.training.prepare import prepare_run
+    from rlvr_cli.training.progress import Reporter
+
+    smaller = worst_case(config)
+    prepared: Any = prepare_run(smaller, ALONE)
+    tokens = [len(prompt_ids(prepared.task, problem, prepared.tokenizer)) for problem in prepared.problems]
+    longest = prepared.problems[tokens.index(max(tokens))]
+    engine = _FullLength(len(prepared.tokenizer))
+    prepared = replace(prepared, problems=[longest] * len(tokens), engine=engine)
+    before = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
+    with tempfile.TemporaryDirectory(prefix="rlvr-memory-") as folder, Path(os.devnull).open("w") as nowhere:
+        run = create_run(Path(folder), "worst", overwrite=False)
+        steps = smaller.batch.steps_total
+        with Reporter(run.log_path, console=Console(file=nowhere), rollouts=1, steps=steps) as reporter:
+            trainer: Any = build_trainer(smaller, smaller.batch, run, prepared, Counter(), reporter, StopRequest())
+            trainer.sampler_checked = True  # nothing was sampled
+            trainer.forward.compute_everything = True
+            trainer.remove_callback(trainer.checkpointer)
+            prepare_trainer(trainer)
+            trainer.train()
+    return max(tokens), before
+
+
+class _FullLength:
+    """In place of a sampler: random tokens up to the limit, in some rows a few less.
+
+    So some rows have padding: without any, attention would need no mask and less memory.
+    """
+
+    def __init__(self, vocabulary: int) -> None:
+        self.vocabulary = vocabulary
+
+    def __call__(self, model: Any, prompts: Any, params: SamplingParams, **others: Any) -> Any:
+        import random
+
+        from rlvr_cli.models.sampling.engine import Completions
+
+        draw = random.Random(0)
+        longest = params.max_new_tokens
+        words = [word for word in range(self.vocabulary) if word not in params.eos_token_ids]
+        # Rows of like length share a micro-batch, so that two lengths would each get micro-batches of their own.
+        different = max(2, min(len(prompts), longest // 20))
+        lengths = [max(1, longest - row % different) for row in range(len(prompts))]
+        ids = [draw.choices(words, k=length) for length in lengths]
+        return Completions(ids, [[0.0] * length for length in lengths], [True] * len(ids))
 
 
 def run(case: Case, folder: Path) -> dict[str, Any]:
@@ -235,7 +329,7 @@ def papers() -> str:
         for gpus in (1, 4, 8):
             overrides = [f"launch.processes={gpus}"]
             if gpus == 1:
-                overrides += ["launch.deepspeed=null", "launch.fsdp=false"]
+                overrides += ["launch.deepspeed=null"]
             if batch % gpus:
                 continue
             if batch // gpus % (written.update.micro_batch or 1):

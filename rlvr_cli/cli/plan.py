@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -46,14 +45,6 @@ def command(
             help="Tokens of the longest prompt, for the memory.",
         ),
     ] = None,
-    probe: Annotated[
-        bool,
-        typer.Option(
-            "--probe",
-            rich_help_panel=MORE,
-            help="Also run one worst-case batch in each process here, and report its memory (loads the model).",
-        ),
-    ] = False,
     form: ListFormat = "table",
 ) -> None:
     """Show what a training would do and need: steps, how far off-policy, tokens, memory, time.
@@ -78,8 +69,6 @@ def command(
 
     names = [name.strip() for written in method or [] for name in written.split(",")]
     if len(names) > 1:
-        if probe:
-            raise UserError("--probe runs one method's batch: give one --method")
         from rlvr_cli.methods.equivalence import same_gradients
         from rlvr_cli.planning.document import arms_document
 
@@ -91,16 +80,7 @@ def command(
     from rlvr_cli.planning.document import plan_document
 
     settings = checked(names[0] if names else None)
-    plan = planned(settings)
-    document = plan_document(plan)
-    if probe:
-        from rlvr_cli.training.probe import probe as run_probe
-
-        measured = run_probe(settings)
-        plan["probe"] = [asdict(one) for one in measured]
-        largest = max(measured, key=lambda one: one.peak)
-        document = replace(document, after=[*document.after, largest.sentence(len(measured))])
-    show(form, document)
+    show(form, plan_document(planned(settings)))
 
 
 def _arms(names: Sequence[str], load: Callable[[str], Config]) -> list[Config]:

@@ -49,7 +49,7 @@ def show_run(
     form: Format = "table",
 ) -> None:
     """Show one run: status, progress, learning curves, last metrics, alerts, checkpoints and evaluations."""
-    from rlvr_cli.collapse.alerts import PREFIX, AlertSpan
+    from rlvr_cli.collapse.alerts import PREFIX
     from rlvr_cli.results.curves import learning_curves
     from rlvr_cli.runs.folder import find_run
     from rlvr_cli.runs.listing import local_time, run_summary
@@ -79,7 +79,7 @@ def show_run(
         elif not name.startswith(PREFIX):
             table.append((f"last {name}", printed_text(value)))
     for alert in details["alerts"]:
-        table.append(("alert", str(AlertSpan(**alert))))
+        table.append(("alert", alert))
     for kind in ("checkpoint", "evaluation"):
         for one in details[f"{kind}s"]:
             table.append((kind, one))
@@ -126,7 +126,7 @@ def _number(value: float | None) -> str:
 
 def _contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What lies in the run's folder next to its manifest, and the lines of its metrics.jsonl."""
-    from rlvr_cli.collapse.alerts import alert_spans
+    from rlvr_cli.collapse.alerts import alert_lines
     from rlvr_cli.core.files import read_jsonl
     from rlvr_cli.launch.slurm import job_of
     from rlvr_cli.results.curves import whole_rows
@@ -151,7 +151,7 @@ def _contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         **({"damage": "; ".join(faults)} if faults else {}),
         **({"error": why} if (why := _error(run)) else {}),
         **({"slurm_job": job} if job else {}),
-        "alerts": [span.as_json() for span in alert_spans(rows)],
+        "alerts": alert_lines(rows),
         "checkpoints": [
             str(item.path) if isinstance(item, Checkpoint) else f"{item.path} (damaged: {item.reason})"
             for item in found
@@ -173,43 +173,27 @@ def list_command(
         list[str] | None,
         typer.Argument(
             metavar="[FIELD=VALUE]...",
-            help="Only such runs: method, task, model (names or patterns, `method=*lopti*`), status, since, until "
-            "(a date, or an age as 3d). Of several values for a field one must fit.",
+            help="Only such runs: method, task, model (names or patterns, `method=*lopti*`) and status.",
             show_default=False,
         ),
     ] = None,
     root: Runs = RUNS,
-    sort: Annotated[
-        str,
-        typer.Option(
-            "--sort",
-            metavar="FIELD",
-            help="created, finished, name, status, method, task, model, rollout, reward or accuracy; -FIELD: the "
-            "greatest or newest first.",
-        ),
-    ] = "created",
     form: ListFormat = "table",
 ) -> None:
     """List the runs in a folder and in the sweeps in it, oldest first; all filters must fit."""
-    from rlvr_cli.runs.listing import make_query, read_runs
+    from rlvr_cli.runs.listing import read_runs, select_runs
 
-    query = make_query(filters or [], sort)
     folder = chosen_root(root)
     runs = read_runs(folder) if folder is not None else []
-    found = query.select(runs)
-    nothing = [f"No run fits all filters; there are {len(runs)} in {folder}:", *query.explained(runs)]
+    found = select_runs(runs, filters or [])
     if form != "table":
         show(form, _document(found))
-        if runs and not found:
-            echo("\n".join(nothing), file=sys.stderr)
     elif not runs:
         echo(f"No runs in {root}. `rlvr train` starts one.")
     elif not found:
-        echo("\n".join(nothing))
+        echo(f"None of the {len(runs)} runs in {folder} fits {' '.join(filters or [])}.")
     else:
         _print_runs(found)
-    if query.conditions and form == "table":
-        _print_unfiltered(runs, found)
 
 
 def _rows(found: list[dict[str, Any]]) -> list[tuple[str, ...]]:
@@ -280,15 +264,6 @@ def run_lines(rows: list[tuple[str, ...]], columns: int, colours: bool) -> list[
     for name, *rest in zip([TITLES[0], *(row[0] for row in rows)], *below, strict=True):
         lines += [for_terminal(name), *(f"  {line}" for line in rest)]
     return [*before, *lines]
-
-
-def _print_unfiltered(runs: list[dict[str, Any]], found: list[dict[str, Any]]) -> None:
-    """Say which runs could fit and do not tell."""
-    shown = {run["name"] for run in found}
-    silent = [str(run["name"]) for run in runs if run["damage"] and run["name"] not in shown]
-    if silent:
-        some = ", ".join(silent[:5]) + (f" and {len(silent) - 5} more" if len(silent) > 5 else "")
-        echo(f"Damaged runs fit no filter but status=damaged: {some}", file=sys.stderr)
 
 
 app.command("show")(show_run)

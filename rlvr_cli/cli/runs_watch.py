@@ -80,10 +80,10 @@ class RunWatcher:
 
     def __call__(self) -> list[dict[str, Any]]:
         """What is shown of each run, oldest first (:func:`rlvr_cli.runs.listing.live_row`)."""
-        from rlvr_cli.runs.listing import Query, live_row, read_runs
+        from rlvr_cli.runs.listing import by_creation, live_row, read_runs
 
         try:
-            found = Query().select(read_runs(self.root))
+            found = by_creation(read_runs(self.root))
         except FileNotFoundError:
             # The folder of runs may be made while one waits for the first of them, or be deleted.
             found = []

@@ -17,12 +17,6 @@ from rlvr_cli.tasks.sets import check_problems, data_sets, sets_of
 from rlvr_cli.tasks.suites import unknown_names
 
 ENGINE = "rollout.engine"
-URL = "rollout.vllm.server_url"
-# Keys that one of the two ways of sampling with vLLM reads.
-COLOCATE_ONLY = ("sleep",)
-SERVER_ONLY = ("server_url", "python", "devices", "weights_dir", "startup_timeout", "request_timeout")
-# What is decided where the server is started.
-OF_THE_OWN_SERVER = ("python", "devices", "gpu_memory", "tensor_parallel", "dtype", "eager", "startup_timeout")
 
 
 def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contradiction]:
@@ -110,32 +104,13 @@ def _micro_batches_split_the_step(config: Config) -> Iterable[Contradiction]:
         )
 
 
-def _accelerate_reads_its_file(config: Config) -> Iterable[Contradiction]:
-    if config.launch.accelerate_config is not None and config.launch.launcher != "accelerate":
-        yield Contradiction(
-            ("launch.accelerate_config", "launch.launcher"),
-            f"launch.accelerate_config={config.launch.accelerate_config} is read only by launch.launcher=accelerate, "
-            f"and the launcher is {config.launch.launcher}. Set launch.launcher=accelerate, or leave the file out",
-        )
-
-
-def _one_way_to_shard(config: Config) -> Iterable[Contradiction]:
-    if config.launch.fsdp and config.launch.deepspeed is not None:
-        yield Contradiction(
-            ("launch.deepspeed", "launch.fsdp"),
-            f"launch.deepspeed={config.launch.deepspeed} and launch.fsdp=true both shard the model. Set only one of "
-            "them",
-        )
-
-
 def _whole_in_4_bits(config: Config) -> Iterable[Contradiction]:
     launch = config.launch
-    if config.model.adapter.kind == "qlora" and (launch.fsdp or launch.deepspeed is not None):
-        key = "launch.fsdp" if launch.fsdp else "launch.deepspeed"
+    if config.model.adapter.kind == "qlora" and launch.deepspeed is not None:
         yield Contradiction(
-            ("model.adapter", key),
-            f"model.adapter=qlora keeps the weights in 4 bits, and {key} shards trainable weights. Set "
-            f"model.adapter=lora, or leave {key} out: in 4 bits every process holds the whole model",
+            ("model.adapter", "launch.deepspeed"),
+            "model.adapter=qlora keeps the weights in 4 bits, and launch.deepspeed shards trainable weights. Set "
+            "model.adapter=lora, or leave launch.deepspeed out: in 4 bits every process holds the whole model",
         )
 
 
@@ -249,10 +224,10 @@ def _vllm_can_sample(config: Config) -> Iterable[Contradiction]:
             ("rollout.temperature", *(f"rollout.{key}" for key in limits), ENGINE),
             f"rollout.temperature={rollout.temperature:g} with rollout.{limits[0]}: vLLM gives log-probabilities "
             "before the temperature or after the cut, and the gradient needs them after the temperature and before "
-            "the cut. Set rollout.temperature=1, leave {' and '.join(limits)} out, or take rollout.engine=local",
+            f"the cut. Set rollout.temperature=1, leave {' and '.join(limits)} out, or take rollout.engine=local",
         )
     parallel = rollout.vllm.tensor_parallel
-    if rollout.engine == "vllm_colocate" and processes % parallel:
+    if processes % parallel:
         yield Contradiction(
             ("rollout.vllm.tensor_parallel", "launch.processes", ENGINE),
             f"rollout.vllm.tensor_parallel={parallel} does not divide launch.processes={processes}: with "
@@ -262,26 +237,16 @@ def _vllm_can_sample(config: Config) -> Iterable[Contradiction]:
 
 def _vllm_reads_its_keys(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
     """Keys of `rollout.vllm` that a person set and that nothing reads."""
-    engine, vllm = config.rollout.engine, config.rollout.vllm
     for name in VllmConfig.model_fields:
-        value = getattr(vllm, name)
+        value = getattr(config.rollout.vllm, name)
         path = ("rollout", "vllm", name)
         if not set_by_user(path) or value == KEYS.default(path):
             continue
-        key, switch, reason = ".".join(path), ENGINE, ""
         if not config.rollout.uses_vllm:
-            reason = f"{ENGINE}={engine} is not vLLM. Set {ENGINE}=vllm_colocate or vllm_server"
-        elif engine == "vllm_colocate" and name in SERVER_ONLY:
-            reason = f"{ENGINE}=vllm_colocate has no server. Set {ENGINE}=vllm_server"
-        elif engine == "vllm_server" and name in COLOCATE_ONLY:
-            reason = f"{ENGINE}=vllm_server samples outside the trainer. Set {ENGINE}=vllm_colocate"
-        elif not config.rollout.starts_server and name in OF_THE_OWN_SERVER and engine == "vllm_server":
-            switch = URL
-            reason = f"the server at {URL} was started by somebody else, who decides it. Leave one out"
-        if reason:
-            keys = (key, switch) if set_by_user(tuple(switch.split("."))) else (key,)
-            said = str(value).lower() if isinstance(value, bool) else value
-            yield Contradiction(keys, f"{key}={said} has no effect: {reason}")
+            key, shown = ".".join(path), str(value).lower() if isinstance(value, bool) else value
+            keys = (key, ENGINE) if set_by_user(("rollout", "engine")) else (key,)
+            reason = f"{ENGINE}={config.rollout.engine} is not vLLM. Set {ENGINE}=vllm_colocate"
+            yield Contradiction(keys, f"{key}={shown} has no effect: {reason}")
 
 
 _CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (
@@ -289,8 +254,6 @@ _CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (
     _a_rollout_has_something_to_compare,
     _processes_share_the_step,
     _micro_batches_split_the_step,
-    _accelerate_reads_its_file,
-    _one_way_to_shard,
     _whole_in_4_bits,
     _pass_at_within_samples,
     _data_set_of_the_task,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -107,18 +107,11 @@ class LaunchConfig(Section):
     processes: Annotated[int, Field(ge=1, le=65536)] = Field(
         1, description="Processes that share each rollout batch and each optimizer step, over all nodes: one a GPU."
     )
-    launcher: Literal["torchrun", "accelerate"] = Field(
-        "torchrun", description="What starts several processes; the numbers do not depend on it."
-    )
-    accelerate_config: Text | None = Field(
-        None, description="File of `accelerate config` for launcher=accelerate; null = accelerate's own default file."
-    )
     deepspeed: Text | None = Field(
         None,
         description="Divide the model among the GPUs by DeepSpeed ZeRO: zero2, zero3, zero3-offload, or a DeepSpeed "
         "configuration (a JSON file); null = every process holds it whole.",
     )
-    fsdp: bool = Field(False, description="Divide the model among the GPUs by PyTorch's FSDP2.")
 
 
 class SlurmConfig(Section):

@@ -26,13 +26,12 @@ from rlvr_cli.tasks.from_file import register_task, stand_in, task_file
 from rlvr_cli.tasks.own import Own
 from rlvr_cli.tasks.rewards import REWARD, keep_source
 from rlvr_cli.tasks.rg import task as rg
-from rlvr_cli.tasks.vf import task as vf
 
 # What is known of a method without its code; what a file of reward functions is.
 ABOUT, REWARDS = "about", "reward"
 _REGISTER = {"task": register_task, "method": own.register_method}
 # What a task is called where its name stands for keys -> what they are.
-_PREFIXES = {rg.PREFIX: rg.keys_of, vf.PREFIX: vf.keys_of}
+_PREFIXES = {rg.PREFIX: rg.keys_of}
 
 
 def own_files(config: Config) -> list[OwnFile]:

@@ -4,39 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-from rlvr_cli.core.section import Count, CountOrZero, Section, Text
+from rlvr_cli.core.section import Count, CountOrZero, Section
 
 TopP = Annotated[float, Field(gt=0.0, le=1.0)]
 Temperature = Annotated[float, Field(gt=0.0, le=100.0)]
-# Shares of a GPU's memory where nothing is said: next to a trainer (TRL's), and alone.
-COLOCATE_MEMORY, SERVER_MEMORY = 0.3, 0.9
-Seconds = Annotated[float, Field(gt=0.0, le=86400.0)]
-Devices = Annotated[str, StringConstraints(max_length=200, pattern=r"^[A-Za-z0-9_-]+(,[A-Za-z0-9_-]+)*$")]
+# Share of a GPU's memory that vLLM takes next to a trainer: TRL's default.
+COLOCATE_MEMORY = 0.3
 
 
 class VllmConfig(Section):
-    """vLLM as the sampler: rollout.engine=vllm_colocate or vllm_server."""
+    """vLLM as the sampler: rollout.engine=vllm_colocate."""
 
-    server_url: Annotated[Text, StringConstraints(pattern=r"^https?://[^/?#@\s]+/?$")] | None = Field(
-        None,
-        description="Address of a running `vllm serve`, as http://host:8000 (vllm_server); null = rlvr starts one and "
-        "stops it.",
-    )
-    python: Text | None = Field(
-        None,
-        description="Python of the environment that has vllm, for the server that rlvr starts; null = rlvr's own.",
-    )
-    devices: Devices | None = Field(
-        None,
-        description="CUDA_VISIBLE_DEVICES of the server that rlvr starts, as 2,3; null = the visible GPUs after those "
-        "that train.",
-    )
     gpu_memory: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
         None,
-        description="Share of a GPU's memory that vLLM may take; null = 0.3 with vllm_colocate, 0.9 for the server "
-        "that rlvr starts.",
+        description="Share of a GPU's memory that vLLM may take; null = 0.3.",
     )
     tensor_parallel: Annotated[int, Field(ge=1, le=64)] = Field(
         1, description="GPUs that one copy of the model is divided among by vLLM."
@@ -47,16 +30,7 @@ class VllmConfig(Section):
     eager: bool = Field(
         False, description="No torch.compile and no CUDA graphs in vLLM: it starts sooner and samples slower."
     )
-    sleep: bool = Field(False, description="vLLM gives its GPU memory back while the trainer updates (vllm_colocate).")
-    weights_dir: Text | None = Field(
-        None,
-        description="Folder through which weights go to the server, at the same path there; null = /dev/shm for the "
-        "server that rlvr starts, else the run's folder.",
-    )
-    startup_timeout: Seconds = Field(900.0, description="Seconds that the server that rlvr starts may take to answer.")
-    request_timeout: Seconds = Field(
-        3600.0, description="Seconds that the server may take for one completion, waiting for its turn included."
-    )
+    sleep: bool = Field(False, description="vLLM gives its GPU memory back while the trainer updates.")
 
 
 class RolloutConfig(Section):
@@ -86,11 +60,10 @@ class RolloutConfig(Section):
         "or 64 (transformers); vLLM schedules by itself. Changes speed and memory, not the samples (those of "
         "transformers it does).",
     )
-    engine: Literal["auto", "local", "transformers", "vllm_colocate", "vllm_server"] = Field(
+    engine: Literal["auto", "local", "transformers", "vllm_colocate"] = Field(
         "auto",
         description="Sampler: local = the project's KV-cache sampler, transformers = `generate`, vllm_colocate = vLLM "
-        "in the training processes, vllm_server = a vLLM server; auto = local where the architecture is supported, "
-        "else transformers.",
+        "in the training processes; auto = local where the architecture is supported, else transformers.",
     )
     vllm: VllmConfig = Field(default=VllmConfig(), description=str(VllmConfig.__doc__))
     tis_cap: Annotated[float, Field(ge=1.0, le=1e6)] | None = Field(
@@ -102,9 +75,4 @@ class RolloutConfig(Section):
     @property
     def uses_vllm(self) -> bool:
         """Whether vLLM samples the training's completions."""
-        return self.engine in ("vllm_colocate", "vllm_server")
-
-    @property
-    def starts_server(self) -> bool:
-        """Whether `rlvr` has to start a vLLM server of its own."""
-        return self.engine == "vllm_server" and self.vllm.server_url is None
+        return self.engine == "vllm_colocate"

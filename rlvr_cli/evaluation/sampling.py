@@ -60,8 +60,7 @@ def weights_hash(model: Any) -> str:
             continue
         flat = tensor.detach().cpu().contiguous().reshape(-1)
         whole.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())
-        # A copy: FSDP cannot resize, to free it afterwards, what numpy has once shared.
-        whole.update(flat.view(torch.uint8).clone().numpy().data)
+        whole.update(flat.view(torch.uint8).numpy().data)
     return whole.hexdigest()
 
 

@@ -11,40 +11,15 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import local_path
-from rlvr_cli.core.yaml import YamlProblem, parse, read_text
 from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.runs.environment import usable_cores
 
 WORKER = "rlvr_cli.training.worker"
 PORTS = range(20_000, 32_000)
 PACKAGES = str(Path(__file__).parents[2])
-# What accelerate's file may say next to what is checked below; the rest would change the run behind its configuration.
-IN_ACCELERATES_FILE = {
-    "compute_environment",
-    "debug",
-    "downcast_bf16",
-    "enable_cpu_affinity",
-    "gpu_ids",
-    "machine_rank",
-    "main_process_ip",
-    "main_process_port",
-    "main_training_function",
-    "rdzv_backend",
-    "same_network",
-    "tpu_env",
-    "tpu_use_cluster",
-    "tpu_use_sudo",
-    "use_cpu",
-    "distributed_type",
-    "mixed_precision",
-    "num_machines",
-    "num_processes",
-}
 
 
 @dataclass(frozen=True)
@@ -85,8 +60,6 @@ def check_alone(launch: LaunchConfig) -> None:
             f"NNODES={nodes}, and launch.processes=1: each machine would start its own run. Give --processes, "
             "counted over all machines, or unset NNODES."
         )
-    if launch.launcher == "accelerate":
-        problems += _accelerate_problems(launch, 1, 0, gpus=0)
     if problems:
         raise UserError(problems)
 
@@ -141,8 +114,6 @@ def plan_node(launch: LaunchConfig) -> tuple[Node, list[str]]:
             f"warning: srun started {tasks} tasks of this command, and NNODES is not set: each starts its own run "
             f"with {processes} processes. For one run start one task a machine, with NNODES and NODE_RANK."
         )
-    if launch.launcher == "accelerate":
-        problems += _accelerate_problems(launch, nodes, number, gpus)
     port = _number("MASTER_PORT", 0, problems) if nodes > 1 else 0
     if problems:
         raise UserError(problems)
@@ -150,30 +121,8 @@ def plan_node(launch: LaunchConfig) -> tuple[Node, list[str]]:
     return Node(processes, local, nodes, number, address, port or free_port(), gpus), warnings
 
 
-def launcher_of(launch: LaunchConfig) -> str:
-    """What starts the processes. accelerate refuses to start a group of one."""
-    return launch.launcher if launch.processes > 1 else "torchrun"
-
-
-def launcher_command(launch: LaunchConfig, node: Node) -> list[str]:
-    """The launcher's arguments."""
-    if launcher_of(launch) == "accelerate":
-        file = accelerate_file(launch)
-        return [
-            *(sys.executable, "-m", "accelerate.commands.launch"),
-            *(() if file is None else ("--config_file", str(file))),
-            # Also on CPUs: ACCELERATE_USE_CPU makes the processes use them. With --cpu accelerate starts but one.
-            "--multi_gpu",
-            *("--num_processes", str(node.processes)),
-            *("--num_machines", str(node.nodes)),
-            *("--machine_rank", str(node.number)),
-            *("--main_process_ip", node.address),
-            *("--main_process_port", str(node.port)),
-            *("--same_network", "--rdzv_backend", "static"),
-            *("--mixed_precision", "no"),
-            *("--dynamo_backend", "no"),
-            *("--module", WORKER),
-        ]
+def launcher_command(node: Node) -> list[str]:
+    """Return torchrun's command for the processes of this machine."""
     return [
         *(sys.executable, "-m", "torch.distributed.run"),
         *("--nproc_per_node", str(node.local)),
@@ -194,8 +143,7 @@ def environment(node: Node, extra: Mapping[str, str]) -> dict[str, str]:
     ours = {name: value for name, value in ours.items() if not name.startswith(("ACCELERATE_", "FSDP_", "PET_"))}
     paths = os.pathsep.join(filter(None, [PACKAGES, os.environ.get("PYTHONPATH", "")]))
     ours |= {"PYTHONPATH": paths, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}
-    # Signals go to the ranks from their supervisor; a launcher that took them too would kill while they save. Not an
-    # argument: accelerate's torchrun has none for it.
+    # Signals go to the ranks from their supervisor; a launcher that took them too would kill while they save.
     ours["PET_SIGNALS_TO_HANDLE"] = "SIGQUIT"
     # Launchers set it to 1 and say so at length; each process sets its threads itself.
     ours.setdefault("OMP_NUM_THREADS", "1")
@@ -228,62 +176,6 @@ def free_port() -> int:
             probe.bind(("", port))
             return port
     raise UserError(f"no port from {PORTS[0]} to {PORTS[-1]} is free on this machine for the processes to rendezvous.")
-
-
-def accelerate_file(launch: LaunchConfig) -> Path | None:
-    """The file that `accelerate launch` will read: the one configured, else its default one where there is one."""
-    if launch.accelerate_config is not None:
-        return local_path(launch.accelerate_config)
-    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
-    for name in ("default_config.yaml", "default_config.json"):
-        file = Path(home, "accelerate", name).expanduser()
-        if file.exists():
-            return file
-    return None
-
-
-def _accelerate_problems(launch: LaunchConfig, nodes: int, number: int, gpus: int) -> list[str]:
-    """How accelerate's file contradicts the run; accelerate itself would let one of them win in silence."""
-    file = accelerate_file(launch)
-    if file is None:
-        return []
-    if not file.is_file():
-        return [
-            f"launch.accelerate_config={str(file)!r}: no such file. `accelerate config --config_file FILE` makes one."
-        ]
-    try:
-        said: Any = parse(read_text(file)).data
-    except YamlProblem as problem:
-        return [f"{file}:{problem.line or 1}: {problem.message}"]
-    if not isinstance(said, dict):
-        return [f"{file}: not a file of `accelerate config`, which is a mapping."]
-    problems = []
-    for key, wanted, ours in (
-        ("num_processes", launch.processes, f"launch.processes={launch.processes} (--processes)"),
-        ("num_machines", nodes, f"NNODES={nodes}"),
-        ("machine_rank", number, f"NODE_RANK={number}"),
-    ):
-        if said.get(key) not in (None, wanted):
-            problems.append(f"{file}: {key}: {said[key]} contradicts {ours}. Make them equal.")
-    kind = str(said.get("distributed_type", "MULTI_GPU"))
-    if kind not in ("MULTI_GPU", "MULTI_CPU", "NO"):
-        problems.append(
-            f"{file}: distributed_type: {kind}: sharding is set in the run's configuration (launch.deepspeed or "
-            "launch.fsdp), not in this file. Set it to MULTI_GPU."
-        )
-    if said.get("use_cpu") is True and gpus:
-        problems.append(f"{file}: use_cpu: true, and {gpus} GPUs are visible. Set CUDA_VISIBLE_DEVICES= to use none.")
-    if str(said.get("mixed_precision", "no")) not in ("no", "None", "False", "bf16"):
-        problems.append(
-            f"{file}: mixed_precision: {said['mixed_precision']}: a run computes in bfloat16 where a GPU has it, else "
-            "in float32. Set it to 'no'."
-        )
-    others = sorted(key for key, value in said.items() if key not in IN_ACCELERATES_FILE and value not in ({}, None))
-    if others:
-        problems.append(
-            f"{file}: {', '.join(others)}: would change the run without its configuration saying so. Leave it out."
-        )
-    return problems
 
 
 def _number(name: str, default: int, problems: list[str]) -> int:

@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.batch import BatchArithmetic
@@ -72,12 +71,12 @@ _ROUNDED = 0.005
 
 def is_sharded(launch: LaunchConfig) -> bool:
     """Whether the model is divided among the processes, in place of a whole one in each."""
-    return launch.deepspeed is not None or launch.fsdp
+    return launch.deepspeed is not None
 
 
 def deepspeed_in_words(launch: LaunchConfig) -> str:
     """The launch's key that shards, as a person writes it."""
-    return f"launch.deepspeed={launch.deepspeed}" if launch.deepspeed is not None else "launch.fsdp=true"
+    return f"launch.deepspeed={launch.deepspeed}"
 
 
 def deepspeed_settings(launch: LaunchConfig) -> dict[str, Any] | None:
@@ -120,8 +119,7 @@ def check_deepspeed(config: Config, *, bf16: bool | None = None, lr: float | Non
     if settings is not None:
         if here and importlib.util.find_spec("deepspeed") is None:
             raise UserError(
-                f"launch.deepspeed={config.launch.deepspeed}: DeepSpeed is not installed (it is for Linux alone). "
-                "launch.fsdp=true divides the model without it."
+                f"launch.deepspeed={config.launch.deepspeed}: DeepSpeed is not installed (it is for Linux alone)."
             )
         problems = list(_contradictions(settings, config, config.batch, bf16, lr))
         if problems:
@@ -152,21 +150,6 @@ def filled(config: Config, *, bf16: bool, lr: float | None = None) -> dict[str, 
     if stage_of(settings) == 3:
         settings["zero_optimization"][GATHER] = True
     return settings
-
-
-def for_other_batches(config: Config, file: Path) -> Config:
-    """``config`` for batches of other sizes than the run's.
-
-    Where DeepSpeed's configuration names the run's sizes, a copy of it in ``file`` does not.
-
-    Raises UserError as :func:`check_deepspeed` does for the run itself.
-    """
-    check_deepspeed(config)
-    settings = deepspeed_settings(config.launch) or {}
-    if all(settings.get(size, AUTO) == AUTO for size in SIZES):
-        return config
-    file.write_text(json.dumps({key: value for key, value in settings.items() if key not in SIZES}), encoding="utf-8")
-    return config.model_copy(update={"launch": config.launch.model_copy(update={"deepspeed": str(file)})})
 
 
 def sums_in_float32(settings: dict[str, Any]) -> bool:

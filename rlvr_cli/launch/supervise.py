@@ -32,7 +32,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import open_for_append, write_json
 from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch import link
-from rlvr_cli.launch.command import Node, environment, launcher_command, launcher_of, plan_node
+from rlvr_cli.launch.command import Node, environment, launcher_command, plan_node
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.link import RankFailure
 from rlvr_cli.launch.stopping import RunEnd, announce, leave_terminal, listen, say
@@ -100,12 +100,6 @@ def start_launched(config: Config, *, overwrite: bool, console: Console) -> RunE
     return _supervise(config, {"resume": None, "overwrite": overwrite}, console)
 
 
-def probe_launched(config: Config, folder: Path, *, console: Console) -> None:
-    """Run one worst-case batch in every process; its report is in ``folder``. Raises as :func:`start_launched`."""
-    resolve_model(config.model.name, revision=config.model.revision)
-    _supervise(config, {"resume": None, "overwrite": False, "probe": str(folder)}, console)
-
-
 def resume_launched(run: RunDir, config: Config, *, console: Console) -> RunEnd:
     """Continue ``run`` with ``config``, its own or that of a longer run, in as many processes as before.
 
@@ -123,7 +117,7 @@ def _supervise(config: Config, order: dict[str, Any], console: Console) -> RunEn
     node, warnings = plan_node(config.launch)
     where = f"{node.gpus} visible GPU{'' if node.gpus == 1 else 's'}" if node.gpus else "the CPU"
     some = "1 process" if node.local == 1 else f"{node.local} processes"
-    starting = f"starting {some} on {where} with {launcher_of(config.launch)}"
+    starting = f"starting {some} on {where} with torchrun"
     for line in (*warnings, starting):
         say(console, line)
     with tempfile.TemporaryDirectory(prefix="rlvr-launch-") as name:
@@ -176,7 +170,7 @@ class _Supervisor:
             self.ranks.append(_Rank(self.node.ranks[local], output))
             self._selector.register(output, selectors.EVENT_READ, self._reader(self.ranks[-1]))
         self.launcher = subprocess.Popen(
-            launcher_command(self.config.launch, self.node),
+            launcher_command(self.node),
             env=environment(self.node, {link.FOLDER: str(self.folder)}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -304,7 +298,7 @@ class _Supervisor:
         found, own = self._found(), self._own()
         if own:
             return link.first_cause(own)
-        name, last = launcher_of(self.config.launch), "\n".join(self.last_lines) or "it said nothing"
+        last = "\n".join(self.last_lines) or "it said nothing"
         unborn = [local for local in self.exit_codes if not self.ranks[local].begun]
         if unborn:
             return RankFailure(self.node.ranks[unborn[0]], "run", f"it ended while it started: {last}")
@@ -313,8 +307,8 @@ class _Supervisor:
         if found:
             return link.first_cause(found)
         if any(rank.begun for rank in self.ranks):
-            return RankFailure(self.node.ranks[0], "run", f"its launcher, {name}: {_ending(launcher)}")
-        return RankFailure(self.node.ranks[0], "run", f"{name} started no process: {last}")
+            return RankFailure(self.node.ranks[0], "run", f"its launcher, torchrun: {_ending(launcher)}")
+        return RankFailure(self.node.ranks[0], "run", f"torchrun started no process: {last}")
 
     def _own(self) -> list[RankFailure]:
         """The failures that are not but echoes."""

@@ -102,11 +102,6 @@ class Architecture:
         return self.parameters - self.embedding * (1 if self.tied else 2)
 
     @property
-    def ends(self) -> int:
-        """Parameters outside of the blocks: embedding, head and final norm."""
-        return self.parameters - self.outside_embedding + self.hidden
-
-    @property
     def linear_parameters(self) -> int:
         """Weights of the blocks' linear layers: what QLoRA quantizes."""
         return self.linear_parameters_of(None)

@@ -79,13 +79,13 @@ def combined_changes(
 
 
 def gpus_that_fit(model: Architecture, training: Training, sampling: Sampling, available: int) -> SettingsChange | None:
-    """The fewest GPUs that fit comfortably, divided by ZeRO-3 (or FSDP2, where that is asked for), up to 64.
+    """The fewest GPUs that fit comfortably, divided by ZeRO-3, up to 64.
 
     None where none do, one does, or a model in 4 bits cannot be divided.
     """
     if training.adapter is not None and training.adapter.quantized:
         return None
-    divided = training.strategy in ("zero3", "fsdp") and not training.offload_optimizer
+    divided = training.strategy == "zero3" and not training.offload_optimizer
     processes = max(2, training.processes)
     while processes <= MOST_GPUS:
         share = training.step_rows / processes if training.step_rows else training.micro_batch
@@ -102,7 +102,7 @@ def gpus_that_fit(model: Architecture, training: Training, sampling: Sampling, a
             if memory_verdict(peak, available) == "yes":
                 settings = f"launch.processes={processes}"
                 if not divided:
-                    settings = f"launch={{processes: {processes}, deepspeed: zero3, fsdp: false}}"
+                    settings = f"launch={{processes: {processes}, deepspeed: zero3}}"
                 if micro_batch != training.micro_batch:
                     settings += f" update.micro_batch={micro_batch}"
                 return SettingsChange(settings, peak, "yes")
@@ -138,8 +138,6 @@ def _changes(state: _State) -> Iterator[tuple[str, _State]]:
         yield "rollout.vllm.sleep=true", replace(state, sampling=replace(sampling, sleeps=True))
     if training.gpu and sampling.engine in ("local", "transformers"):
         yield "rollout.engine=vllm_colocate", replace(state, sampling=replace(sampling, engine="vllm_colocate"))
-    if training.gpu and sampling.engine in ("local", "transformers", "vllm_colocate"):
-        yield "rollout.engine=vllm_server", replace(state, sampling=replace(sampling, engine="vllm_server"))
     if training.gpu and not quantized:
         if training.processes > 1 and training.strategy == "ddp":
             yield "launch.deepspeed=zero2", trained(strategy="zero2")
@@ -147,7 +145,7 @@ def _changes(state: _State) -> Iterator[tuple[str, _State]]:
             yield "launch.deepspeed=zero3", trained(strategy="zero3", offload_optimizer=False)
         if not (training.offload_optimizer and training.offload_weights):
             offloaded = trained(strategy="zero3", offload_optimizer=True, offload_weights=True)
-            yield "launch={deepspeed: zero3-offload, fsdp: false}", offloaded
+            yield "launch.deepspeed=zero3-offload", offloaded
     if training.adapter is None:
         yield "model.adapter={kind: lora, rank: 64}", trained(adapter=Adapter(64))
     if training.gpu and not quantized and training.strategy in ("single", "ddp"):

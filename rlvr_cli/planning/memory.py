@@ -25,8 +25,8 @@ from rlvr_cli.models.architecture import Architecture
 from rlvr_cli.models.sampling.memory import MOST_ROWS, PREFILL_TOKENS, RowMemory, usable, wide_bytes
 
 GIB = 2**30
-Strategy = Literal["single", "ddp", "zero1", "zero2", "zero3", "fsdp"]
-Engine = Literal["none", "local", "transformers", "vllm_colocate", "vllm_server"]
+Strategy = Literal["single", "ddp", "zero1", "zero2", "zero3"]
+Engine = Literal["none", "local", "transformers", "vllm_colocate"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
 # training/log_probs.py.
@@ -112,11 +112,8 @@ class Training:
 
     @property
     def stream(self) -> int:
-        """Bytes of a number in the residual stream: that of the weights, which autocast leaves alone.
-
-        FSDP2 gathers the weights in the format of the arithmetic, the embedding among them.
-        """
-        return self.compute if self.half or self.strategy == "fsdp" else self.weights
+        """Bytes of a number in the residual stream: that of the weights, which autocast leaves alone."""
+        return self.compute if self.half else self.weights
 
     @property
     def trained_element(self) -> int:
@@ -126,12 +123,12 @@ class Training:
     @property
     def gathers(self) -> bool:
         """Whether weights are put together, layer by layer, when they are needed."""
-        return self.shards > 1 or self.offload_weights or self.strategy == "fsdp"
+        return self.shards > 1 or self.offload_weights
 
     @property
     def shards(self) -> int:
         """Over how many GPUs the weights are spread."""
-        return self.processes if self.strategy in ("zero3", "fsdp") else 1
+        return self.processes if self.strategy == "zero3" else 1
 
 
 @dataclass(frozen=True)
@@ -216,15 +213,14 @@ def estimate_memory(
     casts = _casts(model, training, model.linear_parameters * remembered, "all blocks")
     block_casts = _casts(model, training, model.linear_parameters // model.layers, "one block")
     kept = () if training.checkpointing else (casts,)
-    undivided = tuple(_undivided_gradients(model, training))
     one_block = (_one_block(model, training), block_casts) if training.checkpointing else (_work(model, training),)
     phases = {
         "sampling": tuple(_sampling(model, training, sampling, gpu_bytes, gpu_bytes - _sum(states))),
         "end of the forward pass": (*held, casts, saved, head_forward),
         "backward pass of the head": (*held, *kept, saved, head_backward),
         # Without accumulation gradients appear as activations go, and only here they are all there.
-        "backward pass of the blocks": (*held, *kept, saved, *one_block, *undivided),
-        "last block's backward pass": (gradients, *(one_block if training.checkpointing else ()), *undivided),
+        "backward pass of the blocks": (*held, *kept, saved, *one_block),
+        "last block's backward pass": (gradients, *(one_block if training.checkpointing else ())),
         "optimizer step": (gradients, *_step_work(model, training)),
     }
     return MemoryEstimate(states, phases, _host(model, training))
@@ -323,10 +319,8 @@ def _states(model: Architecture, training: Training) -> Iterable[Term]:
         bucket = model.hidden**2 if strategy == "zero3" else min(DEEPSPEED_BUCKET, trained)
         yield Term("communication buckets", round(OVERLAPPED * 2 * 2 * bucket), "DeepSpeed's, with overlap_comm")
     if training.gathers:
-        # FSDP2's outermost part, embedding and head, stays whole from the start of a pass to its end.
-        ends = model.ends if strategy == "fsdp" else model.embedding
         what = "the block at work, the next one, embedding and head"
-        yield Term("gathered layers", training.compute * (2 * model.block + ends), what)
+        yield Term("gathered layers", training.compute * (2 * model.block + model.embedding), what)
     if training.gpu:
         yield Term("CUDA", CUDA_CONTEXT, "context and libraries: a round number, not measured")
 
@@ -357,16 +351,6 @@ def _gradients(model: Architecture, training: Training) -> Term:
         return Term("gradients", summed * count, f"{'bfloat16' if summed == 2 else 'float32'}{spread}")
     element = training.trained_element
     return Term("gradients", element * count, f"{element} bytes for each trained weight{spread}")
-
-
-def _undivided_gradients(model: Architecture, training: Training) -> Iterable[Term]:
-    """FSDP2's, as the backward pass leaves them: of embedding and head until it ends, of a block on its way.
-
-    They are added up among the GPUs in float32, whose copy is made of what is sent at once (training/sharding).
-    """
-    if training.strategy == "fsdp" and training.adapter is None:
-        size = training.compute * (model.ends + model.block) + 4 * max(model.ends, model.block)
-        yield Term("gradients of gathered layers", size, "before they are divided")
 
 
 def _step_work(model: Architecture, training: Training) -> Iterable[Term]:
@@ -465,7 +449,7 @@ def _sampling(model: Architecture, training: Training, sampling: Sampling, gpu_b
     element = training.compute if training.gathers else training.stream
     v, length, engine = model.vocabulary, training.tokens, sampling.engine
     whole = []
-    use = "to give them to vLLM" if engine in ("vllm_colocate", "vllm_server") else "to sample with"
+    use = "to give them to vLLM" if engine == "vllm_colocate" else "to sample with"
     if training.gathers and engine != "none":
         whole.append(Term("gathered weights", element * model.parameters, f"all of them at once, {use}"))
     if training.adapter is not None and engine not in ("none", "transformers"):

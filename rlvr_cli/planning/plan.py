@@ -264,8 +264,6 @@ def strategy_of(config: Config) -> Strategy:
     if launch.deepspeed is not None:
         stages: dict[Any, Strategy] = {1: "zero1", 2: "zero2", 3: "zero3"}
         return stages.get(stage_of(deepspeed_settings(launch) or {}), "ddp")
-    if launch.fsdp:
-        return "fsdp"
     return "ddp" if launch.processes > 1 else "single"
 
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ from rlvr_cli.collapse.alerts import alerts_on
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import is_held, number, tail_jsonl
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.methods.names import canonical_name
 from rlvr_cli.runs.folder import SUBMITTED, RunDir, list_runs
 
 DAMAGED = "damaged"
@@ -148,134 +144,42 @@ def _printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-DATE_FORMS = (
-    "2025-01-31, 2025-01-31T12:30, 2025-01-31T12:30+01:00 (local time where no zone is given), today, yesterday, "
-    "or an age as 90m, 12h, 3d, 2w"
-)
-SORT_KEYS = ("created", "finished", "name", "status", "method", "task", "model", "rollout", "reward", "accuracy")
-_AGE = re.compile(r"(\d{1,6})([mhdw])")
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+FILTERS = ("method", "task", "model", "status")
 
 
-@dataclass(frozen=True)
-class Condition:
-    """One filter, as it was written on the command line, and whether a run passes it.
-
-    Attributes:
-        field: the field of a run's summary that it looks at.
-    """
-
-    text: str
-    field: str
-    passes: Callable[[dict[str, Any]], bool]
+def by_creation(runs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the runs oldest first; those without a readable time last, by name."""
+    latest = datetime.max.replace(tzinfo=UTC)
+    return sorted(runs, key=lambda run: (moment_of(run.get("created")) or latest, run["name"]))
 
 
-@dataclass(frozen=True)
-class Query:
-    """Runs that pass all conditions, sorted by a key; those without a value for it come last."""
-
-    conditions: tuple[Condition, ...] = ()
-    sort: str = "created"
-    reverse: bool = False
-
-    def select(self, runs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The runs asked for, in order."""
-        passing = [run for run in runs if all(condition.passes(run) for condition in self.conditions)]
-        passing.sort(key=lambda run: run["name"], reverse=self.reverse)
-        known = [run for run in passing if self._value(run) is not None]
-        known.sort(key=self._value, reverse=self.reverse)
-        return known + [run for run in passing if self._value(run) is None]
-
-    def explained(self, runs: Sequence[dict[str, Any]]) -> list[str]:
-        """For a query that no run passes: how many each of its conditions leaves, and what there is instead."""
-        return [f"  {condition.text}: {_left(condition, runs)}" for condition in self.conditions]
-
-    def _value(self, run: dict[str, Any]) -> Any:
-        if run["damage"] is not None and self.sort not in ("name", "status"):
-            return None
-        value = run["last_metrics"].get(self.sort) if self.sort in ("reward", "accuracy") else run[self.sort]
-        if self.sort in ("created", "finished"):
-            return moment_of(value)
-        if self.sort in ("rollout", "reward", "accuracy"):
-            return number(value)
-        return value if isinstance(value, str) else None
-
-
-def make_query(filters: Sequence[str] = (), sort: str = "created", now: datetime | None = None) -> Query:
-    """The query that a command line describes.
+def select_runs(runs: Iterable[dict[str, Any]], filters: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return the runs that fit all ``filters``, oldest first.
 
     Args:
-        filters: `field=value`, as `status=failed`. Names may be patterns (`method=*lopti*`); of several values for a
-            field, one must fit.
-        sort: one of ``SORT_KEYS``, with a `-` before it in reverse.
-        now: that ages are counted from.
+        filters: ``field=pattern`` with a field of ``FILTERS``; shell patterns such as ``method=*lopti*``. A model is
+            also matched by the last component of its path or hub id.
     Raises:
-        UserError: every filter that cannot be understood.
+        UserError: lists every filter that is not of this form.
     """
-    now = now or datetime.now(UTC)
-    problems: list[str] = []
-    given: dict[str, list[str]] = {field: [] for field in FILTERS}
-    for text in filters:
-        field, equals, value = text.partition("=")
-        if field not in given or not equals:
-            problems.append(
-                f"{text}: is not a filter.{did_you_mean(field, FILTERS)} A filter is FIELD=VALUE, with the fields "
-                f"{', '.join(FILTERS)}"
-            )
-        else:
-            given[field].append(_method(value, problems) if field == "method" else value)
+    pairs = [text.partition("=") for text in filters]
+    problems = [
+        f"{text}: is not a filter.{did_you_mean(field, FILTERS)} Write FIELD=VALUE, with one of {', '.join(FILTERS)}"
+        for text, (field, equals, _) in zip(filters, pairs, strict=True)
+        if field not in FILTERS or not equals
+    ]
     problems += [
-        f"status={name}: unknown sort key.{did_you_mean(name, STATUSES)} Allowed: {', '.join(STATUSES)}"
-        for name in given["status"]
-        if name not in STATUSES
+        f"status={value}: unknown status.{did_you_mean(value, STATUSES)} Allowed: {', '.join(STATUSES)}"
+        for field, _, value in pairs
+        if field == "status" and value not in STATUSES
     ]
-    conditions = [
-        Condition(_text(field, given[field]), field, partial(_fits_any, field, given[field], fits))
-        for field, fits in _NAMES.items()
-        if given[field]
-    ]
-    moments = {}
-    for field in ("since", "until"):
-        for text in given[field][:1]:
-            moments[field] = _moment(field, text, now, problems)
-        if len(given[field]) > 1:
-            problems.append(f"{_text(field, given[field])}: give one of them.")
-    first, last = moments.get("since"), moments.get("until")
-    if first is not None and last is not None and first > last:
-        said = (_text(field, given[field]) for field in ("since", "until"))
-        problems.append(f"{' is after '.join(said)}: no run can be between them.")
-    if first is not None:
-        conditions.append(Condition(_text("since", given["since"]), "created", partial(_created, first, datetime.max)))
-    if last is not None:
-        conditions.append(Condition(_text("until", given["until"]), "created", partial(_created, datetime.min, last)))
-    key = sort.removeprefix("-")
-    if key not in SORT_KEYS:
-        problems.append(
-            f"--sort {sort}: unknown sort key.{did_you_mean(key, SORT_KEYS)} Allowed: {', '.join(SORT_KEYS)}"
-        )
     if problems:
         raise UserError(problems)
-    return Query(tuple(conditions), key, sort.startswith("-"))
+    return by_creation(run for run in runs if all(_fits(run.get(field), value) for field, _, value in pairs))
 
 
-def _text(field: str, values: Sequence[str]) -> str:
-    return " ".join(f"{field}={value}" for value in values)
-
-
-def parse_moment(text: str, now: datetime, *, end: bool) -> datetime:
-    """The moment that ``text`` means, by the local clock; of a day its beginning, or with ``end`` its last microsecond.
-
-    Raises ValueError, or OverflowError for a moment outside of the calendar.
-    """
-    if age := _AGE.fullmatch(text):
-        return now - timedelta(**{_UNITS[age[2]]: int(age[1])})
-    today = now.astimezone().date()
-    days = {"today": today, "yesterday": today - timedelta(days=1)}
-    try:
-        day = days[text] if text in days else date.fromisoformat(text)
-    except ValueError:
-        return datetime.fromisoformat(text).astimezone(UTC)
-    return datetime.combine(day, time.max if end else time.min).astimezone(UTC)
+def _fits(value: Any, pattern: str) -> bool:
+    return isinstance(value, str) and (fnmatchcase(value, pattern) or fnmatchcase(value.rpartition("/")[2], pattern))
 
 
 def moment_of(value: Any) -> datetime | None:
@@ -291,60 +195,6 @@ def local_time(value: Any) -> str:
     """A manifest's time by the local clock, to the minute: `2025-01-31 12:30`; what is no time as it is."""
     moment = moment_of(value)
     return str(value) if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M}"
-
-
-def _method(name: str, problems: list[str]) -> str:
-    if any(sign in name for sign in "*?["):
-        return name
-    try:
-        return canonical_name(name)
-    except ValueError as error:
-        problems.append(f"method: {error}")
-        return name
-
-
-def _moment(field: str, text: str, now: datetime, problems: list[str]) -> datetime | None:
-    try:
-        return parse_moment(text, now, end=field == "until")
-    except (ValueError, OverflowError):
-        problems.append(f"{field}={text}: is no date. Allowed: {DATE_FORMS}")
-        return None
-
-
-def _fits_any(field: str, wanted: Sequence[str], fits: Callable[[str, str], bool], run: dict[str, Any]) -> bool:
-    value = run.get(field)
-    return isinstance(value, str) and any(fits(value, pattern) for pattern in wanted)
-
-
-def _model_fits(value: str, pattern: str) -> bool:
-    """By its whole name, or by the last part of a path or of a hub id."""
-    return fnmatchcase(value, pattern) or fnmatchcase(Path(value).name, pattern)
-
-
-# The fields of a run that a filter names, and how a value fits one.
-_NAMES: dict[str, Callable[[str, str], bool]] = {
-    "method": fnmatchcase,
-    "task": fnmatchcase,
-    "model": _model_fits,
-    "status": str.__eq__,
-}
-FILTERS = (*_NAMES, "since", "until")
-
-
-def _created(first: datetime, last: datetime, run: dict[str, Any]) -> bool:
-    created = moment_of(run.get("created"))
-    return created is not None and first.replace(tzinfo=UTC) <= created <= last.replace(tzinfo=UTC)
-
-
-def _left(condition: Condition, runs: Sequence[dict[str, Any]]) -> str:
-    left = f"fits {sum(map(condition.passes, runs))} of {len(runs)}"
-    if condition.field == "created":
-        times = sorted(moment for run in runs if (moment := moment_of(run.get("created"))) is not None)
-        return f"{left}; they were created from {times[0].isoformat()} to {times[-1].isoformat()}" if times else left
-    counts = Counter(str(run.get(condition.field)) for run in runs if run.get(condition.field) is not None)
-    there = ", ".join(f"{name} ({count})" for name, count in counts.most_common(8))
-    more = f" and {len(counts) - 8} more" if len(counts) > 8 else ""
-    return f"{left}; there are {there}{more}" if there else left
 
 
 NUMBERS = ("reward", "loss", "accuracy", "token_accuracy", "entropy", "length")

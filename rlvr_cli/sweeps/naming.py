@@ -19,8 +19,6 @@ ELSEWHERE = (
     ("run", "name"),
     ("run", "dir"),
     ("track",),
-    ("launch", "launcher"),
-    ("launch", "accelerate_config"),
     ("slurm",),
     ("checkpoint",),
     ("eval", "benchmark"),

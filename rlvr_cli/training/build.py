@@ -42,7 +42,7 @@ def build_trainer(
     gpu, checkpointing = torch.cuda.is_available(), config.model.gradient_checkpointing
     bf16 = has_bfloat16()
     arguments = {
-        **trainer_arguments(config, prepared.model, bf16=bf16, values=config.method.needs_values),
+        **trainer_arguments(config, prepared.model, bf16=bf16),
         "output_dir": str(run.path),
         "use_cpu": not gpu and not is_sharded(config.launch),
         "bf16": bf16,

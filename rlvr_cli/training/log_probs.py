@@ -176,7 +176,7 @@ def chosen_log_probs(
 def inside(wrapped: Any, model: Any, function: Callable[..., Any], *tensors: Tensor | None) -> Any:
     """``function(*tensors)`` as the forward pass of ``wrapped``, which holds ``model``.
 
-    What wraps a model for several processes (DDP, FSDP2, DeepSpeed) prepares in its own forward pass what the backward
+    What wraps a model for several processes (DDP, DeepSpeed) prepares in its own forward pass what the backward
     pass needs; every computation with the model must happen in there.
     """
     own = vars(model).get("forward")

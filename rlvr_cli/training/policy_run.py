@@ -24,10 +24,9 @@ from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource, problem_orde
 from rlvr_cli.training.run_trainer import RunTrainer
 from rlvr_cli.training.sampler_check import Precision, SamplerCheck, log_prob_differences, not_renewed, sampler_check
 from rlvr_cli.training.scoring import evaluating
-from rlvr_cli.training.sharding.fsdp import set_half_precision
 from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config
-from rlvr_cli.training.vllm.engine import VllmEngine
+from rlvr_cli.training.vllm_engine import VllmEngine
 
 
 class PolicyRunTrainer(RunTrainer, PolicyTrainer):
@@ -104,12 +103,6 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         if self.accelerator.is_main_process:
             self.run.update_manifest(**{name: check.record()})
 
-    def assume_worst_case(self) -> None:
-        self.sampler_checked = True  # nothing was sampled
-        # Every token of every row has a gradient, and no prompt is shared. Only from here on, since old log-probs are
-        # the sampler's all the same: taking them needs little memory and much time.
-        self.forward.compute_everything = True
-
     def initial_entropy_measured(self, nats: float) -> None:
         self.reporter.log(f"mean entropy before training: {nats:.4f} nats")
         if self.accelerator.is_main_process:
@@ -151,8 +144,8 @@ def _loading(config: Config, device: torch.device) -> dict[str, Any] | None:
     options: dict[str, Any] = {"trust_remote_code": True} if remote_code_allowed() else {}
     if config.model.revision:
         options["revision"] = config.model.revision
-    if config.method.needs_reference and (config.launch.fsdp or device.type == "cuda"):
-        # TRL would spread it over the GPUs that it sees: under FSDP in every process, else those of a vLLM server too.
+    if config.method.needs_reference and device.type == "cuda":
+        # TRL would spread it over the GPUs that it sees.
         options["device_map"] = None if is_sharded(config.launch) else {"": str(device)}
     return options or None
 
@@ -193,7 +186,6 @@ def policy_trainer(
         # Only read for the reference model of the KL term, which TRL loads by the policy's name.
         model_init_kwargs=_loading(config, model.device),
     )
-    set_half_precision(args)
     rollouts = RolloutSource(
         config,
         task,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rlvr_cli.methods.method import Method
     from rlvr_cli.models.sampling.engine import Engine
     from rlvr_cli.training.run_trainer import RunTrainer
-    from rlvr_cli.training.vllm.engine import VllmEngine
+    from rlvr_cli.training.vllm_engine import VllmEngine
 
 
 @dataclass
@@ -89,13 +89,9 @@ class PreparedRun(LoadedParts, ABC):
         """The same with the problems that the run began with, where it keeps them. Called in every process."""
         return self
 
-    def with_server(self, world: World) -> PreparedRun:
+    def with_sampler(self, world: World) -> PreparedRun:
         """The same with a sampler that is not in this process. Called in every process, with the model whole."""
         return self
-
-    @abstractmethod
-    def longest(self) -> tuple[PreparedRun, int, int]:
-        """The same with the longest rows in place of all, and the tokens of their prompts and completions."""
 
 
 @dataclass
@@ -136,16 +132,11 @@ class PreparedPolicy(PreparedRun):
     def as_begun(self, run: RunDir, world: World) -> PreparedPolicy:
         return replace(self, problems=kept_problems(run, self.task, "train", self.problems, world))
 
-    def with_server(self, world: World) -> PreparedPolicy:
+    def with_sampler(self, world: World) -> PreparedPolicy:
         if not self.config.rollout.uses_vllm:
             return self
         engine = _vllm(self.config, self, world)
         return replace(self, engine=engine, engine_reason=engine.reason)
-
-    def longest(self) -> tuple[PreparedPolicy, int, int]:
-        lengths = [len(prompt_ids(self.task, problem, self.tokenizer)) for problem in self.problems]
-        longest = self.problems[max(range(len(lengths)), key=lengths.__getitem__)]
-        return replace(self, problems=[longest] * len(lengths)), max(lengths), self.config.rollout.max_new_tokens
 
 
 @dataclass
@@ -175,11 +166,6 @@ class PreparedSFT(PreparedRun):
         number, source = len(self.method.demonstrations), self.method.source
         batches = "1 batch" if rollouts == 1 else f"{rollouts:,} batches"
         return f"{batches} of {completions} demonstrations, {steps}; there are {number} ({source})"
-
-    def longest(self) -> tuple[PreparedSFT, int, int]:
-        rows = sorted(self.method.demonstrations, key=lambda row: len(row.prompt) + len(row.completion))
-        method = replace(self.method, demonstrations=(rows[-1],) * len(rows))
-        return replace(self, method=method), len(rows[-1].prompt), len(rows[-1].completion)
 
 
 KINDS: dict[str, type[PreparedPolicy | PreparedSFT]] = {"rl": PreparedPolicy, "sft": PreparedSFT}
@@ -261,7 +247,7 @@ def prepare_run(config: Config, world: World = ALONE) -> PreparedRun:
     import_library("rlvr_cli.training.build")
     with world.one_before_the_others() if _may_download(config) else nullcontext():
         prepared = KINDS[config.method.training].load(_loaded(config, device_of(world, config.launch), threads))
-    return prepared.with_server(world)
+    return prepared.with_sampler(world)
 
 
 def check_model(config: Config) -> None:
@@ -354,20 +340,14 @@ def _engine(config: Config, model: Any) -> tuple[Engine, str]:
 
 
 def _vllm(config: Config, prepared: PreparedPolicy, world: World) -> VllmEngine:
-    """vLLM as the sampler."""
+    """Load vLLM as the sampler."""
     from rlvr_cli.models.adapter import merged
+    from rlvr_cli.training.vllm_engine import VllmEngine
 
     prompts = [prompt_ids(prepared.task, problem, prepared.tokenizer) for problem in prepared.problems]
     longest = max(map(len, prompts)) + config.rollout.max_new_tokens
     with merged(prepared.model) as model:
-        if config.rollout.engine == "vllm_colocate":
-            from rlvr_cli.training.vllm.colocate import Colocated
-
-            return Colocated(config, model, prepared.tokenizer, longest, world)
-        from rlvr_cli.training.vllm.server import Served
-
-        sample = prepared.task.prompt(prepared.problems[0], prepared.tokenizer)
-        return Served(config, model, prepared.tokenizer, longest, world, sample)
+        return VllmEngine(config, model, prepared.tokenizer, longest, world)
 
 
 def _check_held_out(config: Config, model: Any, task: Task, tokenizer: Any) -> None:

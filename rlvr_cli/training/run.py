@@ -9,14 +9,14 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from rlvr_cli.collapse.alerts import SignalWatch
+from rlvr_cli.collapse.alerts import AlertMonitor
 from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.checks import cautions
 from rlvr_cli.config.load import dump_yaml, load_config
@@ -280,15 +280,14 @@ def _train(
                 reporter.message(_announcement(config, run, prepared, batch))
             for caution in (*cautions(config), *prepared.cautions):
                 reporter.message(caution)
-            with _sampler_running(prepared, run, reporter):
-                from rlvr_cli.training.build import build_trainer
+            from rlvr_cli.training.build import build_trainer
 
-                checkpoint = resumption.checkpoint if resumption else None
-                began = prepared.as_begun(run, world)
-                trainer = build_trainer(config, batch, run, began, executed, reporter, stop)
-                trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
-                reached = int(trainer.state.global_step)
-                reporter.end()
+            checkpoint = resumption.checkpoint if resumption else None
+            began = prepared.as_begun(run, world)
+            trainer = build_trainer(config, batch, run, began, executed, reporter, stop)
+            trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
+            reached = int(trainer.state.global_step)
+            reporter.end()
         except KeyboardInterrupt:
             reporter.end()
             _close(run, world, executed, "interrupted")
@@ -307,7 +306,7 @@ def _train(
             raise failure from error
         if reached == batch.steps_total:
             watched = config.train.on_no_signal != "off"
-            ending = world.from_main(lambda: SignalWatch(read_jsonl(run.metrics_path)).ending()) if watched else None
+            ending = world.from_main(lambda: _no_signal(config, run)) if watched else None
             _close(run, world, executed, "finished", no_signal=ending)
             reporter.message(f"finished: {run.path}")
             for line in outcome_lines(run, config.rollout.prompts) if world.main else ():
@@ -320,14 +319,8 @@ def _train(
         return RunEnd(run, "interrupted", stop.exit_code)
 
 
-def _sampler_running(prepared: PreparedRun, run: RunDir, reporter: Reporter) -> AbstractContextManager[None]:
-    """What the sampler needs next to the model, from before the training until after it."""
-    from rlvr_cli.training.vllm.engine import VllmEngine
-
-    engine = prepared.engine
-    if not isinstance(engine, VllmEngine):
-        return nullcontext()
-    return engine.running(run.path, prepared.model, reporter.message)
+def _no_signal(config: Config, run: RunDir) -> str | None:
+    return AlertMonitor(config.rollout.prompts, rows=read_jsonl(run.metrics_path)).no_signal_summary()
 
 
 def _announcement(config: Config, run: RunDir, prepared: PreparedRun, batch: BatchArithmetic) -> str:

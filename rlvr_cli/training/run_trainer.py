@@ -82,9 +82,6 @@ class RunTrainer(Trainer):
         """What metrics.jsonl says of the optimizer step just made; `update_tokens` among it."""
         raise NotImplementedError
 
-    def assume_worst_case(self) -> None:
-        """Spare no memory that the data at hand would allow to spare: a probe measures with rows made up for it."""
-
     def spent(self) -> dict[str, float]:
         """Seconds since the last call that went to anything but the update, by name."""
         return {}

@@ -23,7 +23,6 @@ from rlvr_cli.training.demonstrations import Demonstration
 from rlvr_cli.training.dropout import dropouts, switched_off
 from rlvr_cli.training.rollouts import problem_order
 from rlvr_cli.training.run_trainer import RunTrainer
-from rlvr_cli.training.sharding.fsdp import set_half_precision
 from rlvr_cli.training.trl_arguments import OF_EVERY_TRAINING
 
 IGNORED = -100
@@ -146,7 +145,6 @@ def sft_trainer(
         per_device_train_batch_size=batch.micro_batch,
         gradient_accumulation_steps=batch.micro_batches,
     )
-    set_half_precision(args)
     return SFTRunTrainer(
         args=args,
         train_dataset=training_data(demonstrations, training_order(lengths, config, batch)),

@@ -510,8 +510,7 @@ class PolicyTrainer(GRPOTrainer):
     def _gradients_synchronised(self, model: Any, *, last: bool) -> Iterator[None]:
         """Processes that hold the whole model average their gradients in the step's last backward pass, in no other.
 
-        Where they hold it in parts, each pass leaves a process the gradients of its own part: FSDP2 would else keep
-        those of the whole model until the last pass, in float32.
+        Where they hold it in parts, each pass leaves a process the gradients of its own part.
         """
         self.accelerator.gradient_state._set_sync_gradients(last)
         apart = not last and not self.forward.divided

@@ -20,10 +20,6 @@ NAME = "value_head"
 HEAD_FILE = f"{NAME}.safetensors"
 
 
-class ValueLayer(nn.Linear):
-    """A class of its own, so that it can be named to what divides a model among processes."""
-
-
 class ValueHead:
     """The head of one model, and the hidden states of its latest forward pass.
 
@@ -45,7 +41,7 @@ class ValueHead:
         parameter = next(model.parameters())
         # Regression in bfloat16 would stop at its rounding.
         dtype = parameter.dtype if parameter.dtype == torch.float64 else torch.float32
-        layer = ValueLayer(model.config.hidden_size, 1, device=parameter.device, dtype=dtype)
+        layer = nn.Linear(model.config.hidden_size, 1, device=parameter.device, dtype=dtype)
         nn.init.zeros_(layer.weight)
         nn.init.zeros_(layer.bias)
         setattr(model, NAME, layer)

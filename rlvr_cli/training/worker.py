@@ -58,12 +58,6 @@ def _work(link: Link, world: World, stop: StopRequest) -> None:
     # Lines are for the parent to label; a terminal's width is not known here.
     console = Console(file=sys.stdout, force_terminal=False, width=1000)
     place = run.RunContext(world, stop, link.begun)
-    if order.get("probe"):
-        from rlvr_cli.training.probe import as_rank
-
-        as_rank(load_config([link.folder / CONFIG]), world, Path(order["probe"]))
-        link.ended(run=order["probe"], status="probed", exit_code=0)
-        return
     if order["resume"]:
         folder = RunDir(Path(order["resume"]))
         outcome = run.resume_training(folder, console=console, rollouts=order["rollouts"], place=place)

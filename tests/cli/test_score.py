@@ -86,7 +86,7 @@ def test_the_rules(tmp_path: Path) -> None:
     assert score(source, tmp_path / "key.jsonl", "task.reward=strict") == strict
 
 
-@pytest.mark.parametrize("name", [name for name in KEYS.choices(("task",)) if name not in ("own", "rg", "vf")])
+@pytest.mark.parametrize("name", [name for name in KEYS.choices(("task",)) if name not in ("own", "rg")])
 def test_hostile_responses_get_verdicts(name: str, tmp_path: Path) -> None:
     config = example_config(name)
     task = config.for_model("logic_rl")
@@ -300,7 +300,7 @@ def test_what_cannot_be_scored_is_null() -> None:
     assert scoring.verdict_as_json(verdict) == expected
 
 
-@pytest.mark.parametrize("name", [name for name in KEYS.choices(("task",)) if name not in ("own", "rg", "vf")])
+@pytest.mark.parametrize("name", [name for name in KEYS.choices(("task",)) if name not in ("own", "rg")])
 def test_judging_imports_no_torch(name: str, tmp_path: Path) -> None:
     problem = problems_of(example_config(name).for_model("logic_rl"), "train", 1, 0)[0]
     responses = [*HOSTILE, r"So \boxed{2x+3-x}", "</think> <answer> 1 + 1 </answer>"]

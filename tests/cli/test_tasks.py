@@ -13,7 +13,7 @@ from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import choose_task
 
 # The task `own` has neither problems nor rewards until it is given some.
-NAMES = [name for name in KEYS.choices(("task",)) if name not in ("own", "rg", "vf")]
+NAMES = [name for name in KEYS.choices(("task",)) if name not in ("own", "rg")]
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:

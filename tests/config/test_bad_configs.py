@@ -46,31 +46,19 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     # Engines, and settings of vLLM that nothing reads.
     "unknown engine": (
         "rollout:\n  engine: vllm\n",
-        (":2", "rollout.engine", "auto, local, transformers, vllm_colocate, vllm_server"),
+        (":2", "rollout.engine", "auto, local, transformers, vllm_colocate"),
     ),
     "vLLM's key without vLLM": (
         "rollout:\n  vllm:\n    gpu_memory: 0.4\n",
-        (":3", "rollout.vllm.gpu_memory=0.4 has no effect", "Set rollout.engine=vllm_colocate or vllm_server"),
-    ),
-    "a server's key without a server": (
-        "rollout:\n  engine: vllm_colocate\n  vllm:\n    devices: 2,3\n",
-        (":2,4", "rollout.vllm.devices=2,3 has no effect", "Set rollout.engine=vllm_server"),
-    ),
-    "what a named server has decided": (
-        "rollout:\n  engine: vllm_server\n  vllm:\n    server_url: http://h:8000\n    dtype: float32\n",
-        (":4,5", "rollout.vllm.dtype=float32 has no effect", "rollout.vllm.server_url", "Leave one out"),
-    ),
-    "a path in the server's address": (
-        "rollout:\n  engine: vllm_server\n  vllm:\n    server_url: http://h:8000/v1\n",
-        (":4", "rollout.vllm.server_url", "http://h:8000/v1"),
-    ),
-    "vLLM that sleeps outside": (
-        "rollout:\n  engine: vllm_server\n  vllm:\n    sleep: true\n",
-        (":2,4", "rollout.vllm.sleep=true has no effect", "rollout.engine=vllm_colocate"),
+        (":3", "rollout.vllm.gpu_memory=0.4 has no effect", "Set rollout.engine=vllm_colocate"),
     ),
     "temperature and a cut in vLLM": (
-        "rollout:\n  engine: vllm_server\n  temperature: 0.8\n  top_k: 20\n",
-        (":2,3,4", "rollout.temperature=0.8 with rollout.top_k", "Set rollout.temperature=1", "rollout.engine=local"),
+        "rollout:\n  engine: vllm_colocate\n  temperature: 0.8\n  top_k: 20\n",
+        (
+            ":2,3,4",
+            "rollout.temperature=0.8 with rollout.top_k",
+            "Set rollout.temperature=1, leave top_k out, or take rollout.engine=local",
+        ),
     ),
     "tensor parallelism over too few": (
         "rollout:\n  engine: vllm_colocate\n  vllm:\n    tensor_parallel: 2\n",

@@ -173,7 +173,7 @@ def test_a_home_folder_in_run_dir_is_the_home_folder(monkeypatch: pytest.MonkeyP
     assert load_config(overrides=["run.dir=~/runs"]).run.dir == "/somewhere/else/runs"
 
 
-@pytest.mark.parametrize("name", [name for name in KEYS.choices(("task",)) if name not in ("own", "rg", "vf")])
+@pytest.mark.parametrize("name", [name for name in KEYS.choices(("task",)) if name not in ("own", "rg")])
 def test_each_task_loads_and_reads_back(name: str, tmp_path: Path) -> None:
     """The lab's preset speaks of the people of Knights & Knaves, which other tasks do not have."""
     loaded = load(task=name)

@@ -114,7 +114,7 @@ def test_no_two_rows_are_the_same_run() -> None:
 def test_they_divide_among_gpus() -> None:
     for paper in PAPERS:
         for processes in [1, 4, 8]:
-            sharded = [] if processes > 1 else ["launch.deepspeed=null", "launch.fsdp=false"]
+            sharded = [] if processes > 1 else ["launch.deepspeed=null"]
             for name, row in recipes(paper).items():
                 if loaded(name).batch.step_batch % processes == 0:
                     overrides = [f"launch.processes={processes}", "update.micro_batch=null", *sharded]

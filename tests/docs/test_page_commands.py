@@ -29,7 +29,7 @@ SHORT = {"train": {**TRAINED, **EVALUATION}, "eval": EVALUATION}
 # Models of the hub are the lab's here.
 HUB = re.compile(r"Qwen/[\w.-]+|qwen2.5-7b|\bMODEL\b")
 # What only a cluster, a GPU or hours can do is checked and planned.
-PLANNED = re.compile(r"--submit|--processes|vllm_server|configs/sweeps/")
+PLANNED = re.compile(r"--submit|--processes|vllm_colocate|configs/sweeps/")
 
 
 def commands(page: str) -> list[tuple[str, ...]]:
@@ -108,10 +108,9 @@ def test_the_readme_runs_as_it_is_printed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("reasoning_gym") is None, reason="needs reasoning-gym")
-def test_the_page_on_environments_runs_as_it_is_printed(tmp_path: Path) -> None:
-    """Environments of verifiers have a Python of their own (tests/tasks/test_vf.py)."""
-    page = (DOCS / "tasks" / "environments.md").read_text(encoding="utf-8")
-    lines = [line for line in commands(page) if not any(word.startswith("vf:") for word in line)]
+def test_the_page_on_reasoning_gym_runs_as_it_is_printed(tmp_path: Path) -> None:
+    page = (DOCS / "tasks" / "reasoning-gym.md").read_text(encoding="utf-8")
+    lines = commands(page)
     assert len(lines) >= 6
     for line, done in zip(lines, run_all(tmp_path, *lines), strict=True):
         assert done.code == 0, (line, done)

@@ -233,7 +233,7 @@ def test_a_length_that_nobody_asked_for_is_cut_to_what_fits(make_run: MakeRun, c
         (("model.name=lab",), "first argument"),
         (("rollout.temperature=0.5",), "eval.temperature"),
         (("eval.concurrency=3",), "--engine openai"),
-        (("rollout.engine=vllm_server",), "eval.engine"),
+        (("rollout.engine=vllm_colocate",), "eval.engine"),
         (("eval.max_new_tokens=8", "rollout.max_new_tokens=9"), "rollout.max_new_tokens=9"),
         (("--problems", "2", "eval.problems=3"), "--problems 2  and eval.problems=3"),
         (("--samples", "2", "eval.pass_at=[4]"), "eval.pass_at has 4"),

@@ -224,10 +224,9 @@ def test_the_listing_has_every_name() -> None:
 def test_the_names_that_a_configuration_takes_are_those_that_there_are() -> None:
     assert set(evaluation_names()) == {*benchmarks(), *generated_names(), *SUITES}
     # The task `own` has the data that it is given, and `rg` those of a package.
-    tasks = set(KEYS.choices(("task",))) - {"own", "rg", "vf"}
+    tasks = set(KEYS.choices(("task",))) - {"own", "rg"}
     assert tasks <= set(benchmarks())
     assert {f"{task}-gen" for task in tasks - {"hitab"}} == set(generated_names()) - {
         "rg-gen",
-        "vf-gen",
         "math-story-gen",
     }

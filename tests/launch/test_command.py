@@ -19,7 +19,6 @@ from rlvr_cli.launch.command import Node, environment, launcher_command, plan_no
 from rlvr_cli.launch.link import RankFailure, failure_of, failures, first_cause
 from rlvr_cli.launch.world import world_of_environment
 
-ACCELERATE = ["launch.launcher=accelerate"]
 SIZES = ["rollout.prompts=8", "rollout.group_size=4"]
 
 
@@ -66,8 +65,6 @@ def test_sizes(sizes: tuple[int, int, int | None], expected: tuple[int, int, int
             ["launch.processes=4", "update.micro_batch=3"],
             ["update.micro_batch=3 does not divide the 8", "in each of launch.processes=4", "Nearest valid: 2 or 4"],
         ),
-        (["launch.accelerate_config=file.yaml"], ["only by launch.launcher=accelerate", "the launcher is torchrun"]),
-        (["launch.launcher=mpirun"], ["launch.launcher", "torchrun, accelerate"]),
         (["launch.processes=0"], ["launch.processes"]),
     ],
 )
@@ -90,21 +87,10 @@ def test_the_nearest_valid_values_are_valid() -> None:
     [
         (["--processes", "3", *SIZES], "launch.processes=3 cannot share"),
         (["--processes", "2", "launch.processes=4"], "--processes 2  and launch.processes=4 set the same thing"),
-        (["launch.launcher=mpirun"], "launch.launcher"),
-        (
-            ["--processes", "2", *ACCELERATE, "launch.accelerate_config={folder}/none.yaml"],
-            "none.yaml': no such file",
-        ),
-        (
-            ["--processes", "2", *ACCELERATE, "launch.accelerate_config={folder}/four.yaml"],
-            "num_processes: 4 contradicts launch.proc",
-        ),
-        (["--processes", "2", "launch.accelerate_config=a.yaml"], "the launcher is torchrun"),
         (["--resume", "{folder}", "--processes", "2"], "leave out --config"),
     ],
 )
 def test_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
-    (tmp_path / "four.yaml").write_text("num_processes: 4\n")
     given = [argument.format(folder=tmp_path) for argument in arguments]
     assert run(["train", *given, *([] if "--resume" in given else [f"run.dir={tmp_path / 'runs'}"])]) == 2
     captured = capsys.readouterr()
@@ -161,51 +147,14 @@ def test_the_second_of_two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus(monkeypatch, 4)
     node, _ = plan_node(LaunchConfig(processes=8))
     assert node == Node(8, 4, 2, 1, "10.0.0.1", 29501, 4) and list(node.ranks) == [4, 5, 6, 7]
-    torchrun = launcher_command(LaunchConfig(processes=8), node)
+    torchrun = launcher_command(node)
     for option, value in {"nproc_per_node": "4", "nnodes": "2", "node_rank": "1", "master_addr": "10.0.0.1"}.items():
         assert torchrun[torchrun.index(f"--{option}") + 1] == value
-    accelerate = launcher_command(LaunchConfig(processes=8, launcher="accelerate"), node)
-    for option, value in {"num_processes": "8", "num_machines": "2", "machine_rank": "1"}.items():
-        assert accelerate[accelerate.index(f"--{option}") + 1] == value
-    assert "--cpu" not in accelerate and "--multi_gpu" in accelerate
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("num_machines: 2", "num_machines: 2 contradicts NNODES=1"),
-        ("distributed_type: DEEPSPEED", "distributed_type: DEEPSPEED"),
-        ("distributed_type: FSDP", "distributed_type: FSDP"),
-        ("mixed_precision: fp16", "mixed_precision: fp16"),
-        ("deepspeed_config: {zero_stage: 2}", "deepspeed_config: would change the run"),
-        ("num_processes: 2\nnum_processes: 2", "accelerate.yaml:2"),
-        ("- a list", "a mapping"),
-    ],
-)
-def test_a_file_of_accelerate_that_contradicts(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "accelerate.yaml").write_text(text + "\n")
-    launch = LaunchConfig(processes=2, launcher="accelerate", accelerate_config=str(tmp_path / "accelerate.yaml"))
-    with pytest.raises(UserError) as refused:
-        plan_node(launch)
-    assert said in str(refused.value)
-
-
-def test_accelerates_default_file_counts_too(tmp_path: Path) -> None:
-    file = tmp_path / "hub" / "accelerate" / "default_config.yaml"
-    file.parent.mkdir(parents=True)
-    file.write_text("num_processes: 8\n")
-    with pytest.raises(UserError, match="num_processes: 8 contradicts"):
-        plan_node(LaunchConfig(processes=2, launcher="accelerate"))
-    plan_node(LaunchConfig(processes=2))
-
-
-PRESET = Path(__file__).parents[2] / "configs" / "accelerate" / "4-gpus.yaml"
 
 
 @pytest.mark.parametrize(
     ("arguments", "variables", "said"),
     [
-        ([*ACCELERATE, f"launch.accelerate_config={PRESET}"], {}, "num_processes: 4 contradicts launch.processes=1"),
         ([], {"NNODES": "2", "NODE_RANK": "0"}, "each machine would start its own run. Give --processes"),
     ],
 )
@@ -217,30 +166,11 @@ def test_one_process_where_more_were_meant(
     variables: dict[str, str],
     said: str,
 ) -> None:
-    """Without a launcher nobody reads the file or the variables: one process would train, and say nothing."""
+    """Without a launcher nobody reads the variables: one process would train, and say nothing."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert run(["train", *arguments, f"run.dir={tmp_path / 'runs'}"]) == 2
     assert said in capsys.readouterr().err and not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize("count", [1, 2, 4, 8])
-def test_presets_of_accelerate(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    gpus(monkeypatch, count)
-    (file,) = PRESET.parent.glob(f"{count}-gpu*.yaml")
-    launch = LaunchConfig(processes=count, launcher="accelerate", accelerate_config=str(file))
-    assert plan_node(launch)[1] == []
-    if count == 1:
-        launching.check_alone(launch)
-
-
-def test_the_preset_of_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """accelerate refuses to start a group of one process, which a divided model needs."""
-    gpus(monkeypatch, 1)
-    file = str(PRESET.with_name("1-gpu.yaml"))
-    launch = LaunchConfig(processes=1, launcher="accelerate", accelerate_config=file, deepspeed="zero3-offload")
-    started = launcher_command(launch, plan_node(launch)[0])
-    assert "torch.distributed.run" in started and "--multi_gpu" not in started
 
 
 def test_an_outer_launchers_variables_do_not_reach_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,7 +182,7 @@ def test_an_outer_launchers_variables_do_not_reach_ours(monkeypatch: pytest.Monk
 
 
 def test_no_launcher_takes_signals_that_are_for_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster signals every process of a job; accelerate gives torchrun no argument for it."""
+    """A cluster signals every process of a job."""
     from torch.distributed.run import get_args_parser
 
     for name, value in environment(Node(2, 2, 1, 0, "127.0.0.1", 1, 0), {}).items():

@@ -17,9 +17,7 @@ from rlvr_cli.launch.deepspeed_config import (
     check_deepspeed,
     deepspeed_settings,
     filled,
-    for_other_batches,
 )
-from rlvr_cli.training.probe import worst_case
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "deepspeed"
 # 4 completions in a forward pass of each of 2 processes, 2 of them in a step of 16.
@@ -138,21 +136,6 @@ def test_every_contradiction_at_once(tmp_path: Path) -> None:
     assert len(found) == 11
 
 
-def test_sizes_of_a_file_are_no_obstacle_to_a_probe(tmp_path: Path) -> None:
-    """Its batch is another than the run's; whatever else the file says stays, and contradictions are told."""
-    content = {"train_batch_size": 64, "gradient_accumulation_steps": 8, "zero_optimization": {"stage": 2}, "a": 1}
-    config = with_file(tmp_path, content, "rollout.prompts=16")
-    assert problems(worst_case(config))
-    probed = for_other_batches(config, tmp_path / "copy.json")
-    settings = filled(worst_case(probed), bf16=False)
-    assert (settings["a"], settings["zero_optimization"]["stage"]) == (1, 2)
-    assert probed.update == config.update and probed.launch.deepspeed == str(tmp_path / "copy.json")
-    preset = load_config([], overrides=[*RUN, "launch.deepspeed=zero3"])
-    assert for_other_batches(preset, tmp_path / "unused.json") is preset
-    with pytest.raises(UserError, match="train_batch_size is 64 there, and the run has 16"):
-        for_other_batches(with_file(tmp_path, content), tmp_path / "copy.json")
-
-
 def test_precision_is_compared_where_it_is_known(tmp_path: Path) -> None:
     config = with_file(tmp_path, {"bf16": {"enabled": True}, "zero_optimization": {"stage": 2}})
     check_deepspeed(config)
@@ -190,12 +173,6 @@ def test_names_that_are_not_there() -> None:
         deepspeed_settings(load_config([], overrides=["launch.deepspeed=zero-3"]).launch)
 
 
-def test_one_way_to_divide() -> None:
-    with pytest.raises(UserError, match="both shard the model"):
-        load_config([], overrides=["launch.deepspeed=zero2", "launch.fsdp=true"])
-
-
-@pytest.mark.parametrize("way", ["launch.deepspeed=zero3", "launch.fsdp=true"])
-def test_weights_in_4_bits_are_not_divided(way: str) -> None:
+def test_weights_in_4_bits_are_not_divided() -> None:
     with pytest.raises(UserError, match="keeps the weights in 4 bits"):
-        load_config([], overrides=[way, "model.adapter.kind=qlora"])
+        load_config([], overrides=["launch.deepspeed=zero3", "model.adapter.kind=qlora"])

@@ -1,4 +1,4 @@
-"""A model divided by ZeRO-2, ZeRO-3 and FSDP2 among two CPU processes: the run is the one that DDP makes."""
+"""A model divided by ZeRO-2 and ZeRO-3 among two CPU processes: the run is the one that DDP makes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from tests.launch.launches import NARROW, SHIM, SMALL, assert_same_run, finish, 
 WAYS = {
     "zero2": ("launch.deepspeed=zero2",),
     "zero3": ("launch.deepspeed=zero3",),
-    "fsdp": ("launch.fsdp=true",),
 }
 
 
@@ -33,11 +32,6 @@ def compare(folder: Path, ways: dict[str, tuple[str, ...]], *arguments: str) -> 
     for name, way in ways.items():
         finish(sharded(*way, f"run.name={name}", *settings))
         assert_same_run(folder / "ddp", folder / name)
-
-
-@pytest.mark.slow
-def test_grpo_divided_by_fsdp(tmp_path: Path) -> None:
-    compare(tmp_path, {"fsdp": WAYS["fsdp"]}, "--method", "grpo")
 
 
 @pytest.mark.slow
@@ -65,14 +59,14 @@ def test_what_reads_the_weights(tmp_path: Path, extra: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["zero2", "zero3", "fsdp"])
+@pytest.mark.parametrize("way", ["zero2", "zero3"])
 def test_imitation(tmp_path: Path, way: str) -> None:
     compare(tmp_path, {way: WAYS[way]}, "--method", "sft", "rollout.max_new_tokens=60", "method.demonstrations=16")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("half", [False, True])
-@pytest.mark.parametrize("way", ["zero2", "zero3", "fsdp"])
+@pytest.mark.parametrize("way", ["zero2", "zero3"])
 def test_resume_is_exact_in_the_middle_of_a_rollout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, half: bool
 ) -> None:
@@ -118,8 +112,6 @@ def test_resume_is_exact_in_the_middle_of_a_rollout(
     [
         ("zero2", "grpo", ["old_log_probs"]),
         ("zero3", "grpo", ["old_log_probs"]),
-        ("fsdp", "grpo", ["old_log_probs"]),
-        ("fsdp", "ppo", ["old_log_probs", "values"]),
     ],
 )
 def test_bfloat16_does_not_round_what_comes_out(tmp_path: Path, way: str, method: str, kept: list[str]) -> None:
@@ -131,22 +123,6 @@ def test_bfloat16_does_not_round_what_comes_out(tmp_path: Path, way: str, method
     for name in kept:
         numbers = state[f"buffer.0.{name}"]
         assert numbers.dtype == torch.float32 and not torch.equal(numbers, numbers.bfloat16().float())
-
-
-@pytest.mark.parametrize("method", ["grpo", pytest.param("sft", marks=pytest.mark.slow)])
-def test_fsdp_holds_no_gradient_that_is_not_divided(tmp_path: Path, method: str) -> None:
-    """In a step of several passes, of which only the last used to divide them: 4 bytes a parameter on each GPU."""
-    held = tmp_path / "held.txt"
-    settings = ("launch.fsdp=true", f"run.dir={tmp_path}", *NARROW, "update.micro_batch=1", "train.rollouts=1")
-    if method == "sft":
-        settings += ("rollout.max_new_tokens=60", "method.demonstrations=16")
-    environment = {"PYTHONPATH": str(SHIM), "RLVR_TEST_BF16": "1", "RLVR_TEST_HELD": str(held)}
-    finish(
-        start("--processes", "2", "--method", method, *settings, "run.compute_everything=true", environment=environment)
-    )
-    passes = held.read_text().split()
-    assert len(passes) > 4
-    assert set(passes) == {"0"}
 
 
 @pytest.mark.slow
@@ -166,7 +142,7 @@ def test_a_run_goes_on_as_it_was_divided(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["zero2", "zero3", "fsdp"])
+@pytest.mark.parametrize("way", ["zero2", "zero3"])
 @pytest.mark.parametrize(("on_nonfinite", "what"), [("skip", "loss"), ("skip", "gradient"), ("stop", "loss")])
 def test_a_step_that_is_not_finite(tmp_path: Path, way: str, on_nonfinite: str, what: str) -> None:
     """DeepSpeed makes the step itself, and yet no weight is touched; the schedule goes on as without it."""
@@ -198,32 +174,34 @@ def test_a_step_that_is_not_finite(tmp_path: Path, way: str, on_nonfinite: str, 
     assert all(value.isfinite().all() for value in third.values())
 
 
-@pytest.mark.parametrize("way", ["zero3", "fsdp"])
-def test_a_process_without_gpus_divides_nothing(way: str) -> None:
-    overrides = ["launch.processes=2", "launch.fsdp=true" if way == "fsdp" else f"launch.deepspeed={way}"]
+def test_a_process_without_gpus_divides_nothing() -> None:
+    config = load_config(overrides=["launch.processes=2", "launch.deepspeed=zero3"])
     with pytest.raises(UserError, match="shards the model across GPUs, but this process has none"):
-        check_devices(load_config(overrides=overrides).launch)
+        check_devices(config.launch)
+
+
+def test_a_launcher_that_asks_for_fsdp_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(UserError, match=r"asks for FSDP.*launch\.deepspeed=zero3"):
+        check_devices(load_config().launch)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["zero3", "fsdp"])
-def test_without_gpus_it_is_refused(tmp_path: Path, way: str) -> None:
+def test_without_gpus_it_is_refused(tmp_path: Path) -> None:
     """accelerate would train a model that is not divided, and say nothing."""
-    output = finish(start("--processes", "2", *WAYS[way], f"run.dir={tmp_path}", *NARROW), 2)
+    output = finish(start("--processes", "2", *WAYS["zero3"], f"run.dir={tmp_path}", *NARROW), 2)
     assert "shards the model across GPUs, but this process has none" in output and "Traceback" not in output
     assert not list(tmp_path.iterdir())
 
 
 def test_the_reference_is_not_spread_over_every_processs_gpus() -> None:
-    """TRL says so itself for DDP and DeepSpeed; under FSDP it would ask for device_map=auto in each process."""
     from rlvr_cli.training.policy_run import _loading
 
-    divided, with_kl = ["launch.processes=2", "launch.fsdp=true"], ["method.kl.beta=0.1"]
+    with_kl = ["method.kl.beta=0.1"]
     cpu, gpu = torch.device("cpu"), torch.device("cuda", 1)
-    assert _loading(load_config(overrides=[*divided, *with_kl]), cpu) == {"device_map": None}
-    # Where there is no reference TRL warns that it ignores what it is given.
-    assert _loading(load_config(overrides=divided), cpu) is None
-    assert _loading(load_config(overrides=["launch.processes=2", "launch.deepspeed=zero3", *with_kl]), cpu) is None
+    divided = load_config(overrides=["launch.processes=2", "launch.deepspeed=zero3", *with_kl])
+    assert _loading(divided, gpu) == {"device_map": None}
+    assert _loading(divided, cpu) is None
     # One process, whose server has other GPUs.
     assert _loading(load_config(overrides=with_kl), gpu) == {"device_map": {"": "cuda:1"}}
     assert _loading(load_config(), gpu) is _loading(load_config(overrides=with_kl), cpu) is None

@@ -166,20 +166,6 @@ def test_bad_input_under_torchrun(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_started_by_accelerate(tmp_path: Path) -> None:
-    """On CPUs too, where accelerate by itself starts one process and says nothing."""
-    file = tmp_path / "accelerate.yaml"
-    file.write_text("compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_processes: 2\n")
-    arguments = ("--processes", "2", f"run.dir={tmp_path}", *NARROW)
-    finish(start("run.name=torchrun", *arguments))
-    output = finish(
-        start("run.name=accelerate", "launch.launcher=accelerate", f"launch.accelerate_config={file}", *arguments)
-    )
-    assert "in 2 processes" in output
-    assert difference(tmp_path / "torchrun", tmp_path / "accelerate") == 0
-
-
-@pytest.mark.slow
 def test_two_machines(tmp_path: Path) -> None:
     """Two parents that meet at an address, here of one machine; one fails, and both say why."""
     arguments = ("--processes", "2", f"run.dir={tmp_path}", *NARROW)

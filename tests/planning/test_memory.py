@@ -35,7 +35,7 @@ SMALL: dict[str, Any] = {
     "vocab_size": 211,
     "max_position_embeddings": 256,
 }
-SERVER = Sampling("vllm_server", 512)
+NOTHING = Sampling("none", 0)
 
 
 def preset(name: str) -> Architecture:
@@ -48,7 +48,7 @@ SEVEN = preset("qwen2.5-7b")
 ONE_GPU = Training(micro_batch=4, prompt_tokens=1024, completion_tokens=3072)
 
 
-def of(training: Training, sampling: Sampling = SERVER, gpu_bytes: int = 80 * GIB) -> MemoryEstimate:
+def of(training: Training, sampling: Sampling = NOTHING, gpu_bytes: int = 80 * GIB) -> MemoryEstimate:
     return estimate_memory(SEVEN, training, sampling, gpu_bytes)
 
 
@@ -77,7 +77,6 @@ def test_states_of_float32_training() -> None:
         # but for gradients, which the presets sum in float32
         ("zero2", 2, 4 / 8, 12 / 8),
         ("zero3", 2 / 8, 4 / 8, 12 / 8),
-        ("fsdp", 4 / 8, 4 / 8, 8 / 8),
     ],
 )
 def test_states_by_strategy(strategy: Any, weights: float, gradients: float, optimizer: float) -> None:
@@ -235,20 +234,6 @@ def test_sampling_with_merged_adapters_takes_a_second_copy_of_the_layers() -> No
     assert term(of(ONE_GPU, local), "merged weights") == 0
 
 
-def test_fsdp_computes_in_bfloat16_and_holds_embedding_and_head_whole() -> None:
-    """Its layers are gathered in bfloat16, so that the residual stream is too; under DDP it is float32."""
-    divided = replace(ONE_GPU, strategy="fsdp", processes=8)
-    assert divided.stream == 2
-    assert replace(divided, gpu=False, autocast=False).stream == 4
-    checkpoints = 28 * 4 * 4096 * 3584 * 2
-    assert checkpoints < term(of(divided), "activations") < 1.2 * checkpoints
-    ends = 2 * SEVEN.embedding + SEVEN.hidden
-    assert term(of(divided), "gathered layers") == 2 * (2 * SEVEN.block + ends)
-    assert term(of(divided), "gradients of gathered layers") == 2 * (SEVEN.block + ends) + 4 * ends
-    zero = replace(ONE_GPU, strategy="zero3", processes=8)
-    assert term(of(zero), "gathered layers") == 2 * (2 * SEVEN.block + SEVEN.embedding)
-
-
 def test_a_copy_of_the_model_in_the_computers_memory() -> None:
     assert of(ONE_GPU).host.bytes == 4 * SEVEN.parameters
     divided = replace(ONE_GPU, strategy="zero3", processes=8, reference=True)
@@ -387,14 +372,14 @@ def test_verdict(share: float, expected: str) -> None:
 
 
 def test_advice_for_one_gpu_too_small_names_settings_and_what_they_need() -> None:
-    changes = advice.single_changes(SEVEN, ONE_GPU, SERVER, 80 * GIB)
+    changes = advice.single_changes(SEVEN, ONE_GPU, NOTHING, 80 * GIB)
     fitting = {change.settings for change in changes if change.fits != "no"}
     assert "model.adapter={kind: qlora, rank: 64}" in fitting
     assert [change.peak for change in changes] == sorted(change.peak for change in changes)
-    assert "launch={deepspeed: zero3-offload, fsdp: false}" in fitting
-    more = advice.gpus_that_fit(SEVEN, ONE_GPU, SERVER, 80 * GIB)
+    assert "launch.deepspeed=zero3-offload" in fitting
+    more = advice.gpus_that_fit(SEVEN, ONE_GPU, NOTHING, 80 * GIB)
     assert more is not None
-    assert more.settings.endswith("deepspeed: zero3, fsdp: false}")
+    assert more.settings.endswith("deepspeed: zero3}")
     assert more.peak <= 0.9 * 80 * GIB
 
 
@@ -403,9 +388,7 @@ def test_advice_combines_where_nothing_helps_alone() -> None:
     training = replace(ONE_GPU, completion_tokens=8192, strategy="ddp", processes=4, micro_batch=8)
     local = Sampling("local", 128)
     changes = advice.single_changes(fourteen, training, local, 80 * GIB)
-    assert [change.settings for change in changes if change.fits == "yes"] == [
-        "launch={deepspeed: zero3-offload, fsdp: false}"
-    ]
+    assert [change.settings for change in changes if change.fits == "yes"] == ["launch.deepspeed=zero3-offload"]
     found = advice.combined_changes(fourteen, training, local, 80 * GIB)
     assert found is not None
     assert found.fits in ("yes", "tight")

@@ -203,7 +203,6 @@ def test_sizes_that_are_none(text: str) -> None:
         (["launch.processes=2"], "ddp"),
         (["launch.processes=2", "launch.deepspeed=zero2"], "zero2"),
         (["launch.processes=2", "launch.deepspeed=zero3-offload"], "zero3"),
-        (["launch.processes=2", "launch.fsdp=true"], "fsdp"),
     ],
 )
 def test_strategies(overrides: list[str], strategy: str) -> None:

@@ -121,7 +121,7 @@ SAME = [
     ([], ["rollout.prompts=16"]),
     (["method=REINFORCE++"], ["method=reinforce-pp"]),
     ([], ["run.name=x", "run.dir=/elsewhere", "track=[tensorboard]", "track.group=g"]),
-    ([], ["checkpoint.every=1", "checkpoint.keep=9", "slurm.time=1:00:00", "launch.launcher=accelerate"]),
+    ([], ["checkpoint.every=1", "checkpoint.keep=9", "slurm.time=1:00:00"]),
 ]
 OTHER = [["optimizer.lr=2e-3"], ["run.seed=1"], ["method=dgpo"], ["method.kl.beta=0.1"], ["run.threads=2"]]
 

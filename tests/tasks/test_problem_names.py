@@ -17,7 +17,7 @@ from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.tasks.sets import data_sets, problems_name
 
 # The task `own` has the data that it is given, and `rg` those of a package.
-TASKS = [name for name in KEYS.choices(("task",)) if name not in ("own", "rg", "vf")]
+TASKS = [name for name in KEYS.choices(("task",)) if name not in ("own", "rg")]
 GENERATED = [name for name in TASKS if name != "hitab"]
 
 

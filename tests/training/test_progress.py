@@ -26,7 +26,7 @@ MORE = {
     "clip_frac/low": 0.0,
     "clip_frac/high": 0.1,
     "grad_norm": 0.1,
-    "alert/reward_hacking": 1,
+    "alert/length_collapse": 1,
     "verifier/timeout": 0.25,
 }
 HELD_OUT: dict[str, Any] = {

@@ -1,20 +1,17 @@
 """Trainings that sample with vLLM itself, on the lab's model; `make test-vllm VLLM_PYTHON=...` runs them.
 
-VLLM_PYTHON is a Python that has vllm and, for vllm_colocate, what rlvr needs (docs/rollout-engines.md).
+VLLM_PYTHON is a Python that has vllm and what rlvr needs (docs/rollout-engines.md).
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from rlvr_cli.core.files import read_jsonl
@@ -24,7 +21,6 @@ from tests.vllm.wide_heads import same_function, wide_lab
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 PYTHON = os.environ.get("VLLM_PYTHON", "")
 SHORT = ("train.rollouts=3", "rollout.prompts=8", "rollout.max_new_tokens=60", "optimizer.lr=3e-4", "run.threads=1")
-SERVER = ("rollout.engine=vllm_server", f"rollout.vllm.python={PYTHON}", "rollout.vllm.eager=true")
 COLOCATE = ("rollout.engine=vllm_colocate", "rollout.vllm.eager=true")
 
 
@@ -35,8 +31,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wide_lab(tmp_path_factory.mktemp("models") / "wide")
 
 
-def command(python: str, folder: Path, *arguments: str) -> list[str]:
-    return [python, "-m", "rlvr_cli", "train", f"run.dir={folder}", *SHORT, *arguments]
+def command(folder: Path, *arguments: str) -> list[str]:
+    return [PYTHON, "-m", "rlvr_cli", "train", f"run.dir={folder}", *SHORT, *arguments]
 
 
 def environment() -> dict[str, str]:
@@ -44,9 +40,9 @@ def environment() -> dict[str, str]:
     return {**os.environ, **small, "PYTHONPATH": str(ROOT)}
 
 
-def trained(python: str, folder: Path, name: str, *arguments: str) -> Path:
+def trained(folder: Path, name: str, *arguments: str) -> Path:
     """The folder of a run that must go well."""
-    asked = command(python, folder, f"run.name={name}", *arguments)
+    asked = command(folder, f"run.name={name}", *arguments)
     done = subprocess.run(asked, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return folder / name
@@ -68,32 +64,24 @@ def check_sampler(run: Path) -> None:
     assert " WARNING: the sampler" not in (run / "log.txt").read_text()
 
 
-def left_over(word: str) -> list[int]:
-    return [process.pid for process in psutil.process_iter() if word in " ".join(process.cmdline())]
-
-
 def test_the_wider_model_is_the_same_function(lab: Path) -> None:
     assert same_function(lab) < 1e-4
 
 
-def test_a_server_and_this_process_sample_the_same(lab: Path, tmp_path: Path) -> None:
-    served = trained(sys.executable, tmp_path, "served", f"model.name={lab}", *SERVER)
-    here = trained(PYTHON, tmp_path, "here", f"model.name={lab}", *COLOCATE)
-    check_sampler(served)
-    check_sampler(here)
-    assert sampled(served) == sampled(here)
-    assert not left_over("rlvr-weights-")
+def test_the_sampler_check_and_a_resumed_run(lab: Path, tmp_path: Path) -> None:
+    """Weights are renewed after each update, and a stopped run samples as an unbroken one."""
+    asked = (f"model.name={lab}", *COLOCATE, "checkpoint.every=1")
+    whole = trained(tmp_path, "whole", *asked)
+    check_sampler(whole)
+    trained(tmp_path, "stopped", *asked, "train.rollouts=2")
+    resumed = [*command(tmp_path)[:4], "--resume", str(tmp_path / "stopped"), "train.rollouts=3"]
+    done = subprocess.run(resumed, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert sampled(tmp_path / "stopped") == sampled(whole)
 
 
-def test_adapters_and_two_processes(lab: Path, tmp_path: Path) -> None:
-    alone = trained(sys.executable, tmp_path, "alone", f"model.name={lab}", "model.adapter=lora", *SERVER)
-    two = trained(
-        sys.executable, tmp_path, "two", f"model.name={lab}", "model.adapter=lora", "launch.processes=2", *SERVER
-    )
-    check_sampler(alone)
-    check_sampler(two)
-    first = 8 * 8
-    assert sampled(two)[:first] == sampled(alone)[:first]
+def test_adapters_are_merged_into_what_vllm_gets(lab: Path, tmp_path: Path) -> None:
+    check_sampler(trained(tmp_path, "lora", f"model.name={lab}", "model.adapter=lora", *COLOCATE))
 
 
 def test_an_evaluation(lab: Path, tmp_path: Path) -> None:
@@ -115,33 +103,3 @@ def test_an_evaluation(lab: Path, tmp_path: Path) -> None:
     theirs, ours = evaluated(PYTHON, "vllm"), evaluated(sys.executable, "local")
     assert theirs["greedy"] == ours["greedy"]
     assert ours["pass@1"]["low"] < theirs["pass@1"]["value"] < ours["pass@1"]["high"]
-
-
-def test_nothing_is_left_of_a_trainer_that_is_killed(lab: Path, tmp_path: Path) -> None:
-    asked = command(sys.executable, tmp_path, "run.name=run", f"model.name={lab}", *SERVER, "train.rollouts=1000")
-    trainer = subprocess.Popen(asked, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not list((tmp_path / "run" / "rollouts").glob("rollout-000001.jsonl")):
-        assert trainer.poll() is None
-        time.sleep(0.2)
-    (keeper,) = [
-        one for one in psutil.Process(trainer.pid).children() if "training.vllm.child" in " ".join(one.cmdline())
-    ]
-    started = [keeper, *keeper.children(recursive=True)]
-    assert len(started) >= 3
-    trainer.send_signal(signal.SIGKILL)
-    trainer.wait()
-    _, alive = psutil.wait_procs(started, timeout=30)
-    assert not alive
-
-
-def test_a_model_that_vllm_cannot_run_is_said(tmp_path: Path, lab: Path) -> None:
-    """The lab's own heads are too narrow for vLLM's attention on CPUs."""
-    done = subprocess.run(
-        command(sys.executable, tmp_path, "run.name=run", *SERVER),
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert "the vLLM server has ended" in done.stderr and "head" in done.stderr and "vllm.log" in done.stderr

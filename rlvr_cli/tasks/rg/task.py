@@ -28,7 +28,7 @@ from rlvr_cli.tasks.shares import quotas
 from rlvr_cli.workers.pool import Died, Judge, Late, Limits, NoAnswer, Pool
 
 PREFIX = "rg:"
-PAGE = "docs/tasks/environments.md"
+PAGE = "docs/tasks/reasoning-gym.md"
 # Loading reasoning-gym takes seconds, and so does one problem of the slowest data set.
 _PATIENCE_SECONDS = 600.0
 _WORKERS, _MEMORY_MIB = 2, 1024

@@ -1,1 +1,1 @@
-"""A model that is divided among the processes: DeepSpeed ZeRO and FSDP2."""
+"""A model that is divided among the processes: DeepSpeed ZeRO."""

@@ -1,4 +1,4 @@
-"""For tests alone, by PYTHONPATH: lets DeepSpeed and FSDP2 train on CPUs.
+"""For tests alone, by PYTHONPATH: lets DeepSpeed train on CPUs.
 
 accelerate has no CPU backend for them. With gloo under the type of a GPU run both work. The patches are made when a
 module is first imported, so that processes which never load torch start as fast as before.
@@ -8,7 +8,6 @@ import importlib.abc
 import importlib.machinery
 import os
 import sys
-from pathlib import Path
 
 
 def _accelerate_state(module):
@@ -48,32 +47,7 @@ def _bf16_build(module):
         module.has_bfloat16 = lambda: True
 
 
-def _held_gradients(module):
-    """RLVR_TEST_HELD=FILE: how many numbers of FSDP2's gradients are not divided after each backward pass of rank 0."""
-    if "RLVR_TEST_HELD" not in os.environ or os.environ["RANK"] != "0":
-        return
-    from torch.distributed.fsdp import FSDPModule
-
-    backward = module.Accelerator.backward
-
-    def held(model):
-        parts = [part for part in model.modules() if isinstance(part, FSDPModule)]
-        groups = [group for part in parts for group in part._get_fsdp_state()._fsdp_param_groups]
-        for parameter in (parameter for group in groups for parameter in group.fsdp_params):
-            whole = getattr(parameter, "_unsharded_param", None)
-            for gradient in (parameter.unsharded_accumulated_grad, None if whole is None else whole.grad):
-                yield 0 if gradient is None else gradient.numel()
-
-    def backward_and_count(self, loss, **settings):
-        backward(self, loss, **settings)
-        with Path(os.environ["RLVR_TEST_HELD"]).open("a") as file:
-            file.write(f"{sum(sum(held(model)) for model in self._models)}\n")
-
-    module.Accelerator.backward = backward_and_count
-
-
 PATCHES = {
-    "accelerate.accelerator": _held_gradients,
     "accelerate.state": _accelerate_state,
     "deepspeed.comm.torch": _deepspeed_torch,
     "rlvr_cli.training.build": _bf16_build,

@@ -1,4 +1,4 @@
-"""vLLM in the training processes, on the same GPUs.
+"""vLLM in the training processes, on the same GPUs: it has weights of its own, which must be renewed.
 
 As TRL does it (trl/generation/vllm_generation.py, 1.16): an engine in each process, which with tensor parallelism is a
 part of one that several processes share; `external_launcher`, so that vLLM meets the processes that are there; level 2
@@ -8,6 +8,7 @@ loading; every row has a seed of its own.
 
 from __future__ import annotations
 
+import copy
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -15,30 +16,35 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+from transformers.core_model_loading import revert_weight_conversion
 
 from rlvr_cli.config.rollout import COLOCATE_MEMORY
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.launch.world import World
 from rlvr_cli.models.libraries import remote_code_allowed
-from rlvr_cli.models.sampling.engine import Completions, OnDone, SamplingParams
+from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams
 from rlvr_cli.models.sampling.vllm import generate_with_vllm, load_vllm
-from rlvr_cli.training.vllm.engine import VllmEngine, log_prob_mode, policy_tensors, vllm_policy_config
+from rlvr_cli.training.value_head import split_off
 
 
-class Colocated(VllmEngine):
-    """`vllm.LLM` in this process.
+class VllmEngine(Engine):
+    """Samples a policy with `vllm.LLM` in this process; the model of a call is not used.
 
     Args:
         model: what is trained, whole. longest: tokens of the longest prompt and completion together.
     Raises:
         UserError: vLLM is not installed here or cannot hold the model next to the trainer.
+
+    Attributes:
+        step: the optimizer step whose weights vLLM has; None = not yet the run's.
     """
 
     reason = "vLLM in the training processes"
 
     def __init__(self, config: Config, model: Any, tokenizer: Any, longest: int, world: World) -> None:
-        super().__init__()
+        self.step: int | None = None
         chosen = config.rollout.vllm
         self.parallel, self.sleeps, self.world = chosen.tensor_parallel, chosen.sleep, world
         self._untie = not torch.cuda.is_available()
@@ -70,6 +76,10 @@ class Colocated(VllmEngine):
             self.vllm.sleep(level=2)
 
     def take(self, model: Any, step: int) -> None:
+        """Give vLLM the weights of ``model``, a plain one that is whole. Called in every process between samplings.
+
+        Raises RunError where vLLM refuses them.
+        """
         if self.sleeps:
             torch.cuda.empty_cache()
             self.vllm.wake_up(tags=["weights"])
@@ -119,3 +129,43 @@ class Colocated(VllmEngine):
         everyone: list[list[tuple[Sequence[int], int]]] = gather_object([own])
         first = self.world.rank // self.parallel * self.parallel
         return everyone[first : first + self.parallel]
+
+
+def log_prob_mode(config: Config) -> str:
+    """vLLM's name for log-probabilities at the sampling temperature over the whole vocabulary.
+
+    Raw ones are before the temperature, processed ones after it and after top_p and top_k.
+    """
+    return "raw_logprobs" if config.rollout.temperature == 1 else "processed_logprobs"
+
+
+def policy_tensors(model: Any, *, untie: bool) -> dict[str, Tensor]:
+    """The weights of a plain model by their names in files, without a value head.
+
+    Args:
+        untie: name tied weights too; see :func:`vllm_policy_config`.
+    """
+    tensors = {name: weight.detach() for name, weight in model.named_parameters()}
+    for prefix, module in model.named_modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            if name not in module._non_persistent_buffers_set:
+                tensors[f"{prefix}.{name}" if prefix else name] = buffer
+    if untie:
+        ties = getattr(model, "all_tied_weights_keys", None) or {}
+        tensors |= {tied: tensors[source] for tied, source in ties.items()}
+    # transformers joins some layers (experts) in memory.
+    named: dict[str, Tensor] = revert_weight_conversion(model, split_off(tensors)[0])
+    return named
+
+
+def vllm_policy_config(model: Any, *, untie: bool) -> Any:
+    """The configuration of the model as vLLM is to have it.
+
+    Args:
+        untie: with a head of its own. Without a GPU vLLM (0.31) computes a tied head from a packed copy, which it does
+            not make again when the embedding's weights are loaded again: it would sample with the old head.
+    """
+    config = copy.deepcopy(model.config)
+    if untie:
+        config.tie_word_embeddings = False
+    return config

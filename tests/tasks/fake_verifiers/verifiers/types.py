@@ -1,5 +1,0 @@
-"""A model's answer."""
-
-from types import SimpleNamespace
-
-Response = ResponseMessage = SimpleNamespace
