@@ -41,7 +41,6 @@ from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.tasks.kk import compact
-from rlvr_cli.training.vllm.requests import read_completion
 
 PARAMS = SamplingParams(max_new_tokens=8, temperature=0.7, top_p=0.9, seed=11, eos_token_ids=(1, 2))
 TEXT = Ask(Prompt("2 + 2 =", (5, 6, 7)), PARAMS, 0)
@@ -196,15 +195,6 @@ def test_log_probabilities_that_cannot_be_are_not_believed(log_probs: list[Any])
     found = read_answer(answer(logprobs={"token_logprobs": log_probs}), GREEDY)
     assert found.log_prob is None and len(found.doubts) == 1
     assert read_answer(answer(logprobs={"token_logprobs": [-0.5, 1e-7]}), GREEDY).log_prob == pytest.approx(-0.5)
-
-
-@pytest.mark.parametrize(
-    ("ids", "log_probs"), [([-1], [-0.5]), ([2**40], [-0.5]), ([1], [10**400]), ([1], [None]), ([1], [math.nan])]
-)
-def test_a_sample_for_training_with_numbers_that_cannot_be_is_asked_for_again(ids: Any, log_probs: Any) -> None:
-    assert read_completion(answer(token_ids=[1], logprobs={"token_logprobs": [-0.5]})) == ([1], [-0.5], False)
-    with pytest.raises(ValueError):
-        read_completion(answer(token_ids=ids, logprobs={"token_logprobs": log_probs}))
 
 
 def test_messages_of_errors_in_every_form() -> None:
