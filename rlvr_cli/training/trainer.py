@@ -33,6 +33,7 @@ from torch import Tensor
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import use_adapter
 
+from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.methods.base import Rollout, Tokens
 from rlvr_cli.methods.method import Method
 from rlvr_cli.models.card import card_parts
@@ -63,8 +64,9 @@ class PolicyTrainer(GRPOTrainer):
         method: a name (``"dgpo+lopti"``); the keys of a whole method; or one part, which takes the place of that part
             in the method that is named after it: ``DGPO(n=2.0)``.
         overrides: changes to a named method as on the command line, without ``method.``: ``policy_loss.n=2``.
-        correct_above: with reward functions of your own, a completion is correct where its reward is above this; for
-            methods that train by correctness (PL, NL, CL, RAFT++). ``rollouts`` have verdicts.
+        correct, correct_above: with reward functions of your own, a completion is correct where the value of the
+            function of this name (None = the first) is above this number, whatever the others give; for methods that
+            train by correctness (PL, NL, CL, RAFT++). ``rollouts`` have verdicts.
         rollouts: where completions and rewards come from, in place of TRL's own generation and ``reward_funcs``; the
             data set then names problems (column ``problem``).
         meter: watches every forward pass of an update.
@@ -100,6 +102,7 @@ class PolicyTrainer(GRPOTrainer):
         *,
         method: str | Method | MethodPart | None = None,
         overrides: Sequence[str] = (),
+        correct: str | None = None,
         correct_above: float = 0.0,
         rollouts: Rollouts | None = None,
         meter: StepMeter | None = None,
@@ -116,10 +119,12 @@ class PolicyTrainer(GRPOTrainer):
             name = model if isinstance(model, str) else model.config.name_or_path
             args = GRPOConfig(f"{name.rstrip('/').rpartition('/')[2]}-{named.name}")
         self.method = named.bound(args.max_completion_length)
-        self.rollouts, self.correct_above, self.tis_cap = rollouts, correct_above, tis_cap
+        self.rollouts, self.tis_cap = rollouts, tis_cap
+        self.correct, self.correct_above = correct, correct_above
         self._check_what_is_given()
         self.meter = meter or StepMeter(self.method, entropies=rollouts is None)
         self._trl_rewards: Tensor | None = None
+        self._trl_judged: Tensor | None = None
         self._generating = False
         self._rows_of_steps: list[TensorRows] | None = None
         arguments = with_method(args, self.method)
@@ -142,6 +147,11 @@ class PolicyTrainer(GRPOTrainer):
             optimizers,
             **others,
         )
+        if correct is not None and correct not in self.reward_func_names:
+            known = self.reward_func_names
+            raise ValueError(
+                f"correct={correct!r} is none of the reward functions {', '.join(known)}.{did_you_mean(correct, known)}"
+            )
         # For TRL's model card, which would name GRPO.
         self._name, self._tag_names, self._paper = card_parts(named.name)
         # The reference of the KL term is loaded; the penalty is part of the method.
@@ -186,14 +196,14 @@ class PolicyTrainer(GRPOTrainer):
 
     def _check_what_is_given(self) -> None:
         method = self.method
+        given = [f"correct_above={self.correct_above:g}"] * bool(self.correct_above)
+        given += [f"correct={self.correct!r}"] * (self.correct is not None)
         if self.rollouts is not None:
-            if self.correct_above:
-                raise ValueError(f"correct_above={self.correct_above:g} has no effect: rollouts have verdicts")
+            if given:
+                raise ValueError(f"{given[0]} has no effect: rollouts have verdicts")
             return
-        if self.correct_above and not method.advantage.needs_correct:
-            raise ValueError(
-                f"correct_above={self.correct_above:g} has no effect: {method.name} reads no verdict from rewards"
-            )
+        if given and not method.advantage.needs_correct:
+            raise ValueError(f"{given[0]} has no effect: {method.name} reads no verdict from rewards")
         if self.tis_cap is not None:
             raise ValueError("tis_cap weighs by the sampler's log-probs, which TRL's own generation does not give")
         if method.reward.noise > 0:
@@ -298,7 +308,7 @@ class PolicyTrainer(GRPOTrainer):
         if batch is not None:
             self.rollout_collected(batch, own)
         rows = gather_rows(own, self.accelerator.gather, self.accelerator.num_processes, pad_id)
-        rollout, rows = self.scoring.scored(rows, rewards)
+        rollout, rows = self.scoring.scored(rows, rewards, self._trl_judged)
         self.meter.add_rollout()
         if self.rollouts is not None:
             self._store(rollout, rows["advantages"])
@@ -344,6 +354,7 @@ class PolicyTrainer(GRPOTrainer):
         unscored = rewards.isnan().all(dim=1)
         total = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
         self._trl_rewards = total.masked_fill(unscored, torch.nan)
+        self._trl_judged = rewards[:, 0 if self.correct is None else self.reward_func_names.index(self.correct)]
         return rewards
 
     def _as_judged(self, completions: list[Any], completion_ids: list[list[int]]) -> list[Any]:
