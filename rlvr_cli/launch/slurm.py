@@ -71,7 +71,7 @@ def slurm_problems(config: Config) -> Iterator[Contradiction]:
             f"{processes} / slurm.nodes={slurm.nodes}): one process a GPU. Set slurm.gpus_per_node={share}, or "
             f"launch.processes={slurm.gpus_per_node * slurm.nodes}",
         )
-    elif slurm.gpus_per_node and share < slurm.gpus_per_node and not config.rollout.starts_server:
+    elif slurm.gpus_per_node and share < slurm.gpus_per_node:
         yield Contradiction(
             ("slurm.gpus_per_node", "slurm.nodes", "launch.processes"),
             f"slurm.gpus_per_node={slurm.gpus_per_node} for {share} process{'' if share == 1 else 'es'} on each "

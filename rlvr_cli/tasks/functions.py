@@ -25,9 +25,10 @@ from rlvr_cli.core.own_code import said_of
 from rlvr_cli.core.terminal import tell
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.tasks.base import HELD_OUT_SEED, Data, Task, vote
+from rlvr_cli.tasks.files import text_problem
 from rlvr_cli.tasks.guarded import checked_problem
 from rlvr_cli.tasks.problem import Problem, Split, Verdict, made_here
-from rlvr_cli.tasks.prompts import are_messages, conversation_prompt, has_template, leading_bos
+from rlvr_cli.tasks.prompts import are_messages, conversation_prompt, has_template, leading_bos, unfit_conversation
 from rlvr_cli.workers.reward import LARGEST_REWARD
 
 # What the functions are called with.
@@ -151,6 +152,9 @@ class OfFunctions(Task):
         checked_problem(self._place("problems"), "problems", problem)
         asked = self._asked(problem)
         text = asked if isinstance(asked, str) else "\n\n".join(one["content"] for one in asked)
+        unwritable = None if text.isascii() else text_problem(text)
+        if unwritable is not None:
+            raise RunError(f"{self._place('prompt')}: prompt of problem {problem.id!r}: {unwritable}")
         question = data.get("question")
         return Problem(identity, question if isinstance(question, str) else text, data, problem.subgroup)
 
@@ -167,7 +171,7 @@ class OfFunctions(Task):
 
     def _asked(self, problem: Problem) -> str | list[dict[str, str]]:
         said = self.module.prompt(_given(problem))
-        if (isinstance(said, str) and said.strip()) or (are_messages(said) and said[-1]["role"] != "assistant"):
+        if (isinstance(said, str) and said.strip()) or (are_messages(said) and unfit_conversation(said) is None):
             return cast("str | list[dict[str, str]]", said)
         raise self._wrong("prompt", said, "text, or messages of which the last is the user's")
 

@@ -132,11 +132,6 @@ class RewardFunction:
     pool: Pool
     told: Told = field(default_factory=Told)
 
-    @property
-    def label(self) -> str:
-        """Its name where another function has the same one."""
-        return f"{self.path.stem}.{self.name}"
-
     @cached_property
     def parameters(self) -> Mapping[str, Any]:
         """What its worker reports. Raises UserError where the file or the function is not as it must be."""
@@ -156,7 +151,8 @@ class RewardFunction:
             if name in _NOT_GIVEN:
                 return f"{where}; {_NOT_GIVEN[name]}. Give {name} a default, or leave it out."
         return (
-            f"{where}; it can have {', '.join(columns)}. Map a column of the data: task.columns={{{wanted[0]}: ...}}."
+            f"{where}; it can have {', '.join(columns)}. Map a column of the data: task.columns={{{wanted[0]}: ...}}. "
+            "Columns of timestamps or bytes are left out."
         )
 
     def begin(self, columns: Mapping[str, Sequence[Any]], count: int, seconds: float | None = None) -> Future[Any]:

@@ -146,6 +146,13 @@ def _worked(
             ]
         )
         written = [str(solution) for solution in solutions]
+        raise_if(
+            [
+                f"task: a worked solution of problem {problems[index].id}: {unwritable}."
+                for index, solution in zip(left, written, strict=True)
+                if (unwritable := text_problem(solution)) is not None
+            ]
+        )
         _check_solutions(config, task, [problems[index] for index in left], written)
         for index, solution in zip(left, written, strict=True):
             outcome = encode(prompts[index], solution)

@@ -200,7 +200,7 @@ def join(config: Config, world: World) -> int:
     import torch
 
     devices = torch.cuda.device_count()
-    if world.processes == 1 and devices > 1 and not config.rollout.starts_server:
+    if world.processes == 1 and devices > 1:
         raise UserError(
             f"{devices} GPUs are visible, and launch.processes=1 trains on one: give --processes {devices} to use "
             "them all, or set CUDA_VISIBLE_DEVICES=0."

@@ -37,6 +37,7 @@ from transformers.training_args import OptimizerNames
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import use_adapter
 
+from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.methods.base import Rollout, Tokens
 from rlvr_cli.methods.method import Method
 from rlvr_cli.models.card import card_parts
@@ -72,8 +73,9 @@ class PolicyTrainer(GRPOTrainer):
         overrides: changes to a named method as on the command line, without ``method.``: ``policy_loss.n=2``. Of a KL
             term that they add (``kl.beta=0.04``), ``args.use_bias_correction_kl`` decides ``kl.bias_correction``,
             unless they do.
-        correct_above: with reward functions of your own, a completion is correct where its reward is above this; for
-            methods that train by correctness (PL, NL, CL, RAFT++). ``rollouts`` have verdicts.
+        correct, correct_above: with reward functions of your own, a completion is correct where the value of the
+            function of this name (None = the first) is above this number, whatever the others give; for methods that
+            train by correctness (PL, NL, CL, RAFT++). ``rollouts`` have verdicts.
         rollouts: where completions and rewards come from, in place of TRL's own generation and ``reward_funcs``; the
             data set then names problems (column ``problem``).
         meter: watches every forward pass of an update.
@@ -110,6 +112,7 @@ class PolicyTrainer(GRPOTrainer):
         *,
         method: str | Method | MethodPart | None = None,
         overrides: Sequence[str] = (),
+        correct: str | None = None,
         correct_above: float = 0.0,
         rollouts: Rollouts | None = None,
         meter: StepMeter | None = None,
@@ -133,12 +136,14 @@ class PolicyTrainer(GRPOTrainer):
         if dropout and args.disable_dropout:
             raise ValueError("dropout=True asks for what disable_dropout=True in args switches off: leave one out.")
         self.method = named.bound(args.max_completion_length)
-        self.rollouts, self.correct_above, self.tis_cap = rollouts, correct_above, tis_cap
+        self.rollouts, self.tis_cap = rollouts, tis_cap
+        self.correct, self.correct_above = correct, correct_above
         self._check_what_is_given()
         if rollouts is None:
             _check_data(args, train_dataset, eval_dataset)
         self.meter = meter or StepMeter(self.method, entropies=rollouts is None)
         self._trl_rewards: Tensor | None = None
+        self._trl_judged: Tensor | None = None
         self._generating = False
         self._rows_of_steps: list[TensorRows] | None = None
         arguments = with_method(args, self.method)
@@ -162,6 +167,11 @@ class PolicyTrainer(GRPOTrainer):
             **others,
         )
         keep_generation_config(self.model)
+        if correct is not None and correct not in self.reward_func_names:
+            known = self.reward_func_names
+            raise ValueError(
+                f"correct={correct!r} is none of the reward functions {', '.join(known)}.{did_you_mean(correct, known)}"
+            )
         # For TRL's model card, which would name GRPO.
         self._name, self._tag_names, self._paper = card_parts(named.name)
         # The reference of the KL term is loaded; the penalty is part of the method.
@@ -207,14 +217,14 @@ class PolicyTrainer(GRPOTrainer):
 
     def _check_what_is_given(self) -> None:
         method = self.method
+        given = [f"correct_above={self.correct_above:g}"] * bool(self.correct_above)
+        given += [f"correct={self.correct!r}"] * (self.correct is not None)
         if self.rollouts is not None:
-            if self.correct_above:
-                raise ValueError(f"correct_above={self.correct_above:g} has no effect: rollouts have verdicts")
+            if given:
+                raise ValueError(f"{given[0]} has no effect: rollouts have verdicts")
             return
-        if self.correct_above and not method.advantage.needs_correct:
-            raise ValueError(
-                f"correct_above={self.correct_above:g} has no effect: {method.name} reads no verdict from rewards"
-            )
+        if given and not method.advantage.needs_correct:
+            raise ValueError(f"{given[0]} has no effect: {method.name} reads no verdict from rewards")
         if self.tis_cap is not None:
             raise ValueError("tis_cap weighs by the sampler's log-probs, which TRL's own generation does not give")
         if method.reward.noise > 0:
@@ -319,7 +329,7 @@ class PolicyTrainer(GRPOTrainer):
         if batch is not None:
             self.rollout_collected(batch, own)
         rows = gather_rows(own, self.accelerator.gather, self.accelerator.num_processes, pad_id)
-        rollout, rows = self.scoring.scored(rows, rewards)
+        rollout, rows = self.scoring.scored(rows, rewards, self._trl_judged)
         self.meter.add_rollout()
         trained = dataclasses.replace(rollout, mask=own_tokens(rows))
         means = trained.row_mean(rows["advantages"].expand_as(rollout.mask))
@@ -383,6 +393,7 @@ class PolicyTrainer(GRPOTrainer):
                     f"number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g} is needed, or None where it does not apply"
                 )
         self._trl_rewards = total.masked_fill(unscored, torch.nan)
+        self._trl_judged = rewards[:, 0 if self.correct is None else self.reward_func_names.index(self.correct)]
         return rewards
 
     def _as_judged(self, completions: list[Any], completion_ids: list[list[int]]) -> list[Any]:

@@ -89,7 +89,9 @@ class _Log:
         values = [one.item() if hasattr(one, "item") else one for one in values]
         if len(values) != self._count:
             raise ValueError(f"log_extra({column!r}): {len(values)} values for {self._count} completions")
+        _check_text("log_extra", column)
         for value in values:
+            _check_text("log_extra", value)
             finite = not isinstance(value, float) or math.isfinite(value)
             if not (value is None or (isinstance(value, (str, bool, int, float)) and finite)):
                 raise ValueError(f"log_extra({column!r}) has {_shown(value)}; text, a finite number or None is needed")
@@ -97,10 +99,19 @@ class _Log:
 
     def log_metric(self, name: str, value: float) -> None:
         """A number of the whole call."""
+        _check_text("log_metric", name)
         number = _value(value)
         if not isinstance(number, float):
             raise ValueError(f"log_metric({name!r}) has {_shown(value)}; a finite number is needed")
         self.columns[str(name)] = [number] * self._count
+
+
+def _check_text(function: str, value: Any) -> None:
+    """Raises ValueError for text that cannot be written as UTF-8."""
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{function} has {_shown(value)}, which has half of a surrogate pair; no text has") from None
 
 
 def _parameters(call: Callable[..., Any]) -> dict[str, Any]:

@@ -406,3 +406,17 @@ def test_a_stop_token_that_a_server_writes_is_no_text(tmp_path: Path) -> None:
         as_text = Answer(f"{text}{tokenizer.decode([stop])}", False)
         assert sampler._text(by_ids, TEXT.prompt) == sampler._text(as_text, TEXT.prompt) == text
     assert sampler._text(Answer(text, False), TEXT.prompt) == text
+
+
+def test_chat_gets_no_system_turn_where_the_template_has_none() -> None:
+    """The server writes the messages by the model's own template, which would refuse them."""
+    task = load_config(task="own", overrides=["task.reward=none.py:f", "task.system_prompt=Be short."]).task
+    problem = task.problem_from({"prompt": "2 + 2?"}, "here")
+    tokenizer = make_tokenizer(compact.vocabulary())
+    refuses = "{% if messages[0].role == 'system' %}{{ raise_exception('none') }}{% endif %}{{ messages }}"
+    joined = [{"role": "user", "content": "Be short.\n\n2 + 2?"}]
+    apart = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "2 + 2?"}]
+    for template, expected in ((refuses, joined), ("{{ messages }}", apart), (None, apart)):
+        tokenizer.chat_template = template
+        (prompt,) = chat_prompts(task, [problem], tokenizer, KINDS["vllm"]).values()
+        assert [dict(message) for message in prompt.messages or ()] == expected

@@ -280,6 +280,13 @@ BROKEN_CALLS = {
     ("prompt", "def prompt(problem): return None"): r":\d+: prompt returned None .*wanted: text, or messages",
     ("prompt", "def prompt(problem): return '  '"): r"prompt returned '  '",
     ("prompt", "def prompt(problem): return [{'role': 'assistant', 'content': 'x'}]"): r"of which the last is the user",
+    ("prompt", "def prompt(problem): return [{'role': 'system', 'content': 'x'}]"): r"of which the last is the user",
+    ("prompt", "def prompt(problem): return 'What \\ud800'"): r"prompt of problem .*half of a surrogate pair",
+    (
+        "problems",
+        "def problems(split, count, seed): return [{'question': f'\\ud800 {split} {n}'} for n in range(count)]",
+    ): r"problems: problem .*half of a surrogate pair",
+    ("reward", "def reward(problem, response): return {'reward': 1, 'why': '\\ud800'}"): r"gave text .*half of a surr",
     ("prompt", "def prompt(problem): return problem['task']"): r"prompt|KeyError: 'task'",
     ("reward", "def reward(problem, response): return '1.0'"): r":20: reward returned '1.0' \(str\)",
     ("reward", "def reward(problem, response): return float('nan')"): r"reward returned nan \(float\)",

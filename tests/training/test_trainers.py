@@ -261,18 +261,26 @@ def test_correct_is_a_reward_above_a_number_of_your_own(tmp_path: Path) -> None:
     def estimated(**changes: Any) -> list[float]:
         pl = trainers.PLTrainer(
             model=load_base(tmp_path),
-            reward_funcs=[graded],
             args=arguments(tmp_path),
             processing_class=make_tokenizer(compact.vocabulary()),
             train_dataset=Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
-            **changes,
+            **{"reward_funcs": [graded], **changes},
         )
         rows = pl._scored_rollout(pl.train_dataset.select([0] * 8).to_list())
         found: list[float] = rows["estimated"].squeeze(1).tolist()
         return found
 
+    def penalty(completions: list[str], **columns: Any) -> list[float]:
+        return [-1.0 if row % 4 == 0 else 0.0 for row in range(len(completions))]
+
     assert estimated() == [1.0] * 8
     assert estimated(correct_above=0.5) == [1.0, 0.0] * 4
+    # The word of one function, whatever the others give.
+    two = [graded, penalty]
+    assert estimated(reward_funcs=two, correct_above=0.5) == [1.0, 0.0] * 4
+    assert estimated(reward_funcs=two, correct="penalty", correct_above=-0.5) == [0.0, 1.0, 1.0, 1.0] * 2
+    with pytest.raises(ValueError, match=r"correct='penalti' is none of .* Did you mean `penalty`"):
+        estimated(reward_funcs=two, correct="penalti")
     with pytest.raises(ValueError, match="correct_above"):
         trainers.GRPOTrainer(
             model=load_base(tmp_path), reward_funcs=[graded], args=arguments(tmp_path), correct_above=0.5
