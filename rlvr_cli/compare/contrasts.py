@@ -13,7 +13,7 @@ import numpy as np
 
 from rlvr_cli.compare.curves import CurveRow, curve_rows
 from rlvr_cli.compare.inputs import Inputs, TaskInputs
-from rlvr_cli.compare.scores import arm_mean, between_arms, cut
+from rlvr_cli.compare.scores import arm_mean, cut, of_methods
 from rlvr_cli.results.metrics import metric as declared
 from rlvr_cli.results.spending import PARTS, TIMED, Spent, mean_spent
 from rlvr_cli.stats.clustered import (
@@ -200,7 +200,7 @@ def contrasts(
     """
     names = [name for name in scores if name != baseline]
     interval = paired_crossed_interval if paired else unpaired_crossed_interval
-    differences = {name: between_arms(interval(scores[name], scores[baseline])) for name in names}
+    differences = {name: of_methods(interval(scores[name], scores[baseline])) for name in names}
     corrected = dict(zip(names, corrected_p([differences[name] for name in names]), strict=True))
     return {
         name: Contrast(
@@ -329,7 +329,7 @@ def compare_arms(inputs: Inputs) -> Comparison:
     tables = inputs.scores()
     interval = paired_tasks_interval if inputs.first.paired else unpaired_tasks_interval
     names = [name for name in tables if name != baseline]
-    means = {name: between_arms(interval(tables[name], tables[baseline], together=together)) for name in names}
+    means = {name: of_methods(interval(tables[name], tables[baseline], together=together)) for name in names}
     # One family: whoever looks at every task and at the mean has as many chances to be wrong.
     family = {(None, name): means[name] for name in names} | {
         (task, row.arm): row.contrast.difference
@@ -361,7 +361,7 @@ def compare_arms(inputs: Inputs) -> Comparison:
             ArmMean(
                 arm=name,
                 scores=scores,
-                mean=cut(tasks_interval(tables[name], together=together), bounds),
+                mean=cut(of_methods(tasks_interval(tables[name], together=together)), bounds),
                 middle=iqm_interval(scores, together=together),
                 profile=performance_profile(scores, thresholds, together=together),
                 contrast=contrast,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlvr_cli.compare.inputs import TaskInputs
-from rlvr_cli.compare.scores import RunCurve, arm_mean, between_arms, cut
+from rlvr_cli.compare.scores import RunCurve, arm_mean, cut, of_methods
 from rlvr_cli.stats.clustered import (
     CrossedEstimate,
     paired_crossed_interval,
@@ -53,7 +53,7 @@ def curve_rows(inputs: TaskInputs, order: Sequence[str]) -> tuple[CurveRow, ...]
             values={one: arm_mean(tables[name][one], bounds) for one in SUMMARIES},
             differences=None
             if name == inputs.baseline
-            else {one: cut(between_arms(interval(tables[name][one], base[one])), change) for one in SUMMARIES},
+            else {one: cut(of_methods(interval(tables[name][one], base[one])), change) for one in SUMMARIES},
             level=level,
             reached=tuple(
                 summarise_curve(curve.x, curve.values.mean(axis=1), budget=end, level=level).reached

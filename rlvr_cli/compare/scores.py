@@ -135,7 +135,7 @@ def _tell_samples(evaluations: Mapping[str, Evaluation], n: int, notes: list[str
 
 def arm_mean(scores: np.ndarray, bounds: Bounds) -> CrossedEstimate:
     """The mean of scores [runs, problems], its interval cut where no mean can be: of shares at 0 and 1."""
-    return cut(crossed_interval(scores), bounds)
+    return cut(of_methods(crossed_interval(scores)), bounds)
 
 
 def cut(estimate: CrossedEstimate, bounds: Bounds) -> CrossedEstimate:
@@ -145,6 +145,6 @@ def cut(estimate: CrossedEstimate, bounds: Bounds) -> CrossedEstimate:
     return replace(estimate, low=max(bounds[0], estimate.low), high=min(bounds[1], estimate.high))
 
 
-def between_arms(difference: CrossedEstimate) -> CrossedEstimate:
-    """The difference of two arms without the p that one run an arm has: it is of these weights, not of the methods."""
-    return difference if difference.spread_of_runs else replace(difference, p_value=None)
+def of_methods(estimate: CrossedEstimate) -> CrossedEstimate:
+    """The estimate without the p of one run an arm, which is about these weights and not about what made them."""
+    return estimate if estimate.spread_of_runs else replace(estimate, p_value=None)

@@ -41,13 +41,23 @@ class EvaluationResult:
     result: dict[str, Any]
 
 
+TWO_RUNS = (
+    "note: the differences are of these two runs, over problems; one run says nothing of its method. `rlvr sweep` with "
+    "3 or more seeds compares methods."
+)
+
+
 @dataclass(frozen=True)
 class PairedComparison:
-    """Another model (before) against the request's (after), paired by problem; overall and by subgroup."""
+    """Another model (before) against the request's (after), paired by problem; overall and by subgroup.
+
+    ``note``: what two runs of methods do not tell; None of others.
+    """
 
     before: EvaluationResult
     overall: dict[str, PairedDifference]
     by_subgroup: dict[str, dict[str, PairedDifference]]
+    note: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The comparison as JSON values."""
@@ -58,6 +68,7 @@ class PairedComparison:
                 group: {name: item.as_json() for name, item in table.items()}
                 for group, table in self.by_subgroup.items()
             },
+            "note": self.note,
         }
 
 
@@ -170,7 +181,8 @@ class Session:
         outcome = parts[0] if len(parts) == 1 else self._average(parts)
         if before is None:
             return outcome, None
-        comparison = _compare(before, outcome)
+        runs = {target.run.path for target in (self.request.target, self.request.against) if target and target.run}
+        comparison = replace(_compare(before, outcome), note=TWO_RUNS if len(runs) > 1 else None)
         write_json(outcome.folder / f"against-{before.folder.name}.json", comparison.as_json())
         return outcome, comparison
 
