@@ -46,12 +46,12 @@ def _is_dropout(holder: Any, name: str) -> bool:
 
 
 @contextmanager
-def switched_off(found: Sequence[Dropout]) -> Iterator[None]:
+def switched_off(dropped: Sequence[Dropout]) -> Iterator[None]:
     """Inside, nothing is dropped; outside the model is as it was, and saved so."""
-    for holder, name, _ in found:
+    for holder, name, _ in dropped:
         setattr(holder, name, 0.0)
     try:
         yield
     finally:
-        for holder, name, value in found:
+        for holder, name, value in dropped:
             setattr(holder, name, value)
