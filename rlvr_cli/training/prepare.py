@@ -43,6 +43,7 @@ class LoadedParts:
 
     Attributes:
         base: ``model`` as what adapters are trained on; None where every weight is trained.
+        without_adapter: the experts' weights that get no adapter, where other layers get one.
     """
 
     config: Config
@@ -51,6 +52,7 @@ class LoadedParts:
     tokenizer: Any
     threads: int
     base: AdapterBase | None
+    without_adapter: tuple[str, ...]
 
 
 @dataclass
@@ -286,9 +288,16 @@ def _loaded(config: Config, device: str, threads: int) -> LoadedParts:
         attention=config.model.attention,
         in_4_bits=config.model.adapter.kind == "qlora",
     )
-    base = _base(config, model, dtype)
+    base, without_adapter = _base(config, model, dtype), _without_adapter(config, model)
     task = config.task.for_model(prompt_style(model.config))
-    return LoadedParts(config, task, model, tokenizer, threads, base)
+    return LoadedParts(config, task, model, tokenizer, threads, base, without_adapter)
+
+
+def _without_adapter(config: Config, model: Any) -> tuple[str, ...]:
+    from rlvr_cli.models.adapter import experts_without_adapter
+
+    adapter = config.model.adapter
+    return () if adapter.kind == "none" else experts_without_adapter(adapter, model)
 
 
 def _base(config: Config, model: Any, dtype: str) -> AdapterBase | None:
