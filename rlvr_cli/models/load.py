@@ -67,7 +67,12 @@ def load_model(
         adapted = load_adapted(name, device=device, attention=attention)
         from rlvr_cli.models.adapter import merge
 
-        model = merge(adapted).to(_dtype(dtype, target)).to(target)
+        model, wanted = merge(adapted), _dtype(dtype, target)
+        if model.dtype != wanted:
+            # Not the buffers: the frequencies of rotary positions stay in float32, as transformers loads them.
+            for parameter in model.parameters():
+                parameter.data = parameter.data.to(wanted)
+        model = model.to(target)
         model.config.dtype = model.dtype
     else:
         model = _load_weights(source, revision, dtype, target, attention, in_4_bits)

@@ -44,6 +44,7 @@ class LoadedParts:
 
     Attributes:
         base: ``model`` as what adapters are trained on; None where every weight is trained.
+        without_adapter: the experts' weights that get no adapter, where other layers get one.
     """
 
     config: Config
@@ -52,6 +53,7 @@ class LoadedParts:
     tokenizer: Any
     threads: int
     base: AdapterBase | None
+    without_adapter: tuple[str, ...]
 
 
 @dataclass
@@ -290,9 +292,16 @@ def _loaded(config: Config, device: str, threads: int) -> LoadedParts:
     )
     if config.update.dropout:
         _check_dropout(config, model)
-    base = _base(config, model, dtype)
+    base, without_adapter = _base(config, model, dtype), _without_adapter(config, model)
     task = config.task.for_model(prompt_style(model.config))
-    return LoadedParts(config, task, model, tokenizer, threads, base)
+    return LoadedParts(config, task, model, tokenizer, threads, base, without_adapter)
+
+
+def _without_adapter(config: Config, model: Any) -> tuple[str, ...]:
+    from rlvr_cli.models.adapter import experts_without_adapter
+
+    adapter = config.model.adapter
+    return () if adapter.kind == "none" else experts_without_adapter(adapter, model)
 
 
 def _check_dropout(config: Config, model: Any) -> None:

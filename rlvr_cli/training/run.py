@@ -129,6 +129,7 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRu
         **in_manifest(own_files(config)),
         method_fingerprint=prepared.method.fingerprint(),
         sampler=prepared.engine_reason,
+        **({"without_adapter": prepared.without_adapter} if prepared.without_adapter else {}),
         threads=prepared.threads,
         versions=versions(),
         git=git_state(),
@@ -280,6 +281,10 @@ def _train(
                 reporter.message(_announcement(config, run, prepared, batch))
             for caution in (*cautions(config), *prepared.cautions):
                 reporter.message(caution)
+            if prepared.without_adapter:
+                reporter.message(
+                    f"the experts get no adapter and stay as they are: {', '.join(prepared.without_adapter)}"
+                )
             from rlvr_cli.training.build import build_trainer
 
             checkpoint = resumption.checkpoint if resumption else None
