@@ -10,7 +10,7 @@ from typing import Any
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_json, write_text
 from rlvr_cli.core.hashes import digest
-from rlvr_cli.evaluation.metrics import problem_metrics, range_of_rewards, summarise
+from rlvr_cli.evaluation.metrics import equal_answers, problem_metrics, range_of_rewards, summarise
 from rlvr_cli.evaluation.plan import ProgressCallback, Sampler
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleStore
@@ -88,7 +88,8 @@ def evaluate_with(
     store = SampleStore(out_dir, whole)
     with store.open() as samples:
         sampler.fill(store, samples, task, problems, settings, progress)
-        rows = problem_metrics(problems, samples, settings, task.reasons)
+        same = equal_answers(task, problems, samples, settings)
+        rows = problem_metrics(problems, samples, settings, task.reasons, same)
         name = benchmark or problems_name(task.name, task.settings["data"])
         result = report(rows, settings, task, label=label, fingerprint=digest(whole), benchmark=name)
         return write_results(out_dir, result | ({"trained_on": trained_on} if trained_on else {}), rows)

@@ -16,7 +16,8 @@ from rlvr_cli.evaluation.store import SampleKey
 from rlvr_cli.results.evaluations import ProblemValues, read_evaluation
 from rlvr_cli.results.metrics import GREEDY, bounds, metric, problem_value, sample_metrics
 from rlvr_cli.stats.intervals import Estimate, mean_interval, paired_interval, share_interval
-from rlvr_cli.tasks.problem import Problem
+from rlvr_cli.tasks.base import Task
+from rlvr_cli.tasks.problem import WRONG, Problem
 
 
 def problem_metrics(
@@ -24,19 +25,25 @@ def problem_metrics(
     samples: Mapping[SampleKey, Mapping[str, Any]],
     settings: EvalSettings,
     reasons: Sequence[str],
+    same: Sequence[Mapping[str, str]] = (),
 ) -> list[ProblemValues]:
     """Every metric of every problem, from exactly the samples that ``settings`` ask for.
 
     avg@n is the share of right samples; maj@k is given for each k above 1; length counts tokens with the closing
     end-of-sequence token, and is left out where a server did not count them for every sample; all but ``greedy`` are
     over the n samples. Without samples, reward, length and the like are those of the greedy completion.
+
+    Args:
+        same: of each problem, the wrong answers that vote for another spelling (:func:`equal_answers`).
     """
     first = [*(range(settings.samples) or [GREEDY])]
     parts = samples[problems[0].id, first[0]]["parts"]
     names = _names(settings, parts, reasons)
     rows = []
-    for problem in problems:
+    together = same or [{} for _ in problems]
+    for problem, votes in zip(problems, together, strict=True):
         own = [samples[problem.id, index] for index in first]
+        own = [{**one, "answer": votes.get(one["answer"], one["answer"])} for one in own] if votes else own
         greedy = [samples[problem.id, GREEDY]] if settings.greedy else []
         rows.append({name: problem_value(name, greedy if name == GREEDY else own) for name in names})
     unknown = {name for row in rows for name, value in row.items() if value is None}
@@ -45,9 +52,22 @@ def problem_metrics(
             problem.id,
             problem.subgroup,
             {name: value for name, value in row.items() if value is not None and name not in unknown},
+            votes,
         )
-        for problem, row in zip(problems, rows, strict=True)
+        for problem, row, votes in zip(problems, rows, together, strict=True)
     ]
+
+
+def equal_answers(
+    task: Task, problems: Sequence[Problem], samples: Mapping[SampleKey, Mapping[str, Any]], settings: EvalSettings
+) -> list[dict[str, str]]:
+    """For each problem the wrong answers that equal an earlier one in another spelling, as the task judges equality.
+
+    An answer that the verdict could not read, or not in time, votes as it is spelled.
+    """
+    of_problems = ([samples[problem.id, index] for index in range(settings.samples)] for problem in problems)
+    wrong = [[one["answer"] for one in own if one["reason"] == WRONG and one["answer"]] for own in of_problems]
+    return task.same_answers(wrong)
 
 
 def _names(settings: EvalSettings, parts: Iterable[str], reasons: Sequence[str]) -> list[str]:

@@ -31,6 +31,7 @@ from rlvr_cli.tasks.data import FromData
 from rlvr_cli.tasks.fetch import origin_of
 from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Rule, Split, Verdict
 from rlvr_cli.tasks.prompts import check_template_options
+from rlvr_cli.verify.math_answer import boxed
 
 _OPEN_ANSWER, _CLOSE_ANSWER = "<answer>", "</answer>"
 # How many of a set's prompts are looked at before a model is trained or evaluated on them.
@@ -256,6 +257,16 @@ class Task(FromData, Choice):
         """Begin to judge responses that come one after another, in other processes; None where this one judges."""
         return None
 
+    def same_answers(self, answers: Sequence[Sequence[str]]) -> list[dict[str, str]]:
+        """Which wrong answers vote together, by the equality that verdicts go by; here those of one spelling.
+
+        Args:
+            answers: of each problem, the spellings in the order of its samples.
+        Returns:
+            For each problem: the first spelling that an answer equals, for answers that have another.
+        """
+        return [{} for _ in answers]
+
     def size_pool(self, workers: int) -> None:
         """Have that many processes compare answers, where the task is ``pooled``."""
 
@@ -320,7 +331,8 @@ def last_answer(text: str) -> str | None:
 
 
 def vote(response: str) -> str | None:
-    """What majority votes count: the last <answer> block, else the last line; None where there is nothing."""
+    r"""What majority votes count: the last <answer> block, the last \boxed, or the last line; None for nothing."""
     answer = last_answer(response)
+    answer = boxed(response).answer if answer is None else answer
     lines = response.strip().splitlines() if answer is None else [answer]
     return " ".join(lines[-1].split()) or None if lines else None

@@ -115,6 +115,8 @@ def test_rewards_are_weighted_and_none_has_no_part(folder: Path) -> None:
     assert (alone.scorable, alone.correct, alone.reason) == (False, False, "unscored")
     votes = [own().judge(asked[0], text).answer for text in ("a\n b  c ", "<answer> 7 </answer> so", " ")]
     assert votes == ["b c", "7", None]
+    boxes = [r"So \boxed{8}. Or \boxed{9} apples, I think.", r"\boxed{8}\n<answer>7</answer>", "\\boxed{8\nno"]
+    assert [own().judge(asked[0], text).answer for text in boxes] == ["9", "7", "no"]
     assert not own("task.correct_above=1").judge(asked[0], "2").correct
 
 

@@ -79,11 +79,12 @@ def _has_samples(one: Evaluation) -> bool:
 def _samples(one: Evaluation, ids: Sequence[str], n: int) -> Samples:
     path = one.folder / "samples.jsonl"
     found: dict[str, dict[int, tuple[str | None, bool]]] = {name: {} for name in ids}
+    problems = {row.id: row for row in one.rows}
     try:
         for record in read_samples(one.folder):
             place, index = record["problem"], record["sample"]
             if place in found and isinstance(index, int) and 0 <= index < n:
-                found[place][index] = (record["answer"], bool(record["correct"]))
+                found[place][index] = (problems[place].vote(record["answer"]), bool(record["correct"]))
         return {name: [found[name][index] for index in range(n)] for name in ids}
     except (KeyError, TypeError) as error:
         raise RunError(
