@@ -98,7 +98,7 @@ class Session:
         subjects = [*request.target.subjects, *(request.against.subjects if request.against else ())]
         tasks = [self.config.task.for_model(s.style or "logic_rl") for s in subjects]
         self.problems = self._read(tasks[0])
-        wordings = [wording_hash(tasks[0].wording(problem)) for problem in self.problems]
+        wordings = [wording_hash(tasks[0].problem_wording(problem)) for problem in self.problems]
         self._trained_on: dict[str, int] = {}
         for target, option in ((request.target, ""), (request.against, " (--against)")):
             if target is not None:
@@ -235,7 +235,7 @@ class Session:
                 test = task.problems("test", MOST_COMPLETIONS, self.settings.problems_seed)
             except UserError:
                 return ""
-        left = sum(wording_hash(task.wording(problem)) in known for problem in test)
+        left = sum(wording_hash(task.problem_wording(problem)) in known for problem in test)
         return "; --split test leaves them out" if not left else f"; with --split test {left:,} of {len(test):,} are"
 
     def _key(self, fingerprint: str) -> str:

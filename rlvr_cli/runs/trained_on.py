@@ -5,11 +5,11 @@ A run has a hash of each in a file, which its checkpoints and the exported model
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
 from rlvr_cli.core.files import write_text
-from rlvr_cli.core.hashes import text_digest
 
 FILE = "rlvr_training_problems.txt"
 # Where it is in a run or an exported model, and in a checkpoint.
@@ -18,7 +18,7 @@ _PLACES = (FILE, f"trainer/{FILE}")
 
 def wording_hash(wording: str) -> str:
     """The hash of a problem's wording; line breaks and runs of blanks do not matter."""
-    return text_digest(" ".join(wording.split()))[:16]
+    return hashlib.sha256(" ".join(wording.split()).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def write_training_problems(folder: Path, hashes: Iterable[str]) -> None:

@@ -158,7 +158,7 @@ class Task(FromData, Choice):
         """The key, its value and what that is, as `the toss of a coin`, where no verifier has a say in the reward."""
         return None
 
-    def wording(self, problem: Problem) -> str:
+    def problem_wording(self, problem: Problem) -> str:
         """What is asked, by which a problem is known again in another file, under another id or with another answer."""
         return problem.question
 

@@ -158,7 +158,7 @@ class OfFunctions(Task):
         question = data.get("question")
         return Problem(identity, question if isinstance(question, str) else text, data, problem.subgroup)
 
-    def wording(self, problem: Problem) -> str:
+    def problem_wording(self, problem: Problem) -> str:
         """The whole prompt: a question may be about something else in the row."""
         asked = self._asked(problem)
         return asked if isinstance(asked, str) else "\n\n".join(message["content"] for message in asked)

@@ -157,7 +157,7 @@ def _worked(
         for index, solution in zip(left, written, strict=True):
             outcome = encode(prompts[index], solution)
             if isinstance(outcome, Demonstration):
-                found[index] = replace(outcome, wording=task.wording(problems[index]))
+                found[index] = replace(outcome, wording=task.problem_wording(problems[index]))
             else:
                 too_long[index] = outcome
     demonstrations = [found[index] for index in range(len(problems))]

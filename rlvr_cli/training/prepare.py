@@ -123,7 +123,7 @@ class PreparedPolicy(PreparedRun):
         return policy_trainer(self.method, self.task, self.problems, self.engine, arguments, of_every_run)
 
     def wordings(self) -> list[str]:
-        return [self.task.wording(problem) for problem in self.problems]
+        return [self.task.problem_wording(problem) for problem in self.problems]
 
     def announcement(self, rollouts: int, completions: int, steps: str) -> str:
         work = f"{count(rollouts, 'rollout')} of {completions} completions, {steps}; sampler: {self.engine_reason}"

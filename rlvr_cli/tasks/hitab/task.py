@@ -104,7 +104,7 @@ class HiTab(Task):
         """Questions on one table stay together."""
         return str(problem.data["table"])
 
-    def wording(self, problem: Problem) -> str:
+    def problem_wording(self, problem: Problem) -> str:
         """With the table: many tables have the same questions."""
         return f"{problem.data['table']}\n{problem.question}"
 
