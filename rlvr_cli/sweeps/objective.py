@@ -75,8 +75,8 @@ def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[SpecProble
     ]
     if "eval.base_url" in spec.set:
         # It would be on the command line of `rlvr eval`, which says who may get a key.
-        said = "eval.set: eval.base_url: a server has one model, and a trial has its own; leave it out"
-        found.append((file.place("eval", "set", "eval.base_url"), said))
+        wrong = "eval.set: eval.base_url: a server has one model, and a trial has its own; leave it out"
+        found.append((file.place("eval", "set", "eval.base_url"), wrong))
     found += [
         (file.place("eval", "set", f"eval.{name}"), f"eval.set: eval.{name}: is set by `{name}` too; leave one out")
         for name in ("pass_at", "samples", "problems", "split", "benchmark")
