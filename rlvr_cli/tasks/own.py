@@ -389,7 +389,7 @@ class Own(Task):
         if not wrong:
             try:
                 values = self._values(problems, responses, [[0] for _ in problems], 0.0)
-                wrong += self._too_large(functions, zip(*values, strict=True))
+                wrong += self._too_large(zip(*values, strict=True))
             except RunError as error:
                 wrong.append(str(error))
         if wrong:
@@ -440,10 +440,10 @@ class Own(Task):
 
         return rewards(functions, columns, len(problems), where, share)
 
-    def _too_large(self, functions: Sequence[RewardFunction], rows: Iterable[Sequence[Value]]) -> list[str]:
+    def _too_large(self, rows: Iterable[Sequence[Value]]) -> list[str]:
         """What is wrong with the first row whose rewards are numbers until they are weighed and added."""
         for row in rows:
-            verdict = self._verdict(self._labels(functions), row, "")
+            verdict = self._verdict(self.labels, row, "")
             if abs(verdict.reward) > LARGEST_REWARD:
                 parts = " + ".join(f"{name} {value:g}" for name, value in verdict.parts.items())
                 return [
