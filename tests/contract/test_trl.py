@@ -64,6 +64,7 @@ def test_every_kind_of_training_has_the_same_settings(tmp_path: Path) -> None:
 
 
 OWN = {
+    "_as_judged",
     "_check_what_is_given",
     "_generated",
     "_grad_mask",
