@@ -4,15 +4,17 @@ This is the one file that rests on TRL's insides. Pinned to trl 1.16; tests/cont
 them. What is overridden, and what each override relies on:
 
 - ``training_step``: TRL accumulates nothing (``gradient_accumulation_steps`` is 1): one call makes all forward and
-  backward passes of an optimizer step, as many as its rows need. Under DDP gradients are averaged over processes in the
-  last backward pass (``accelerator.no_sync``; ``gradient_state._set_sync_gradients``, as transformers does it). The
-  batch that it is given is the whole rollout's (TRL's data loader), each prompt repeated by the size of its group.
+  backward passes of an optimizer step, as many as its rows need, and what transformers' does beside the loss. Under
+  DDP gradients are averaged over processes in the last backward pass (``accelerator.no_sync``;
+  ``gradient_state._set_sync_gradients``, as transformers does it). The batch that it is given is the whole rollout's
+  (TRL's data loader), each prompt repeated by the size of its group.
 - ``_calculate_rewards(inputs, prompts, completions, completion_ids_list)`` returns (N, functions) rewards gathered over
   all processes in the order of the rows; ``eos_token_ids`` are the ids that end a completion. It is called by
   ``_generate_and_score_completions``, which makes rows of the prompts of this process, where no other source
   of rollouts is given; with ``beta`` 0 it leaves the reference alone.
 - ``_get_per_token_logps_and_entropies``: TRL's forward pass, used for models that ours (log_probs.py) does not fit, and
   switched off while TRL scores a rollout. ``ref_model``, or an adapter that is switched off, is the reference policy.
+- ``_logs["advantages"]`` holds TRL's group advantages of the rows just sampled, of all processes, at its end.
 - ``prediction_step``, ``create_optimizer``, ``log``; ``_clip_grad_norm`` clips all parameters by one norm; ``_save``
   and ``_load_from_checkpoint`` write and read the model's weights.
 - ``args.steps_per_generation``, ``num_iterations``, ``num_generations``, ``beta``.

@@ -64,11 +64,15 @@ def test_every_kind_of_training_has_the_same_settings(tmp_path: Path) -> None:
 
 
 OWN = {
+    "_accumulated",
     "_as_judged",
+    "_backward_options",
     "_check_what_is_given",
+    "_empty_cache",
     "_generated",
     "_grad_mask",
     "_gradients_synchronised",
+    "_log_advantages",
     "_loss",
     "_outputs",
     "_padded",
