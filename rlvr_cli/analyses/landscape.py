@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from rlvr_cli.analyses.base import AnalysisInput, Findings, analysis, names_of
-from rlvr_cli.collapse.watch import Collapse, CollapseWatch
+from rlvr_cli.collapse.alerts import NO_SIGNAL, Alert, AlertMonitor
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import number
 from rlvr_cli.core.section import Count, Section
@@ -164,7 +164,7 @@ def _course(run: Run, last: int | None, problems: list[str]) -> Course | None:
 def _as_json(found: Course) -> dict[str, Any]:
     return {
         "summary": found.summary,
-        "collapses": [collapse.as_json() for collapse in found.collapses],
+        "collapses": [asdict(collapse) for collapse in found.collapses],
         "kl": found.kl,
         "curves": {name: curve.as_json() for name, curve in found.curves.items() if curve.points},
     }
@@ -192,7 +192,7 @@ def _headline(arms: Mapping[str, Sequence[Course]]) -> str:
     if not found.collapses:
         return f"{end} of {found.rollouts} rollouts; no collapse."
     first = found.collapses[0]
-    return f"{end} of {found.rollouts} rollouts; {first.name} at rollout {first.first + 1}."
+    return f"{end} of {found.rollouts} rollouts; {first.title} at rollout {first.first + 1}."
 
 
 def _tables(arms: Mapping[str, Sequence[Course]]) -> list[Table]:
@@ -209,7 +209,7 @@ def _tables(arms: Mapping[str, Sequence[Course]]) -> list[Table]:
 
 def _collapses(courses: Mapping[str, Course]) -> Table:
     rows = [
-        (name, str(collapse.first + 1), collapse.name, str(collapse))
+        (name, str(collapse.first + 1), collapse.title, collapse.evidence)
         for name, found in courses.items()
         for collapse in found.collapses
     ]
@@ -226,7 +226,9 @@ def _samples(
         run = next((one for one in runs if courses[names[one.path]].collapses), runs[0])
         one = courses[names[run.path]]
         # Not the last of the run: what was saved after the rollouts looked at is no part of this.
-        around = (one.sound[0], one.collapses[0].first) if one.collapses else (0, one.rollouts - 1)
+        around = (0, one.rollouts - 1)
+        if one.collapses:
+            around = (max(0, one.collapses[0].first - one.window), one.collapses[0].first)
         for pair in sampled_completions(run.dir, most, rollouts=around).pairs:
             for sampled in pair:
                 found += [
@@ -285,8 +287,7 @@ class Course:
     Attributes:
         curves: by name; a value is the mean over the rollout's updates. What the run did not record has no points.
         summary: single numbers, None where there is none; rollouts in it count from 1.
-        collapses: as `collapse.watch.detect` tells them.
-        sound: of each collapse, the last rollout, from 0, from before it began.
+        collapses: the alerts but that of a missing signal. window: rollouts that their rules look at.
         rollouts: how many there were.
         kl: the curve that stands for the KL divergence: to the reference, else, with several updates a rollout, to the
             policy that sampled; None where there is neither.
@@ -294,8 +295,8 @@ class Course:
 
     curves: dict[str, TrainingCurve]
     summary: Summary
-    collapses: tuple[Collapse, ...]
-    sound: tuple[int, ...]
+    collapses: tuple[Alert, ...]
+    window: int
     rollouts: int
     kl: str | None
 
@@ -309,19 +310,11 @@ def course(rows: Sequence[Mapping[str, Any]], problems: int, steps_per_rollout: 
     """
     curves = _curves(rows)
     rollouts = max(row["rollout"] for row in rows) + 1
-    watch = CollapseWatch(problems)
-    told: list[tuple[Collapse, int]] = []
-    firsts: dict[int, Mapping[str, Any]] = {}
-    for row in rows:
-        firsts.setdefault(row["rollout"], row)
-    for rollout, row in firsts.items():
-        watch.see(row)
-        # Asked while the rollout is the newest: what comes later would move the place where the collapse began.
-        told += [(found, watch.last_sound([found])) for found in watch.begins(rollout)]
+    monitor = AlertMonitor(problems, rows=rows)
+    collapses = tuple(alert for alert in monitor.alerts() if alert.name != NO_SIGNAL)
     # With one update the policy is the one that sampled, and what the divergence has is rounding.
     known = ("KL to reference", *(("KL to sampler",) if steps_per_rollout > 1 else ()))
     kl = next((name for name in known if any(value for _, value in curves[name].points)), None)
-    collapses = tuple(found for found, _ in told)
     first = collapses[0].first + 1 if collapses else None
     summary = {
         **_levels(curves),
@@ -332,7 +325,7 @@ def course(rows: Sequence[Mapping[str, Any]], problems: int, steps_per_rollout: 
         "updates": len(rows),
         "rollouts": rollouts,
     }
-    return Course(curves, summary, collapses, tuple(sound for _, sound in told), rollouts, kl)
+    return Course(curves, summary, collapses, monitor.window, rollouts, kl)
 
 
 def stays_beyond(points: Points, beyond: Callable[[float], bool], lasting: int) -> int | None:
@@ -370,7 +363,7 @@ def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, TrainingCurve]:
     own = {
         "probability distance": key("prob_distance"),
         "ratio distance": _ratio_distance,
-        "KL to sampler": key("kl"),
+        "KL to sampler": key("kl_old"),
         "KL to reference": key("kl_reference"),
         "clip share": _clip_share,
         "truncated": key("truncated"),
@@ -442,7 +435,7 @@ def _levels(curves: Mapping[str, TrainingCurve]) -> Summary:
         "prob_distance_mean": _mean(prob),
         "prob_distance_end": _mean(prob[-END:]),
         "prob_distance_largest": max(prob, default=None),
-        "kl_mean": _mean(values("KL to sampler")),
+        "kl_old_mean": _mean(values("KL to sampler")),
         "truncated_end": end("truncated"),
         "value_correct_end": end("value of correct"),
         "value_incorrect_end": end("value of incorrect"),
@@ -552,4 +545,4 @@ def _legend(figure: Any, names: Sequence[str]) -> None:
     handles = [Line2D([], [], linewidth=1.5, **_look(place)) for place in range(len(names))]
     handles.append(Line2D([], [], color="#555555", marker="x", linestyle="none"))
     columns = max(1, min(4, 150 // (max(map(len, names)) + 8)))
-    figure.legend(handles, [*names, "collapse told"], loc="outside lower center", ncols=columns)
+    figure.legend(handles, [*names, "alert raised"], loc="outside lower center", ncols=columns)

@@ -102,6 +102,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         app(args=None if arguments is None else list(arguments), prog_name="rlvr")
     except SystemExit as end:
+        if line := _of_user_code(end):
+            echo(line, file=sys.stderr)
+            return EXIT_FAILED
         return end.code if isinstance(end.code, int) else 0 if end.code is None else EXIT_FAILED
     except UserError as error:
         echo("\n".join([*error.problems, error.summary()]), file=sys.stderr)
@@ -120,6 +123,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _of_user_code(error: BaseException) -> str | None:
+    """Return the line for an exception of a user file; None for any other."""
+    user_code = sys.modules.get("rlvr_cli.core.user_code")
+    return None if user_code is None else user_code.escaped_error(error)
+
+
 def main() -> None:
     """The console script: `run`; an error that is a bug of ours gives a full traceback and exit code 70.
 
@@ -130,9 +139,7 @@ def main() -> None:
     except Exception as error:
         import traceback
 
-        from rlvr_cli.core.user_code import escaped_error
-
-        if (line := escaped_error(error)) is not None:
+        if line := _of_user_code(error):
             echo(line, file=sys.stderr)
             sys.exit(EXIT_FAILED)
         echo(without_secrets(traceback.format_exc()), end="", file=sys.stderr, whole=True)

@@ -49,7 +49,7 @@ def show_run(
     form: Format = "table",
 ) -> None:
     """Show one run: status, progress, learning curves, last metrics, alerts, checkpoints and evaluations."""
-    from rlvr_cli.collapse.alerts import PREFIX, AlertSpan
+    from rlvr_cli.collapse.alerts import PREFIX
     from rlvr_cli.results.curves import learning_curves
     from rlvr_cli.runs.folder import find_run
     from rlvr_cli.runs.listing import local_time, run_summary
@@ -79,7 +79,7 @@ def show_run(
         elif not name.startswith(PREFIX):
             table.append((f"last {name}", printed_text(value)))
     for alert in details["alerts"]:
-        table.append(("alert", str(AlertSpan(**alert))))
+        table.append(("alert", alert))
     for kind in ("checkpoint", "evaluation"):
         for one in details[f"{kind}s"]:
             table.append((kind, one))
@@ -126,7 +126,7 @@ def _number(value: float | None) -> str:
 
 def _contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What lies in the run's folder next to its manifest, and the lines of its metrics.jsonl."""
-    from rlvr_cli.collapse.alerts import alert_spans
+    from rlvr_cli.collapse.alerts import alert_lines
     from rlvr_cli.core.files import read_jsonl
     from rlvr_cli.launch.slurm import job_of
     from rlvr_cli.results.curves import whole_rows
@@ -151,7 +151,7 @@ def _contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         **({"damage": "; ".join(faults)} if faults else {}),
         **({"error": why} if (why := _error(run)) else {}),
         **({"slurm_job": job} if job else {}),
-        "alerts": [span.as_json() for span in alert_spans(rows)],
+        "alerts": alert_lines(rows),
         "checkpoints": [
             str(item.path) if isinstance(item, Checkpoint) else f"{item.path} (damaged: {item.reason})"
             for item in found

@@ -1,191 +1,293 @@
-"""A run's alerts from its lines of metrics.jsonl: when each was on, and the one of a training that learns nothing."""
+"""Alerts on a training, computed from the lines of its metrics.jsonl: a missing signal, a collapse, skipped updates.
+
+A collapse needs a number that moved far from the run's own start and an accuracy that got worse by it, because a policy
+that learns moves too. The present is a window of the last rollouts; the thresholds are explained in docs/collapse.md.
+Everything is a function of the lines, so a resumed run raises the same alerts and a report finds them again. Imports
+no torch.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
+from statistics import fmean, median
 from typing import Any
 
 from rlvr_cli.core.files import number
 
 PREFIX = "alert/"
-# The key with the alerts that begin, and the numbers that moved.
-EVIDENCE = "collapse"
-NO_SIGNAL = "no_signal"
-SHARES = ("accuracy", "format", "truncated", "diversity")
-AGAINST = {"start": "at the start", "best": "at best", "before": "before"}
-
-
-@dataclass(frozen=True)
-class AlertSpan:
-    """Rollouts without a break, from 0 and both ends included, in which an alert was on; ``now``: in the last too.
-
-    ``evidence`` says which numbers moved; empty where the alert had been told of shortly before.
-    """
-
-    alert: str
-    first: int
-    last: int
-    now: bool
-    evidence: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        """The span as JSON values."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        which = f"rollout {self.first + 1}" if self.first == self.last else f"rollouts {self.first + 1}-{self.last + 1}"
-        newest = " (the newest)" if self.now else ""
-        evidence = f": {self.evidence}" if self.evidence else ""
-        return f"{self.alert.replace('_', ' ')}, {which}{newest}{evidence}"
-
-
-def said(move: Mapping[str, Any]) -> str:
-    """A number's move, as `accuracy 39.1% from 59.7% at best`."""
-    form = "{:.1%}" if move["number"] in SHARES else "{:.3g}"
-    after, before = form.format(move["after"]), form.format(move["before"])
-    return f"{move['number'].replace('_', ' ')} {after} from {before} {AGAINST[move['against']]}"
-
-
-def alerts_on(row: Mapping[str, Any]) -> str:
-    """The alerts that a line of metrics.jsonl says are on, for people; empty where none is."""
-    on = (name.removeprefix(PREFIX) for name in row if name.startswith(PREFIX) and row[name])
-    return ", ".join(name.replace("_", " ") for name in on)
-
-
-def alert_spans(rows: Sequence[Mapping[str, Any]]) -> list[AlertSpan]:
-    """The spans of every alert, by its beginning; ``rows`` are the lines of metrics.jsonl, several for a rollout."""
-    state: dict[str, dict[int, bool]] = {}
-    evidence: dict[tuple[str, int], str] = {}
-    for row in rows:
-        for begun in row.get(EVIDENCE, ()):
-            evidence[begun["pattern"], begun["first"]] = ", ".join(map(said, begun["evidence"]))
-        for name in row:
-            if name.startswith(PREFIX):
-                state.setdefault(name.removeprefix(PREFIX), {})[row["rollout"]] = bool(row[name])
-    spans: list[AlertSpan] = []
-    for alert, by_rollout in state.items():
-        first: int | None = None
-        for rollout, on in by_rollout.items():
-            if on and first is None:
-                first = rollout
-            elif not on and first is not None:
-                spans.append(AlertSpan(alert, first, rollout - 1, now=False, evidence=evidence.get((alert, first), "")))
-                first = None
-        if first is not None:
-            last = max(by_rollout)
-            spans.append(AlertSpan(alert, first, last, now=True, evidence=evidence.get((alert, first), "")))
-    watch = SignalWatch()
-    watch.see_all(rows)
-    spans = [replace(span, evidence=watch.evidence(span)) if span.alert == NO_SIGNAL else span for span in spans]
-    return sorted(spans, key=lambda span: (span.first, span.alert))
-
-
+NO_SIGNAL, NON_FINITE = "no_signal", "non_finite"
+MEANINGS = {
+    "accuracy_drop": "the policy is losing what it had learned",
+    "entropy_collapse": "the policy may have settled on wrong answers",
+    "entropy_explosion": "the policy may be losing what it knew",
+    "length_collapse": "the policy may be skipping the reasoning",
+    "length_explosion": "the policy may be rambling",
+    NON_FINITE: "updates were skipped because a loss or gradient was not finite",
+    NO_SIGNAL: "no completion had an advantage",
+}
+PATTERNS = tuple(name for name in MEANINGS if name != NO_SIGNAL)
 # Rollouts in a row without a signal before an alert: a single one is chance where few prompts are hard.
-ROLLOUTS = 3
-# It is not told again within so many rollouts.
+IDLE_ROLLOUTS = 3
+# An alert that returns within so many rollouts is not reported again.
 PAUSE = 10
-# From this share of cut completions on, the limit is taken for the reason that none was right.
+# From this share of cut completions on, the token limit is the reason that none was right.
 MOSTLY_CUT = 0.5
 
 
-class SignalWatch:
-    """Follows a run's lines of metrics.jsonl; of a rollout the first line counts."""
+@dataclass(frozen=True)
+class Thresholds:
+    """The numbers of the rules; factors are of the run's own start.
 
-    def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
+    Attributes:
+        start: first rollouts that are the start. window: last rollouts that are the present, at least, and as many as
+            have ``window_problems`` problems, below which accuracy is too noisy.
+        accuracy_drop, accuracy_errors: accuracy fell by this share of its best window and by this many standard errors.
+        solved: an accuracy that is no higher than at the start is no harm where it was this high.
+        alike: entropy collapses only where diversity fell to this factor too.
+    """
+
+    start: int = 3
+    window: int = 5
+    window_problems: int = 80
+    accuracy_drop: float = 0.2
+    accuracy_errors: float = 2.5
+    solved: float = 0.8
+    lower: float = 0.5
+    higher: float = 2.0
+    alike: float = 0.8
+
+
+@dataclass(frozen=True)
+class Alert:
+    """An alert of a run.
+
+    Attributes:
+        name: a key of ``MEANINGS``. first: the rollout, from 0, after which its rule held first; last: the last one
+            without a break. lasting: it still holds after the newest rollout. evidence: the numbers that moved.
+    """
+
+    name: str
+    first: int
+    last: int
+    lasting: bool
+    evidence: str
+
+    @property
+    def title(self) -> str:
+        """The name in words."""
+        return self.name.replace("_", " ")
+
+    def __str__(self) -> str:
+        return f"{self.title}: {self.evidence}; {MEANINGS[self.name]}"
+
+
+def alerts_on(row: Mapping[str, Any]) -> str:
+    """Name the alerts that a line of metrics.jsonl has on; empty where there are none."""
+    names = (name.removeprefix(PREFIX) for name in row if name.startswith(PREFIX) and row[name])
+    return ", ".join(name.replace("_", " ") for name in names)
+
+
+def alert_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return one line for each span of rollouts in which an alert column of metrics.jsonl is on."""
+    spans: dict[str, list[list[int]]] = {}
+    for row in rows:
+        for name in (name for name in row if name.startswith(PREFIX) and row[name]):
+            known = spans.setdefault(name.removeprefix(PREFIX), [])
+            if known and row["rollout"] - known[-1][1] <= 1:
+                known[-1][1] = row["rollout"]
+            else:
+                known.append([row["rollout"], row["rollout"]])
+    newest = max((row["rollout"] for row in rows), default=0)
+    return [
+        f"{name.replace('_', ' ')}, rollouts {first + 1}-{last + 1}{' (the newest)' if last == newest else ''}"
+        for first, last, name in sorted((first, last, name) for name, known in spans.items() for first, last in known)
+    ]
+
+
+class AlertMonitor:
+    """Follows the lines of metrics.jsonl; the first line of a rollout counts.
+
+    Args:
+        problems: in each rollout (`rollout.prompts`).
+    """
+
+    def __init__(
+        self, problems: int, thresholds: Thresholds | None = None, rows: Iterable[Mapping[str, Any]] = ()
+    ) -> None:
+        self.problems, self.thresholds = problems, thresholds or Thresholds()
+        self.window = max(self.thresholds.window, -(-self.thresholds.window_problems // problems))
         self._rows: dict[int, Mapping[str, Any]] = {}
-        self.see_all(rows)
-
-    def see(self, row: Mapping[str, Any]) -> None:
-        """Take in a line, or what will become one."""
-        if "nonzero_advantage" in row:
-            self._rows.setdefault(row["rollout"], row)
-
-    def see_all(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Take in the lines so far."""
+        # By rollout: name -> evidence.
+        self._on: dict[int, dict[str, str]] = {}
+        # Accuracy over the best window that ended before the present one.
+        self._best: tuple[float, float] | None = None
         for row in rows:
-            self.see(row)
+            self.add(row)
 
-    def on(self, rollout: int) -> bool:
-        """Whether ``rollout`` and those before it, ``ROLLOUTS`` in all, had no signal."""
-        return rollout + 1 >= ROLLOUTS and all(map(self._idle, range(rollout + 1 - ROLLOUTS, rollout + 1)))
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Take in a line."""
+        if row["rollout"] not in self._rows:
+            self._rows[row["rollout"]] = row
+            earlier = list(self._rows.values())[-2 * self.window : -self.window]
+            mean = self._accuracy(earlier) if len(earlier) == self.window else None
+            if mean is not None and (self._best is None or mean[0] > self._best[0]):
+                self._best = mean
+            self._on[row["rollout"]] = dict(self._rules(row["rollout"]))
 
-    def begins(self, rollout: int) -> bool:
-        """Whether ``rollout`` raises an alert: the signal is missing now, and was not in the rollouts before."""
-        return self.on(rollout) and not any(map(self.on, range(max(0, rollout - PAUSE), rollout)))
+    def fields(self, rollout: int, *, collapse: bool = True, signal: bool = True) -> dict[str, int]:
+        """Return the alert columns of every line of ``rollout``: 1 for an alert that is on."""
+        names = [*(PATTERNS if collapse else ()), *([NO_SIGNAL] if signal and self._samples(rollout) else [])]
+        return {f"{PREFIX}{name}": int(name in self._on.get(rollout, {})) for name in names}
 
-    def fields(self, rollout: int) -> dict[str, Any]:
-        """What every line of ``rollout`` says; nothing where the training samples nothing."""
-        return {f"{PREFIX}{NO_SIGNAL}": int(self.on(rollout))} if rollout in self._rows else {}
+    def started(self, rollout: int) -> list[Alert]:
+        """Return the alerts that ``rollout`` raises and the ``PAUSE`` rollouts before did not have."""
+        recent = {name for earlier in range(rollout - PAUSE, rollout) for name in self._on.get(earlier, ())}
+        on = self._on.get(rollout, {})
+        return [Alert(name, rollout, rollout, True, text) for name, text in on.items() if name not in recent]
 
-    def sentence(self) -> str:
-        """The newest rollouts, why nothing is learned of them, and what helps."""
-        newest = max(self._rows)
-        why, help_ = _cause([self._rows[rollout] for rollout in range(newest + 1 - ROLLOUTS, newest + 1)])
-        return f"no signal: in the last {ROLLOUTS} rollouts no completion had an advantage: {why}. {help_}"
+    def alerts(self) -> list[Alert]:
+        """Return every alert of the run by its beginning; one that returns within ``PAUSE`` rollouts is the same."""
+        spans: dict[str, list[Alert]] = {}
+        newest = max(self._rows, default=0)
+        for rollout, on in sorted(self._on.items()):
+            for name, evidence in on.items():
+                known = spans.setdefault(name, [])
+                if known and rollout - known[-1].last <= PAUSE:
+                    begun = known.pop()
+                    first, evidence = begun.first, begun.evidence
+                else:
+                    first = rollout
+                known.append(Alert(name, first, rollout, rollout == newest, evidence))
+        return sorted((span for known in spans.values() for span in known), key=lambda span: (span.first, span.name))
 
-    def evidence(self, span: AlertSpan) -> str:
-        """What an alert's rollouts, and those that raised it, have in common."""
-        rollouts = range(span.first + 1 - ROLLOUTS, span.last + 1)
-        why, help_ = _cause([self._rows[rollout] for rollout in rollouts if rollout in self._rows])
-        return f"no completion had an advantage since rollout {rollouts[0] + 1}: {why}. {help_}"
-
-    def ending(self) -> str | None:
-        """The closing words of a run on it; None where nothing was reported."""
-        if not any(map(self.on, self._rows)):
+    def no_signal_summary(self) -> str | None:
+        """Summarise a run that had rollouts without a signal; None where no alert was raised."""
+        if not any(NO_SIGNAL in on for on in self._on.values()):
             return None
         idle = [row for rollout, row in self._rows.items() if self._idle(rollout)]
-        why, help_ = _cause(idle)
+        reason, remedy = _no_signal_reason(idle)
         if len(idle) == len(self._rows):
-            return f"nothing was learned: in none of {len(idle)} rollouts had a completion an advantage: {why}. {help_}"
-        ended = f" and the run ended so. {help_}" if self.on(max(self._rows)) else " and the run got over it."
-        return (
-            f"{len(idle)} of {len(self._rows)} rollouts had no signal: in them no completion had an advantage ({why}),"
-            f"{ended}"
-        )
+            return f"nothing was learned: no completion of {len(idle)} rollouts had an advantage: {reason}. {remedy}"
+        lasting = NO_SIGNAL in self._on[max(self._rows)]
+        ending = f"the run ended so. {remedy}" if lasting else "the run recovered."
+        return f"{len(idle)} of {len(self._rows)} rollouts had no signal ({reason}), and {ending}"
+
+    def _samples(self, rollout: int) -> bool:
+        return "nonzero_advantage" in self._rows.get(rollout, {})
 
     def _idle(self, rollout: int) -> bool:
-        return rollout in self._rows and self._rows[rollout]["nonzero_advantage"] == 0
+        return self._samples(rollout) and self._rows[rollout]["nonzero_advantage"] == 0
+
+    def _rules(self, rollout: int) -> Iterable[tuple[str, str]]:
+        """Yield the alerts that hold after ``rollout``, each with its evidence."""
+        rollouts = range(rollout + 1 - IDLE_ROLLOUTS, rollout + 1)
+        if all(map(self._idle, rollouts)):
+            reason, remedy = _no_signal_reason([self._rows[earlier] for earlier in rollouts])
+            yield NO_SIGNAL, f"in the last {IDLE_ROLLOUTS} rollouts {reason}. {remedy}"
+        before, skips = (number(self._rows.get(index, {}).get("skips")) or 0.0 for index in (rollout - 1, rollout))
+        if skips > before:
+            yield NON_FINITE, f"{skips:.0f} skipped updates"
+        rows = list(self._rows.values())
+        if len(rows) < self.thresholds.start + self.window:
+            return
+        limits, fall = self.thresholds, self._accuracy_drop(rows)
+        harm = fall or self._nothing_gained(rows)
+        if fall:
+            yield "accuracy_drop", fall
+        length, entropy = self._factor(rows, "length"), self._factor(rows, "entropy")
+        diversity, cut = self._factor(rows, "diversity"), _median(rows[-self.window :], "truncated") or 0.0
+        if entropy and diversity and entropy[0] <= limits.lower and diversity[0] <= limits.alike and harm:
+            yield "entropy_collapse", f"{entropy[1]}, {diversity[1]}, {harm}"
+        if entropy and entropy[0] >= limits.higher and fall:
+            yield "entropy_explosion", f"{entropy[1]}, {fall}"
+        if length and length[0] <= limits.lower and harm:
+            yield "length_collapse", f"{length[1]}, {harm}"
+        if length and length[0] >= limits.higher and (fall or cut >= MOSTLY_CUT):
+            yield "length_explosion", f"{length[1]}, {fall or f'{cut:.0%} cut at the token limit'}"
+
+    def _factor(self, rows: Sequence[Mapping[str, Any]], name: str) -> tuple[float, str] | None:
+        """Return the present median of a column over that of the start, and both in words."""
+        before, after = _median(rows[: self.thresholds.start], name), _median(rows[-self.window :], name)
+        if not before or after is None:
+            return None
+        return after / before, f"{name} {after:.3g} from {before:.3g} at the start"
+
+    def _accuracy_drop(self, rows: Sequence[Mapping[str, Any]]) -> str:
+        """Return accuracy's fall from its best earlier window, in words; empty where it is small or may be noise."""
+        now, best = self._accuracy(rows[-self.window :]), self._best
+        if now is None or best is None:
+            return ""
+        limits = self.thresholds
+        least = max(limits.accuracy_drop * best[0], limits.accuracy_errors * math.hypot(best[1], now[1]))
+        return f"accuracy {now[0]:.1%} from {best[0]:.1%} at best" if best[0] - now[0] > least else ""
+
+    def _nothing_gained(self, rows: Sequence[Mapping[str, Any]]) -> str:
+        """Return an accuracy that is no higher than at the start, in words; empty where it is, or was high there."""
+        start, now = self._accuracy(rows[: self.thresholds.start]), self._accuracy(rows[-self.window :])
+        if start is None or now is None or now[0] > start[0] or start[0] >= self.thresholds.solved:
+            return ""
+        return f"accuracy {now[0]:.1%} from {start[0]:.1%} at the start"
+
+    def _accuracy(self, rows: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
+        """Return the mean accuracy of the completions that could be judged and its standard error over problems.
+
+        A line without a standard error has the largest that its share allows, sqrt(p (1 - p) / problems).
+        """
+        values, errors = [], []
+        for row in rows:
+            judged = 1 - (number(row.get("unscorable")) or 0.0)
+            share, error = number(row.get("accuracy")), number(row.get("accuracy/se"))
+            if share is not None and judged > 0:
+                values.append(share / judged)
+                spread = math.sqrt(max(0.0, values[-1] * (1 - values[-1])) / self.problems)
+                errors.append(spread if error is None else error)
+        return (fmean(values), math.hypot(*errors) / len(values)) if values else None
 
 
-def _cause(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """Why no completion of these rollouts had an advantage, and what helps, as two texts.
+def _median(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    values = [value for row in rows if (value := number(row.get(name))) is not None]
+    return median(values) if values else None
 
-    A completion that differs from the others of its problem has one, so the rewards of each problem were equal (or,
-    where a method learns of right or of wrong completions alone, there were none).
+
+def _no_signal_reason(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Return why no completion of these rollouts had an advantage, and what helps.
+
+    A completion that differs from the others of its problem has an advantage, so the rewards of each problem were equal
+    (or, where a method learns from right or from wrong completions alone, there were none).
     """
 
     def mean(name: str) -> float | None:
         values = [value for row in rows if (value := number(row.get(name))) is not None]
-        return sum(values) / len(values) if values else None
+        return fmean(values) if values else None
 
-    accuracy, cut = mean("accuracy"), mean("truncated")
+    accuracy, cut, reward = mean("accuracy"), mean("truncated"), mean("reward")
     reasons = {key.partition("/")[2]: mean(key) or 0.0 for row in rows for key in row if key.startswith("reason/")}
     share, reason = max(((share, reason) for reason, share in reasons.items()), default=(0.0, "wrong"))
     mostly = f"; {share:.0%} {reason.replace('_', ' ')}" if reason != "wrong" else ""
-    reward = mean("reward")
     paid = f"mean reward {reward:.3g}" if reward is not None else "no reward is recorded"
     if mean("unscorable") == 1.0:
         return (
-            f"none could be scored{mostly}",
+            f"no completion could be scored{mostly}",
             "rollouts/ in the run's folder holds each response and why the reward gave no number.",
         )
     if accuracy == 1.0:
-        return f"all were right ({paid})", "Nothing is left to learn here: take harder problems."
+        return f"all completions were right ({paid})", "Nothing is left to learn here: take harder problems."
     if accuracy == 0.0 and cut is not None and cut >= MOSTLY_CUT:
         return (
-            f"none was right, {cut:.0%} were cut at the token limit ({paid})",
+            f"no completion was right, {cut:.0%} were cut at the token limit ({paid})",
             "Raise rollout.max_new_tokens, or take a model that answers sooner.",
         )
     if accuracy == 0.0:
         return (
-            f"none was right ({paid}{mostly})",
-            "See what the model is given (`rlvr tasks show`); take easier problems or a model that solves some of "
-            "them, or teach it first (--method sft).",
+            f"no completion was right ({paid}{mostly})",
+            "See the model's prompt (`rlvr tasks show`); take easier problems or a model that solves some of them, or "
+            "teach it first (--method sft).",
         )
     right = "" if accuracy is None else f", {accuracy:.0%} right"
     return (
-        f"those of each problem were rewarded alike ({paid}{right})",
+        f"the completions of each problem had equal rewards ({paid}{right})",
         "Raise rollout.group_size or rollout.temperature, or leave out problems that are always or never solved "
         "(`rlvr tasks filter`).",
     )

@@ -58,7 +58,7 @@ class TrainConfig(Section):
     max_skips: CountOrZero = Field(3, description="Optimizer steps skipped (on_nonfinite: skip) before stopping.")
     on_collapse: Literal["warn", "stop", "off"] = Field(
         "warn",
-        description="When lengths, entropy, format or reward show a collapse (docs/collapse.md): say so, stop, or do "
+        description="When accuracy, length or entropy show a collapse (docs/collapse.md): say so, stop, or do "
         "not look. A training that samples nothing (sft) shows none.",
     )
     on_no_signal: Literal["warn", "stop", "off"] = Field(

@@ -51,7 +51,7 @@ FAMILIES: Mapping[str, type[Choice]] = {
 }
 # What computes, of any part; and whose results have the shape of the tokens.
 COMPUTING = (
-    *("advantages", "statistics", "weight", "bounds", "shape", "factor"),
+    *("advantages", "returns", "statistics", "weight", "bounds", "shape", "factor"),
     *("count", "coefficients", "selected", "threshold"),
 )
 _PER_TOKEN, _PER_ROW = ("weight", "factor", "coefficients", "selected"), ("advantages", "shape")

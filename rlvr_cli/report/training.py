@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rlvr_cli.collapse.alerts import AlertSpan, SignalWatch, alert_spans, said
-from rlvr_cli.collapse.watch import MEANINGS, PATTERNS, Collapse, CollapseWatch
+from rlvr_cli.collapse.alerts import Alert, AlertMonitor
 from rlvr_cli.compare.wording import ratio_text
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import number
@@ -146,12 +145,11 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 @dataclass(frozen=True)
 class AlertReport:
-    """What was found in the runs.
+    """The alerts of the runs of a report.
 
     Attributes:
-        verdicts: the sentences of each arm. collapsed: those on collapses that last to the newest rollout;
-            passed: those on alarms that a run got over. healthy: one sentence for the arms without either; empty
-            where there are none.
+        verdicts: one sentence or more for each arm. collapsed: those on alerts that last to the newest rollout;
+            passed: those on alerts that a run recovered from. healthy: one sentence for the arms without either.
     """
 
     verdicts: tuple[str, ...]
@@ -162,8 +160,7 @@ class AlertReport:
 
 
 def find_alerts(subject: ReportData, problems: list[str]) -> AlertReport:
-    """Collapse is looked for again in the records, so that runs of all versions are judged by one rule; other alerts
-    are as the runs were told of them.
+    """Compute the alerts of every run from its records.
 
     Args:
         problems: gets a line for each run whose records hold no numbers where there must be some.
@@ -172,88 +169,55 @@ def find_alerts(subject: ReportData, problems: list[str]) -> AlertReport:
     verdicts: list[str] = []
     bad: list[str] = []
     over: list[str] = []
-    sound = 0
+    healthy = 0
     for arm in subject.arms:
         lasting: dict[str, list[str]] = {}
         passed: dict[str, list[str]] = {}
-        idle: list[str] = []
         for run in arm.runs.values():
-            collapses, now, spans = _of_run(subject, run, problems)
-            for one in collapses:
-                (lasting if one.pattern in now else passed).setdefault(run.dir.name, []).append(one.name)
-            rows += [_collapse_row(arm, run, one, one.pattern in now) for one in collapses]
-            rows += [_span_row(arm, run, one) for one in spans]
-            if said := without_signal(subject, run):
-                idle.append(f"{run.dir.name}: {said}")
+            for alert in run_alerts(subject, run, problems):
+                (lasting if alert.lasting else passed).setdefault(run.dir.name, []).append(alert.title)
+                end = "lasts" if alert.lasting else f"passed after rollout {alert.last + 1}"
+                rows.append((run.dir.name, arm.name, alert.title, str(alert.first + 1), alert.evidence, end))
         begun = sum(bool(lines) for lines in subject.of_arm(arm, subject.metrics))
-        own = [_verdict(arm, lasting, begun)] if lasting else []
-        gone = [_verdict(arm, passed, begun, ", which passed")] if passed else []
-        sound += not own and not gone and not idle
-        verdicts += own + gone + idle or [_verdict(arm, {}, begun)]
-        bad += own + idle
-        over += gone
-    header = ("run", "arm", "alert", "began after rollout", "what moved", "next to it", "at the end")
-    found_table = (
-        Table("Alerts, with their evidence", header, rows, texts=(1, 2, 4, 5, 6), note=_legend(rows)) if rows else None
-    )
+        now = [_verdict(arm, lasting, begun)] if lasting else []
+        before = [_verdict(arm, passed, begun, ", which passed")] if passed else []
+        healthy += not now and not before
+        verdicts += now + before or [_verdict(arm, {}, begun)]
+        bad += now
+        over += before
+    header = ("run", "arm", "alert", "began after rollout", "evidence", "at the end")
     whole = sum(map(bool, subject.metrics.values()))
-    healthy = f"No sign of collapse in {'the other arms' if bad or over else count(whole, 'run')}."
-    return AlertReport(tuple(verdicts), tuple(bad), tuple(over), (healthy,) if whole and sound else (), found_table)
+    sentence = f"No sign of collapse in {'the other arms' if bad or over else count(whole, 'run')}."
+    table = Table("Alerts, with their evidence", header, rows, texts=(1, 2, 4, 5)) if rows else None
+    return AlertReport(tuple(verdicts), tuple(bad), tuple(over), (sentence,) if whole and healthy else (), table)
 
 
 def without_signal(subject: ReportData, run: Run) -> str | None:
-    """What a run says of rollouts in which no completion had an advantage; None where nothing was told of any."""
+    """Summarise the rollouts in which no completion had an advantage; None where there was no alert on them."""
     try:
-        return SignalWatch(subject.metrics[run.path]).ending()
+        return _monitor(subject, run).no_signal_summary()
     except (TypeError, KeyError, ValueError):
-        return None  # said where the alerts are looked for
+        return None  # reported where the alerts are computed
 
 
-def _of_run(subject: ReportData, run: Run, problems: list[str]) -> tuple[list[Collapse], set[str], list[AlertSpan]]:
-    """The collapses that began, the patterns that hold after the newest rollout, and the other alerts."""
-    lines = subject.metrics[run.path]
-    watch = CollapseWatch(run.config.rollout.prompts)
+def run_alerts(subject: ReportData, run: Run, problems: list[str]) -> list[Alert]:
+    """Compute the alerts of a run from its lines; damaged lines become an entry of ``problems``."""
     try:
-        watch.see_all(lines if any("length" in row for row in lines) else ())
-        spans = [span for span in alert_spans(lines) if span.alert not in PATTERNS]
+        return _monitor(subject, run).alerts()
     except (TypeError, KeyError, ValueError, ArithmeticError, AttributeError) as error:
-        problems.append(f"{run.dir.metrics_path}: holds something that is no number ({error!r}). The file was altered.")
-        return [], set(), []
-    return watch.told(), watch.lasting(), spans
+        problems.append(f"{run.dir.metrics_path}: a value is not a number ({error!r}). The file was altered.")
+        return []
 
 
-def _verdict(arm: Arm, found: Mapping[str, list[str]], begun: int, how: str = "") -> str:
+def _monitor(subject: ReportData, run: Run) -> AlertMonitor:
+    return AlertMonitor(run.config.rollout.prompts, rows=subject.metrics[run.path])
+
+
+def _verdict(arm: Arm, alerts: Mapping[str, list[str]], begun: int, ending: str = "") -> str:
     runs = count(begun, "run")
     if not begun:
         return f"{arm.name}: nothing is recorded yet."
-    if not found:
+    if not alerts:
         return f"{arm.name}: no sign of collapse in {runs}."
-    names = dict.fromkeys(name for names in found.values() for name in names)
-    return f"{arm.name}: {listed(list(names))} in {len(found)} of {runs} ({', '.join(found)}){how}."
-
-
-def _collapse_row(arm: Arm, run: Run, one: Collapse, lasts: bool) -> tuple[str, ...]:
-    moves, beside = (", ".join(said(move.as_json()) for move in part) for part in (one.evidence, one.beside))
-    return run.dir.name, arm.name, one.name, str(one.first + 1), moves, beside or NONE, "lasts" if lasts else "passed"
-
-
-def _span_row(arm: Arm, run: Run, span: AlertSpan) -> tuple[str, ...]:
-    return (
-        run.dir.name,
-        arm.name,
-        span.alert.replace("_", " "),
-        str(span.first + 1),
-        span.evidence or NONE,
-        NONE,
-        "lasts" if span.now else f"passed after rollout {span.last + 1}",
-    )
-
-
-def _legend(rows: list[tuple[str, ...]]) -> str:
-    told = {row[2] for row in rows}
-    parts = [
-        f"{name}: {meaning}"
-        for name, meaning in ((key.replace("_", " "), text) for key, text in MEANINGS.items())
-        if name in told
-    ]
-    return "; ".join(parts) + "." if parts else ""
+    names = dict.fromkeys(name for names in alerts.values() for name in names)
+    return f"{arm.name}: {listed(list(names))} in {len(alerts)} of {runs} ({', '.join(alerts)}){ending}."

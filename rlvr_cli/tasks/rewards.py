@@ -20,7 +20,7 @@ from rlvr_cli.core.terminal import tell
 from rlvr_cli.core.user_code import UserFile, find_user_file, shown
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Pool, Target, WorkerDied
-from rlvr_cli.workers.reward import LOGS
+from rlvr_cli.workers.reward import LARGEST_REWARD, LOGS
 
 # What code of the user's may take: keys of every task that has some. They change no verdict of code that works.
 Timeout = Annotated[float, Field(gt=0.0, le=86_400.0)]
@@ -141,11 +141,6 @@ class RewardFunction:
     pool: Pool
     notices: Notices = field(default_factory=Notices)
 
-    @property
-    def label(self) -> str:
-        """Its name where another function has the same one."""
-        return f"{self.path.stem}.{self.name}"
-
     @cached_property
     def parameters(self) -> Mapping[str, Any]:
         """What its worker reports. Raises UserError where the file or the function is not as it must be."""
@@ -165,7 +160,8 @@ class RewardFunction:
             if name in _NOT_GIVEN:
                 return f"{where}; {_NOT_GIVEN[name]}. Give {name} a default, or leave it out."
         return (
-            f"{where}; it can have {', '.join(columns)}. Map a column of the data: task.columns={{{wanted[0]}: ...}}."
+            f"{where}; it can have {', '.join(columns)}. Map a column of the data: task.columns={{{wanted[0]}: ...}}. "
+            "Columns of timestamps or bytes are left out."
         )
 
     def begin(self, columns: Mapping[str, Sequence[Any]], count: int, seconds: float | None = None) -> Future[Any]:
@@ -221,7 +217,7 @@ class RewardFunction:
         return why(error, f"{_KEY}{self.path}", self.name, self.pool.limits, seconds)
 
     def _wrong(self, said: str) -> RewardFailure:
-        wanted = "a finite number is needed, or None where it does not apply"
+        wanted = f"a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g} is needed, or None where it does not apply"
         return RewardFailure("error", f"{_KEY}{self.path}: {self.name} returned {said} for a completion; {wanted}")
 
 

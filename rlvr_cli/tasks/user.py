@@ -43,8 +43,9 @@ from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.user_code import UserFile, class_lines, guarded, load_module, shown, value_text, without_folder
 from rlvr_cli.tasks import base
 from rlvr_cli.tasks.base import HELD_OUT_SEED, Data, vote
+from rlvr_cli.tasks.files import text_problem
 from rlvr_cli.tasks.problem import Judging, Problem, Split, Verdict, made_here
-from rlvr_cli.tasks.prompts import are_messages, conversation_prompt, has_template, leading_bos
+from rlvr_cli.tasks.prompts import are_messages, conversation_prompt, has_template, leading_bos, unfit_conversation
 from rlvr_cli.tasks.rewards import (
     LIMIT_KEYS,
     MemoryMiB,
@@ -57,6 +58,7 @@ from rlvr_cli.tasks.rewards import (
     worker_limits,
 )
 from rlvr_cli.workers.pool import JobError, Limits, Pool, Target, WorkerDied
+from rlvr_cli.workers.reward import LARGEST_REWARD
 
 PAGE = "docs/tasks/own.md"
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,49}$")
@@ -194,6 +196,12 @@ class UserTask(base.Task):
         instead = "have prompt return text, and use a model without one"
         return conversation_prompt(tokenizer, messages, instead=instead, options=self.chat_template_kwargs)
 
+    def problem_wording(self, problem: Problem) -> str:
+        """The whole prompt: a question may be about something else in the row."""
+        with guarded(self.user_file, "prompt", self.reward_timeout, about=f" (problem {problem.id})"):
+            asked = self.asked(problem)
+        return asked if isinstance(asked, str) else "\n\n".join(message["content"] for message in asked)
+
     def solutions(self, problem: Problem) -> Iterator[str] | None:
         if self.kind.solution is Task.solution:
             return None
@@ -217,7 +225,9 @@ class UserTask(base.Task):
     def asked(self, problem: Problem) -> str | list[dict[str, str]]:
         """Return the user's prompt of a problem. Raises RunError where it is none."""
         given = self.task.prompt(_given(problem))
-        if (isinstance(given, str) and given.strip()) or (are_messages(given) and given[-1]["role"] != "assistant"):
+        if (isinstance(given, str) and given.strip()) or (are_messages(given) and unfit_conversation(given) is None):
+            if (unwritable := text_problem(given)) is not None:
+                raise RunError(f"{self._place('prompt')}: prompt of problem {problem.id!r}: {unwritable}")
             return given
         raise self._wrong("prompt", given, "text, or messages of which the last is the user's")
 
@@ -234,6 +244,9 @@ class UserTask(base.Task):
             if not same:
                 wanted = "text, numbers, lists and dicts with names of text"
                 raise self._wrong("problems", {name: value}, f"JSON values: {wanted} ({where})")
+        # Looked for where it can be: many problems are made.
+        if "\\ud" in json.dumps(row, default=str) and (unwritable := text_problem(row)) is not None:
+            raise RunError(f"{self._place('problems')}: problems: problem of {where}: {unwritable}")
         identity = text_digest(json.dumps(data))[:16] if row.get("id") is None else str(row["id"])
         subgroup, question = data.get("subgroup"), data.get("question")
         problem = Problem(identity, "", data, subgroup if isinstance(subgroup, str) else "all")
@@ -313,7 +326,7 @@ class UserTask(base.Task):
         return list(found.values())
 
     def tried(self, count: int) -> None:
-        """Make so many problems, write their prompts and judge a response to each. Raises what the user's code raises."""
+        """Make so many problems, write their prompts and judge a response to each. Raises RunError."""
         with guarded(self.user_file, "problems"):
             problems = [self.read(row, "a train problem") for row in islice(self._rows("train", count, 0), count)]
         if not problems:
@@ -347,18 +360,21 @@ class UserTask(base.Task):
             str(name): value for name, value in given.items() if name not in ("reward", "parts", "correct", "answer")
         }
         for name, value in logged.items():
-            if not isinstance(value, str | float | int | None):
-                raise self._wrong("judge", {name: value}, f"text, a number or None for {name}")
+            finite = not isinstance(value, float) or math.isfinite(value)
+            if not (isinstance(value, str | float | int | None) and finite):
+                raise self._wrong("judge", {name: value}, f"text, a finite number or None for {name}")
         answer = given.get("answer", vote(response))
         answer = str(answer) if isinstance(answer, Real) else answer
         if not (answer is None or isinstance(answer, str)):
             raise self._wrong("judge", {"answer": answer}, "text, a number or None for answer")
+        if (unwritable := text_problem([answer, logged, *map(str, given.get("parts") or ())])) is not None:
+            raise RunError(f"{self._place('judge')}: judge gave text that cannot be written: {unwritable}")
         if given.get("reward", 0.0) is None:
             return Verdict(0.0, {"reward": 0.0}, False, answer, "unscored", False, logged)
         if not isinstance(given.get("parts", {}), dict):
             raise self._wrong("judge", given, "a dict of numbers for parts")
         parts = {str(name): self._number(value) for name, value in given.get("parts", {}).items()}
-        reward = self._number(given["reward"]) if "reward" in given else sum(parts.values())
+        reward = self._number(given["reward"] if "reward" in given else sum(parts.values()))
         if parts and not math.isclose(sum(parts.values()), reward, abs_tol=1e-6):
             raise self._wrong("judge", given, f"a reward that is the sum of its parts, {sum(parts.values()):g}")
         correct = bool(given.get("correct", reward > self.reward_range[1] - 1e-9))
@@ -371,17 +387,16 @@ class UserTask(base.Task):
             number = float(value) if isinstance(value, Real) else math.nan
         except OverflowError:
             number = math.inf
-        if not math.isfinite(number):
-            raise self._wrong("judge", given, "a finite number, a bool, None or a dict with reward")
+        if not abs(number) <= LARGEST_REWARD:
+            wanted = f"a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g}, a bool, None or a dict with reward"
+            raise self._wrong("judge", given, wanted)
         return number
 
     def _place(self, method: str) -> str:
         return _line(self.user_file, self.kind, method)
 
     def _wrong(self, method: str, given: Any, wanted: str) -> RunError:
-        return RunError(
-            f"{self._place(method)}: {method} returned {value_text(given)}; wanted: {wanted}"
-        )
+        return RunError(f"{self._place(method)}: {method} returned {value_text(given)}; wanted: {wanted}")
 
 
 class _Session:

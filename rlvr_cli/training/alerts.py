@@ -1,13 +1,11 @@
-"""What a run does about alerts: they are recorded, told, or end it (train.on_collapse, train.on_no_signal)."""
+"""React to a run's alerts: record, report, or end it (train.on_collapse, train.on_no_signal)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from rlvr_cli.collapse.alerts import SignalWatch
-from rlvr_cli.collapse.rules import Thresholds
-from rlvr_cli.collapse.watch import Collapse, CollapseWatch
+from rlvr_cli.collapse.alerts import NO_SIGNAL, Alert, AlertMonitor, Thresholds
 from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import JointError
@@ -18,7 +16,7 @@ from rlvr_cli.training.progress import Reporter
 
 
 class TrainingAlerts:
-    """Looks for a collapse and for a missing signal in the lines of metrics.jsonl; every process has one.
+    """Watches the lines of metrics.jsonl; every process has one.
 
     Args:
         accelerator: its processes wait for each other before they end a run.
@@ -29,76 +27,52 @@ class TrainingAlerts:
     def __init__(
         self, config: Config, batch: BatchArithmetic, run: RunDir, reporter: Reporter, accelerator: Any
     ) -> None:
-        self.config, self.batch, self.run = config, batch, run
+        self.train, self.batch, self.run = config.train, batch, run
         self.reporter, self.accelerator = reporter, accelerator
-        self._collapse = CollapseWatch(config.rollout.prompts, self.thresholds)
-        self._signal = SignalWatch()
+        self._monitor = AlertMonitor(config.rollout.prompts, self.thresholds)
         self._step = 0
 
     def resume(self) -> None:
-        """Look at what was recorded before."""
-        lines = read_jsonl(self.run.metrics_path)
-        self._collapse.see_all(lines)
-        self._signal.see_all(lines)
+        """Take in what was recorded before."""
+        for line in read_jsonl(self.run.metrics_path):
+            self._monitor.add(line)
 
     def see(self, row: dict[str, Any]) -> dict[str, Any]:
-        """What the line says besides: the alerts that its numbers raise."""
+        """Take in a line; returns its alert columns."""
         self._step = row["step"]
-        found: dict[str, Any] = {}
-        if self.config.train.on_no_signal != "off":
-            self._signal.see(row)
-            found |= self._signal.fields(row["rollout"])
-        if self.config.train.on_collapse != "off":
-            self._collapse.see(row)
-            found |= self._collapse.fields(row["rollout"])
-        return found
+        self._monitor.add(row)
+        return self._monitor.fields(
+            row["rollout"], collapse=self.train.on_collapse != "off", signal=self.train.on_no_signal != "off"
+        )
 
     def tell(self) -> None:
-        """Say what begins with the step just recorded; raise JointError where it is the last."""
+        """Report the alerts that began with the step just recorded; raise JointError where one ends the run."""
         rollout, update = divmod(self._step - 1, self.batch.steps_per_rollout)
-        # Of a rollout, after its first step.
-        idle = update == 0 and self._signal.begins(rollout)
-        begun = self._collapse.begins(rollout) if update == 0 else []
-        on_no_signal, on_collapse = self.config.train.on_no_signal, self.config.train.on_collapse
-        if idle and on_no_signal == "warn":
-            self.reporter.message(f"alert: {self._signal.sentence()}")
-        if on_collapse != "stop":  # else said with what follows from it
-            for collapse in begun:
-                self.reporter.message(f"alert: {collapse}")
-        # The first error of any process ends them all: not before rank 0 has recorded the step.
-        if idle and on_no_signal == "stop":
-            self.accelerator.wait_for_everyone()
-            raise JointError(
-                f"{self._signal.sentence()} Stopped, as train.on_no_signal=stop says; with warn it is only said, and "
-                "`rlvr train --resume` would stop here again."
-            )
-        if begun and on_collapse == "stop":
-            self.accelerator.wait_for_everyone()
-            raise collapsed(begun, self._collapse.last_sound(begun), self.run, self.batch)
+        for alert in self._monitor.started(rollout) if update == 0 else ():
+            key = "on_no_signal" if alert.name == NO_SIGNAL else "on_collapse"
+            reaction = getattr(self.train, key)
+            if reaction == "stop":
+                # The first error of any process ends them all: not before rank 0 has recorded the step.
+                self.accelerator.wait_for_everyone()
+                raise self._ending(alert, key)
+            if reaction == "warn":
+                self.reporter.message(f"alert: {alert}")
 
-
-def collapsed(found: Sequence[Collapse], sound: int, run: RunDir, batch: BatchArithmetic) -> JointError:
-    """The end of a run by a collapse: what was found, and how to go on.
-
-    Args:
-        found: the collapses that began after the same rollout. sound: the last rollout, from 0, from before.
-    """
-    before = f"from before it began (in rollout {sound + 2})"
-    # The policy that sampled the last sound rollout.
-    step = sound * batch.steps_per_rollout
-    checkpoints = [entry for entry in valid_checkpoints(run.checkpoints_dir) if entry.step <= step]
-    again = f"rlvr train -c {run.config_path} run.name=NEW"
-    if checkpoints:
-        advice = (
-            f"The newest checkpoint {before} is {checkpoints[0].path}; to go on from it with other settings: {again} "
-            f"model.name={checkpoints[0].path} optimizer.lr=..."
+    def _ending(self, alert: Alert, key: str) -> JointError:
+        advice = "" if alert.name == NO_SIGNAL else self._restart_advice(alert)
+        return JointError(
+            f"rollout {alert.first + 1}: {alert}. Stopped because of train.{key}=stop.{advice} `rlvr train --resume` "
+            "would stop here again."
         )
-    else:
-        advice = (
-            f"No checkpoint {before} was kept (checkpoint.every, checkpoint.keep); to start again with other settings: "
-            f"{again} optimizer.lr=..."
-        )
-    return JointError(
-        f"rollout {found[0].first + 1}: {'; '.join(map(str, found))}. Stopped, as train.on_collapse=stop says. "
-        f"{advice} With train.on_collapse=warn it is only said; `rlvr train --resume` would stop here again."
-    )
+
+    def _restart_advice(self, alert: Alert) -> str:
+        """Return the command that starts again from the newest checkpoint before the window that raised the alert."""
+        step = max(0, alert.first + 1 - self._monitor.window) * self.batch.steps_per_rollout
+        checkpoints: Sequence[Any] = [
+            saved for saved in valid_checkpoints(self.run.checkpoints_dir) if saved.step <= step
+        ]
+        where, start = "the beginning (no checkpoint from before is kept)", ""
+        if checkpoints:
+            where, start = "the newest checkpoint from before", f" model.name={checkpoints[0].path}"
+        command = f"rlvr train -c {self.run.config_path} run.name=NEW{start} optimizer.lr=..."
+        return f" To start again from {where}: {command}"

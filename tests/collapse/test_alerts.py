@@ -1,46 +1,167 @@
-"""The rollouts in which an alert was on, read from the lines of a run."""
+"""Alerts of a training: each is raised soon after it begins; noise and success raise none."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Mapping
 from typing import Any
 
-from rlvr_cli.collapse.alerts import AlertSpan, alert_spans
+import pytest
+
+from rlvr_cli.collapse.alerts import AlertMonitor, alert_lines, alerts_on
+
+PROBLEMS = 16
+STEADY = {"length": 400.0, "entropy": 0.6, "diversity": 0.9, "truncated": 0.05, "accuracy": 0.5}
+LEARNED = {"length": 1200.0, "entropy": 0.15, "diversity": 0.5, "accuracy": 0.9}
+HARM = {"accuracy": 0.1}
+COLLAPSES: dict[str, dict[str, float]] = {
+    "accuracy_drop": {**HARM},
+    "length_collapse": {"length": 120.0, **HARM},
+    "length_explosion": {"length": 1400.0, **HARM},
+    "entropy_collapse": {"entropy": 0.2, "diversity": 0.4, **HARM},
+    "entropy_explosion": {"entropy": 1.5, **HARM},
+}
 
 
-def lines(states: str, updates: int = 2, name: str = "alert/a_b") -> list[dict[str, Any]]:
-    return [{"rollout": number, name: int(state)} for number, state in enumerate(states) for _ in range(updates)]
+def line(rollout: int, **numbers: float) -> dict[str, Any]:
+    return {"rollout": rollout, "nonzero_advantage": 0.6, **STEADY, "accuracy/se": 0.0, **numbers}
 
 
-def test_spans_have_their_first_and_last_rollout() -> None:
-    assert alert_spans(lines("0011010")) == [AlertSpan("a_b", 2, 3, now=False), AlertSpan("a_b", 5, 5, now=False)]
-    assert alert_spans(lines("0111")) == [AlertSpan("a_b", 1, 3, now=True)]
-    assert alert_spans(lines("000")) == alert_spans([]) == alert_spans([{"rollout": 0}]) == []
+def run_of(*sections: tuple[int, Mapping[str, float]]) -> list[dict[str, Any]]:
+    """So many rollouts with such numbers, section after section."""
+    numbers = [dict(values) for count, values in sections for _ in range(count)]
+    return [line(rollout, **values) for rollout, values in enumerate(numbers)]
 
 
-def test_a_rollout_that_is_half_trained_counts() -> None:
-    assert alert_spans(lines("001")[:-1]) == [AlertSpan("a_b", 2, 2, now=True)]
+def noisy(rng: random.Random, rollouts: int, end: Mapping[str, float], begin: int, length: int) -> list[dict[str, Any]]:
+    """A run that moves from ``STEADY`` to ``end`` over ``length`` rollouts; 10% noise, accuracy of 16 x 8 draws."""
+    rows = []
+    for rollout in range(rollouts):
+        moved = min(1.0, max(0.0, (rollout - begin) / length))
+        row: dict[str, Any] = {"rollout": rollout, "nonzero_advantage": 0.6}
+        for name, start in STEADY.items():
+            row[name] = (start + moved * (end.get(name, start) - start)) * rng.lognormvariate(0, 0.1)
+        share = STEADY["accuracy"] + moved * (end.get("accuracy", STEADY["accuracy"]) - STEADY["accuracy"])
+        row["accuracy"] = sum(rng.random() < share for _ in range(128)) / 128
+        rows.append(row)
+    return rows
 
 
-def test_spans_of_several_alerts_are_in_the_order_of_time() -> None:
-    rows = [{**one, **other} for one, other in zip(lines("0011"), lines("0110", name="alert/c"), strict=True)]
-    assert [span.alert for span in alert_spans(rows)] == ["c", "a_b"]
+@pytest.mark.parametrize("end", [{}, LEARNED], ids=["steady", "learning"])
+def test_noise_and_success_raise_nothing(end: Mapping[str, float]) -> None:
+    rng = random.Random(1)
+    raised = sum(bool(AlertMonitor(PROBLEMS, rows=noisy(rng, 60, end, 5, 50)).alerts()) for _ in range(100))
+    assert raised <= 1
 
 
-def test_a_span_has_the_numbers_with_which_it_began() -> None:
-    rows = lines("0110100000000011", updates=1, name="alert/length_collapse")
-    moves = [
-        {"number": "length", "before": 40.0, "after": 9.5, "against": "start"},
-        {"number": "accuracy", "before": 0.5, "after": 0.125, "against": "best"},
-    ]
-    rows[1]["collapse"] = [{"pattern": "length_collapse", "first": 1, "evidence": moves, "beside": []}]
-    first, second, _ = alert_spans(rows)
-    assert first.evidence == "length 9.5 from 40 at the start, accuracy 12.5% from 50.0% at best"
-    assert str(first) == f"length collapse, rollouts 2-3: {first.evidence}"
-    assert second.evidence == "", "it had been told of shortly before"
+@pytest.mark.parametrize("length", [1, 20])
+@pytest.mark.parametrize("name", list(COLLAPSES))
+def test_every_collapse_is_reported(name: str, length: int) -> None:
+    rng = random.Random(2)
+    for _ in range(20):
+        alerts = AlertMonitor(PROBLEMS, rows=noisy(rng, 70, COLLAPSES[name], 30, length)).alerts()
+        begun = {alert.name: alert for alert in alerts}
+        assert name in begun and 28 <= begun[name].first <= 30 + length + 6 and begun[name].lasting
 
 
-def test_people_count_rollouts_from_one() -> None:
-    assert str(AlertSpan("format_without_accuracy", 30, 44, now=True)) == (
-        "format without accuracy, rollouts 31-45 (the newest)"
-    )
-    assert str(AlertSpan("a_b", 5, 5, now=False)) == "a b, rollout 6"
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        ({"length": 200.0, **HARM}, {"length_collapse", "accuracy_drop"}),
+        ({"length": 201.0, **HARM}, {"accuracy_drop"}),
+        ({"length": 200.0}, {"length_collapse"}),
+        ({"length": 200.0, "accuracy": 0.51}, set()),
+        ({"length": 800.0}, set()),
+        ({"length": 800.0, "truncated": 0.5}, {"length_explosion"}),
+        ({"entropy": 0.3, "diversity": 0.73}, set()),
+        ({"entropy": 0.3, "diversity": 0.72}, {"entropy_collapse"}),
+        ({"entropy": 1.2}, set()),
+        ({"entropy": 1.2, **HARM}, {"entropy_explosion", "accuracy_drop"}),
+        ({"accuracy": 0.41}, set()),
+        ({"accuracy": 0.39}, {"accuracy_drop"}),
+    ],
+)
+def test_the_bounds_of_the_rules(after: dict[str, float], expected: set[str]) -> None:
+    alerts = AlertMonitor(PROBLEMS, rows=run_of((10, {}), (10, after))).alerts()
+    assert {alert.name for alert in alerts} == expected
+
+
+def test_a_fall_within_its_standard_error_is_noise() -> None:
+    rows = [{**row, "accuracy/se": 0.2} for row in run_of((10, {}), (10, {"accuracy": 0.2}))]
+    assert not AlertMonitor(PROBLEMS, rows=rows).alerts()
+
+
+def test_an_alert_that_passes_and_one_that_returns() -> None:
+    """Within ten rollouts it is the same alert; the columns of each rollout say what is on."""
+    bad = {"length": 900.0, **HARM}
+    rows = run_of((10, {}), (8, bad), (8, {}), (8, bad), (30, {}))
+    monitor = AlertMonitor(PROBLEMS)
+    raised = []
+    for row in rows:
+        monitor.add(row)
+        raised += [alert.name for alert in monitor.started(row["rollout"])]
+        row |= monitor.fields(row["rollout"])
+    assert raised.count("length_explosion") == 1
+    (alert,) = [alert for alert in monitor.alerts() if alert.name == "length_explosion"]
+    assert not alert.lasting and alert.first == 12 and "length 900 from 400 at the start" in str(alert)
+    assert "length explosion, rollouts 13-20" in alert_lines(rows)
+    assert alerts_on(rows[17]) == "accuracy drop, length explosion" and alerts_on(rows[-1]) == ""
+    assert AlertMonitor(PROBLEMS, rows=rows).alerts() == monitor.alerts(), "a resumed run raises the same alerts"
+
+
+def test_skipped_updates() -> None:
+    rows = [{**row, "skips": int(row["rollout"] >= 3)} for row in run_of((6, {}))]
+    (alert,) = AlertMonitor(PROBLEMS, rows=rows).alerts()
+    assert (alert.name, alert.first) == ("non_finite", 3)
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ("11111111", []),
+        ("00", []),
+        ("0010010", []),
+        ("000", [2]),
+        ("0000000000000000", [2]),
+        ("1100011000", [4]),
+        ("000" + "1" * 12 + "000", [2, 17]),
+    ],
+)
+def test_three_rollouts_without_a_signal_are_reported_once(states: str, expected: list[int]) -> None:
+    rows = [{"rollout": index, "nonzero_advantage": int(state) / 2} for index, state in enumerate(states)]
+    monitor = AlertMonitor(PROBLEMS, rows=rows)
+    assert [index for index in range(len(states)) if monitor.started(index)] == expected
+
+
+def test_the_summary_of_a_run_without_a_signal() -> None:
+    def summary(states: str) -> str | None:
+        rows = ({"rollout": i, "nonzero_advantage": int(state) / 2, "accuracy": 0.0} for i, state in enumerate(states))
+        return AlertMonitor(PROBLEMS, rows=rows).no_signal_summary()
+
+    assert summary("1101001") is None
+    assert "nothing was learned: no completion of 4 rollouts" in str(summary("0000"))
+    assert "3 of 6 rollouts" in str(summary("110001")) and "recovered" in str(summary("110001"))
+    assert "3 of 5 rollouts" in str(summary("11000")) and "ended so" in str(summary("11000"))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "reason", "remedy"),
+    [
+        ({"accuracy": 1.0, "reward": 1.0, "reason/correct": 1.0}, "all completions were right", "harder problems"),
+        ({"accuracy": 0.0, "reward": 0.0, "reason/bad_format": 0.75}, "no completion was right", "easier problems"),
+        ({"accuracy": 0.0, "truncated": 0.9, "reason/too_long": 0.9}, "90% were cut", "rollout.max_new_tokens"),
+        ({"accuracy": 0.0, "unscorable": 1.0, "reason/timeout": 1.0}, "100% timeout", "rollouts/"),
+        ({"accuracy": 0.5, "reward": 0.5, "diversity": 0.125}, "equal rewards", "rollout.group_size"),
+        ({"accuracy": "altered", "reward": None}, "equal rewards", "rollout.group_size"),
+    ],
+)
+def test_the_reason_of_a_missing_signal(numbers: dict[str, Any], reason: str, remedy: str) -> None:
+    monitor = AlertMonitor(PROBLEMS, rows=({"rollout": i, "nonzero_advantage": 0.0, **numbers} for i in range(4)))
+    (alert,) = monitor.alerts()
+    for text in (str(alert), str(monitor.no_signal_summary())):
+        assert reason in text and remedy in text
+
+
+def test_a_training_that_samples_nothing_has_no_signal_alert() -> None:
+    monitor = AlertMonitor(PROBLEMS, rows=({"rollout": index, "loss": 1.0} for index in range(5)))
+    assert "alert/no_signal" not in monitor.fields(4) and monitor.no_signal_summary() is None

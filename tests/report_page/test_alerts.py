@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.collapse.test_watch import HARM, PROBLEMS, run_of
+from tests.collapse.test_alerts import HARM, PROBLEMS, run_of
 from tests.compare.made_runs import make_run
 from tests.report_page.page_reader import Page
 
@@ -17,18 +17,21 @@ BAD = {"length": 900.0, **HARM}
 LONG = ["train.rollouts=40", f"rollout.prompts={PROBLEMS}"]
 
 
+ALERT = "grpo: accuracy drop and length explosion in 1 of 1 run (bad)"
+
+
 @pytest.mark.parametrize(
-    ("course", "said", "at_the_end"),
+    ("course", "expected", "at_the_end"),
     [
-        (((10, {}), (30, BAD)), "collapse grpo: length explosion in 1 of 1 run (bad).", "lasts"),
-        (((10, {}), (10, BAD), (20, {})), "alarm grpo: length explosion in 1 of 1 run (bad), which passed.", "passed"),
+        (((10, {}), (30, BAD)), f"collapse {ALERT}.", "lasts"),
+        (((10, {}), (10, BAD), (20, {})), f"alarm {ALERT}, which passed.", "passed"),
     ],
 )
 def test_collapses_and_alarms(
     tmp_path: Path,
     report: Callable[..., Page],
     course: tuple[tuple[int, dict[str, float]], ...],
-    said: str,
+    expected: str,
     at_the_end: str,
 ) -> None:
     made = make_run(tmp_path / "runs", "bad", overrides=LONG)
@@ -36,6 +39,6 @@ def test_collapses_and_alarms(
     merged = [{**line, **numbers} for line, numbers in zip(lines, run_of(*course), strict=True)]
     made.metrics_path.write_text("".join(json.dumps(line) + "\n" for line in merged))
     page = report(made.path)
-    assert said in page.sections["answer"]
+    assert expected in page.sections["answer"]
     assert "length 900 from 400 at the start" in page.sections["alerts"]
-    assert f"at the start {at_the_end}" in page.sections["alerts"]
+    assert at_the_end in page.sections["alerts"]

@@ -18,7 +18,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.problem import Problem, Verdict
 from rlvr_cli.tasks.rg import ReasoningGym, datasets, task, worker
 from rlvr_cli.tasks.rg.datasets import CAUTIONS, NO_ANSWERS, REFUSED
-from rlvr_cli.workers.pool import Judge
+from rlvr_cli.workers.pool import Target
 
 ROOT = Path(__file__).parents[2]
 needs_it = pytest.mark.skipif(importlib.util.find_spec("reasoning_gym") is None, reason="needs reasoning-gym")
@@ -32,7 +32,8 @@ HOSTILE = ("open('written', 'w')", "().__class__", "9**9", "nan", "inf", "\ud800
 def evil(monkeypatch: pytest.MonkeyPatch) -> Iterator[ReasoningGym]:
     """A data set `evil`, in processes that are started with a secret in their environment."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    monkeypatch.setattr(task, "_JUDGE", Judge(f"{Path(__file__).parent / 'evil_gym.py'}:ready", what="does evil"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setattr(task, "_TARGET", Target("evil_gym:ready", what="does evil"))
     for known in ("_makers", "_pool", "_wrong"):
         monkeypatch.setattr(task, known, lru_cache(getattr(task, known).__wrapped__))
     yield made("evil", deadline=0.3)

@@ -140,7 +140,8 @@ def test_slow_problems_say_what_is_waited_for(
     monkeypatch.setattr(user, "_SOON", 0.3)
     monkeypatch.setattr(user, "_AGAIN", 0.2)
     slow = (
-        "def problems(self, split, count, seed):\n    import time\n    for n in range(count):\n        time.sleep(0.02)\n"
+        "def problems(self, split, count, seed):\n    import time\n    for n in range(count):\n"
+        "        time.sleep(0.02)\n"
         "        yield {'question': f'{split} {n}?', 'answer': n}"
     )
     task_of(tmp_path, replaced("problems", slow), "task.held_out=10", "task.reward_timeout=30").problems("train", 20, 0)
@@ -288,6 +289,14 @@ BROKEN_CALLS = {
     ("prompt", "def prompt(self, problem): raise SystemExit(3)"): r":19: problems raised SystemExit: 3",
     ("judge", "def judge(self, problem, response): return '1.0'"): r":25: judge returned '1.0' \(str\)",
     ("judge", "def judge(self, problem, response): return float('nan')"): r"judge returned nan \(float\)",
+    ("prompt", "def prompt(self, problem): return 'What \\ud800'"): r"prompt of problem .*half of a surrogate pair",
+    ("problems", f"{PROBLEMS}: return [{{'question': '\\ud800'}}]"): r"problems: problem .*half of a surrogate pair",
+    ("judge", "def judge(self, problem, response): return {'reward': 1, 'why': '\\ud800'}"): r"gave text .*half of a s",
+    ("judge", "def judge(self, problem, response): return 1e300"): r"returned 1e\+300 .*from -1e\+30 to 1e\+30",
+    (
+        "judge",
+        "def judge(self, problem, response): return {'reward': 1, 'x': float('inf')}",
+    ): r"None for x",
     ("judge", "def judge(self, problem, response): return [1.0]"): r"judge returned \[1.0\] \(list\)",
     ("judge", "def judge(self, problem, response): return {'score': 1}"): r"wanted: a dict with reward",
     (
@@ -295,7 +304,7 @@ BROKEN_CALLS = {
         "def judge(self, problem, response): return {'reward': 1, 'parts': {'a': 2}}",
     ): r"the sum of its parts, 2",
     ("judge", "def judge(self, problem, response): return {'parts': 1}"): r"wanted: a dict of numbers for parts",
-    ("judge", "def judge(self, problem, response): return {'reward': 1, 'why': {}}"): r"number or None for why",
+    ("judge", "def judge(self, problem, response): return {'reward': 1, 'why': {}}"): r"finite number or None for why",
     ("judge", "def judge(self, problem, response): return {'reward': 1, 'answer': []}"): r"number or None for answer",
     ("judge", "def judge(self, problem, response): return 1 / 0"): r":25: judge raised ZeroDivisionError.*'said'",
     ("judge", "def judge(self, problem, response): raise KeyboardInterrupt"): r":25: judge raised KeyboardInterrupt",

@@ -108,20 +108,6 @@ def test_prompts_that_the_model_cannot_read_are_refused_and_an_evaluation_says_s
     assert "prompts' tokens" in capsys.readouterr().err
 
 
-def test_a_finite_but_absurd_step_is_told_as_a_broken_policy(tmp_path: Path) -> None:
-    """Every completion then runs to the limit: the patterns that wait for a window come later."""
-    more = ["rollout.max_new_tokens=60", "rollout.prompts=8", "task.train_size=32"]
-    more += ["optimizer.lr=1.0", "optimizer.lr_schedule=constant", "train.rollouts=4"]
-    run = trained(tmp_path, "absurd", *more)
-    rows = metrics(run)
-    assert rows[0]["accuracy"] > 0 and rows[1]["accuracy"] == rows[2]["accuracy"] == 0
-    assert [row["alert/broken_policy"] for row in rows] == [0, 0, 1, 1]
-    assert rows[2]["collapse"][0]["pattern"] == "broken_policy"
-    assert "alert: broken policy: accuracy 0.0% from" in run.log_path.read_text()
-    with pytest.raises(RunError, match="broken policy"):
-        trained(tmp_path, "stopped", *more, "train.on_collapse=stop")
-
-
 def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = Recorder.on_step_end
 

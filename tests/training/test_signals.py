@@ -137,11 +137,11 @@ def metrics(run: RunDir) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
 
 
-def test_the_rates_are_in_every_line_and_the_alert_where_the_format_is_paid_for(tmp_path: Path) -> None:
+def test_the_rates_are_in_every_line_and_the_format_where_it_is_paid_for(tmp_path: Path) -> None:
     for name, overrides, has_format in (("kk", (), True), ("coin", ("task.reward=random",), False)):
         for line in metrics(trained(tmp_path, name, "train.rollouts=2", *overrides)):
             assert line["verifier/timeout"] == line["verifier/unparsed"] == 0.0
-            assert ("alert/reward_hacking" in line) == ("format" in line) == has_format
+            assert ("format" in line) == has_format
             assert not alerts_on(line)
 
 
@@ -165,8 +165,8 @@ def test_verdicts_that_time_out_are_counted_and_shown(tmp_path: Path, monkeypatc
 def test_the_display_names_an_alert_that_is_on(tmp_path: Path) -> None:
     line = {"step": 1, "rollout": 0, "last_update": True, "reward": 1.0, "verifier/timeout": 0.0}
     with Reporter(tmp_path / "log.txt", console=Console(quiet=True), rollouts=2, steps=2) as reporter:
-        reporter.step({**line, "alert/reward_hacking": 1, "alert/format_loss": 1}, {})
-        reporter.step({**line, "step": 2, "alert/reward_hacking": 0}, {})
+        reporter.step({**line, "alert/accuracy_drop": 1, "alert/length_collapse": 1}, {})
+        reporter.step({**line, "step": 2, "alert/accuracy_drop": 0}, {})
     first, second = (tmp_path / "log.txt").read_text().splitlines()
-    assert "alert reward hacking, format loss" in first and "timeouts" not in first
+    assert "alert accuracy drop, length collapse" in first and "timeouts" not in first
     assert "alert" not in second

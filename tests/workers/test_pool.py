@@ -220,7 +220,7 @@ def test_code_that_does_not_load(
 
 
 def test_nobody_outlives_a_parent_that_is_killed(target: Target) -> None:
-    script = f"""
+    script = """
 import time
 from rlvr_cli.workers.pool import *
 pool = Pool(Target("mine:make"), Limits(20.0))
