@@ -224,11 +224,11 @@ class UserTask(base.Task):
 
     def asked(self, problem: Problem) -> str | list[dict[str, str]]:
         """Return the user's prompt of a problem. Raises RunError where it is none."""
-        given = self.task.prompt(_given(problem))
+        given: Any = self.task.prompt(_given(problem))
         if (isinstance(given, str) and given.strip()) or (are_messages(given) and unfit_conversation(given) is None):
             if (unwritable := text_problem(given)) is not None:
                 raise RunError(f"{self._place('prompt')}: prompt of problem {problem.id!r}: {unwritable}")
-            return given
+            return cast("str | list[dict[str, str]]", given)
         raise self._wrong("prompt", given, "text, or messages of which the last is the user's")
 
     def read(self, row: Any, where: str) -> Problem:

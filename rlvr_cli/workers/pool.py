@@ -395,7 +395,7 @@ class Pool:
                 worker.fork()
                 return worker
         self._retire(worker)
-        worker = _Worker(self.target, self.limits)
+        worker = self._made()
         with self._lock:
             self._running.append(worker)
             closed = self.closed
@@ -407,6 +407,15 @@ class Pool:
             self._retire(worker)
             raise
         return worker
+
+    def _made(self) -> _Worker:
+        for attempt in range(_ATTEMPTS):
+            try:
+                return _Worker(self.target, self.limits)
+            except OSError as error:
+                reason = str(error)
+                time.sleep(_PAUSE if attempt < _ATTEMPTS - 1 else 0)
+        raise RunError(f"A process that {self.target.what} cannot be started: {reason}.")
 
     def _retire(self, worker: _Worker | None) -> None:
         if worker is not None:

@@ -154,7 +154,8 @@ def test_an_advantage_with_a_value_head_trains(tmp_path: Path) -> None:
     own = load_config(method=written(tmp_path, f"{HEAD}\n{BASELINE}")).method
     assert isinstance(own, Method)
     gae = method_of("ppo", "advantage.whiten=false")
-    own = gae.replace(advantage=own.advantage)
+    others = ("policy_loss", "aggregation", "passes", "kl", "critic", "reward")
+    own = own.replace(**{key: getattr(gae, key) for key in others})
     trained = [train(tmp_path, method, load_base(tmp_path), micro_batch=4) for method in (own, gae)]
     mine, other = (one.value_head.layer.weight for one in trained)
     assert torch.allclose(mine, other) and mine.abs().max() > 1e-3

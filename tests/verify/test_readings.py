@@ -480,7 +480,7 @@ def test_a_process_that_cannot_be_started_is_an_error_for_people(monkeypatch: py
     def no_descriptors(*_: object, **__: object) -> object:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr("rlvr_cli.workers.process.subprocess.Popen", no_descriptors)
+    monkeypatch.setattr("rlvr_cli.workers.pool.subprocess.Popen", no_descriptors)
     with MathPool(workers=1) as pool, pytest.raises(RunError, match="Too many open files"):
         pool.judge("x^2-1", "(x-1)(x+1)")
 
