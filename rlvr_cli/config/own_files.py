@@ -22,10 +22,10 @@ from rlvr_cli.methods import own, recorded
 from rlvr_cli.methods.method import rebuild as rebuild_methods
 from rlvr_cli.methods.names import ALIASES, METHODS, MODIFIER_PRESETS
 from rlvr_cli.tasks import Task
+from rlvr_cli.tasks import reasoning_gym as rg
 from rlvr_cli.tasks.from_file import register_task, stand_in, task_file
 from rlvr_cli.tasks.own import Own
 from rlvr_cli.tasks.rewards import REWARD, keep_source
-from rlvr_cli.tasks.rg import task as rg
 
 # What is known of a method without its code; what a file of reward functions is.
 ABOUT, REWARDS = "about", "reward"
