@@ -27,7 +27,8 @@ from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.section import Contradiction, Text
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.tasks.base import Data, Task, last_answer
+from rlvr_cli.tasks.answers import last_tagged
+from rlvr_cli.tasks.base import Data, Task
 from rlvr_cli.tasks.problem import MissingFields, Problem, Split, Verdict, made_here
 from rlvr_cli.tasks.prompts import conversation_prompt
 from rlvr_cli.tasks.shares import quotas
@@ -227,7 +228,7 @@ class ReasoningGym(Task):
     ) -> list[Verdict]:
         """Return the verdicts of verifiers in workers. Raises RunError where no worker can be started."""
         pool = _pool(self.deadline)
-        answers = [last_answer(response) or None for response in responses]
+        answers = [last_tagged(response) or None for response in responses]
         scores = [
             None if answer is None else pool.submit(self._job(problem, answer))
             for problem, answer in zip(problems, answers, strict=True)

@@ -18,7 +18,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from rlvr_cli.tasks.base import last_answer
+from rlvr_cli.tasks.answers import last_tagged
 from rlvr_cli.tasks.countdown.reward import MAX_ANSWER, Operator, ParsedExpression, Sign, evaluate_expression, postfix
 
 _TOLERANCE = 1e-5
@@ -53,7 +53,7 @@ def read(response: str, nums: Sequence[int], target: int) -> ParsedExpression:
     "Assistant:" occurs in the response, only what follows the first one is read, as in the public code.
     """
     _, found, rest = response.partition("Assistant:")
-    answer = last_answer((rest if found else response).rpartition("\n")[2])
+    answer = last_tagged((rest if found else response).rpartition("\n")[2])
     return ParsedExpression("bad_format") if answer is None else judge_expression(answer, nums, target)
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlvr_cli.tasks.base import last_answer
+from rlvr_cli.tasks.answers import last_tagged
 from rlvr_cli.tasks.kk.compact import roles_text
 from rlvr_cli.tasks.problem import Verdict
 
@@ -39,7 +39,7 @@ def read_logic_rl(response: str, names: Sequence[str]) -> ParsedRoles:
     """Read what a model wrote after the Logic-RL prompt (which ends with ``<think>``)."""
     text, _ = _response_part(RESPONSE_HEADER + response)
     format_ok = _format_ok(text)
-    answer = last_answer(text) if format_ok else None
+    answer = last_tagged(text) if format_ok else None
     return ParsedRoles(format_ok, _roles_in(answer, names) if answer else None)
 
 
