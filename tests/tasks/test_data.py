@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.countdown.task import Countdown
+from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.hitab import HiTab
 from rlvr_cli.tasks.hub import looks_like_hub_id, parts_of

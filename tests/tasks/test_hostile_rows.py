@@ -6,7 +6,7 @@ import pytest
 
 from rlvr_cli.cli.app import run
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.countdown.task import Countdown
+from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.hitab import HiTab
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves

@@ -13,7 +13,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.describe.task import data_set_rows
 from rlvr_cli.tasks import data as task_data
-from rlvr_cli.tasks.countdown.task import Countdown
+from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.hitab import HiTab
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves

@@ -15,8 +15,8 @@ from typing import Any, cast
 
 import pytest
 from rich.console import Console
-
 from rlvr_cli.collapse.rules import point_of
+
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.models.load import load_model
@@ -25,7 +25,7 @@ from rlvr_cli.models.sampling.engine import Completions
 from rlvr_cli.models.sampling.transformers import choose_engine
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks import Problem, Task, Verdict
-from rlvr_cli.tasks.countdown.task import Countdown
+from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.kk.task import KnightsAndKnaves
 from rlvr_cli.training import run as running
