@@ -79,7 +79,7 @@ KNIGHTS = """
 from typing import ClassVar, Literal
 from pydantic import Field
 from rlvr_cli.tasks.base import Data
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.tasks.problem import made_here
 
 class Mine(KnightsAndKnaves):

@@ -9,7 +9,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.hitab import HiTab
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.tasks.math.task import MathTask
 
 HALF = "\ud800"

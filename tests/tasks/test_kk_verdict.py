@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rlvr_cli.tasks import Problem, Task
+from rlvr_cli.tasks import kk_rules as reward
 from rlvr_cli.tasks.answers import last_tagged
-from rlvr_cli.tasks.kk import reward
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks.kk import KnightsAndKnaves
 
 ZOEY = Problem(
     id="zoey",

@@ -27,7 +27,7 @@ from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks import Problem, Task, Verdict
 from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.gsm8k.task import GSM8K
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.training import run as running
 from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource
 
