@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rlvr_cli.tasks import Problem, Split, Task
-from rlvr_cli.tasks.hitab.values import read_value
+from rlvr_cli.tasks.hitab import read_value
 
 BOXED = ("math", "gsm8k")
 TAGS = ("<think>", "</think>", "<answer>", "</answer>", r"\boxed{", "}")

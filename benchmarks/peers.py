@@ -33,7 +33,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
-from rlvr_cli.tasks.kk import compact
+from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config

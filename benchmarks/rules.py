@@ -26,8 +26,8 @@ from benchmarks.hostile_texts import written_answer
 from benchmarks.rules_texts import Answers, Style, styles
 from rlvr_cli.config.load import choose_task
 from rlvr_cli.tasks import Problem, Task, Verdict
-from rlvr_cli.tasks.countdown.puzzles import CountdownPuzzle, expression_text, find_solutions
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks.countdown_puzzles import CountdownPuzzle, expression_text, find_solutions
+from rlvr_cli.tasks.kk import KnightsAndKnaves
 
 # Row of the table -> task, its data below the data folder, the split, and overrides.
 SETS: dict[str, tuple[str, str, str, list[str]]] = {

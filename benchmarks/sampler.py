@@ -30,8 +30,8 @@ from rlvr_cli.models.load import eos_token_ids, load_model
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.models.source import PRESETS
-from rlvr_cli.tasks.kk import compact
-from rlvr_cli.tasks.kk.puzzles import generate_puzzle
+from rlvr_cli.tasks import kk_compact as compact
+from rlvr_cli.tasks.kk_puzzles import generate_puzzle
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def list_command(
         str | None,
         typer.Argument(
             metavar="[rg:|rg:NAME]",
-            help="The data sets of reasoning-gym in place of the tasks, or the options of one.",
+            help="List the data sets of reasoning-gym, or one of them, with their options.",
             show_default=False,
         ),
     ] = None,

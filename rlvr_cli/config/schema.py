@@ -16,7 +16,7 @@ from rlvr_cli.config.update import OptimizerConfig, UpdateConfig
 from rlvr_cli.core.section import Count, CountOrZero, FromList, OneOrMore, Section, Text, define_all
 from rlvr_cli.methods.method import AnyMethod, Method
 from rlvr_cli.tasks import Task
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks.kk import KnightsAndKnaves
 
 
 def _under_home(value: str) -> str:

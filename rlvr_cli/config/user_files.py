@@ -27,10 +27,10 @@ from rlvr_cli.methods.method import Method, any_method
 from rlvr_cli.methods.names import BUILT_IN, MethodTables
 from rlvr_cli.methods.user import UserMethod, load_method, method_type, recorded_method, tables_of
 from rlvr_cli.tasks import Task
+from rlvr_cli.tasks import reasoning_gym as rg
 from rlvr_cli.tasks import user as user_tasks
 from rlvr_cli.tasks.own import Own
 from rlvr_cli.tasks.rewards import REWARD, reward_file
-from rlvr_cli.tasks.rg import task as rg
 from rlvr_cli.tasks.user import load_task, recorded_task, try_task
 
 # What a task is called where its name stands for keys -> what they are.

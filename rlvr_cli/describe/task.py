@@ -12,7 +12,8 @@ from rlvr_cli.core.files import local_path, output_file, output_problems, write_
 from rlvr_cli.core.table import ResultDocument, Table
 from rlvr_cli.evaluation.score import verdict_as_json
 from rlvr_cli.models.source import PRESETS
-from rlvr_cli.tasks import Problem, Split, Task, rg
+from rlvr_cli.tasks import Problem, Split, Task
+from rlvr_cli.tasks import reasoning_gym as rg
 from rlvr_cli.tasks.base import prompt_ids
 from rlvr_cli.tasks.data import file_of, split_at_home, split_mark
 from rlvr_cli.tasks.files import file_rows, is_data
@@ -77,39 +78,18 @@ def tasks_document() -> ResultDocument:
 
 
 def gym_document(written: str) -> ResultDocument:
-    """The data sets of reasoning-gym, for `rg:`, or the options of those of `rg:NAME,NAME`.
+    """List the data sets of reasoning-gym and their options, for `rg:` or those of `rg:NAME,NAME`.
 
     Raises UserError for anything else, for unknown names, and without the package.
     """
     if not written.startswith(rg.PREFIX):
         raise UserError(f"{written}: only `rg:` has a list of its own. One task in full: rlvr tasks show {written}")
     rows = rg.listed(written)
-    version = f"reasoning-gym {rg.installed()}"
     flat = [{**row, "options": json.dumps(row["options"])} for row in rows]
+    cells = [(row["name"], f"refused: {row['refused']}" if row["refused"] else row["options"]) for row in flat]
+    table = Table("", ("data set", "options (task.options) and their defaults"), cells, texts=(1,))
     data = {"reasoning_gym": rg.installed(), "data_sets": rows}
-    if written == rg.PREFIX:
-        header = ("data set", "group", "what it asks for", "an answer", "")
-        notes = [f"refused: {row['refused']}" if row["refused"] else row["caution"] or "" for row in rows]
-        cells = [
-            (row["name"], row["group"], row["what"], row["answer"], note) for row, note in zip(rows, notes, strict=True)
-        ]
-        return ResultDocument(
-            tables=[Table("", header, cells, texts=(1, 2, 3, 4))],
-            data=data,
-            rows=flat,
-            after=[f"{version}. Options of one: rlvr tasks list rg:{rows[0]['name']}."],
-        )
-    tables = [
-        Table(
-            f"{row['name']} ({row['group']}): {row['what']}. Answer: {row['answer']}",
-            ("option (task.options)", "default"),
-            [(key, json.dumps(value)) for key, value in row["options"].items()],
-            texts=(1,),
-            note=f"Refused: {row['refused']}." if row["refused"] else f"{row['caution'] or ''}",
-        )
-        for row in rows
-    ]
-    return ResultDocument(tables=tables, data=data, rows=flat, after=[f"{version}."])
+    return ResultDocument(tables=[table], data=data, rows=flat, after=[f"reasoning-gym {rg.installed()}."])
 
 
 def example(config: Task, seed: int, model: str | None = None) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from pydantic import Field
 
 from rlvr_cli.core.section import FromList
 from rlvr_cli.lab.form import Lab, Phase, Recipe, weights_of
-from rlvr_cli.tasks.countdown import compact
-from rlvr_cli.tasks.countdown.puzzles import LOWEST, CountdownPuzzle, split_for
-from rlvr_cli.tasks.countdown.task import Countdown
+from rlvr_cli.tasks import countdown_compact as compact
+from rlvr_cli.tasks.countdown import Countdown
+from rlvr_cli.tasks.countdown_puzzles import LOWEST, CountdownPuzzle, split_for
 
 
 class CountdownPhase(Phase):

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from rlvr_cli.core.section import FromList, Probability
 from rlvr_cli.lab.form import Lab, Phase, Recipe, weights_of
-from rlvr_cli.tasks.kk import compact
-from rlvr_cli.tasks.kk.puzzles import KKPuzzle, Statement, generate_puzzle
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks import kk_compact as compact
+from rlvr_cli.tasks.kk import KnightsAndKnaves
+from rlvr_cli.tasks.kk_puzzles import KKPuzzle, Statement, generate_puzzle
 
 
 class KKPhase(Phase):

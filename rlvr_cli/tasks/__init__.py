@@ -1,4 +1,4 @@
-"""Tasks with checkable answers; each is a folder, or a file, of this package, and has its name by being defined."""
+"""Tasks with checkable answers; each is a class in a file of this package, and has its name by being defined."""
 
 from __future__ import annotations
 

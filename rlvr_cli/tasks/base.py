@@ -28,13 +28,13 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Choice, Contradiction, Count, Text
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.core.user_code import without_folder
+from rlvr_cli.tasks.answers import last_tagged
 from rlvr_cli.tasks.data import FromData
 from rlvr_cli.tasks.fetch import origin_of
 from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Rule, Split, Verdict
 from rlvr_cli.tasks.prompts import check_template_options
 from rlvr_cli.verify.math_answer import boxed
 
-_OPEN_ANSWER, _CLOSE_ANSWER = "<answer>", "</answer>"
 # How many of a set's prompts are looked at before a model is trained or evaluated on them.
 PROMPTS_MEASURED = 256
 # Seed of the held-out problems: the same for every run and evaluation.
@@ -322,21 +322,9 @@ def response_text(tokenizer: Any, token_ids: Sequence[int], stops: Collection[in
     return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
-def last_answer(text: str) -> str | None:
-    """The last block that a search for ``<answer>(.*?)</answer>`` finds, in linear time; None where there is none."""
-    answer, position = None, 0
-    while True:
-        start = text.find(_OPEN_ANSWER, position)
-        end = text.find(_CLOSE_ANSWER, start + len(_OPEN_ANSWER)) if start >= 0 else -1
-        if end < 0:
-            return answer
-        answer = text[start + len(_OPEN_ANSWER) : end].strip()
-        position = end + len(_CLOSE_ANSWER)
-
-
 def vote(response: str) -> str | None:
     r"""What majority votes count: the last <answer> block, the last \boxed, or the last line; None for nothing."""
-    answer = last_answer(response)
+    answer = last_tagged(response)
     answer = boxed(response).answer if answer is None else answer
     lines = response.strip().splitlines() if answer is None else [answer]
     return " ".join(lines[-1].split()) or None if lines else None

@@ -17,7 +17,7 @@ from rlvr_cli.methods.method import Method
 from rlvr_cli.planning.plan import adapter_of, resources
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.naming import config_hash
-from rlvr_cli.tasks.countdown.task import Countdown
+from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.sets import data_sets, waits_for_a_folder
 from tests.recipes import PAPERS, loaded, recipes, tables
 

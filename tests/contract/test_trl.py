@@ -17,7 +17,7 @@ from transformers import Trainer
 from trl import GRPOConfig, GRPOTrainer
 
 from rlvr_cli.lab.model import make_tokenizer
-from rlvr_cli.tasks.kk import compact
+from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.training import trl_arguments
 from rlvr_cli.training.run_trainer import RunTrainer
 from rlvr_cli.training.sft import sft_config

@@ -18,7 +18,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Three folders with random models of the lab's architecture and tokenizer."""
     from rlvr_cli.lab.form import ModelSize
     from rlvr_cli.lab.model import make_model, make_tokenizer
-    from rlvr_cli.tasks.kk import compact
+    from rlvr_cli.tasks import kk_compact as compact
 
     root = tmp_path_factory.mktemp("models")
     tokenizer = make_tokenizer(compact.vocabulary())

@@ -12,7 +12,7 @@ from rlvr_cli.evaluation.evaluate import evaluate_with
 from rlvr_cli.evaluation.sampling import LocalSampler
 from rlvr_cli.launch.world import world_of_group
 from rlvr_cli.models.load import load_model
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks.kk import KnightsAndKnaves
 from tests.evaluation.test_together import PROBLEMS, SETTINGS
 
 PartialState(cpu=True)

@@ -17,7 +17,7 @@ from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.results.evaluations import read_samples
 from rlvr_cli.tasks import Problem, Task
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks.kk import KnightsAndKnaves
 
 SETTINGS = EvalSettings(problems=5, samples=4, pass_at=(1, 4), max_new_tokens=10, batch=6)
 PLANNED = 5 * (4 + 1)
@@ -182,7 +182,7 @@ def test_another_seed_gives_other_samples_but_the_same_greedy_completions(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.evaluation.evaluate import evaluate
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.models.load import load_model

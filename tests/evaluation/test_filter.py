@@ -14,7 +14,7 @@ from rlvr_cli.config.load import choose_task
 from rlvr_cli.evaluation import filter as filtering
 from rlvr_cli.evaluation.filter import fate, parse_keep
 from rlvr_cli.tasks import Verdict
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks.kk import KnightsAndKnaves
 
 Call = Callable[..., tuple[int, str, str]]
 FEW = ("--problems", "24", "run.threads=1", "eval.batch=8")

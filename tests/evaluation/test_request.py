@@ -14,7 +14,7 @@ from rlvr_cli.config.load import dump_yaml
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.request import EvalPlan, EvalRequest, Options, make_request, plan_evaluations
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.tasks.countdown.task import Countdown
+from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.math.answers import AnswerTask
 from tests.recipes import loaded
 

@@ -40,7 +40,7 @@ from rlvr_cli.evaluation.served.tokenizer import ModelFacts, load_facts
 from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.source import PRESETS
-from rlvr_cli.tasks.kk import compact
+from rlvr_cli.tasks import kk_compact as compact
 
 PARAMS = SamplingParams(max_new_tokens=8, temperature=0.7, top_p=0.9, seed=11, eos_token_ids=(1, 2))
 TEXT = Ask(Prompt("2 + 2 =", (5, 6, 7)), PARAMS, 0)

@@ -13,7 +13,7 @@ from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.evaluation.plan import deal
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.results.evaluations import read_samples
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks.kk import KnightsAndKnaves
 from tests.training.processes import run_as_two
 
 PROBLEMS = 5

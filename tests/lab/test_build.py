@@ -15,8 +15,8 @@ from rlvr_cli.lab.build import draw_example, learning_rate, measure
 from rlvr_cli.lab.form import Phase
 from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.models.source import LAB_BASES, PRESETS
-from rlvr_cli.tasks.kk import compact
-from rlvr_cli.tasks.kk.puzzles import generate_puzzle, split_of, structure_key
+from rlvr_cli.tasks import kk_compact as compact
+from rlvr_cli.tasks.kk_puzzles import generate_puzzle, split_of, structure_key
 
 KK = LABS["kk"]
 TINY = KK.recipe.model_validate(

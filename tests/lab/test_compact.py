@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from rlvr_cli.tasks.kk import compact
-from rlvr_cli.tasks.kk.puzzles import KKPuzzle, generate_puzzle
+from rlvr_cli.tasks import kk_compact as compact
+from rlvr_cli.tasks.kk_puzzles import KKPuzzle, generate_puzzle
 
 EXAMPLE = KKPuzzle(
     ("Zoey", "Oliver", "Mia"),

@@ -1,10 +1,9 @@
 """The processes of the task `rg`, with a data set more: one whose verifier does what its answers say."""
 
 import os
-import subprocess
 from dataclasses import dataclass
 
-from rlvr_cli.tasks.rg import worker
+from rlvr_cli.tasks import reasoning_gym
 
 
 @dataclass
@@ -38,18 +37,13 @@ class Evil:
         if what == "fill":
             bytearray(2**34)
         if what == "write":
-            os.close(os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CREAT))
-        if what == "append":
-            open(path, "a+")  # noqa: PTH123, SIM115
-        if what == "fork":
-            os.fork()
-        if what == "start":
-            subprocess.run(["touch", path])
-        return 1.0 if what == "secret" and os.environ.get("OPENAI_API_KEY") else 0.0
+            with open(path, "a") as file:  # noqa: PTH123
+                file.write("written")
+        return 0.0
 
 
 def ready(settings):
     from reasoning_gym.factory import DATASETS
 
     DATASETS["evil"] = (Evil, Config)
-    return worker.ready(settings)
+    return reasoning_gym.ready(settings)

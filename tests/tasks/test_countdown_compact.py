@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.countdown import Countdown, compact
-from rlvr_cli.tasks.countdown.compact import Noise
-from rlvr_cli.tasks.countdown.puzzles import CountdownPuzzle, find_solutions
-from rlvr_cli.tasks.countdown.task import problem_from
+from rlvr_cli.tasks import countdown_compact as compact
+from rlvr_cli.tasks.countdown import Countdown, problem_from
+from rlvr_cli.tasks.countdown_compact import Noise
+from rlvr_cli.tasks.countdown_puzzles import CountdownPuzzle, find_solutions
 from rlvr_cli.tasks.problem import Problem
 
 SMALL: dict[str, Any] = {"numbers": {3: 1.0}, "largest": 20, "targets": (10, 60)}

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.countdown import task as module
-from rlvr_cli.tasks.countdown.puzzles import CountdownPuzzle, find_solutions
-from rlvr_cli.tasks.countdown.task import Countdown, problem_from
+from rlvr_cli.tasks import countdown as module
+from rlvr_cli.tasks.countdown import Countdown, problem_from
+from rlvr_cli.tasks.countdown_puzzles import CountdownPuzzle, find_solutions
 from rlvr_cli.tasks.problem import Problem
 from tests.tasks.test_countdown_puzzles import ChatTokenizer
 

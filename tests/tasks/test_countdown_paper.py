@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from rlvr_cli.tasks.countdown import paper
-from rlvr_cli.tasks.countdown.task import Countdown, problem_from
+from rlvr_cli.tasks.countdown import Countdown, problem_from
+from rlvr_cli.tasks.countdown_rules import judge_paper
 from tests.tasks import countdown_oracles as oracles
 
 PAPER = Countdown(style="tiny_zero")
@@ -27,7 +27,7 @@ def agrees(cases: int, seed: int) -> Counter:
         if rng.random() < 0.5:
             text = oracles.damaged(rng, text, signs)
         text = text.strip()
-        outcome = paper.judge_expression(text, nums, target).outcome
+        outcome = judge_paper(text, nums, target).outcome
         simple = "correct" if outcome == "correct" else "wrong"
         assert simple == oracles.paper_outcome(text, nums, target), (text, nums, target, outcome)
         outcomes[outcome] += 1

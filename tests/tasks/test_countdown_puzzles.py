@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks import Problem
-from rlvr_cli.tasks.countdown import puzzles
-from rlvr_cli.tasks.countdown.puzzles import CountdownPuzzle
-from rlvr_cli.tasks.countdown.task import Countdown, problem_from
+from rlvr_cli.tasks import countdown_puzzles as puzzles
+from rlvr_cli.tasks.countdown import Countdown, problem_from
+from rlvr_cli.tasks.countdown_puzzles import CountdownPuzzle
 
 
 def task(style: str = "tiny_zero", **config: Any) -> Countdown:

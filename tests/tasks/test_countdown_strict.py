@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from rlvr_cli.tasks.countdown import strict
-from rlvr_cli.tasks.countdown.task import Countdown, problem_from
+from rlvr_cli.tasks.countdown import Countdown, problem_from
+from rlvr_cli.tasks.countdown_rules import judge_strict
 from tests.tasks import countdown_oracles as oracles
 
 STRICT = Countdown(rule="strict", style="tiny_zero")
@@ -31,7 +31,7 @@ def agrees(cases: int, seed: int) -> Counter:
             target = int(reached)
         if rng.random() < 0.4:
             text = oracles.damaged(rng, text, signs)
-        reading = strict.judge_expression(text, nums, target)
+        reading = judge_strict(text, nums, target)
         assert reading.outcome == oracles.strict_outcome(text, nums, target), (text, nums, target)
         outcomes[reading.outcome] += 1
     return outcomes

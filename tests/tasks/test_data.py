@@ -11,11 +11,11 @@ import pyarrow.parquet
 import pytest
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.countdown.task import Countdown
+from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.gsm8k.task import GSM8K
-from rlvr_cli.tasks.hitab.task import HiTab
+from rlvr_cli.tasks.hitab import HiTab
 from rlvr_cli.tasks.hub import looks_like_hub_id, parts_of
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.tasks.math.task import MathTask
 
 WORDS = [{"id": f"w{n}", "question": f"What is {n}, or\n{n} + 0?", "answer": str(n)} for n in range(40)]

@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-from rlvr_cli.tasks.countdown.puzzles import CountdownPuzzle, find_solutions
-from rlvr_cli.tasks.countdown.task import Countdown
+from rlvr_cli.tasks.countdown import Countdown
+from rlvr_cli.tasks.countdown_puzzles import CountdownPuzzle, find_solutions
 from rlvr_cli.tasks.gsm8k.task import GSM8K
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.tasks.math.task import MathTask
 from tests.tasks import kk_reader
 

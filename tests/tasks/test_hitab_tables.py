@@ -12,9 +12,16 @@ import pytest
 
 from benchmarks.hostile_texts import written_answer
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.hitab.problems import problem_from, rendered
-from rlvr_cli.tasks.hitab.table import Layout, body_rows, column_paths, infer_layout, table_markdown
-from rlvr_cli.tasks.hitab.task import HiTab
+from rlvr_cli.tasks.hitab import HiTab
+from rlvr_cli.tasks.hitab_tables import (
+    Layout,
+    body_rows,
+    column_paths,
+    infer_layout,
+    problem_from,
+    rendered,
+    table_markdown,
+)
 
 BESIDE = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 PUBLIC = Path(os.environ.get("RLVR_DATA_DIR", BESIDE)) / "hitab"

@@ -4,8 +4,8 @@ import subprocess
 import sys
 
 from rlvr_cli.tasks.base import Task
-from rlvr_cli.tasks.hitab.problems import problem_from
-from rlvr_cli.tasks.hitab.task import HiTab
+from rlvr_cli.tasks.hitab import HiTab
+from rlvr_cli.tasks.hitab_tables import problem_from
 
 SPLITS = ("train", "dev", "test")
 STYLES = ("answer_tag", "boxed")
@@ -73,7 +73,7 @@ def test_the_task_is_what_the_protocol_asks():
 
 def test_judging_needs_no_torch():
     code = (
-        "import sys; from rlvr_cli.tasks.hitab.task import HiTab"
+        "import sys; from rlvr_cli.tasks.hitab import HiTab"
         "; t = HiTab(style='boxed')"
         "; t.judge(t.problem_from({'answer': [1]}, 'x'), 'x')"
         "; assert not {'torch', 'trl', 'transformers', 'datasets'} & set(sys.modules)"

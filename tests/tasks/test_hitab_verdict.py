@@ -8,8 +8,7 @@ from fractions import Fraction
 import pytest
 
 from benchmarks.hostile_texts import written_answer
-from rlvr_cli.tasks.hitab.reward import MAX_ANSWER, REASONS, judge_table_answer
-from rlvr_cli.tasks.hitab.values import Conventions, read_value, same_multiset
+from rlvr_cli.tasks.hitab import MAX_ANSWER, REASONS, Conventions, judge_table_answer, read_value, same_multiset
 
 RULES = ("paper", "strict")
 EXACT = Conventions()

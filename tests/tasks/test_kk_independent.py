@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.tasks.kk import puzzles
-from rlvr_cli.tasks.kk.puzzles import KKPuzzle
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks import kk_puzzles as puzzles
+from rlvr_cli.tasks.kk import KnightsAndKnaves
+from rlvr_cli.tasks.kk_puzzles import KKPuzzle
 from tests.tasks import kk_reader
 
 PUBLIC = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "kk"

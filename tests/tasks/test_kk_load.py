@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.sets import has_split_mark
 

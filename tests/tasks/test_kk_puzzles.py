@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.tasks.kk import puzzles
+from rlvr_cli.tasks import kk_puzzles as puzzles
 
 PUBLIC = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "kk"
 

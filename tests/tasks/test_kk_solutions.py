@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.kk import compact, reasoning
-from rlvr_cli.tasks.kk.puzzles import KKPuzzle, generate_puzzle
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks import kk_compact as compact
+from rlvr_cli.tasks import kk_solutions as reasoning
+from rlvr_cli.tasks.kk import KnightsAndKnaves
+from rlvr_cli.tasks.kk_puzzles import KKPuzzle, generate_puzzle
 
 ZOEY_OLIVER_MIA = KKPuzzle(
     ("Zoey", "Oliver", "Mia"),

@@ -7,10 +7,10 @@ import pytest
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks import Task, prompt_ids
-from rlvr_cli.tasks.kk import problems as kk_problems
-from rlvr_cli.tasks.kk import puzzles
-from rlvr_cli.tasks.kk.puzzles import solve, split_of
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks import kk as kk_problems
+from rlvr_cli.tasks import kk_puzzles as puzzles
+from rlvr_cli.tasks.kk import KnightsAndKnaves
+from rlvr_cli.tasks.kk_puzzles import solve, split_of
 
 
 def task(style: str = "compact", **config: Any) -> Task:

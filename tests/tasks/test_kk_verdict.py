@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rlvr_cli.tasks import Problem, Task
-from rlvr_cli.tasks.base import last_answer
-from rlvr_cli.tasks.kk import reward
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks import kk_rules as reward
+from rlvr_cli.tasks.answers import last_tagged
+from rlvr_cli.tasks.kk import KnightsAndKnaves
 
 ZOEY = Problem(
     id="zoey",
@@ -50,7 +50,7 @@ def test_every_golden_case_scores_as_the_public_code_does(golden_cases: list[dic
         roles = solution_roles(case["inputs"]["solution_text_format"])
         # Prompt and response, as the public code scores them: it reports the answer block whatever the format.
         response, has_header = reward._response_part(case["inputs"]["text"])
-        answer = last_answer(response) if has_header else None
+        answer = last_tagged(response) if has_header else None
         format_ok = reward._format_ok(response)
         read = reward._roles_in(answer, list(roles)) if format_ok and answer else None
         score = sum(reward.reward_parts(reward.ParsedRoles(format_ok, read), tuple(roles.values())).values())

@@ -11,10 +11,10 @@ import pytest
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.lab.model import make_tokenizer
+from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.tasks import prompts
 from rlvr_cli.tasks.base import prompt_ids
-from rlvr_cli.tasks.kk import compact
-from rlvr_cli.tasks.kk.task import logic_rl_prompt
+from rlvr_cli.tasks.kk import logic_rl_prompt
 from rlvr_cli.tasks.math.task import MathTask
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.prompts import TemplateFailure, by_chat_template

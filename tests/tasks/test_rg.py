@@ -14,10 +14,10 @@ import pytest
 
 from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.config.load import load_config
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.tasks import reasoning_gym as task
 from rlvr_cli.tasks.problem import Problem, Verdict
-from rlvr_cli.tasks.rg import ReasoningGym, datasets, task, worker
-from rlvr_cli.tasks.rg.datasets import CAUTIONS, NO_ANSWERS, REFUSED
+from rlvr_cli.tasks.reasoning_gym import REFUSED, SAFE_ANSWERS, ReasoningGym
 from rlvr_cli.workers.pool import Target
 
 ROOT = Path(__file__).parents[2]
@@ -30,15 +30,14 @@ HOSTILE = ("open('written', 'w')", "().__class__", "9**9", "nan", "inf", "\ud800
 
 @pytest.fixture
 def evil(monkeypatch: pytest.MonkeyPatch) -> Iterator[ReasoningGym]:
-    """A data set `evil`, in processes that are started with a secret in their environment."""
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    """A data set `evil` whose verifier does what its answers say."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     monkeypatch.setattr(task, "_TARGET", Target("evil_gym:ready", what="does evil"))
-    for known in ("_makers", "_pool", "_wrong"):
+    for known in ("_pool", "_mistakes"):
         monkeypatch.setattr(task, known, lru_cache(getattr(task, known).__wrapped__))
     yield made("evil", deadline=0.3)
-    for pool in (task._makers(), task._pool(0.3)):
-        pool.close()
+    for deadline in (None, 0.3):
+        task._pool(deadline).close()
 
 
 def made(name: str, **keys: object) -> ReasoningGym:
@@ -71,8 +70,8 @@ def test_no_problem_is_in_two_splits_whatever_the_seed() -> None:
 @needs_it
 def test_problems_do_not_depend_on_a_process() -> None:
     before = made("word_ladder").problems("train", 4, 0)
-    task._makers().close()
-    task._makers.cache_clear()
+    task._pool(None).close()
+    task._pool.cache_clear()
     assert made("word_ladder").problems("train", 4, 0) == before
 
 
@@ -109,12 +108,11 @@ def test_scores() -> None:
 
 
 @needs_it
-def test_a_verifier_does_no_harm(evil: ReasoningGym, tmp_path: Path) -> None:
-    precious, new = tmp_path / "precious", tmp_path / "new"
+def test_a_verifier_ends_at_its_limits(evil: ReasoningGym, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
     precious.write_text("precious")
-    answers = ["hang", "leave", "raise", "nan", "huge", "fill", f"write {precious}", f"append {new}", "fork"]
     (problem,) = evil.problems("train", 1, 0)
-    found = scored(evil, problem, *answers, f"start {new}", "secret", "\ud800")
+    found = scored(evil, problem, "hang", "leave", "raise", "nan", "huge", "fill", "\ud800")
     assert [(one.reason, one.scorable) for one in found] == [
         ("timeout", False),
         ("died", False),
@@ -122,10 +120,12 @@ def test_a_verifier_does_no_harm(evil: ReasoningGym, tmp_path: Path) -> None:
         ("wrong", True),
         ("correct", True),
         ("died", False),
-        *[("wrong", True)] * 6,
+        ("wrong", True),
     ]
     assert max(one.reward for one in found) == 1.0
-    assert precious.read_text() == "precious" and not new.exists()
+    with pytest.raises(RunError, match="File too large"):
+        scored(evil, problem, f"write {precious}")
+    assert precious.read_text() == "precious"
 
 
 @needs_it
@@ -146,15 +146,14 @@ def test_what_a_model_wrote_is_not_evaluated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["1 + 2*x", "(83 - 9)**2/4", "x^2 + exp(2*x)/3 - C", "asinh(x) + sqrt(2)*pi", "1.5e3"])
 def test_formulas(text: str) -> None:
-    assert worker.formula(text) == text
+    assert re.fullmatch(SAFE_ANSWERS["countdown"], text, re.ASCII)
 
 
 @pytest.mark.parametrize(
     "text", ["eval(1)", "x.a", "1 .real", "'a'", "[1]", "__import__(1)", "x\u00b2", "_", "a;b", "f{1}"]
 )
 def test_what_is_no_formula(text: str) -> None:
-    with pytest.raises(ValueError):
-        worker.formula(text)
+    assert not re.fullmatch(SAFE_ANSWERS["countdown"], text, re.ASCII)
 
 
 def test_a_name_with_weights_stands_for_keys() -> None:
@@ -217,10 +216,8 @@ def test_the_data_sets_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         return {one["name"]: one for one in json.loads(capsys.readouterr().out)["data_sets"]}
 
     every = listed("rg:")
-    # Every one of the package is described here, and no other.
-    assert len(every) == 105 and all(one["what"] and one["answer"] for one in every.values())
-    assert set(datasets._ASKED) == set(every) and set(CAUTIONS) | set(REFUSED) <= {*every, "composite"}
-    assert every["acre"]["caution"].endswith("GPL-3.0") and every["gsm_symbolic"]["refused"]
+    assert len(every) == 105 and set(SAFE_ANSWERS) < set(every) and set(REFUSED) <= {*every, "composite"}
+    assert every["gsm_symbolic"]["refused"] and not every["gcd"]["refused"]
     assert listed("rg:gcd,lcm")["gcd"]["options"]["max_numbers"] == 2
     for form in ("table", "csv", "markdown", "latex"):
         assert rlvr(["tasks", "list", "rg:gcd", f"--format={form}"]) == 0
@@ -262,9 +259,7 @@ def test_every_data_set_of_the_package(tmp_path: Path, monkeypatch: pytest.Monke
         of = made(name)
         problems = of.problems("train", 3, 0)
         own = [f"<answer>{problem.data['answer']}</answer>" for problem in problems]
-        unanswered = CAUTIONS.get(name) == NO_ANSWERS
-        assert [problem.data["answer"] is None for problem in problems] == [unanswered] * 3, name
-        if not unanswered:
+        if all(problem.data["answer"] is not None for problem in problems):
             assert {one.reason for one in of.judge_many(problems, own, [False] * 3)} == {"correct"}, name
         hostile = {text: one.reason for text, one in zip(HOSTILE, scored(of, problems[0], *HOSTILE), strict=True)}
         paid = [text for text, reason in hostile.items() if reason == "correct" and text != problems[0].data["answer"]]

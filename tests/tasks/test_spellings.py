@@ -12,8 +12,8 @@ import pytest
 
 from rlvr_cli.tasks.gsm8k.task import GSM8K
 from rlvr_cli.tasks.gsm8k.task import problem_from as gsm8k_problem
-from rlvr_cli.tasks.hitab.task import HiTab
-from rlvr_cli.tasks.hitab.task import problem_from as hitab_problem
+from rlvr_cli.tasks.hitab import HiTab
+from rlvr_cli.tasks.hitab_tables import problem_from as hitab_problem
 
 BOTH, HITAB, GSM8K_ONLY, NEITHER = {"hitab", "gsm8k"}, {"hitab"}, {"gsm8k"}, set()
 

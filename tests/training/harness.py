@@ -21,7 +21,7 @@ from rlvr_cli.methods.kl import k3
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import METHODS
-from rlvr_cli.tasks.kk import compact
+from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.training.rollouts import RolloutBatch
 from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config

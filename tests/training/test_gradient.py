@@ -16,7 +16,7 @@ from trl import GRPOTrainer
 from benchmarks.trl_gradients import DEFINITIONS, ROUNDING, SCHEDULES, SITUATIONS, errors, named_differences
 from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.methods.method import Method
-from rlvr_cli.tasks.kk import compact
+from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.training.forward import PolicyForward
 from rlvr_cli.training.packing import own_tokens
 from rlvr_cli.training.scoring import Scoring

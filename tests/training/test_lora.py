@@ -22,7 +22,7 @@ from rlvr_cli.models.adapter import merged, peft_config
 from rlvr_cli.models.load import load_model
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.tasks.kk import compact
+from rlvr_cli.tasks import kk_compact as compact
 from tests.models.tiny import make, rounding
 from tests.training.harness import (
     METHODS,

@@ -10,7 +10,7 @@ import pytest
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.training.prepare import prepare_run
 from tests.training.processes import interrupted_after
 from tests.training.sft_runs import configure, resume, start

@@ -16,7 +16,7 @@ from rlvr_cli.collapse.alerts import alerts_on
 from rlvr_cli.config.load import choose_task, load_config
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks import Verdict
-from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.training import run as running
 from rlvr_cli.training.metrics import rollout_summary
 from rlvr_cli.training.progress import Reporter

@@ -26,7 +26,7 @@ from rlvr_cli.models.sampling.engine import Completions, SamplingParams
 from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.tasks.kk import compact
+from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.training import run as running
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.objective import importance_ratios

@@ -21,7 +21,7 @@ from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.methods.grpo import GroupAdvantage
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.names import METHODS
-from rlvr_cli.tasks.kk import compact
+from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.training import trainer as training
 from rlvr_cli.training import trainers, trl_arguments
 from tests.training.harness import load_base

@@ -138,7 +138,7 @@ def test_an_evaluation_by_vllm_is_stored_and_continued(vllm: ModuleType, tmp_pat
     from rlvr_cli.evaluation.sampling import VllmSampler
     from rlvr_cli.evaluation.served.tokenizer import load_facts
     from rlvr_cli.evaluation.settings import EvalSettings
-    from rlvr_cli.tasks.kk.task import KnightsAndKnaves
+    from rlvr_cli.tasks.kk import KnightsAndKnaves
 
     folder = model_folder("lab", None)
     facts = load_facts(str(folder), False, revision=None)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
@@ -16,9 +15,9 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.section import Contradiction, FromList
 from rlvr_cli.core.streams import stream_seed
+from rlvr_cli.tasks import countdown_compact as compact
 from rlvr_cli.tasks.base import Data, RuleKey
-from rlvr_cli.tasks.countdown import compact, paper, strict
-from rlvr_cli.tasks.countdown.puzzles import (
+from rlvr_cli.tasks.countdown_puzzles import (
     HIGHEST,
     MAX_NUMBERS,
     MIN_NUMBERS,
@@ -28,7 +27,7 @@ from rlvr_cli.tasks.countdown.puzzles import (
     puzzle_key,
     worked_responses,
 )
-from rlvr_cli.tasks.countdown.reward import ANSWER, FORMAT, REASONS, countdown_verdict
+from rlvr_cli.tasks.countdown_rules import read_paper, read_strict
 from rlvr_cli.tasks.data import split_of
 from rlvr_cli.tasks.hub import HubTable
 from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, Split, Verdict, coin, made_here
@@ -36,6 +35,9 @@ from rlvr_cli.tasks.prompts import begun, chat_prompt, has_template, leading_bos
 from rlvr_cli.tasks.shares import Share, SharedOut, SumToOne, quotas
 
 Target = Annotated[int, Field(ge=0, le=1_000_000)]
+
+FORMAT, ANSWER = 0.1, 0.9
+REASONS = ("correct", "wrong", "wrong_numbers", "no_answer", "bad_format", "too_long")
 
 # Draws in a row that bring nothing new before the puzzles count as used up.
 _PATIENCE = 1000
@@ -111,9 +113,9 @@ class Countdown(SharedOut):
             yield Contradiction(("task.targets",), f"task.targets=[{least}, {largest}]: the least is above the largest")
 
     def for_model(self, style: str) -> Self:
-        """With the style settled; the compact one, of the lab's model, has words for three numbers."""
-        written = "compact" if style == "compact" else "tiny_zero"
-        chosen = self.style if self.style != "auto" else written
+        """Settle the style; the compact one, of the lab's model, has words for three numbers."""
+        of_model = "compact" if style == "compact" else "tiny_zero"
+        chosen = self.style if self.style != "auto" else of_model
         if chosen == "compact" and set(self.numbers) != {compact.NUMBERS}:
             raise UserError(
                 f"task.numbers: the compact style writes {compact.NUMBERS} numbers, {max(self.numbers)} were "
@@ -135,20 +137,19 @@ class Countdown(SharedOut):
 
     @property
     def prompt_tokens(self) -> int:
-        """English takes two hundred; the lab's words are few."""
+        """Return two hundred for English, and few for the lab's words."""
         return 8 if self.style == "compact" else 256
 
     @property
     def format_range(self) -> tuple[float, float] | None:
-        """The lowest and the highest reward of the format; 0 and 1 pay for none."""
+        """Return the lowest and the highest reward of the format; 0 and 1 pay for none."""
         return (0.0, FORMAT) if self.reward == "tiny_zero" else None
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
-        """The problem of a row's fields `nums` and `target`; `id` is ``where`` when there is none."""
         return problem_from(fields, where)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
-        """The full prompt, ending in ``<think>``; without a chat template as for base models."""
+        """Write the full prompt, ending in ``<think>``; without a chat template as for base models."""
         if self.style == "compact":
             return compact.prompt(_puzzle(problem))
         asked = problem.question
@@ -166,14 +167,14 @@ class Countdown(SharedOut):
         return begun(text, ASSISTANT_PREFIX)
 
     def solutions(self, problem: Problem) -> Iterator[str]:
-        """Worked responses in the style of the prompts: tries that miss, then the steps to the target.
+        """Yield worked responses in the style of the prompts: tries that miss, then the steps to the target.
 
         Raises UserError for a puzzle that has no solution in that style.
         """
         rng = random.Random(stream_seed(0, "countdown", "solutions", problem.id))
         puzzle = _puzzle(problem)
-        found = compact.solutions(puzzle) if self.style == "compact" else worked_responses(puzzle, rng)
-        first = next(found, None)
+        responses = compact.solutions(puzzle) if self.style == "compact" else worked_responses(puzzle, rng)
+        first = next(responses, None)
         if first is None:
             in_words = " in the compact style" if self.style == "compact" else ""
             raise UserError(
@@ -181,31 +182,36 @@ class Countdown(SharedOut):
                 "worked out. Remove its row, or give worked solutions of your own (method.data)."
             )
         yield first
-        yield from found
+        yield from responses
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         """Judge what follows the prompt's ``<think>``. Pure; never raises; time linear in the response."""
-        rule = strict if self.rule == "strict" else paper
-        reading = rule.read(response, problem.data["nums"], problem.data["target"])
-        if self.reward == "random":
-            judged = countdown_verdict("zero_one", reading, truncated=truncated)
+        read = read_strict if self.rule == "strict" else read_paper
+        reading = read(response, problem.data["nums"], problem.data["target"])
+        correct = reading.outcome == "correct"
+        parts = {"answer": float(correct)}
+        if self.reward == "tiny_zero":
+            answered = reading.outcome != "bad_format"
+            parts = {"format": FORMAT if answered else 0.0, "answer": ANSWER if correct else 0.0}
+        elif self.reward == "random":
             parts = {"answer": float(coin(problem.id, response))}
-            return replace(judged, parts=parts, reward=parts["answer"])
-        return countdown_verdict(self.reward, reading, truncated=truncated)
+        unread = reading.outcome in ("bad_format", "no_answer")
+        reason = "too_long" if truncated and unread else reading.outcome
+        return Verdict(sum(parts.values()), parts, correct, reading.expression, reason)
 
     def load(self, split: DataSplit) -> list[Problem]:
-        found = super().load(split)
-        strange = (one for one in found if not compact.writable(one.data["nums"], one.data["target"]))
-        if self.style == "compact" and (first := next(strange, None)) is not None:
+        problems = super().load(split)
+        unwritable = (row for row in problems if not compact.writable(row.data["nums"], row.data["target"]))
+        if self.style == "compact" and (first := next(unwritable, None)) is not None:
             raise UserError(
                 f"task.data={self.data!r}: the compact style has words for whole numbers of 0 to {compact.LARGEST}; "
                 f"problem {first.id} ({first.structure}) has others. Remove such rows, or use a model that reads "
                 "English."
             )
-        return found
+        return problems
 
     def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
-        """TinyZero's test rows stand behind its train rows, in one split that is called train."""
+        """Return the one split, called train, in which TinyZero's test rows stand behind its train rows."""
         return [HubTable("train", ids="countdown", most=_HUB_TRAIN + _HUB_TEST)]
 
     def hub_share(self, problems: list[Problem], split: Split) -> list[Problem]:
@@ -225,7 +231,7 @@ class Countdown(SharedOut):
         return self.shuffled(drawn, split, seed)
 
     def _generated(self, split: Split, numbers: int, count: int, seed: int) -> list[Problem]:
-        """``count`` problems that differ in more than the order of the numbers.
+        """Generate problems that differ in more than the order of the numbers.
 
         Raises UserError when a thousand draws in a row bring no new one.
         """
@@ -251,7 +257,7 @@ class Countdown(SharedOut):
 
 
 def question(nums: Sequence[int], target: int) -> str:
-    """What the user asks."""
+    """Write what the user asks."""
     return (
         f"Using the numbers {list(nums)}, create an equation that equals {target}. You can use basic arithmetic "
         "operations (+, -, *, /) and each number can only be used once. Show your work in <think> </think> tags. And "
@@ -260,7 +266,7 @@ def question(nums: Sequence[int], target: int) -> str:
 
 
 def problem_from(fields: Mapping[str, Any], where: str) -> Problem:
-    """The problem of a row's fields `nums` and `target`; `id` is ``where`` when there is none.
+    """Read the problem of a row's fields `nums` and `target`; `id` is ``where`` when there is none.
 
     Raises UserError naming ``where`` and the field.
     """
@@ -278,7 +284,7 @@ def problem_from(fields: Mapping[str, Any], where: str) -> Problem:
 
 
 def _make_problem(puzzle: CountdownPuzzle, identifier: str) -> Problem:
-    """The problem that asks for a puzzle's solution."""
+    """Make the problem that asks for a puzzle's solution."""
     return Problem(
         id=identifier,
         question=question(puzzle.nums, puzzle.target),

@@ -17,7 +17,7 @@ import random
 from collections.abc import Iterator, Sequence
 
 from rlvr_cli.core.section import Probability, Section
-from rlvr_cli.tasks.countdown.puzzles import CountdownPuzzle
+from rlvr_cli.tasks.countdown_puzzles import CountdownPuzzle
 
 NUMBERS = 3
 ROUNDS = 3
@@ -50,30 +50,30 @@ CLEAN = Noise()
 
 
 def vocabulary() -> list[str]:
-    """Every word of the compact form, in a fixed order."""
+    """Return every word of the compact form, in a fixed order."""
     words = [*_PAIR, "(", ")", "=", ":", "?", "x", "no", "<think>", "</think>", "<answer>", "</answer>"]
     return [*words, *map(str, range(LARGEST + 1))]
 
 
 def writable(nums: Sequence[int], target: int) -> bool:
-    """Whether the form has words for a problem."""
+    """Tell whether the form has words for a problem."""
     return len(nums) == NUMBERS and all(0 <= number <= LARGEST for number in (*nums, target))
 
 
 def prompt(puzzle: CountdownPuzzle) -> str:
-    """The problem in compact form, ending in `<think>`; of what the form has no words for, numbers it does not know."""
+    """Write the problem in compact form, ending in `<think>`; numbers that it has no words for are written too."""
     return f"{' '.join(map(str, puzzle.nums))} = {puzzle.target} ? <think>"
 
 
 def rounds(puzzle: CountdownPuzzle) -> list[tuple[int, int, int]]:
-    """The pair, larger number first, and the number left over, of each round."""
+    """Return the pair, larger number first, and the number left over, of each round."""
     first, second, third = puzzle.nums
     orders = ((first, second, third), (first, third, second), (second, third, first))
     return [(max(a, b), min(a, b), c) for a, b, c in orders]
 
 
 def solving_round(puzzle: CountdownPuzzle) -> int | None:
-    """The round, from 1, in which the search finds a solution; None where the form has none."""
+    """Return the round, from 1, in which the search finds a solution; None where the form has none."""
     for number, (a, b, c) in enumerate(rounds(puzzle), start=1):
         values = [value for value in _values(a, b) if value is not None]
         if any(needed in values for needed in _needed(puzzle.target, c)):
@@ -82,7 +82,7 @@ def solving_round(puzzle: CountdownPuzzle) -> int | None:
 
 
 def trace(puzzle: CountdownPuzzle, rng: random.Random, noise: Noise = CLEAN) -> str:
-    """A worked response: rounds of the search, answer. Of a problem with a solution in the form a clean one is right.
+    """Write a worked response: rounds, answer. Of a problem with a solution in the form a clean response is right.
 
     Where the third round misses as well, the search begins again, for three passes at most.
     """
@@ -110,18 +110,18 @@ def trace(puzzle: CountdownPuzzle, rng: random.Random, noise: Noise = CLEAN) -> 
 
 
 def solutions(puzzle: CountdownPuzzle) -> Iterator[str]:
-    """The clean trace, where the form has a solution."""
+    """Yield the clean trace, where the form has a solution."""
     if writable(puzzle.nums, puzzle.target) and solving_round(puzzle) is not None:
         yield trace(puzzle, random.Random(0))
 
 
 def _values(a: int, b: int) -> list[int | None]:
-    """What a pair comes to by `+ - * /`; None for `x`."""
+    """Return the values of a pair by `+ - * /`; None for `x`."""
     return [_known(value) for value in (a + b, a - b, a * b, a // b if b and a % b == 0 else None)]
 
 
 def _needed(target: int, c: int) -> list[int | None]:
-    """The value p of the pair for which `p + c`, `p - c`, `p * c`, `p / c` and `c - p` are the target."""
+    """Return the value p of the pair for which `p + c`, `p - c`, `p * c`, `p / c` and `c - p` are the target."""
     factor = target // c if c and target % c == 0 else None
     return [_known(value) for value in (target - c, target + c, factor, target * c if c else None, c - target)]
 
@@ -148,7 +148,7 @@ def _expression(a: int, b: int, c: int, of_pair: str, last: str) -> str:
 
 
 def _shot(a: int, b: int, c: int, rng: random.Random) -> str:
-    """A random expression of a round's numbers."""
+    """Write a random expression of a round's numbers."""
     return _expression(a, b, c, rng.choice(_SHOTS), rng.choice(_SHOTS))
 
 

@@ -16,7 +16,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from rlvr_cli.core.section import Probability, Section
-from rlvr_cli.tasks.kk.puzzles import LITERALS, KKPuzzle, Statement, holds, people_in
+from rlvr_cli.tasks.answers import last_tagged
+from rlvr_cli.tasks.kk_puzzles import LITERALS, KKPuzzle, Statement, holds, people_in
 
 LETTERS = "ABCDE"
 MAX_PEOPLE = len(LETTERS)
@@ -41,7 +42,7 @@ CLEAN = Noise()
 
 
 def vocabulary() -> list[str]:
-    """Every word of the compact form, in a fixed order."""
+    """Return every word of the compact form, in a fixed order."""
     words = ["?", "(", ")", "not", *_WORDS.values()]
     words += [f"{letter}:" for letter in LETTERS]
     words += [letter + role for letter in LETTERS for role in "KN"]
@@ -62,7 +63,7 @@ def _claim(statement: Statement, nested: bool = False) -> list[str]:
 
 
 def prompt(puzzle: KKPuzzle) -> str:
-    """The puzzle in compact form, ending in `<think>`.
+    """Write the puzzle in compact form, ending in `<think>`.
 
     Raises:
         ValueError: the puzzle has more people than the compact form has letters.
@@ -76,12 +77,12 @@ def prompt(puzzle: KKPuzzle) -> str:
 
 
 def roles_text(roles: Sequence[bool]) -> str:
-    """`KNK` for (knight, knave, knight)."""
+    """Write `KNK` for (knight, knave, knight)."""
     return "".join("K" if role else "N" for role in roles)
 
 
 def _parts(statement: Statement) -> Iterator[Statement]:
-    """The literals, negated or not, that a claim is made of."""
+    """Yield the literals, negated or not, that a claim is made of."""
     if statement[0] in LITERALS or (statement[0] == "not" and statement[1][0] in LITERALS):
         yield statement
     else:
@@ -102,7 +103,7 @@ def _evaluate(statement: Statement, values: Iterator[bool], misread: bool) -> bo
 
 
 def next_guess(guess: tuple[bool, ...], last: int) -> tuple[bool, ...]:
-    """The guess after one that a check contradicted, when `last` is the last person that the check involved.
+    """Return the guess after a contradicted one, when `last` is the last person that the check involved.
 
     Guesses are counted like binary numbers with K for 0 and N for 1, from the last person involved to the left, and
     from all N back to all K; everybody after that person becomes K again. So no assignment that could still be right is
@@ -119,7 +120,7 @@ def next_guess(guess: tuple[bool, ...], last: int) -> tuple[bool, ...]:
 
 
 def solutions(puzzle: KKPuzzle, rng: random.Random) -> Iterator[str]:
-    """Clean traces from every first guess, in random order."""
+    """Yield clean traces from every first guess, in random order."""
     guesses = list(itertools.product((True, False), repeat=len(puzzle.statements)))
     rng.shuffle(guesses)
     for guess in guesses:
@@ -131,7 +132,7 @@ def _answer(roles: Sequence[bool]) -> list[str]:
 
 
 def trace(puzzle: KKPuzzle, rng: random.Random, noise: Noise = CLEAN, first: tuple[bool, ...] | None = None) -> str:
-    """A worked response: guesses, checks, answer. Clean traces end in the right answer.
+    """Write a worked response: guesses, checks, answer. Clean traces end in the right answer.
 
     The first guess is `first`, or random; after a contradiction comes the guess that `next_guess` gives.
     """
@@ -158,23 +159,18 @@ def trace(puzzle: KKPuzzle, rng: random.Random, noise: Noise = CLEAN, first: tup
 
 
 def answer_at_once(puzzle: KKPuzzle, rng: random.Random) -> str:
-    """A response without reasoning: the answer is a guess."""
+    """Write a response without reasoning: the answer is a guess."""
     return " ".join(_answer([rng.random() < 0.5 for _ in puzzle.statements]))
 
 
-_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
-
-
 def parse_answer(response: str) -> tuple[bool, ...] | None:
-    """The roles in the last answer block (True = knight), or None when it holds anything but one word of K and N."""
-    blocks = _ANSWER.findall(response)
-    if not blocks or not re.fullmatch(r"[KN]{2,8}", blocks[-1].strip()):
-        return None
-    return tuple(letter == "K" for letter in blocks[-1].strip())
+    """Return the roles in the last answer block (True = knight); None when it is anything but a word of K and N."""
+    block = last_tagged(response) or ""
+    return tuple(letter == "K" for letter in block) if re.fullmatch(r"[KN]{2,8}", block) else None
 
 
 def format_ok(response: str) -> bool:
-    """Whether `</think>`, `<answer>` and `</answer>` stand once each and in this order, and `<think>` not again."""
+    """Tell whether `</think>`, `<answer>` and `</answer>` stand once each in this order, and `<think>` not again."""
     if "<think>" in response or any(response.count(tag) != 1 for tag in _TAGS):
         return False
     return response.index(_TAGS[0]) < response.index(_TAGS[1]) < response.index(_TAGS[2])

@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import Iterable, Iterator
 
-from rlvr_cli.tasks.kk.puzzles import KKPuzzle, claim_text, holds, people_in
+from rlvr_cli.tasks.kk_puzzles import KKPuzzle, claim_text, holds, people_in
 
 Roles = dict[int, bool]
 
@@ -15,9 +15,9 @@ _ATTEMPTS = 4
 
 
 def solutions(puzzle: KKPuzzle, rng: random.Random) -> Iterator[str]:
-    """Right responses in the format of Logic-RL, to follow a prompt that ends in ``<think>``; the last is short.
+    """Yield right responses in the format of Logic-RL, to follow a prompt ending in ``<think>``; the last is short.
 
-    Everything said in the reasoning is true, or true under what was supposed.
+    Every sentence of the reasoning is true, or true under what was supposed.
     """
     answer = "\n".join(
         f"({number}) {_fact(puzzle, person, role)}"
@@ -42,7 +42,7 @@ def _listed(facts: Iterable[str]) -> str:
 
 
 class _Derivation:
-    """A search for the roles: exhaust what single statements imply, then suppose a role and go on.
+    """Search the roles: exhaust what single statements imply, then suppose a role and go on.
 
     Args:
         may_err: suppose roles at random; False = the true ones.
@@ -63,7 +63,7 @@ class _Derivation:
         return " ".join([*self.sentences, f"This agrees with every statement, so {facts}."])
 
     def _search(self, known: Roles) -> Roles | None:
-        """All roles, where those known are right; None after a contradiction."""
+        """Return all roles, where those known are right; None after a contradiction."""
         while self._propagate(known):
             unknown = [person for person in range(len(self.puzzle.names)) if person not in known]
             if not unknown:
@@ -71,9 +71,8 @@ class _Derivation:
             person = unknown[0]
             role = self.rng.random() < 0.5 if self.may_err else self.puzzle.solution[person]
             self.sentences.append(f"Suppose {_fact(self.puzzle, person, role)}.")
-            found = self._search({**known, person: role})
-            if found is not None:
-                return found
+            if (roles := self._search({**known, person: role})) is not None:
+                return roles
             known[person] = not role
             self.sentences.append(f"So {_fact(self.puzzle, person, not role)}.")
         return None
@@ -102,7 +101,7 @@ class _Derivation:
         return True
 
     def _possible(self, speaker: int, known: Roles, unknown: list[int]) -> Iterator[Roles]:
-        """The roles of ``unknown`` with which a speaker's statement is true exactly if the speaker is a knight."""
+        """Yield roles of ``unknown`` with which a speaker's statement is true exactly if the speaker is a knight."""
         for values in itertools.product((True, False), repeat=len(unknown)):
             roles = dict(zip(unknown, values, strict=True))
             everybody = [roles.get(person, known.get(person, True)) for person in range(len(self.puzzle.names))]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -12,28 +13,43 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.section import Contradiction, Probability
 from rlvr_cli.core.streams import stream_seed
+from rlvr_cli.tasks import kk_compact as compact
+from rlvr_cli.tasks import kk_solutions
 from rlvr_cli.tasks.base import Data
 from rlvr_cli.tasks.data import split_of
 from rlvr_cli.tasks.hub import HubTable
-from rlvr_cli.tasks.kk import compact, reasoning, strict
-from rlvr_cli.tasks.kk.problems import Source, problem_from, puzzle_of
-from rlvr_cli.tasks.kk.reward import (
+from rlvr_cli.tasks.kk_puzzles import (
+    MAX_PEOPLE,
+    MIN_PEOPLE,
+    KKPuzzle,
+    Statement,
+    english,
+    generate_with_key,
+    solve,
+    structure_key,
+)
+from rlvr_cli.tasks.kk_rules import (
     ANSWER_RIGHT,
     ANSWER_UNREADABLE,
     ANSWER_WRONG,
     FORMAT_RIGHT,
     FORMAT_WRONG,
     REASONS,
-    ParsedRoles,
+    read_compact,
     read_logic_rl,
+    read_roles,
     roles_verdict,
 )
-from rlvr_cli.tasks.problem import DataSet, DataSplit, Problem, Split, Verdict, coin, made_here
+from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, Split, Verdict, coin, made_here
 from rlvr_cli.tasks.prompts import begun, chat_prompt, has_template, leading_bos
 from rlvr_cli.tasks.shares import Share, SharedOut, SumToOne, quotas
 
+_MAX_STATEMENTS_TEXT = 20_000
+# Draws in a row that bring nothing new before a pool counts as used up.
+_PATIENCE = 400
 _PEOPLE = re.compile(r"(\d)ppl\.")
 
 # The Logic-RL prompt: AR-Lopti (Yang et al. 2025, appendix C.1.1) and Logic-RL's `examples/data_preprocess/kk.py`.
@@ -111,7 +127,7 @@ class KnightsAndKnaves(SharedOut):
             yield from self.options_without("style", self.style)
 
     def for_model(self, style: str) -> Self:
-        """With the style settled; the compact one, of the lab's model, has letters for few people."""
+        """Settle the style; the compact one, of the lab's model, has letters for few people."""
         chosen = self.style if self.style != "auto" else style
         if chosen == "compact" and max(self.people) > compact.MAX_PEOPLE:
             raise UserError(
@@ -129,7 +145,7 @@ class KnightsAndKnaves(SharedOut):
         return {**keys, "people": {number: 1 / len(fitting) for number in fitting}}
 
     def with_rule(self, rule: str) -> tuple[str, str]:
-        """The Logic-RL paper's score stands for `paper`."""
+        """Return the key of a rule; the Logic-RL paper's score stands for `paper`."""
         return "reward", "logic_rl" if rule == "paper" else rule
 
     def without_verifier(self) -> tuple[str, str, str] | None:
@@ -137,12 +153,12 @@ class KnightsAndKnaves(SharedOut):
 
     @property
     def prompt_tokens(self) -> int:
-        """The limit of AR-Lopti's scripts; the lab's words are few."""
+        """Return the limit of AR-Lopti's scripts; the lab's words are few."""
         return 24 if self.style == "compact" else 400
 
     @property
     def reward_range(self) -> tuple[float, float]:
-        """Everything wrong and everything right; the coin's two faces for the control."""
+        """Return everything wrong and everything right; the coin's two faces for the control."""
         if self.reward == "zero_one":
             return 0.0, 1.0
         if self.reward == "random":
@@ -151,21 +167,20 @@ class KnightsAndKnaves(SharedOut):
 
     @property
     def format_range(self) -> tuple[float, float] | None:
-        """The lowest and the highest reward of the format; 0 and 1, and the coin, pay for none."""
+        """Return the lowest and the highest reward of the format; 0 and 1, and the coin, pay for none."""
         return None if self.reward in ("zero_one", "random") else (FORMAT_WRONG, FORMAT_RIGHT)
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
-        """The problem of a row's fields: question, names, solution and, if any, statements (docs/tasks/kk.md)."""
         return problem_from(fields, where)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
-        """The full prompt, ending in ``<think>``."""
+        """Write the full prompt, ending in ``<think>``."""
         if self.style == "logic_rl":
             return logic_rl_prompt(problem.question, tokenizer, self.chat_template_kwargs)
         return compact.prompt(puzzle_of(problem))
 
     def solutions(self, problem: Problem) -> Iterator[str]:
-        """Worked responses in the style of the prompts, found from the puzzle's statements.
+        """Work the puzzle's statements out, as responses in the style of the prompts.
 
         Raises UserError for a loaded puzzle without statements.
         """
@@ -175,16 +190,16 @@ class KnightsAndKnaves(SharedOut):
                 "(docs/tasks/kk.md), or give worked solutions of your own (method.data)."
             )
         rng = random.Random(stream_seed(0, "kk", "solutions", problem.id))
-        solutions = compact.solutions if self.style == "compact" else reasoning.solutions
+        solutions = compact.solutions if self.style == "compact" else kk_solutions.solutions
         return solutions(puzzle_of(problem), rng)
 
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         """Judge what follows the prompt's ``<think>``. Pure; never raises; time linear in the response."""
         names, solution = problem.data["names"], problem.data["solution"]
         if self.reward == "strict":
-            reading = strict.read_roles(response, names, letters=self.style == "compact")
+            reading = read_roles(response, names, letters=self.style == "compact")
         elif self.style == "compact":
-            reading = _read_compact(response, len(names))
+            reading = read_compact(response, len(names))
         else:
             reading = read_logic_rl(response, names)
         judged = roles_verdict(reading, solution, truncated=truncated)
@@ -196,16 +211,16 @@ class KnightsAndKnaves(SharedOut):
         return judged
 
     def load(self, split: DataSplit) -> list[Problem]:
-        found = super().load(split)
-        if self.style == "compact" and any(problem.data["statements"] is None for problem in found):
+        problems = super().load(split)
+        if self.style == "compact" and any(problem.data["statements"] is None for problem in problems):
             raise UserError(f"task.data={self.data!r}: the compact style needs rows with `statements`; some have none.")
-        return found
+        return problems
 
     def in_dev(self, problem: Problem) -> bool:
         return split_of(problem.question) == "dev"
 
     def file_split(self, path: Path) -> str | None:
-        """A file that names another number of people (`3ppl.test.jsonl`) is not read."""
+        """Skip a file that names another number of people (`3ppl.test.jsonl`)."""
         number = _PEOPLE.match(path.name)
         return None if number is not None and int(number[1]) not in self.people else super().file_split(path)
 
@@ -213,7 +228,7 @@ class KnightsAndKnaves(SharedOut):
         return f"kk/{len(problem.data['names'])}ppl.{split}.jsonl"
 
     def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
-        """The hub's set has a configuration for each split, and in it a split for each number of people."""
+        """Return the tables: a configuration for each split, and in it a split for each number of people."""
         config = "test" if split == "test" else "train"
         return [HubTable(f"{number}ppl", config, f"{number}ppl-{config}") for number in sorted(self.people)]
 
@@ -229,19 +244,12 @@ class KnightsAndKnaves(SharedOut):
                     available[number] = len(source.problems)
             if all(len(source.problems) >= wanted[number] for number, source in sources.items()):
                 break
-        drawn = [one for number, source in sources.items() for one in source.problems[: wanted[number]]]
+        drawn = [problem for number, source in sources.items() for problem in source.problems[: wanted[number]]]
         return self.shuffled(drawn, split, seed)
 
 
-def _read_compact(response: str, people: int) -> ParsedRoles:
-    if not compact.format_ok(response):
-        return ParsedRoles(False, None)
-    roles = compact.parse_answer(response)
-    return ParsedRoles(True, roles if roles is not None and len(roles) == people else None)
-
-
 def logic_rl_prompt(question: str, tokenizer: Any, options: Mapping[str, Any] | None = None) -> str:
-    """The Logic-RL prompt up to and including the assistant's opening ``<think>``.
+    """Write the Logic-RL prompt up to and including the assistant's opening ``<think>``.
 
     A tokenizer with a chat template gets system and user turns through it; one without gets the base-model form
     "User:... Assistant: <think>". A template that has no system turn gets the system text in front of the question.
@@ -252,3 +260,143 @@ def logic_rl_prompt(question: str, tokenizer: Any, options: Mapping[str, Any] | 
     with_system = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f"{question}\n"}]
     user_only = [{"role": "user", "content": f"{SYSTEM}\n{question}\n"}]
     return begun(chat_prompt(tokenizer, with_system, user_only, options=options), ASSISTANT_PREFIX)
+
+
+class Source:
+    """Draw distinct problems of one split and one number of people in a fixed order.
+
+    Held-out problems have distinct statements, and a structure recurs only when no unused one turns up any more;
+    training problems are drawn as they come and differ in names or statements.
+    """
+
+    def __init__(self, people: int, split: Split, seed: int, *, compound: float, depth: int) -> None:
+        self.people, self.split, self.compound, self.depth = people, split, compound, depth
+        self.rng = random.Random(stream_seed(seed, "kk", split, people))
+        self.problems: list[Problem] = []
+        self.seen: set[Any] = set()
+        self.uses: dict[str, int] = {}
+        self.level = 0
+
+    def fill(self, count: int) -> bool:
+        """Draw until there are ``count`` problems; False when the pool is used up before that."""
+        idle = 0
+        while len(self.problems) < count:
+            if self._draw():
+                idle = 0
+                continue
+            idle += 1
+            if idle >= _PATIENCE:
+                if self.level > max(self.uses.values(), default=0):
+                    return False
+                self.level = 2 * self.level + 1
+                idle = 0
+        return True
+
+    def _draw(self) -> bool:
+        puzzle, structure = generate_with_key(
+            self.rng, people=self.people, compound=self.compound, depth=self.depth, split=self.split
+        )
+        key: Any = puzzle.statements if self.split != "train" else (puzzle.names, puzzle.statements)
+        if key in self.seen or (self.split != "train" and self.uses.get(structure, 0) > self.level):
+            return False
+        self.seen.add(key)
+        self.uses[structure] = self.uses.get(structure, 0) + 1
+        question = english(puzzle, self.rng)
+        identifier = f"kk-{self.people}ppl-{self.split}-{text_digest(question)[:16]}"
+        self.problems.append(
+            _problem(identifier, question, puzzle.names, puzzle.solution, puzzle.statements, structure)
+        )
+        return True
+
+
+def puzzle_of(problem: Problem) -> KKPuzzle:
+    """Return the puzzle of a problem that has statements."""
+    data = problem.data
+    statements = tuple(_as_statement(statement) for statement in data["statements"])
+    return KKPuzzle(tuple(data["names"]), statements, tuple(data["solution"]))
+
+
+def _as_list(statement: Statement) -> list[Any]:
+    return [_as_list(part) if isinstance(part, tuple) else part for part in statement]
+
+
+def _as_statement(value: list[Any]) -> Statement:
+    return tuple(_as_statement(part) if isinstance(part, list) else part for part in value)
+
+
+def problem_from(fields: Any, where: str) -> Problem:
+    """Read a row's fields question (or quiz), names, solution and, if any, statements; see docs/tasks/kk.md.
+
+    The id is ``where`` unless the row has one. Raises UserError naming ``where`` and what is wrong.
+    """
+    if not isinstance(fields, dict):
+        raise UserError(f"{where}: not a JSON object; a row is {{question, names, solution, ...}}")
+    question = fields.get("question", fields.get("quiz"))
+    missing = [] if question is not None else ["question"]
+    missing += [key for key in ("names", "solution") if key not in fields]
+    if missing:
+        raise MissingFields(where, missing, "a row needs question (or quiz), names and solution", fields)
+    names, solution = fields["names"], fields["solution"]
+    if not isinstance(question, str) or not question.strip():
+        raise UserError(f"{where}: question must be text")
+    if not _is_list_of(names, str) or not all(name.strip() for name in names) or len(set(names)) != len(names):
+        raise UserError(f"{where}: names must be a list of different names")
+    if not MIN_PEOPLE <= len(names) <= MAX_PEOPLE:
+        raise UserError(f"{where}: {len(names)} names; allowed are {MIN_PEOPLE} to {MAX_PEOPLE}")
+    if not _is_list_of(solution, bool) or len(solution) != len(names):
+        raise UserError(f"{where}: solution must be a list of true (knight) and false (knave), one for each name")
+    statements = None
+    if fields.get("statements") is not None:
+        statements = _statements(fields["statements"], len(names))
+        if statements is None:
+            raise UserError(f"{where}: statements cannot be read; see the row format in docs/tasks/kk.md")
+        if solve(statements) != [tuple(solution)]:
+            raise UserError(f"{where}: statements do not have the stated solution as their only one")
+    return _problem(str(fields.get("id", where)), question, names, solution, statements)
+
+
+def _problem(
+    identifier: str,
+    question: str,
+    names: Sequence[str],
+    solution: Sequence[bool],
+    statements: Sequence[Statement] | None,
+    structure: str | None = None,
+) -> Problem:
+    if statements is not None and structure is None:
+        structure = structure_key(statements)
+    rows = None if statements is None else [_as_list(statement) for statement in statements]
+    data = {"names": list(names), "solution": list(solution), "statements": rows}
+    return Problem(identifier, question, data, f"{len(names)} people", structure)
+
+
+def _is_list_of(value: Any, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(item, kind) for item in value)
+
+
+def _statements(value: Any, people: int) -> tuple[Statement, ...] | None:
+    if isinstance(value, str):
+        if len(value) > _MAX_STATEMENTS_TEXT:
+            return None
+        try:
+            value = ast.literal_eval(value)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            return None
+    if not isinstance(value, list | tuple) or len(value) != people:
+        return None
+    parsed = [_statement(item, people, depth=0) for item in value]
+    return None if any(item is None for item in parsed) else tuple(item for item in parsed if item is not None)
+
+
+def _statement(value: Any, people: int, depth: int) -> Statement | None:
+    if not isinstance(value, list | tuple) or not value or depth > 20:
+        return None
+    kind, *parts = value
+    if kind in ("telling-truth", "lying"):
+        valid = len(parts) == 1 and type(parts[0]) is int and 0 <= parts[0] < people
+        return (kind, parts[0]) if valid else None
+    arity = {"not": 1, "and": 2, "or": 2, "->": 2, "<=>": 2}.get(kind) if isinstance(kind, str) else None
+    if arity != len(parts):
+        return None
+    inner = [_statement(part, people, depth + 1) for part in parts]
+    return None if any(part is None for part in inner) else (kind, *inner)

@@ -1,16 +1,34 @@
-"""The strict verdict's reading of a response: what it means, not how it is spelled.
+"""The two rules by which Knights & Knaves' answers are read, and the reward of Logic-RL.
 
-Only a closed vocabulary is understood. A text with any other word, with a person missing or unknown, or with
-statements that disagree is refused: a reader that guesses could be talked into a reward.
+The reward and `logic_rl`'s reading are computed as the public code does: Logic-RL (Xie et al. 2025) and AR-Lopti (Yang
+et al. 2025, appendix C.1.1 and table 4), `reward_score/kk.py`. The paper's table calls -2 "completely wrong"; in the
+code, and here, -2 means that no answer could be read, and every readable wrong answer scores -1.5.
+
+`strict` reads what a response means, not how it is spelled. Only a closed vocabulary is understood: a text with any
+other word, with a person missing or unknown, or with statements that disagree is refused, since a reader that guesses
+could be talked into a reward. Both take time linear in the text.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 
-from rlvr_cli.tasks.kk.reward import ParsedRoles
+from rlvr_cli.tasks import kk_compact as compact
+from rlvr_cli.tasks.answers import last_tagged
+from rlvr_cli.tasks.problem import Verdict
+
+FORMAT_RIGHT, FORMAT_WRONG = 1.0, -1.0
+ANSWER_RIGHT, ANSWER_WRONG, ANSWER_UNREADABLE = 2.0, -1.5, -2.0
+
+REASONS = ("correct", "wrong", "no_answer", "bad_format", "too_long")
+
+# What stands before a response: the judge reads a response as if the chat prompt of Logic-RL preceded it.
+RESPONSE_HEADER = "<|im_start|>assistant\n<think>"
+
+_TAG_ORDER = ("<think>", "</think>", "<answer>", "</answer>")
 
 _TAG = re.compile(r"<\s*+(/?)\s*+(think|answer)\s*+>", re.IGNORECASE)
 _BLOCK = [("/", "think"), ("", "answer"), ("/", "answer")]
@@ -50,6 +68,80 @@ _FILLER = re.compile(
 )
 
 
+@dataclass(frozen=True)
+class ParsedRoles:
+    """Hold what was read in a response: whether its format holds, and each person's role (True = knight) or None."""
+
+    format_ok: bool
+    roles: tuple[bool, ...] | None
+
+
+def read_logic_rl(response: str, names: Sequence[str]) -> ParsedRoles:
+    """Read what a model wrote after the Logic-RL prompt (which ends with ``<think>``)."""
+    text, _ = _response_part(RESPONSE_HEADER + response)
+    format_ok = _format_ok(text)
+    answer = last_tagged(text) if format_ok else None
+    return ParsedRoles(format_ok, _roles_in(answer, names) if answer else None)
+
+
+def read_compact(response: str, people: int) -> ParsedRoles:
+    """Read what a model wrote after a prompt in compact form."""
+    if not compact.format_ok(response):
+        return ParsedRoles(False, None)
+    roles = compact.parse_answer(response)
+    return ParsedRoles(True, roles if roles is not None and len(roles) == people else None)
+
+
+def reward_parts(reading: ParsedRoles, solution: Sequence[bool]) -> dict[str, float]:
+    """Return the reward's parts: format +1 or -1; answer +2 right, -1.5 wrong, -2 unreadable (or in a wrong format)."""
+    if not reading.format_ok or reading.roles is None:
+        answer = ANSWER_UNREADABLE
+    else:
+        answer = ANSWER_RIGHT if reading.roles == tuple(solution) else ANSWER_WRONG
+    return {"format": FORMAT_RIGHT if reading.format_ok else FORMAT_WRONG, "answer": answer}
+
+
+def roles_verdict(reading: ParsedRoles, solution: Sequence[bool], *, truncated: bool) -> Verdict:
+    """Judge a reading. ``too_long``: the token limit cut the response off before an answer could be read."""
+    parts = reward_parts(reading, solution)
+    readable = reading.format_ok and reading.roles is not None
+    correct = parts["answer"] == ANSWER_RIGHT
+    if readable:
+        reason = "correct" if correct else "wrong"
+    elif truncated:
+        reason = "too_long"
+    else:
+        reason = "no_answer" if reading.format_ok else "bad_format"
+    answer = compact.roles_text(reading.roles) if readable and reading.roles is not None else None
+    return Verdict(sum(parts.values()), parts, correct, answer, reason)
+
+
+def _response_part(text: str) -> tuple[str, bool]:
+    for header in ("Assistant:", "<|im_start|>assistant"):
+        _, marker, rest = text.partition(header)
+        if marker:
+            return rest, True
+    return text, False
+
+
+def _format_ok(text: str) -> bool:
+    positions = [text.find(tag) for tag in _TAG_ORDER]
+    return positions == sorted(positions) and all(text.count(tag) == 1 for tag in _TAG_ORDER)
+
+
+def _roles_in(answer: str, names: Sequence[str]) -> tuple[bool, ...] | None:
+    lowered = answer.lower()
+    if lowered.count("knight") + lowered.count("knave") != len(names):
+        return None
+    roles = []
+    for name in names:
+        match = re.search(rf"\b{re.escape(name)}\b\s+is\s+a\s+\b(knight|knave)\b", answer, re.IGNORECASE)
+        if match is None:
+            return None
+        roles.append(match[1].lower() == "knight")
+    return tuple(roles)
+
+
 def read_roles(response: str, names: Sequence[str], *, letters: bool = False) -> ParsedRoles:
     """Read what a model wrote after a prompt that ends with ``<think>``.
 
@@ -73,7 +165,7 @@ def read_roles(response: str, names: Sequence[str], *, letters: bool = False) ->
 
 
 def _roles(answer: str, names: Sequence[str]) -> tuple[bool, ...] | None:
-    """Each person's role; None when the text says anything but exactly one role for each."""
+    """Return each person's role; None when the text says anything but exactly one role for each."""
     claims = _claims(_tokens(answer, names))
     if claims is None:
         return None
@@ -85,19 +177,19 @@ def _roles(answer: str, names: Sequence[str]) -> tuple[bool, ...] | None:
 
 
 def _tokens(answer: str, names: Sequence[str]) -> list[int | str]:
-    """People as numbers, other words in lower case, other signs one by one; numbering is dropped."""
+    """Return people as numbers, other words in lower case, other signs one by one; numbering is dropped."""
     people = {name.casefold(): number for number, name in enumerate(names)}
     longest_first = sorted(names, key=len, reverse=True)
     pattern = "|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in longest_first)
     text = _RULE.sub("", _NUMBERING.sub("\n", answer.translate(_SPELLINGS)))
     if _QUOTED.fullmatch(text):
         text = _QUOTE.sub("", text)
-    found = re.finditer(rf"{pattern}|{_WORD}|{_ARROW}|\|\||\S", text, re.IGNORECASE)
-    return [people.get(match[0].casefold(), match[0].lower()) for match in found]
+    words = re.finditer(rf"{pattern}|{_WORD}|{_ARROW}|\|\||\S", text, re.IGNORECASE)
+    return [people.get(match[0].casefold(), match[0].lower()) for match in words]
 
 
 def _claims(tokens: Sequence[int | str]) -> list[tuple[int, bool]] | None:
-    """(person, role) pairs; None when a word is not understood or a sentence is incomplete."""
+    """Return (person, role) pairs; None when a word is not understood or a sentence is incomplete."""
     first = next((token for token in tokens if isinstance(token, int) or token in _ROLES), None)
     if first is None:
         return None

@@ -32,7 +32,7 @@ NAMES = tuple(_ALL_NAMES.split())
 
 @dataclass(frozen=True)
 class KKPuzzle:
-    """A puzzle with exactly one solution; `solution[i]` is True when person `i` is a knight."""
+    """Hold a puzzle with exactly one solution; `solution[i]` is True when person `i` is a knight."""
 
     names: tuple[str, ...]
     statements: tuple[Statement, ...]
@@ -40,28 +40,37 @@ class KKPuzzle:
 
 
 def holds(statement: Statement, roles: Sequence[bool]) -> bool:
-    """Whether `statement` is true when person `i` is a knight exactly if `roles[i]`."""
+    """Tell whether `statement` is true when person `i` is a knight exactly if `roles[i]`."""
+    return bool(_truth(statement, roles, 1))
+
+
+def _truth(statement: Statement, knights: Sequence[int], every: int) -> int:
+    """Return the set of assignments, a mask of bits within `every`, in which a statement is true.
+
+    Args:
+        knights: for each person, the set of assignments that make it a knight.
+    """
     kind = statement[0]
     if kind == "telling-truth":
-        return roles[statement[1]]
+        return knights[statement[1]]
     if kind == "lying":
-        return not roles[statement[1]]
+        return every ^ knights[statement[1]]
     if kind == "not":
-        return not holds(statement[1], roles)
-    left, right = holds(statement[1], roles), holds(statement[2], roles)
+        return every ^ _truth(statement[1], knights, every)
+    left, right = (_truth(part, knights, every) for part in statement[1:])
     if kind == "and":
-        return left and right
+        return left & right
     if kind == "or":
-        return left or right
+        return left | right
     if kind == "->":
-        return not left or right
+        return every ^ left | right
     if kind == "<=>":
-        return left == right
+        return every ^ left ^ right
     raise ValueError(f"unknown statement kind {kind!r}; known: telling-truth, lying, not, and, or, ->, <=>")
 
 
 def people_in(statement: Statement) -> Iterator[int]:
-    """The person numbers that a statement mentions, in order, with repeats."""
+    """Yield the person numbers that a statement mentions, in order, with repeats."""
     if statement[0] in LITERALS:
         yield statement[1]
     else:
@@ -71,38 +80,17 @@ def people_in(statement: Statement) -> Iterator[int]:
 
 @cache
 def _knight_masks(people: int) -> tuple[int, ...]:
-    """For each person, the set of assignments (bit `a` of the mask = assignment number `a`) that make it a knight."""
     return tuple(sum(1 << a for a in range(1 << people) if a >> person & 1) for person in range(people))
 
 
-def _truth_mask(statement: Statement, knights: tuple[int, ...], every: int) -> int:
-    kind = statement[0]
-    if kind == "telling-truth":
-        return knights[statement[1]]
-    if kind == "lying":
-        return every & ~knights[statement[1]]
-    if kind == "not":
-        return every & ~_truth_mask(statement[1], knights, every)
-    left, right = (_truth_mask(part, knights, every) for part in statement[1:])
-    if kind == "and":
-        return left & right
-    if kind == "or":
-        return left | right
-    if kind == "->":
-        return (every & ~left) | right
-    if kind == "<=>":
-        return every & ~(left ^ right)
-    raise ValueError(f"unknown statement kind {kind!r}; known: telling-truth, lying, not, and, or, ->, <=>")
-
-
 def solve(statements: Sequence[Statement]) -> list[tuple[bool, ...]]:
-    """Every assignment in which knights' statements are true and knaves' are false (all 2^n are tried at once)."""
+    """Return every assignment in which knights' statements are true and knaves' false (all 2^n are tried at once)."""
     people = len(statements)
     knights = _knight_masks(people)
     every = (1 << (1 << people)) - 1
     consistent = every
     for speaker, statement in enumerate(statements):
-        consistent &= every & ~(_truth_mask(statement, knights, every) ^ knights[speaker])
+        consistent &= every ^ _truth(statement, knights, every) ^ knights[speaker]
     return [tuple(bool(a >> person & 1) for person in range(people)) for a in range(1 << people) if consistent >> a & 1]
 
 
@@ -114,19 +102,18 @@ def _literal(rng: random.Random, people: int, speaker: int) -> Statement:
 
 
 def random_statement(rng: random.Random, *, people: int, speaker: int, compound: float, depth: int) -> Statement:
-    """One statement: compound with probability `compound` (parts nested to `depth`), else a literal or its negation."""
+    """Draw a statement: compound with probability `compound` (nested to `depth`), else a literal or its negation."""
     if depth < 1 or rng.random() >= compound:
         literal = _literal(rng, people, speaker)
         return ("not", literal) if rng.random() < 1 / 3 else literal
     kind = rng.choice(BINARY)
     while True:
-        if depth == 1:
-            left, right = (_literal(rng, people, speaker) for _ in range(2))
-        else:
-            left, right = (
-                random_statement(rng, people=people, speaker=speaker, compound=compound, depth=depth - 1)
-                for _ in range(2)
-            )
+        left, right = (
+            _literal(rng, people, speaker)
+            if depth == 1
+            else random_statement(rng, people=people, speaker=speaker, compound=compound, depth=depth - 1)
+            for _ in range(2)
+        )
         if left != right:
             return (kind, left, right)
 
@@ -134,7 +121,7 @@ def random_statement(rng: random.Random, *, people: int, speaker: int, compound:
 def generate_puzzle(
     rng: random.Random, *, people: int, compound: float = 0.6, depth: int = 1, split: Split = "train"
 ) -> KKPuzzle:
-    """A puzzle of `split` with exactly one solution.
+    """Generate a puzzle of `split` with exactly one solution.
 
     Args:
         people: 2 to 8. compound: share of compound statements, 0 to 1. depth: nesting of compound statements, >= 1.
@@ -147,7 +134,7 @@ def generate_puzzle(
 def generate_with_key(
     rng: random.Random, *, people: int, compound: float, depth: int, split: Split
 ) -> tuple[KKPuzzle, str]:
-    """The puzzle of :func:`generate_puzzle` and its :func:`structure_key`, which decides its split."""
+    """Return the puzzle of :func:`generate_puzzle` and its :func:`structure_key`, which decides its split."""
     if not MIN_PEOPLE <= people <= MAX_PEOPLE:
         raise ValueError(f"people={people}: allowed are {MIN_PEOPLE} to {MAX_PEOPLE}")
     if not 0 <= compound <= 1:
@@ -167,7 +154,7 @@ def generate_with_key(
 
 
 def _encode(statement: Statement, labels: Sequence[str], positive: bool = True) -> str:
-    """Text of a statement with people written as `labels`; operand order of and/or/iff and double negation vanish."""
+    """Write a statement with people as `labels`; operand order of and/or/iff and double negation vanish."""
     kind = statement[0]
     if kind == "not":
         return _encode(statement[1], labels, not positive)
@@ -182,7 +169,7 @@ def _encode(statement: Statement, labels: Sequence[str], positive: bool = True) 
 def _views(
     statements: Sequence[Statement], mentioned: Sequence[Sequence[int]], colours: Sequence[int]
 ) -> list[list[str]]:
-    """What each speaker says (row), people as their colours, the speaker marked, and one person (column) too."""
+    """Write what each speaker says (row), people as their colours, the speaker and one person (column) marked."""
     views = []
     for speaker, statement in enumerate(statements):
         labels = [f"{colour} " for colour in colours]
@@ -198,7 +185,7 @@ def _views(
 
 
 def _refine(statements: Sequence[Statement], colours: list[int]) -> list[int]:
-    """Colour refinement: people who differ by what they say, or by who says what of them, get different colours.
+    """Refine colours: people who differ by what they say, or by who says what of them, get different ones.
 
     New colours keep the order of the old ones, so the result does not depend on how people are numbered.
     """
@@ -222,10 +209,10 @@ def _refine(statements: Sequence[Statement], colours: list[int]) -> list[int]:
         colours = refined
 
 
-def _relabelled(statements: Sequence[Statement], place: Sequence[int]) -> str:
-    rows, labels = [""] * len(statements), [f"{number} " for number in place]
+def _relabelled(statements: Sequence[Statement], numbers: Sequence[int]) -> str:
+    rows, labels = [""] * len(statements), [f"{number} " for number in numbers]
     for speaker, statement in enumerate(statements):
-        rows[place[speaker]] = _encode(statement, labels)
+        rows[numbers[speaker]] = _encode(statement, labels)
     return "|".join(rows)
 
 
@@ -244,9 +231,9 @@ def _smallest_form(statements: Sequence[Statement], colours: list[int]) -> str:
     for person in open_cells[0]:
         swaps = []
         for other in tried:
-            place = list(people)
-            place[person], place[other] = other, person
-            swaps.append(_relabelled(statements, place) == identity and colours[person] == colours[other])
+            numbers = list(people)
+            numbers[person], numbers[other] = other, person
+            swaps.append(_relabelled(statements, numbers) == identity and colours[person] == colours[other])
         if any(swaps):  # interchangeable with one already tried: the same form would come out
             continue
         tried.append(person)
@@ -255,7 +242,7 @@ def _smallest_form(statements: Sequence[Statement], colours: list[int]) -> str:
 
 
 def structure_key(statements: Sequence[Statement]) -> str:
-    """A canonical text of the statements: equal exactly when renaming (permuting) people makes them the same.
+    """Return a canonical text of the statements: equal exactly when renaming (permuting) people makes them the same.
 
     Operand order of and/or/iff and double negation do not count. Canonical labelling by colour refinement and
     individualisation; people who can be swapped without any change are tried once.
@@ -286,7 +273,7 @@ _TEMPLATES = (
 
 
 def claim_text(statement: Statement, names: Sequence[str], nested: bool = False) -> str:
-    """A statement in the English of the public data set; ``nested`` puts a compound one into brackets."""
+    """Write a statement in the English of the public data set; ``nested`` puts a compound one into brackets."""
     kind = statement[0]
     if kind in LITERALS:
         return f"{names[statement[1]]} is a {'knight' if kind == 'telling-truth' else 'knave'}"
@@ -306,7 +293,7 @@ def claim_text(statement: Statement, names: Sequence[str], nested: bool = False)
 
 
 def english(puzzle: KKPuzzle, rng: random.Random) -> str:
-    """The puzzle as a question in the wording of the public data set; `rng` chooses how each statement is reported."""
+    """Write the puzzle as a question in the words of the public data set; `rng` chooses how statements are reported."""
     names = puzzle.names
     reports = " ".join(
         rng.choice(_TEMPLATES).format(name=name, claim=claim_text(statement, names))

@@ -32,26 +32,26 @@ _RANK = {"+": 1, "-": 1, "*": 2, "/": 2}
 
 @dataclass(frozen=True)
 class CountdownPuzzle:
-    """Numbers, each to be used exactly once, and the target to reach."""
+    """Hold numbers, each to be used exactly once, and the target to reach."""
 
     nums: tuple[int, ...]
     target: int
 
 
 def puzzle_key(puzzle: CountdownPuzzle) -> str:
-    """The puzzle up to the order of its numbers; decides the split."""
+    """Return the puzzle up to the order of its numbers; it decides the split."""
     return f"{' '.join(map(str, sorted(puzzle.nums)))} = {puzzle.target}"
 
 
 def split_for(puzzle: CountdownPuzzle) -> Split:
-    """The split that a puzzle belongs to: test 1/8, dev 1/8, train 6/8."""
+    """Return the split that a puzzle belongs to: test 1/8, dev 1/8, train 6/8."""
     return split_of(puzzle_key(puzzle))
 
 
 def generate_countdown(
     rng: random.Random, *, numbers: int, split: Split, largest: int = HIGHEST, targets: tuple[int, int] = TARGETS
 ) -> CountdownPuzzle:
-    """A solvable puzzle of ``split`` with numbers of 1 to ``largest`` and a target in ``targets``, both ends included.
+    """Draw a solvable puzzle of ``split`` with numbers of 1 to ``largest`` and a target in ``targets`` (ends included).
 
     Raises UserError where a hundred thousand draws bring none.
     """
@@ -67,7 +67,7 @@ def generate_countdown(
 
 
 def find_solutions(puzzle: CountdownPuzzle) -> Iterator[Expression]:
-    """Expressions that reach the target with every number once, found by trying all ways to combine the numbers.
+    """Yield expressions that reach the target with every number once, by trying all ways to combine the numbers.
 
     There is at least one if and only if the puzzle has a solution. Not every expression is listed: parts of the
     numbers that come to the same value are written in one way.
@@ -85,14 +85,14 @@ def find_solutions(puzzle: CountdownPuzzle) -> Iterator[Expression]:
             for operator, needed, known_first in missing:
                 if needed in large:
                     other = large[needed]
-                    found = (operator, known, other) if known_first else (operator, other, known)
-                    if found not in seen:
-                        seen.add(found)
-                        yield found
+                    expression = (operator, known, other) if known_first else (operator, other, known)
+                    if expression not in seen:
+                        seen.add(expression)
+                        yield expression
 
 
 def value_of(expression: Expression) -> Fraction:
-    """The exact value. Raises ZeroDivisionError."""
+    """Return the exact value. Raises ZeroDivisionError."""
     if isinstance(expression, int):
         return Fraction(expression)
     operator, left, right = expression
@@ -103,7 +103,7 @@ def value_of(expression: Expression) -> Fraction:
 
 
 def expression_text(expression: Expression) -> str:
-    """The expression with the parentheses that it needs: `(79 - 17) / 60`."""
+    """Write the expression with the parentheses that it needs: `(79 - 17) / 60`."""
     if isinstance(expression, int):
         return str(expression)
     operator, left, right = expression
@@ -118,36 +118,36 @@ def expression_text(expression: Expression) -> str:
 
 @lru_cache(maxsize=1024)
 def _values(numbers: tuple[int, ...]) -> dict[Ratio, Expression]:
-    """Every value that the numbers can be combined to, each number once, with one expression for it."""
+    """Return every value that the numbers can be combined to, each number once, with one expression for it."""
     if len(numbers) == 1:
         return {(numbers[0], 1): numbers[0]}
-    found: dict[Ratio, Expression] = {}
+    values: dict[Ratio, Expression] = {}
     for part, rest in _halves(numbers):
         for (p, q), first in _values(part).items():
             for (r, s), second in _values(rest).items():
                 left, right, both = p * s, r * q, q * s
-                found.setdefault(_lowest(left + right, both), ("+", first, second))
-                found.setdefault(_lowest(left - right, both), ("-", first, second))
-                found.setdefault(_lowest(right - left, both), ("-", second, first))
-                found.setdefault(_lowest(p * r, both), ("*", first, second))
+                values.setdefault(_lowest(left + right, both), ("+", first, second))
+                values.setdefault(_lowest(left - right, both), ("-", first, second))
+                values.setdefault(_lowest(right - left, both), ("-", second, first))
+                values.setdefault(_lowest(p * r, both), ("*", first, second))
                 if right:
-                    found.setdefault(_lowest(left, right), ("/", first, second))
+                    values.setdefault(_lowest(left, right), ("/", first, second))
                 if left:
-                    found.setdefault(_lowest(right, left), ("/", second, first))
-    return found
+                    values.setdefault(_lowest(right, left), ("/", second, first))
+    return values
 
 
 def _halves(numbers: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Every way to divide the numbers into two groups that are not empty, each once, in the order of the numbers."""
-    places = range(1, len(numbers))
+    """Yield every way to divide the numbers into two groups that are not empty, each once, in their order."""
+    indices = range(1, len(numbers))
     for size in range(len(numbers) - 1):
-        for joined in itertools.combinations(places, size):
-            part = (numbers[0], *(numbers[place] for place in joined))
-            yield part, tuple(numbers[place] for place in places if place not in joined)
+        for joined in itertools.combinations(indices, size):
+            part = (numbers[0], *(numbers[index] for index in joined))
+            yield part, tuple(numbers[index] for index in indices if index not in joined)
 
 
 def _missing(value: Ratio, target: int) -> Iterator[tuple[str, Ratio, bool]]:
-    """(operator, x, whether ``value`` comes first) for every x that reaches the target together with ``value``."""
+    """Yield (operator, x, whether ``value`` comes first) for every x that reaches the target with ``value``."""
     p, q = value
     yield "+", (target * q - p, q), True
     yield "-", (p - target * q, q), True
@@ -171,7 +171,7 @@ _MOST_TRIES = 4
 
 
 def worked_responses(puzzle: CountdownPuzzle, rng: random.Random) -> Iterator[str]:
-    """Right responses to a prompt that ends in ``<think>``; the last has no try that misses. None if unsolvable."""
+    """Yield right responses to a prompt that ends in ``<think>``; the last has no try that misses."""
     ways = list(itertools.islice(find_solutions(puzzle), _VARIANTS))
     for way in ways:
         tries = [_miss(puzzle, rng) for _ in range(rng.randint(1, _MOST_TRIES))]
@@ -199,7 +199,7 @@ def _shown(expression: Expression) -> str:
 
 
 def _miss(puzzle: CountdownPuzzle, rng: random.Random) -> str:
-    """A true sentence on an expression that does not reach the target."""
+    """Write a true sentence on an expression that does not reach the target."""
     while True:
         nums = rng.sample(puzzle.nums, len(puzzle.nums))
         expression: Expression = nums[0]

@@ -1,0 +1,77 @@
+"""Read answers that models write: tags, boxes, numbers as people write them. Pure, linear, raises for no string."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from rlvr_cli.verify.numbers import exact_number
+
+_BOXED = "\\boxed{"
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+# A longer text is no number that a person writes.
+_MAX_NUMBER = 64
+_CURRENCY = re.compile(r"(?:us|ca?|au?|nz|hk)?\$|[\u20ac\u00a3\u00a5\u20b9]")
+_CURRENCY_AFTER = re.compile(r"[ ]?(?:[\u20ac\u00a3\u00a5$]|(?:dollars?|euros?|pounds?|usd|cad|eur|gbp))\Z")
+_PERCENT_AFTER = re.compile(r"[ ]?(?:%|per ?cent)\Z")
+_SPACED = re.compile(r"\d{1,3}(?: \d{3})+(?:\.\d+)?")
+_EXPONENT = re.compile(r"(\d(?:\.\d+)?)e([+-]?\d{1,2})")
+
+
+def last_tagged(text: str, tag: str = "answer") -> str | None:
+    """Return the last block that a search for ``<tag>(.*?)</tag>`` finds, in linear time; None without any."""
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    block, position = None, 0
+    while True:
+        start = text.find(opening, position)
+        end = text.find(closing, start + len(opening)) if start >= 0 else -1
+        if end < 0:
+            return block
+        block = text[start + len(opening) : end].strip()
+        position = end + len(closing)
+
+
+def last_box(text: str) -> tuple[int, int] | None:
+    r"""Return the limits of the content of the last ``\boxed{}``; None where there is none or it is never closed."""
+    start = text.rfind(_BOXED)
+    if start < 0:
+        return None
+    start += len(_BOXED)
+    depth = 1
+    for match in _BRACE.finditer(text, start):
+        if match[0] in "{}":
+            depth += 1 if match[0] == "{" else -1
+            if depth == 0:
+                return start, match.start()
+    return None
+
+
+def read_number(text: str) -> tuple[Fraction | None, bool]:
+    """Return the number that the whole text spells, and whether a percent sign follows it.
+
+    Read are what ``exact_number`` reads, groups of three divided by spaces, exponents, and a sign of a currency in
+    front or behind (not with a percent sign): ``$1,234.5``, ``-3 euros``, ``1 000``, ``2.5e3``, ``69.1 percent``.
+    """
+    if len(text) > _MAX_NUMBER:
+        return None, False
+    body, percents = _PERCENT_AFTER.subn("", text.lower())
+    sign = body[:1] if body[:1] in ("+", "-") else ""
+    body = body[len(sign) :].lstrip()
+    currencies = 1
+    if (currency := _CURRENCY.match(body)) is not None:
+        body = body[currency.end() :].lstrip()
+        if not sign and body[:1] in ("+", "-"):
+            sign, body = body[0], body[1:].lstrip()
+    else:
+        body, currencies = _CURRENCY_AFTER.subn("", body)
+    # A comma and a space divide two answers.
+    starts = body[:1].isdigit() or body[:1] in (".", "\\")
+    if ", " in body or not starts or (currencies and percents):
+        return None, False
+    if (match := _EXPONENT.fullmatch(body)) is not None:
+        number: Fraction | None = Fraction(match[1]) * Fraction(10) ** int(match[2])
+    else:
+        number = exact_number(body.replace(" ", "") if _SPACED.fullmatch(body) else body)
+    if number is None:
+        return None, False
+    return (-number if sign == "-" else number), bool(percents)

@@ -1,0 +1,439 @@
+"""The HiTab task: questions on hierarchical tables, which part of a response is its answer, when two are equal.
+
+Source of the `paper` rule: HiTab's own scorer (Cheng et al. 2022, `qa/table/utils.py` and `qa/datadump/utils.py`). It
+compares numbers to within 1e-5 and texts after WikiTableQuestions' normalisation. The answer is the last ``<answer>``
+block or ``\\boxed{}`` after the reasoning; `strict` refuses a response with more than one. What differs is in
+docs/tasks/hitab.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.tasks.answers import last_box, read_number
+from rlvr_cli.tasks.base import Data, RuleKey, Task
+from rlvr_cli.tasks.data import RowOrigin
+from rlvr_cli.tasks.files import BadRow, read_rows, text_problem
+from rlvr_cli.tasks.hitab_tables import problem_from, rendered
+from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Rule, Verdict
+from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
+from rlvr_cli.verify.numbers import normalise
+
+_TABLES_FILES = ("tables.jsonl", "tables.jsonl.gz")
+# ACPO (2025) trains on HiTab and prints no prompt for it. These are the project's own: table, question, the form of the
+# answer, and the data's conventions for numbers, which a model cannot guess (docs/tasks/hitab.md).
+_INTRODUCTION = (
+    "Answer a question about a table. Column and row headers are written as paths from the outermost to the innermost "
+    "level, such as `total / 2019 / women`."
+)
+_CONVENTIONS = (
+    "Give the answer alone: a number, or a word or phrase as the table has it. Write numbers as the table has them, "
+    "without units. A share, ratio or relative change that you compute is a ratio to six decimal places (0.25, not "
+    "25%). Separate several answers with semicolons."
+)
+_FORMS = {
+    "answer_tag": "First think inside <think> and </think>, then write the answer between <answer> and </answer>.",
+    "boxed": "Think step by step, then write the answer within \\boxed{}.",
+}
+
+REASONS = ("correct", "wrong", "no_answer", "several_answers", "too_long")
+
+# A longer answer is no answer: no cell or header of a table is.
+MAX_ANSWER = 10_000
+
+_OPEN, _CLOSE = "<answer>", "</answer>"
+_LABEL = re.compile(r"\s*(?:the )?(?:final )?answer(?: is)?\s*:", re.IGNORECASE)
+_HARD_SEPARATOR = re.compile(r"[;|\n]")
+_SOFT_SEPARATORS = (re.compile(r",\s"), re.compile(r",\s+and\s|,\s|\sand\s"), re.compile(r","))
+# Possessive: where it fails, nothing is tried again, so that no text takes more than linear time.
+_ITEM = re.compile(r"""\s*+(?:'((?:[^'\\]|\\.)*+)'\s*+|"((?:[^"\\]|\\.)*+)"\s*+|([^,'"\[\]]++))(?P<end>,|\Z)""")
+# What strict counts as a candidate or as reasoning, however it is written.
+_TAG = re.compile(r"<\s*+(/?)\s*+(answer|think)\s*+>", re.IGNORECASE)
+_ANY_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
+_BULLET = re.compile(r"\s*+[-*\u2022]\s++(?=\S)")
+_LINE_NUMBER = re.compile(r"\s*+(\d{1,2})[.)]\s++(?=\S)")
+_AND = re.compile(r"\s*and\s")
+# A longer text is no number that a table holds.
+_MAX_NUMBER = 64
+_LOOSE = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)")
+_WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textrm)\{([^{}]*)\}")
+_CITATION = re.compile(r"\[[^\[\]]*\]\Z")
+_QUOTES = str.maketrans("\u2018\u2019\u00b4`\u201c\u201d", "''''\"\"")
+
+
+@dataclass(frozen=True)
+class Conventions:
+    """Compare two answers by these.
+
+    ``tolerance``: numbers are equal when they differ by at most this. ``percent``: what 69.1% is, 69.1 (as_written),
+    0.691 (ratio) or whichever fits (either). ``sign``: either = magnitudes are compared.
+    """
+
+    tolerance: Fraction = Fraction(1, 100_000)
+    percent: Literal["as_written", "ratio", "either"] = "as_written"
+    sign: Literal["exact", "either"] = "exact"
+
+
+class HiTab(Task):
+    """Questions on hierarchical tables."""
+
+    sets: ClassVar = {
+        "hitab": DataSet(
+            "HiTab, questions on hierarchical tables.",
+            {"train": "hitab/train", "test": "hitab/test"},
+            None,
+            "C-UDA 1.0",
+            size=1584,
+            length=(4096, "ours: the length of AR-Lopti's table 2"),
+        ),
+    }
+    reasons: ClassVar = REASONS
+    problem_keys: ClassVar = ("corrected",)
+    json_columns: ClassVar = ("table", "answer")
+
+    name: Literal["hitab"] = Field("hitab", description="hitab = questions on hierarchical tables.")
+    style: Literal["answer_tag", "boxed"] = Field(
+        "answer_tag",
+        description="How prompts are written: answer_tag (the answer in <answer> after <think>), boxed (in \\boxed{}).",
+    )
+    data: Data = "hitab"
+    tolerance: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
+        1e-5, description="Numbers are equal when they differ by at most this (not a share: the difference itself)."
+    )
+    percent: Literal["as_written", "ratio", "either"] = Field(
+        "as_written",
+        description="What 69.1% is: as_written = 69.1, ratio = 0.691, either = whichever of the two is right.",
+    )
+    sign: Literal["exact", "either"] = Field("exact", description="exact = the sign counts; either = it does not.")
+    corrected: bool = Field(
+        False, description="Use the HiTab maintainers' corrected questions and answers where a row has them."
+    )
+    rule: RuleKey = "paper"
+
+    @property
+    def conventions(self) -> Conventions:
+        """Return when two numbers are equal."""
+        return Conventions(Fraction(str(self.tolerance)), self.percent, self.sign)
+
+    def read_companion(self, path: Path, wrong: list[str]) -> dict[str, str]:
+        return _tables(path.parent, wrong)
+
+    def row(self, record: dict[str, Any], place: RowOrigin) -> Problem:
+        """Read the problem of a row, whose table stands in it or in a file next to it."""
+        fields = dict(record)
+        if self.corrected:
+            # One public row has its corrected answer in the question's field; such a row stays as it was.
+            for key, kind in (("question", str), ("answer", list)):
+                if isinstance(record.get(f"{key}_checked"), kind):
+                    fields[key] = record[f"{key}_checked"]
+        if fields.get("table") is None and "table_id" in record:
+            tables = place.companion or {}
+            if str(record["table_id"]) not in tables:
+                raise UserError(f"{place.where}: table {record['table_id']!r} is not in tables.jsonl next to this file")
+            fields["table"] = tables[str(record["table_id"])]
+        problem = problem_from(fields, place.where)
+        if not problem.question.strip() or not problem.data["table"]:
+            missing = [key for key in ("question", "table") if not fields.get(key)]
+            needed = "a row needs question and table (or table_id, with tables.jsonl next to the file)"
+            raise MissingFields(place.where, missing, needed, record)
+        return problem
+
+    def divider(self, problem: Problem) -> str:
+        """Keep questions on one table together."""
+        return str(problem.data["table"])
+
+    def problem_wording(self, problem: Problem) -> str:
+        """Name the table too: many tables have the same questions."""
+        return f"{problem.data['table']}\n{problem.question}"
+
+    def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
+        return problem_from(fields, where)
+
+    def prompt(self, problem: Problem, tokenizer: Any) -> str:
+        """Write the full prompt: table, question and the form of the answer."""
+        text = user_text(problem.question, problem.data["table"], self.style)
+        if not has_template(tokenizer):
+            return f"{leading_bos(tokenizer)}User: {text}\nAssistant:"
+        return chat_prompt(tokenizer, [{"role": "user", "content": text}], options=self.chat_template_kwargs)
+
+    def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
+        """Reward the right answer with 1. Pure; never raises; time linear in the response."""
+        return judge_table_answer(problem.data["answer"], response, self.rule, self.conventions, truncated)
+
+
+def user_text(question: str, table: str, style: str) -> str:
+    """Write the table, where the row has one, the question and the instructions."""
+    shown = f"{_INTRODUCTION}\n\n## Table\n{table}\n\n" if table else ""
+    return f"{shown}## Question\n{question}\n\n{_CONVENTIONS} {_FORMS[style]}"
+
+
+def _tables(folder: Path, wrong: list[str]) -> dict[str, str]:
+    """Read the rendered tables by id, of the folder's file of tables if it has one."""
+    path = next((folder / name for name in _TABLES_FILES if (folder / name).is_file()), None)
+    tables: dict[str, str] = {}
+    for _, where, record in read_rows(path) if path is not None else ():
+        try:
+            if isinstance(record, BadRow):
+                raise UserError(f"{where}: {record}")
+            if not isinstance(record, dict) or "id" not in record:
+                raise UserError(f"{where}: a table is {{id, title, texts}}")
+            problem = text_problem(record)
+            if problem is not None:
+                raise UserError(f"{where}: {problem}")
+            tables[str(record["id"])] = rendered(record, where)
+        except UserError as error:
+            wrong += error.problems
+    return tables
+
+
+def judge_table_answer(
+    gold: Sequence[str | int | float], response: str, rule: Rule, conventions: Conventions, cut: bool
+) -> Verdict:
+    """Judge a response. Pure; never raises; time linear in its length.
+
+    Args:
+        gold: the answers, in any order; numbers or texts.
+        response: what the model wrote.
+        rule: paper or strict.
+        conventions: tolerance, percent and sign.
+        cut: whether the token limit ended the response.
+    """
+    written, reason = _answer(response) if rule == "paper" else _only_answer(response)
+    if written is None:
+        return _verdict(False, None, "too_long" if cut and reason == "no_answer" else reason)
+    expected = [read_value(item, rule) for item in gold]
+    first: list[Value] | None = None
+    for items in _splits(written, len(expected)):
+        values = [read_value(item, rule) for item in items]
+        first = first or values
+        if same_multiset(expected, values, conventions):
+            return _verdict(True, _canonical(values), "correct")
+    if not first or not any(value.text for value in first):
+        return _verdict(False, None, "too_long" if cut else "no_answer")
+    return _verdict(False, _canonical(first), "wrong")
+
+
+def _canonical(values: Sequence[Value]) -> str:
+    return "; ".join(sorted(value.canonical() for value in values))
+
+
+def _verdict(correct: bool, answer: str | None, reason: str) -> Verdict:
+    reward = 1.0 if correct else 0.0
+    return Verdict(reward, {"answer": reward}, correct, answer, reason)
+
+
+def _answer(response: str) -> tuple[str | None, str]:
+    """Return the last answer of either form; a block that holds a box is that box."""
+    text = response.rpartition("</think>")[2]
+    end = text.rfind(_CLOSE)
+    start = text.rfind(_OPEN, 0, end) if end >= 0 else -1
+    box = last_box(text)
+    if start >= 0 and (box is None or box[1] <= end + len(_CLOSE)):
+        block = text[start + len(_OPEN) : end]
+        inner = last_box(block)
+        return _bounded(block if inner is None else block[inner[0] : inner[1]])
+    return _bounded(text[box[0] : box[1]]) if box is not None else (None, "no_answer")
+
+
+def _only_answer(response: str) -> tuple[str | None, str]:
+    """Return the only answer there is: a block, a box, or a block that holds nothing but a box."""
+    text = response.rpartition("</think>")[2]
+    tags = [(tag[2].lower(), bool(tag[1])) for tag in _TAG.finditer(text)]
+    if ("think", False) in tags:
+        return None, "no_answer"
+    opened, closed, boxes = text.count(_OPEN), text.count(_CLOSE), len(_ANY_BOX.findall(text))
+    if tags.count(("answer", False)) > 1 or tags.count(("answer", True)) > 1 or boxes > 1:
+        return None, "several_answers"
+    box = last_box(text)
+    if boxes and box is None:
+        return None, "several_answers" if opened and closed else "no_answer"
+    if not opened and not closed:
+        return _bounded(text[box[0] : box[1]]) if box is not None else (None, "no_answer")
+    start, end = text.find(_OPEN) + len(_OPEN), text.find(_CLOSE)
+    if not (opened and closed and start <= end):
+        return None, "no_answer"
+    if box is None:
+        return _bounded(text[start:end])
+    around = text[start : box[0] - len("\\boxed{")] + text[box[1] + 1 : end]
+    inside = start < box[0] and box[1] < end and not around.strip(" \t\r\n$.")
+    return _bounded(text[box[0] : box[1]]) if inside else (None, "several_answers")
+
+
+def _bounded(answer: str) -> tuple[str | None, str]:
+    label = _LABEL.match(answer)
+    answer = (answer[label.end() :] if label else answer).strip()
+    return (answer, "") if answer and len(answer) <= MAX_ANSWER else (None, "no_answer")
+
+
+def _splits(written: str, count: int) -> Iterator[list[str]]:
+    """Yield the ways to read the text as ``count`` answers, the likeliest first."""
+    listed = _list(written)
+    if listed is not None:
+        yield listed
+    if count == 1:
+        yield [written]
+    if count == 1 or listed is not None:
+        return
+    parts = [part for part in _HARD_SEPARATOR.split(written) if part.strip()]
+    if len(parts) > 1:
+        yield parts if ";" in written or "|" in written else _unmarked(parts)
+        return
+    for separator in _SOFT_SEPARATORS:
+        yield [_AND.sub("", part, count=1) if _AND.match(part) else part for part in separator.split(written)]
+
+
+def _unmarked(lines: list[str]) -> list[str]:
+    """Drop the bullets of the lines, or their numbers 1, 2, 3, ..., where every line has such a mark."""
+    marks = [_BULLET.match(line) for line in lines]
+    numbers = [_LINE_NUMBER.match(line) for line in lines]
+    if all(number is not None and int(number[1]) == place for place, number in enumerate(numbers, 1)):
+        marks = numbers
+    return [line[mark.end() :] for line, mark in zip(lines, marks, strict=True) if mark] if all(marks) else lines
+
+
+def _list(text: str) -> list[str] | None:
+    """Read the items of a list in brackets, JSON or as Python prints it, numbers as they are spelled."""
+    if not (text.startswith("[") and text.endswith("]")):
+        return None
+    try:
+        items = json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
+    except (ValueError, RecursionError):
+        items = _printed_items(text[1:-1])
+    return items if items and all(isinstance(item, str) for item in items) else None
+
+
+def _printed_items(text: str) -> list[str] | None:
+    items: list[str] = []
+    position = 0
+    while (match := _ITEM.match(text, position)) is not None:
+        items.append(match[1] or match[2] or match[3] or "")
+        position = match.end()
+        if not match["end"]:
+            return items
+    return None
+
+
+@dataclass(frozen=True)
+class Value:
+    """Hold an answer: its normalised text and, where it spells a number, that number without its percent sign."""
+
+    text: str
+    number: Fraction | None = None
+    percent: bool = False
+
+    def canonical(self) -> str:
+        """Return one spelling for all that are written differently and read the same."""
+        if self.number is None:
+            return self.text
+        return decimal_text(self.number) + ("%" if self.percent else "")
+
+
+def read_value(written: str | int | float, rule: Rule) -> Value:
+    """Read an answer, either of the data (where numbers may be JSON numbers) or of a response. Linear; never raises."""
+    if not isinstance(written, str):
+        return Value(str(written), Fraction(str(written)))
+    text = _clean(written)
+    number, percent = read_number(text if text.endswith("..") else text.removesuffix("."))
+    if number is None and rule == "paper":
+        number, percent = _loose_number(text)
+    return Value(_plain_text(text, rule), number, percent)
+
+
+def equal(gold: Value, answer: Value, conventions: Conventions) -> bool:
+    """Tell whether the answer is the gold value: numbers within the tolerance, texts letter by letter."""
+    if gold.number is None or answer.number is None:
+        return gold.number is None and answer.number is None and gold.text == answer.text
+    return any(
+        abs(true - read) <= conventions.tolerance
+        for true in _readings(gold, conventions)
+        for read in _readings(answer, conventions)
+    )
+
+
+def same_multiset(gold: Sequence[Value], answers: Sequence[Value], conventions: Conventions) -> bool:
+    """Tell whether the answers can be paired off with the gold values, in any order."""
+    if len(gold) != len(answers):
+        return False
+    if len(gold) == 1:
+        return equal(gold[0], answers[0], conventions)
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
+    pairs = csr_array([[equal(true, answer, conventions) for true in gold] for answer in answers], dtype=bool)
+    return bool((maximum_bipartite_matching(pairs) >= 0).all())
+
+
+def _clean(text: str) -> str:
+    """Drop the marks that only lay a text out: LaTeX and Markdown wrappers, odd spaces, Unicode signs."""
+    text = normalise(text).strip()
+    for escaped, plain in (("\\%", "%"), ("\\$", "$"), ("\\&", "&"), ("\\!", ""), ("\\,", " "), ("\\ ", " ")):
+        text = text.replace(escaped, plain)
+    text = _WRAPPED.sub(r"\1", text)
+    if len(text) > 2 and text[0] == text[-1] == "$":
+        text = text[1:-1]
+    text = " ".join(text.translate(_QUOTES).split())
+    text = text.strip("*_ ") or text
+    return text[1:-1].strip() if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
+
+
+def decimal_text(number: Fraction) -> str:
+    """Write the number as a decimal without trailing zeros, to 10 digits."""
+    sign = "-" if number < 0 else ""
+    scaled = round(abs(number) * 10**10)
+    whole, decimals = divmod(scaled, 10**10)
+    text = f"{sign}{whole}.{decimals:010d}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
+
+
+def _loose_number(text: str) -> tuple[Fraction | None, bool]:
+    """Read as HiTab does: commas anywhere, one opening and one closing parenthesis or percent sign are dropped."""
+    if len(text) > _MAX_NUMBER:
+        return None, False
+    body = text.removeprefix("(")
+    percent = body.endswith("%")
+    body = body[:-1] if body.endswith(("%", ")")) else body
+    match = _LOOSE.fullmatch(body.replace(",", "").strip())
+    if match is None:
+        return None, False
+    number = Fraction(match[2])
+    return (-number if match[1] == "-" else number), percent
+
+
+def _plain_text(text: str, rule: Rule) -> str:
+    """Drop case, accents and the full stop at the end; for `paper` also notes at the end, as HiTab does."""
+    text = "".join(c for c in unicodedata.normalize("NFKD", text.lower()) if unicodedata.category(c) != "Mn")
+    while rule == "paper":
+        shorter = _without_note(text.rstrip())
+        if shorter == text:
+            break
+        text = shorter
+    return text.removesuffix(".").strip() or text
+
+
+def _without_note(text: str) -> str:
+    """Drop one citation, footnote mark or parenthesis at the end, unless it is all there is."""
+    if text.endswith(")"):
+        start = text.rfind(" (")
+        return text[:start] if start > 0 and ")" not in text[start:-1] else text
+    if text.endswith("]"):
+        start = text.rfind("[")
+        return text[:start] if start > 0 and _CITATION.match(text, start) else text
+    return text.rstrip("\u2022\u2666\u2020\u2021*#+") or text
+
+
+def _readings(value: Value, conventions: Conventions) -> list[Fraction]:
+    assert value.number is not None
+    number = abs(value.number) if conventions.sign == "either" else value.number
+    if not value.percent or conventions.percent == "as_written":
+        return [number]
+    return [number / 100] if conventions.percent == "ratio" else [number, number / 100]
