@@ -11,7 +11,6 @@ from pydantic import Field
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.base import Data
 from rlvr_cli.tasks.gsm8k.number import read_number
-from rlvr_cli.tasks.gsm8k.problems import draw
 from rlvr_cli.tasks.hub import Hub
 from rlvr_cli.tasks.math.answers import AnswerTask
 from rlvr_cli.tasks.math.reward import extract_answer
@@ -34,7 +33,6 @@ class GSM8K(AnswerTask):
             "MIT",
             size=1319,
         ),
-        "gsm8k-gen": made_here("Grade-school word problems, generated here."),
     }
 
     hubs: ClassVar = {"openai/gsm8k": Hub("train", "test", configs=("main",))}
@@ -59,9 +57,6 @@ class GSM8K(AnswerTask):
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         return problem_from(fields, where)
-
-    def _draw(self, rng: random.Random) -> Problem:
-        return draw(rng)
 
     def _plain(self, solution: str) -> str:
         return _CALCULATOR.sub("", super()._plain(solution).partition(_MARK)[0]).strip()

@@ -12,20 +12,22 @@ from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Contradiction
+from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.base import Data
-from rlvr_cli.tasks.data import LeftOut
+from rlvr_cli.tasks.data import LeftOut, split_of
 from rlvr_cli.tasks.hub import Hub
 from rlvr_cli.tasks.math import compact, rows
 from rlvr_cli.tasks.math.answers import AnswerTask
-from rlvr_cli.tasks.math.problems import draw
 from rlvr_cli.tasks.math.reward import ParsedAnswer, Style, extract_answer
 from rlvr_cli.tasks.math.stories import MAX_STEPS, Story, draw_story, from_row, story_problem, with_story
-from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Verdict, made_here
+from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Split, Verdict, made_here
 from rlvr_cli.tasks.shares import Share, SumToOne
 from rlvr_cli.verify.math_answer import MAX_LENGTH, UNPARSED_GOLD, Outcome, clean, is_name, plain_number
 
 # The generated problems that the compact styles can write.
 STORIES = "math-story-gen"
+# Draws in a row that bring nothing new before the generator counts as used up.
+_PATIENCE = 100_000
 _MAA = "MIT (collection); the problems are the MAA's, none stated"
 _RELATION = re.compile(r"=|\\(?:eq|equiv|approx|ne|neq)(?![A-Za-z])|\u2248|\u2261")
 
@@ -107,7 +109,6 @@ class MathTask(AnswerTask):
             None,
             "Apache-2.0",
         ),
-        "math-gen": made_here("Arithmetic and algebra, generated here."),
         STORIES: made_here("Word problems of several steps, generated here."),
     }
     hubs: ClassVar = {
@@ -132,7 +133,7 @@ class MathTask(AnswerTask):
     json_columns: ClassVar = ("story",)
 
     name: Literal["math"] = Field("math", description="math = mathematics with a boxed answer.")
-    data: Data = "math-gen"
+    data: Data = STORIES
     style: Literal["auto", "boxed", "reasoning_answer", "compact", "compact_tag"] = Field(  # type: ignore[assignment]
         "auto",
         description="How prompts are written: boxed (the answer in \\boxed{}), reasoning_answer (GTPO's <reasoning> "
@@ -155,11 +156,6 @@ class MathTask(AnswerTask):
                 ("task.style", "task.reward"),
                 f"task.reward=gtpo pays for <reasoning> and <answer>, which style {self.style} has no words for. Set "
                 "task.reward=zero_one",
-            )
-        if self._is_compact and self.is_generated and self.data != STORIES:
-            yield Contradiction(
-                ("task.style", "task.data"),
-                f"style {self.style} has no words for the problems of {self.data}. Set task.data={STORIES}",
             )
 
     def for_model(self, style: str) -> Self:
@@ -241,11 +237,22 @@ class MathTask(AnswerTask):
             return ParsedAnswer(reading.format, None, refused=True)
         return reading
 
-    def _draw(self, rng: random.Random) -> Problem:
-        if self.data != STORIES:
-            return draw(rng)
-        (steps,) = rng.choices(list(self.steps), weights=list(self.steps.values()))
-        return story_problem(draw_story(rng, steps), rng)
+    def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
+        """Draw ``count`` distinct word problems whose structure belongs to ``split``."""
+        rng = random.Random(stream_seed(seed, self.name, split))
+        problems: dict[str, Problem] = {}
+        idle = 0
+        while len(problems) < count:
+            (steps,) = rng.choices(list(self.steps), weights=list(self.steps.values()))
+            problem = story_problem(draw_story(rng, steps), rng)
+            if problem.id in problems or split_of(str(problem.structure)) != split:
+                idle += 1
+                if idle > _PATIENCE:
+                    raise UserError(f"task.train_size: the generator has only {len(problems)} {split} problems.")
+                continue
+            idle = 0
+            problems[problem.id] = problem
+        return list(problems.values())
 
 
 class _Judging:
