@@ -73,14 +73,15 @@ class Recorded:
         task = config.task.for_model("compact")
         problems = [problem for problem in task.problems("train", PROMPTS, 0) for _ in range(GROUP)]
         self.prompts = [prompt_ids(task, problem, tokenizer) for problem in problems]
+        stops = eos_token_ids(model, tokenizer)
         completions = sample(
             model,
             self.prompts,
-            SamplingParams(max_new_tokens=LENGTH, eos_token_ids=eos_token_ids(model, tokenizer)),
+            SamplingParams(max_new_tokens=LENGTH, eos_token_ids=stops),
             keys=range(len(problems)),
         )
         self.completions = completions.ids
-        texts = [response_text(tokenizer, ids) for ids in completions.ids]
+        texts = [response_text(tokenizer, ids, stops) for ids in completions.ids]
         self.verdicts = [task.judge(problem, text) for problem, text in zip(problems, texts, strict=True)]
 
     def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> RolloutBatch:

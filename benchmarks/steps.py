@@ -26,7 +26,7 @@ from benchmarks.turns import compared, heading, line, load_said
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.files import read_jsonl
-from rlvr_cli.models.load import load_model
+from rlvr_cli.models.load import eos_token_ids, load_model
 from rlvr_cli.tasks.base import response_text
 from rlvr_cli.training.run import start_training
 from rlvr_cli.training.trl_arguments import trl_config
@@ -63,13 +63,13 @@ def their_step(steps: int, threads: int) -> float:
     config = settings(steps, threads)
     torch.set_num_threads(threads)
     model, tokenizer = load_model("lab")
-    task = config.task.for_model("compact")
+    task, stops = config.task.for_model("compact"), eos_token_ids(model, tokenizer)
     problems = list(task.problems("train", (steps + 1) * config.rollout.prompts, 0))
     texts = [task.prompt(problem, tokenizer) for problem in problems]
 
     def judged(prompts: list[str], completion_ids: list[list[int]], number: list[int], **columns: Any) -> list[float]:
         rows = zip(number, completion_ids, strict=True)
-        return [task.judge(problems[place], response_text(tokenizer, ids)).reward for place, ids in rows]
+        return [task.judge(problems[place], response_text(tokenizer, ids, stops)).reward for place, ids in rows]
 
     rows, part = config.rollout.prompts * config.rollout.group_size, 16
     times = _Times()

@@ -84,7 +84,7 @@ def conflicts(subject: AnalysisInput, options: ConflictsOptions) -> Findings:
         UserError: no saved rollout, one without token ids, a file that was altered.
     """
     run = subject.run
-    config = load_config([run.config_path], run_code=False)
+    config = load_config([run.config_path], run_code=False, from_start=True)
     numbers = last_rollouts(run, subject.rollout, options.rollouts)
     tallies = {number: tally(_rollout(run, number, config)) for number in numbers}
     total = pooled(tallies.values())

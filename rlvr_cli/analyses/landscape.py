@@ -363,7 +363,7 @@ def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, TrainingCurve]:
     own = {
         "probability distance": key("prob_distance"),
         "ratio distance": _ratio_distance,
-        "KL to sampler": key("kl"),
+        "KL to sampler": key("kl_old"),
         "KL to reference": key("kl_reference"),
         "clip share": _clip_share,
         "truncated": key("truncated"),
@@ -435,7 +435,7 @@ def _levels(curves: Mapping[str, TrainingCurve]) -> Summary:
         "prob_distance_mean": _mean(prob),
         "prob_distance_end": _mean(prob[-END:]),
         "prob_distance_largest": max(prob, default=None),
-        "kl_mean": _mean(values("KL to sampler")),
+        "kl_old_mean": _mean(values("KL to sampler")),
         "truncated_end": end("truncated"),
         "value_correct_end": end("value of correct"),
         "value_incorrect_end": end("value of incorrect"),

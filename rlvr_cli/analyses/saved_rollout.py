@@ -73,7 +73,7 @@ def find_saved_rollout(
         UserError: no such run, rollout or checkpoint, a file without token ids, or a step before the rollout's updates.
     """
     run = find_run(name, runs_root)
-    config = load_config([run.config_path], run_code=False)
+    config = load_config([run.config_path], run_code=False, from_start=True)
     steps = config.batch.steps_per_rollout
     checkpoints = valid_checkpoints(run.checkpoints_dir)
     if not checkpoints:

@@ -102,6 +102,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         app(args=None if arguments is None else list(arguments), prog_name="rlvr")
     except SystemExit as end:
+        if line := _of_own_code(end):
+            echo(line, file=sys.stderr)
+            return EXIT_FAILED
         return end.code if isinstance(end.code, int) else 0 if end.code is None else EXIT_FAILED
     except UserError as error:
         echo("\n".join([*error.problems, error.summary()]), file=sys.stderr)
@@ -120,6 +123,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _of_own_code(error: BaseException) -> str | None:
+    """An exception of the user's own code with its file and line; None for any other."""
+    own_code = sys.modules.get("rlvr_cli.core.own_code")
+    if own_code is None or not own_code.is_of_own_code(error):
+        return None
+    return f"{own_code.line_of(error, '')}: {own_code.said_of(error)}"
+
+
 def main() -> None:
     """The console script: `run`; an error that is a bug of ours gives a full traceback and exit code 70.
 
@@ -130,9 +141,8 @@ def main() -> None:
     except Exception as error:
         import traceback
 
-        own_code = sys.modules.get("rlvr_cli.core.own_code")
-        if own_code is not None and own_code.is_of_own_code(error):
-            echo(f"{own_code.line_of(error, '')}: {own_code.said_of(error)}", file=sys.stderr)
+        if line := _of_own_code(error):
+            echo(line, file=sys.stderr)
             sys.exit(EXIT_FAILED)
         echo(without_secrets(traceback.format_exc()), end="", file=sys.stderr, whole=True)
         print("This is a bug in rlvr; please report it with the lines above.", file=sys.stderr)

@@ -53,7 +53,7 @@ def command(
             "--split",
             metavar="NAME",
             rich_help_panel=DATA_PANEL,
-            help="dev, test, or all (of --data). Default: eval.split.",
+            help="dev, test, or all. Default: eval.split; of a file in --data that the run did not train on, all.",
         ),
     ] = None,
     benchmark: Annotated[
@@ -162,4 +162,6 @@ def _show(outcome: EvaluationResult, comparison: PairedComparison | None) -> Non
         before, after = comparison.before.result["label"], outcome.result["label"]
         header, rows = comparison_table(before, after, comparison.overall, comparison.by_subgroup)
     print_table(header, rows)
+    if comparison is not None and comparison.note is not None:
+        echo(comparison.note)
     echo(f"samples and metrics: {outcome.folder}")

@@ -59,7 +59,7 @@ def command(
     sources, taken = config_sources(config), speed_of(speed)
 
     def checked(name: str | None) -> Config:
-        found = load_config(sources, name, task, model, overrides or [])
+        found = load_config(sources, name, task, model, overrides or [], from_start=True)
         if not waits_for_a_folder(found.task):
             check_training(found)
         return found

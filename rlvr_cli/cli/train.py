@@ -117,7 +117,9 @@ def command(
     if submit is not None:
         if world.processes > 1:
             raise UserError("--submit: a launcher started this process (WORLD_SIZE); submit from a shell of your own.")
+        # The job extends the run once all is checked there.
         flags = ["--trust-remote-code"] if trust_remote_code else []
+        flags += [f"train.rollouts={loaded.config.train.rollouts}"] if run is not None and overrides else []
         _submit(submit, loaded, run, flags, overwrite=overwrite, print_only=dry_run, json=form == "json")
         return
     config = loaded.config
@@ -187,7 +189,7 @@ def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console:
     try:
         if run is None:
             return training.start_training(config, overwrite=overwrite, console=console, place=place)
-        return training.resume_training(run, console=console, place=place)
+        return training.resume_training(run, console=console, rollouts=config.train.rollouts, place=place)
     except Elsewhere:
         # Rank 0 says why.
         raise typer.Exit(1) from None
@@ -205,9 +207,10 @@ def _configured(
     from rlvr_cli.config.checks import check_training
     from rlvr_cli.config.load import load
 
-    loaded = load(files, method, task, model, overrides)
+    loaded = load(files, method, task, model, overrides, from_start=True)
     if world.processes > 1 and not loaded.merged.set_by_user(("launch", "processes")):
-        loaded = load(files, method, task, model, [*overrides, f"launch.processes={world.processes}"])
+        overrides = [*overrides, f"launch.processes={world.processes}"]
+        loaded = load(files, method, task, model, overrides, from_start=True)
     wanted = loaded.config.launch.processes
     if world.processes not in (1, wanted):
         raise UserError(
@@ -258,12 +261,12 @@ def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool)
         )
     if overrides and print_only:
         raise UserError("--dry-run changes no run: leave out the overrides.")
-    from rlvr_cli.config.load import load, load_config
+    from rlvr_cli.config.load import load_config, moved_from
     from rlvr_cli.config.own_files import own_files
     from rlvr_cli.core.own_code import changed
     from rlvr_cli.runs.folder import find_run
     from rlvr_cli.runs.listing import newest_unfinished
-    from rlvr_cli.training.extension import extend, finish_extension
+    from rlvr_cli.training.extension import check_extension, extended
 
     root = Path(load_config([]).run.dir)
     if name == NEWEST:
@@ -271,13 +274,11 @@ def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool)
         echo(f"--resume: {run.path} is the newest unfinished run", file=sys.stderr)
     else:
         run = find_run(name, root)
-    config = load_config([run.config_path])
-    for line in changed(own_files(config)):
-        echo(line, file=sys.stderr)
-    config.task.check_before()
     if overrides:
-        for line in extend(run, overrides):
-            print(line, file=sys.stderr)
-    elif not print_only:
-        finish_extension(run)
-    return run, load([run.config_path])
+        check_extension(run, overrides)
+    loaded = extended(run, overrides)
+    moved = moved_from(run)
+    for line in (*([moved] if moved else []), *changed(own_files(loaded.config))):
+        echo(line, file=sys.stderr)
+    loaded.config.task.check_before()
+    return run, loaded

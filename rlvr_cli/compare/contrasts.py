@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Literal
 
 import numpy as np
 
 from rlvr_cli.compare.curves import CurveRow, curve_rows
 from rlvr_cli.compare.inputs import Inputs, TaskInputs
-from rlvr_cli.compare.scores import arm_mean, possible, possible_mean
+from rlvr_cli.compare.scores import arm_mean, cut, of_methods
 from rlvr_cli.results.metrics import metric as declared
 from rlvr_cli.results.spending import PARTS, TIMED, Spent, mean_spent
 from rlvr_cli.stats.clustered import (
@@ -20,6 +21,7 @@ from rlvr_cli.stats.clustered import (
     paired_crossed_interval,
     unpaired_crossed_interval,
 )
+from rlvr_cli.stats.intervals import of_difference
 from rlvr_cli.stats.over_tasks import (
     Aggregate,
     Profile,
@@ -39,7 +41,7 @@ LEVEL = 0.05
 THRESHOLDS = 60
 # Percentage points that a comparison of shares is asked to see where nothing else is asked.
 DEFAULT_DIFFERENCE = 0.02
-ContrastVerdict = Literal["higher", "lower", "uncertain", "unseen", "unknown"]
+ContrastVerdict = Literal["higher", "lower", "uncertain", "unseen", "unknown", "single"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ class Contrast:
         p_value: two-sided, after Holm's correction over all arms. Where it is below 0.05 the interval, which is of this
             arm alone, leaves out 0.
         verdict: `higher` or `lower`: p is below 0.05; `uncertain`: the interval leaves out 0 and p is not; `unseen`:
-            the interval holds 0; `unknown`: a difference without an interval.
+            the interval holds 0; `unknown`: a difference without an interval; `single`: an arm has one run, so that the
+            difference is of these runs and there is neither p nor verdict on what made them.
     """
 
     difference: CrossedEstimate
@@ -117,6 +120,11 @@ class TaskComparison:
         return next(row for row in self.rows if row.contrast is None)
 
     @property
+    def tested(self) -> bool:
+        """Whether a difference has a p; none has with one run an arm."""
+        return any(row.contrast is not None and row.contrast.verdict != "single" for row in self.rows)
+
+    @property
     def family(self) -> int:
         """Comparisons that p-values are corrected for."""
         return len(self.rows) - 1 if self.among is None else self.among
@@ -128,15 +136,15 @@ def compare_task(inputs: TaskInputs) -> TaskComparison:
     scores = inputs.scores()
     by_run = inputs.spent()
     spent = {name: mean_spent(runs) for name, runs in by_run.items()}
-    metric = inputs.by_run.metric
+    bounds = inputs.by_run.bounds
     against = {
-        name: replace(one, difference=possible(one.difference, metric))
+        name: replace(one, difference=cut(one.difference, of_difference(bounds)))
         for name, one in contrasts(scores, baseline, paired=inputs.paired, target=_target(inputs)).items()
     }
     rows = [
         ArmResult(
             arm=name,
-            mean=arm_mean(scores[name], metric),
+            mean=arm_mean(scores[name], bounds),
             contrast=against.get(name),
             spent=spent[name],
             cost={part: _ratio(spent[name].of(part), spent[baseline].of(part)) for part in PARTS},
@@ -192,7 +200,7 @@ def contrasts(
     """
     names = [name for name in scores if name != baseline]
     interval = paired_crossed_interval if paired else unpaired_crossed_interval
-    differences = {name: interval(scores[name], scores[baseline]) for name in names}
+    differences = {name: of_methods(interval(scores[name], scores[baseline])) for name in names}
     corrected = dict(zip(names, corrected_p([differences[name] for name in names]), strict=True))
     return {
         name: Contrast(
@@ -214,6 +222,8 @@ def _target(inputs: TaskInputs) -> float | None:
 
 def verdict_of(difference: CrossedEstimate, corrected: float | None) -> ContrastVerdict:
     """What a difference comes to, by its interval and its corrected p."""
+    if not difference.spread_of_runs:
+        return "single"
     if corrected is None:
         return "unknown"
     if corrected < LEVEL:
@@ -248,14 +258,14 @@ class MeanContrast:
         difference: of the means over tasks. p_value: after Holm's correction over all arms, tasks and their mean.
         verdict: of the mean, as ``Contrast.verdict``.
         outcomes: on how many tasks the arm's mean is above, at and below the baseline's.
-        improvement: the chance that a run of the arm is above one of the baseline.
+        improvement: the chance that a run of the arm is above one of the baseline; None with one run an arm.
     """
 
     difference: CrossedEstimate
     p_value: float | None
     verdict: ContrastVerdict
     outcomes: Outcomes
-    improvement: Aggregate
+    improvement: Aggregate | None
 
 
 @dataclass(frozen=True)
@@ -295,6 +305,11 @@ class Comparison:
     family: int
 
     @property
+    def tested(self) -> bool:
+        """As of a task."""
+        return any(one.tested for one in self.tasks.values())
+
+    @property
     def only(self) -> TaskComparison | None:
         """The comparison of the one task; None with several."""
         return next(iter(self.tasks.values())) if len(self.tasks) == 1 else None
@@ -314,7 +329,7 @@ def compare_arms(inputs: Inputs) -> Comparison:
     tables = inputs.scores()
     interval = paired_tasks_interval if inputs.first.paired else unpaired_tasks_interval
     names = [name for name in tables if name != baseline]
-    means = {name: interval(tables[name], tables[baseline], together=together) for name in names}
+    means = {name: of_methods(interval(tables[name], tables[baseline], together=together)) for name in names}
     # One family: whoever looks at every task and at the mean has as many chances to be wrong.
     family = {(None, name): means[name] for name in names} | {
         (task, row.arm): row.contrast.difference
@@ -323,27 +338,30 @@ def compare_arms(inputs: Inputs) -> Comparison:
         if row.contrast
     }
     p_values = dict(zip(family, corrected_p(list(family.values())), strict=True))
-    metric = inputs.first.by_run.metric
+    limits = [one.by_run.bounds for one in inputs.tasks.values()]
+    bounds = fmean(low for low, _ in limits), fmean(high for _, high in limits)
     runs = {name: np.stack([table.mean(1) for table in tables[name]], axis=1) for name in tables}
     thresholds = _thresholds(runs)
     rows = []
     for name, scores in runs.items():
         contrast = None
         if name != baseline:
-            difference, p_value = possible(means[name], metric), p_values[None, name]
+            difference, p_value = cut(means[name], of_difference(bounds)), p_values[None, name]
             base = runs[baseline]
             contrast = MeanContrast(
                 difference=difference,
                 p_value=p_value,
                 verdict=verdict_of(difference, p_value),
                 outcomes=outcomes(scores, base),
-                improvement=probability_of_improvement(scores, base, together=together),
+                improvement=probability_of_improvement(scores, base, together=together)
+                if difference.spread_of_runs
+                else None,
             )
         rows.append(
             ArmMean(
                 arm=name,
                 scores=scores,
-                mean=possible_mean(tasks_interval(tables[name], together=together), metric),
+                mean=cut(of_methods(tasks_interval(tables[name], together=together)), bounds),
                 middle=iqm_interval(scores, together=together),
                 profile=performance_profile(scores, thresholds, together=together),
                 contrast=contrast,

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlvr_cli.compare.inputs import TaskInputs
-from rlvr_cli.compare.scores import RunCurve, arm_mean, possible
+from rlvr_cli.compare.scores import RunCurve, arm_mean, cut, of_methods
 from rlvr_cli.stats.clustered import (
     CrossedEstimate,
     paired_crossed_interval,
     unpaired_crossed_interval,
 )
 from rlvr_cli.stats.curves import summarise_curve
+from rlvr_cli.stats.intervals import of_difference
 
 SUMMARIES = ("final", "best", "area")
 
@@ -43,15 +44,16 @@ def curve_rows(inputs: TaskInputs, order: Sequence[str]) -> tuple[CurveRow, ...]
     curves = inputs.curves()
     tables = {name: _tables(curves[name], start, end) for name in order}
     interval = paired_crossed_interval if inputs.paired else unpaired_crossed_interval
+    bounds, change = inputs.by_run.bounds, of_difference(inputs.by_run.bounds)
     base, wanted = tables[inputs.baseline], inputs.request.level
     level = float(base["final"].mean()) if wanted is None else wanted
     return tuple(
         CurveRow(
             arm=name,
-            values={one: arm_mean(tables[name][one], inputs.by_run.metric) for one in SUMMARIES},
+            values={one: arm_mean(tables[name][one], bounds) for one in SUMMARIES},
             differences=None
             if name == inputs.baseline
-            else {one: possible(interval(tables[name][one], base[one]), inputs.by_run.metric) for one in SUMMARIES},
+            else {one: cut(of_methods(interval(tables[name][one], base[one])), change) for one in SUMMARIES},
             level=level,
             reached=tuple(
                 summarise_curve(curve.x, curve.values.mean(axis=1), budget=end, level=level).reached

@@ -173,6 +173,6 @@ def _mean_contrast(contrast: MeanContrast | None) -> dict[str, Any]:
         "difference": contrast.difference.as_json(),
         "p_holm": contrast.p_value,
         "tasks": asdict(contrast.outcomes),
-        "probability_of_improvement": contrast.improvement.as_json(),
+        "probability_of_improvement": None if contrast.improvement is None else contrast.improvement.as_json(),
         "verdict": contrast.verdict,
     }

@@ -317,9 +317,14 @@ def remarks(arms: Sequence[Arm], runs: Sequence[Run], chosen: Mapping[str, Selec
 
 
 def few_seeds(pairs: Mapping[str, Sequence[Replicate]]) -> list[str]:
-    """What two to four runs an arm cannot tell; of one, the sentences say it."""
+    """What one to four runs an arm cannot tell."""
     fewest = min(map(len, pairs.values()))
-    if not 2 <= fewest < FEW:
+    if fewest < 2:
+        return [
+            "one run tells of itself and not of its method: there is neither p nor verdict, and intervals are over "
+            "problems alone. `rlvr sweep` with 3 or more seeds compares methods."
+        ]
+    if fewest >= FEW:
         return []
     return [
         f"{fewest} runs an arm tell little of the spread between runs: intervals are as wide as that makes them, and "

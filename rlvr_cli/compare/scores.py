@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 
 import numpy as np
 
@@ -13,10 +12,11 @@ from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.results.evaluations import Evaluation
 from rlvr_cli.results.find import Run
-from rlvr_cli.results.metrics import metric as declared
+from rlvr_cli.results.metrics import bounds
 from rlvr_cli.results.spending import PARTS, SpendingCurve, Spent, common_budget, curve_values, read_curve, spending
 from rlvr_cli.results.values import metric_of, problem_values
 from rlvr_cli.stats.clustered import CrossedEstimate, crossed_interval
+from rlvr_cli.stats.intervals import Bounds
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class RunScores:
     Attributes:
         metric, samples: the metric and the number of samples a problem behind it. problems: ids, sorted.
         scores: [problems] of each run. spent: until the checkpoint that the scores are of.
-        result: settings of the evaluations, which all share.
+        result: settings of the evaluations, which all share. bounds: of any mean of the metric.
         chosen: the final evaluations; none for curves.
         curves: and ``start`` and ``end``, the part that all curves have; none for final evaluations.
     """
@@ -49,6 +49,7 @@ class RunScores:
     scores: Mapping[str, np.ndarray]
     spent: Mapping[str, Spent]
     result: Mapping[str, object]
+    bounds: Bounds
     chosen: Mapping[str, Selected]
     curves: Mapping[str, RunCurve]
     start: float = 0.0
@@ -84,8 +85,8 @@ def read_finals(
             continue
         scores[path] = np.array([values[name] for name in ids])
     _tell_samples(evaluations, metric[1], notes)
-    result = next(iter(evaluations.values())).result
-    return RunScores(*metric, ids, scores, spent, result, chosen, {})
+    results = [one.result for one in evaluations.values()]
+    return RunScores(*metric, ids, scores, spent, results[0], bounds(metric[0], *results), chosen, {})
 
 
 def read_matched(
@@ -102,8 +103,8 @@ def read_matched(
     problems.extend(settings)
     ids = shared_problems(every, problems, notes, only_common=request.common_problems)
     metric = metric_of(request.metric, every, problems)
-    bounds = common_budget(list(curves.values()), budget, problems)
-    if metric is None or bounds is None or settings or not ids:
+    common = common_budget(list(curves.values()), budget, problems)
+    if metric is None or common is None or settings or not ids:
         return None
     found: dict[str, RunCurve] = {}
     for path, curve in curves.items():
@@ -111,11 +112,13 @@ def read_matched(
             found[path] = RunCurve(curve.budget(budget), curve_values(curve, *metric, ids))
         except RunError as error:
             problems.append(str(error))
-    end = bounds[1]
+    end = common[1]
     scores = {path: curve.at(end) for path, curve in found.items()}
     spent = {path: _spent_at(curve, budget, end) for path, curve in curves.items()}
     _tell_samples(every, metric[1], notes)
-    return RunScores(*metric, ids, scores, spent, next(iter(every.values())).result, {}, found, *bounds)
+    results = [one.result for one in every.values()]
+    limits = bounds(metric[0], *results)
+    return RunScores(*metric, ids, scores, spent, results[0], limits, {}, found, *common)
 
 
 def _spent_at(curve: SpendingCurve, budget: str, end: float) -> Spent:
@@ -130,26 +133,18 @@ def _tell_samples(evaluations: Mapping[str, Evaluation], n: int, notes: list[str
         notes.append(f"the evaluations have {', '.join(map(str, counts))} samples a problem; {what} compared.")
 
 
-def arm_mean(scores: np.ndarray, metric: str) -> CrossedEstimate:
-    """The mean of scores [runs, problems]; the interval is cut where no mean can be, and covers what it did."""
-    return possible_mean(crossed_interval(scores), metric)
+def arm_mean(scores: np.ndarray, bounds: Bounds) -> CrossedEstimate:
+    """The mean of scores [runs, problems], its interval cut where no mean can be: of shares at 0 and 1."""
+    return cut(of_methods(crossed_interval(scores)), bounds)
 
 
-def possible_mean(mean: CrossedEstimate, metric: str) -> CrossedEstimate:
-    """A mean whose interval is cut where no mean can be: of shares at 0 and 1, of lengths at 0."""
-    return _cut(mean, 0.0 if declared(metric).share or metric == "length" else -inf, _highest(metric))
-
-
-def possible(difference: CrossedEstimate, metric: str) -> CrossedEstimate:
-    """A difference of two means whose interval is cut where no difference can be: of shares, at -1 and 1."""
-    return _cut(difference, -_highest(metric), _highest(metric))
-
-
-def _highest(metric: str) -> float:
-    return 1.0 if declared(metric).share else inf
-
-
-def _cut(estimate: CrossedEstimate, lowest: float, highest: float) -> CrossedEstimate:
+def cut(estimate: CrossedEstimate, bounds: Bounds) -> CrossedEstimate:
+    """The estimate with its interval cut at ``bounds``; it covers what it did."""
     if estimate.low is None or estimate.high is None:
         return estimate
-    return replace(estimate, low=max(lowest, estimate.low), high=min(highest, estimate.high))
+    return replace(estimate, low=max(bounds[0], estimate.low), high=min(bounds[1], estimate.high))
+
+
+def of_methods(estimate: CrossedEstimate) -> CrossedEstimate:
+    """The estimate without the p of one run an arm, which is about these weights and not about what made them."""
+    return estimate if estimate.spread_of_runs else replace(estimate, p_value=None)

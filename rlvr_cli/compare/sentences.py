@@ -21,6 +21,7 @@ from rlvr_cli.results.metrics import GREEDY
 from rlvr_cli.results.metrics import metric as declared
 from rlvr_cli.stats.over_tasks import Aggregate
 
+OF_RUNS = "one run says nothing of its method"
 # Costs that are counted, by the fields of ``Spent``.
 COUNTED = {"updates": "updates", "update_tokens": "tokens in updates", "tokens": "sampled tokens"}
 
@@ -61,6 +62,9 @@ def sentence(comparison: TaskComparison, row: ArmResult) -> str:
     metric, base = comparison.inputs.by_run.metric, comparison.inputs.baseline
     difference, over = contrast.difference, _over(contrast, replicate(comparison))
     cost = _cost(row)
+    if contrast.verdict == "single":
+        runs = f"{these_runs(comparison, row.arm)} less {these_runs(comparison, base)}"
+        return f"{runs}: {signed_text(metric, difference)}, {over}; {OF_RUNS}{cost}."
     if contrast.verdict in ("higher", "lower"):
         return (
             f"{row.arm} is {comparative(metric, difference.value)} {base} by {size_text(metric, difference)}, "
@@ -75,6 +79,12 @@ def sentence(comparison: TaskComparison, row: ArmResult) -> str:
         return f"{row.arm} less {base} is {signed_text(metric, difference)}, {over}{cost}."
     between = f"between {row.arm} and {base}: {signed_text(metric, difference)}, {over}"
     return f"no difference can be seen {between}{to_see(metric, contrast, replicate(comparison))}{cost}."
+
+
+def these_runs(comparison: TaskComparison, arm: str) -> str:
+    """`this run of grpo`; of several `these 3 runs of grpo`."""
+    number = len(comparison.inputs.runs[arm])
+    return f"this run of {arm}" if number == 1 else f"these {number} runs of {arm}"
 
 
 def power_lines(comparison: TaskComparison) -> list[str]:
@@ -145,13 +155,13 @@ def to_see(metric: str, contrast: Contrast, one: str) -> str:
 def _over(contrast: Contrast, one: str) -> str:
     difference = contrast.difference
     text = f"{count(difference.seeds, one)} x {count(difference.problems, 'problem')}"
+    if not difference.spread_of_runs:
+        text = f"over {count(difference.problems, 'problem')}"
     if difference.low is None and difference.seeds * difference.problems == 1:
         return f"{text}, too few for an interval"
     if difference.low is None:
         return f"{text}, the same everywhere, so that there is no interval"
-    if not difference.spread_of_runs:
-        return f"{text} (the interval is over problems alone: another {one} may say otherwise)"
-    if not difference.spread_of_problems:
+    if difference.spread_of_runs and not difference.spread_of_problems:
         return f"{text} (the interval is over {one}s alone)"
     return text
 
@@ -226,8 +236,11 @@ def mean_sentence(comparison: Comparison, row: ArmMean) -> str:
     where = f"on the mean over {count(len(comparison.tasks), noun(comparison))}"
     one = replicate(next(iter(comparison.tasks.values())))
     over = f"{count(difference.seeds, one)} x {count(difference.problems, 'problem')}"
-    if not difference.spread_of_runs:
-        over += f" (the interval is over problems alone: another {one} may say otherwise)"
+    if contrast.verdict == "single":
+        first = next(iter(comparison.tasks.values()))
+        runs = f"{these_runs(first, row.arm)} less {these_runs(first, base)} {where}"
+        over = f"over {count(difference.problems, 'problem')}; {OF_RUNS}"
+        return f"{runs}: {signed_text(metric, difference)}, {over}. {_tasks(comparison, row.arm, contrast)}."
     if contrast.verdict in ("higher", "lower"):
         text = f"{row.arm} is {comparative(metric, difference.value)} {base} {where} by {size_text(metric, difference)}"
     elif contrast.verdict == "uncertain":
@@ -239,7 +252,8 @@ def mean_sentence(comparison: Comparison, row: ArmMean) -> str:
         text = f"{row.arm} less {base} is {signed_text(metric, difference)} {where}"
     else:
         text = f"no difference can be seen between {row.arm} and {base} {where}: {signed_text(metric, difference)}"
-    return f"{text}, {over}. {_tasks(comparison, row.arm, contrast)}. {_chance(row.arm, base, contrast.improvement)}."
+    text = f"{text}, {over}. {_tasks(comparison, row.arm, contrast)}."
+    return text if contrast.improvement is None else f"{text} {_chance(row.arm, base, contrast.improvement)}."
 
 
 def lines_after(comparison: Comparison) -> list[str]:
@@ -248,16 +262,17 @@ def lines_after(comparison: Comparison) -> list[str]:
         return _task_lines_after(comparison.only)
     one, arms, tasks = noun(comparison), len(comparison.rows) - 1, len(comparison.tasks)
     lines = _once({name: "; ".join(power_lines(each)) for name, each in comparison.tasks.items()})
-    lines += [
-        f"p: two-sided, Holm's correction over {count(comparison.family, 'comparison')}: {count(arms, 'arm')} on "
-        f"{count(tasks, one)} and on their mean"
-    ]
+    if comparison.tested:
+        lines += [
+            f"p: two-sided, Holm's correction over {count(comparison.family, 'comparison')}: {count(arms, 'arm')} on "
+            f"{count(tasks, one)} and on their mean"
+        ]
     return [*lines, *(f"note: {note}" for note in (*worth(comparison), *comparison.inputs.notes))]
 
 
 def _task_lines_after(comparison: TaskComparison) -> list[str]:
     family = comparison.family
-    tests = [f"p: two-sided, Holm's correction over {family} comparisons"] if family > 1 else []
+    tests = [f"p: two-sided, Holm's correction over {family} comparisons"] if family > 1 and comparison.tested else []
     notes = [f"note: {note}" for note in comparison.inputs.notes]
     return [*sentences(comparison), *power_lines(comparison), base_cost(comparison), *tests, *notes]
 
@@ -278,9 +293,10 @@ def worth(comparison: Comparison) -> list[str]:
         )
     if runs < FEW_RUNS:
         short = "one run an arm has no interval" if runs == 1 else f"with {runs} runs an arm they are too short"
+        decide = " Decide by the difference of the means and its p." if comparison.tested else ""
         notes.append(
             f"intervals of the interquartile mean, the chance and the profile are bootstraps over runs: {short} "
-            "(docs/statistics.md). Decide by the difference of the means and its p."
+            f"(docs/statistics.md).{decide}"
         )
     return notes
 
@@ -296,6 +312,8 @@ def _tasks(comparison: Comparison, arm: str, contrast: MeanContrast) -> str:
     text = (
         f"{arm} is higher on {above.wins}, lower on {above.losses} of {count(len(comparison.tasks), noun(comparison))}"
     )
+    if contrast.verdict == "single":
+        return text
     clear = [f"{verdict} on {some(found[verdict], 4)}" for verdict in ("higher", "lower") if verdict in found]
     return f"{text}; {'clearly ' + ', '.join(clear) if clear else 'clearly on none'}"
 

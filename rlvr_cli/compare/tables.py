@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from rlvr_cli.compare.contrasts import ArmMean, ArmResult, Comparison, Contrast, MeanContrast, TaskComparison
@@ -20,6 +21,7 @@ from rlvr_cli.stats.over_tasks import Aggregate
 
 SHAPES = ("best", "area")
 COSTS = {"updates": "updates", "tokens": "tokens", "update_seconds": "update time"}
+P = "p (Holm)"
 WIDTH = 20
 # Most columns of the table of profiles.
 COLUMNS = 7
@@ -52,8 +54,17 @@ def _tables(comparison: Comparison, levels: str | None = BLOCKS) -> list[Table]:
 def main_table(comparison: TaskComparison) -> Table:
     """An arm a row, the largest effect first; costs are relative to the baseline's."""
     metric = comparison.inputs.by_run.metric
-    header = ["", f"{metric_name(metric)} [95%]", "difference [95%]", "p (Holm)", "won/tied/lost", *COSTS.values()]
-    return Table("", header, [_main_row(metric, row) for row in comparison.rows])
+    header = ["", f"{metric_name(metric)} [95%]", "difference [95%]", P, "won/tied/lost", *COSTS.values()]
+    return _tested(Table("", header, [_main_row(metric, row) for row in comparison.rows]), tested=comparison.tested)
+
+
+def _tested(table: Table, *, tested: bool) -> Table:
+    """The table; without its column of p where there is none, with one run an arm."""
+    if tested:
+        return table
+    at = list(table.header).index(P)
+    rows = [[*row[:at], *row[at + 1 :]] for row in table.rows]
+    return replace(table, header=[*table.header[:at], *table.header[at + 1 :]], rows=rows)
 
 
 def _curve_table(comparison: TaskComparison) -> Table:
@@ -118,10 +129,11 @@ def means_table(comparison: Comparison) -> Table:
         f"mean {metric_text(comparison)} [95%]",
         "interquartile mean [95%]",
         "difference of the means [95%]",
-        "p (Holm)",
+        P,
         "chance to be above [95%]",
     ]
-    return Table("", header, [_means_row(comparison.metric, row) for row in comparison.rows])
+    rows = [_means_row(comparison.metric, row) for row in comparison.rows]
+    return _tested(Table("", header, rows), tested=comparison.tested)
 
 
 def tasks_table(comparison: Comparison) -> Table:
@@ -131,7 +143,7 @@ def tasks_table(comparison: Comparison) -> Table:
         "",
         f"{metric_text(comparison)} [95%]",
         "difference [95%]",
-        "p (Holm)",
+        P,
         "won/tied/lost",
         "difference is",
     ]
@@ -147,7 +159,7 @@ def tasks_table(comparison: Comparison) -> Table:
             won = row.contrast.outcomes
             cells += [_difference(metric, row.contrast), p_text(row.contrast.p_value)]
             rows.append([*cells, f"{won.wins}/{won.ties}/{won.losses}", VERDICTS[row.contrast.verdict]])
-    return Table("", header, rows)
+    return _tested(Table("", header, rows), tested=comparison.tested)
 
 
 def profile_table(comparison: Comparison, levels: str | None = BLOCKS) -> Table:
@@ -184,4 +196,5 @@ def _means_row(metric: str, row: ArmMean) -> Cells:
         return [*cells, "baseline", "", ""]
     contrast = row.contrast
     difference = _difference(metric, contrast)
-    return [*cells, difference, p_text(contrast.p_value), chance_text(contrast.improvement)]
+    chance = "-" if contrast.improvement is None else chance_text(contrast.improvement)
+    return [*cells, difference, p_text(contrast.p_value), chance]

@@ -15,6 +15,7 @@ VERDICTS = {
     "uncertain": "may differ",
     "unseen": "no difference seen",
     "unknown": "no interval",
+    "single": "of these runs",
 }
 
 

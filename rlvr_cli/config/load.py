@@ -7,8 +7,9 @@ files that it includes, `--method` / `--task` / `--model`, dotted overrides.
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,8 +30,10 @@ from rlvr_cli.methods.names import (
     parse_method_name,
     presets_of,
 )
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.data import PUBLIC, is_public
+from rlvr_cli.tasks.hub import looks_like_hub_id
 from rlvr_cli.tasks.sets import check_folder, data_sets, is_generated
 
 DATA_DIR_VARIABLE = "RLVR_DATA_DIR"
@@ -71,10 +74,13 @@ def load_config(
     overrides: Sequence[str] = (),
     run_code: bool = True,
     of_task: bool = True,
+    from_start: bool = False,
 ) -> Config:
     """The configuration of a run.
 
     Args:
+        from_start: whether relative paths in a run's own configuration are looked for in the folder where the run was
+            started. Else they are as they are written, by which runs are compared.
         run_code: whether the files of Python that it holds are executed. For commands that only read a run they are
             not; its task and method then have keys, and no problems, prompts, verdicts or gradients.
         of_task: whether a model's name stands for the preset that it has for the task, as `lab` for `lab-countdown`.
@@ -82,7 +88,7 @@ def load_config(
         ConfigError: a UserError with every problem found, each with the file and line, option or override that set
             the value.
     """
-    return load(config_files, method, task, model, overrides, run_code, of_task).config
+    return load(config_files, method, task, model, overrides, run_code, of_task, from_start).config
 
 
 def load(
@@ -93,10 +99,13 @@ def load(
     overrides: Sequence[str] = (),
     run_code: bool = True,
     of_task: bool = True,
+    from_start: bool = False,
 ) -> LoadedConfig:
     """`load_config`, with the origin of each value."""
     problems: list[tuple[str, str]] = []
-    files = [layer for one in config_files for layer in _file_layers(one, problems, run_code)]
+    written: dict[str, str] = {}
+    paths = written if from_start else None
+    files = [layer for one in config_files for layer in _file_layers(one, problems, run_code, paths)]
     user_layers = [
         *files,
         *map(with_own_files, _option_layers({"method": method, "task": task, "model": model})),
@@ -110,6 +119,8 @@ def load(
     problems += invalid
     if problems:
         raise ConfigError(problems)
+    if config.task.data in written:
+        config.task._written_data = written[config.task.data]
     return LoadedConfig(config, merged)
 
 
@@ -196,15 +207,91 @@ def _merge(layers: Iterable[Layer], presets: tuple[Layer, ...] = ()) -> Merged:
     return merged
 
 
-def _file_layers(one: Path | SweepRow, problems: list[tuple[str, str]], run_code: bool = True) -> Iterator[Layer]:
-    """A file over what it includes; a row's own values over its files."""
+def _file_layers(
+    one: Path | SweepRow,
+    problems: list[tuple[str, str]],
+    run_code: bool = True,
+    written: dict[str, str] | None = None,
+) -> Iterator[Layer]:
+    """A file over what it includes; a row's own values over its files.
+
+    Args:
+        written: gets, by the path that is meant, the relative path of a run that was started in another folder;
+            None = paths stay as they are written.
+    """
     for file in one.files if isinstance(one, SweepRow) else (one,):
         for source in source_files(Path(file), tuple(Config.model_fields), problems):
             kept_code(source, problems, run_code)
-            layer = Layer(str(source.path), source.values, source.document.lines)
+            values = source.values if written is None else _from_start(source.path, source.values, written)
+            layer = Layer(str(source.path), values, source.document.lines)
             yield with_own_files(layer, source.path.parent) if run_code else layer
     if isinstance(one, SweepRow):
         yield from map(with_own_files, one.layers)
+
+
+# Keys that may hold the path of a file or folder. Files of Python are in a run's configuration as text.
+_PATHS = (
+    *(("model", "name"), ("task", "data"), ("task", "data_dir"), ("method", "data")),
+    *(("launch", "accelerate_config"), ("launch", "deepspeed")),
+    *(("rollout", "vllm", "python"), ("rollout", "vllm", "weights_dir")),
+)
+
+
+def _from_start(path: Path, values: dict[str, Any], written: dict[str, str]) -> dict[str, Any]:
+    """The values of a run's configuration, relative paths being those of the folder where the run was started."""
+    start = _start_folder(path, values)
+    if start is None or not start.is_dir():
+        return values
+    values = copy.deepcopy(values)
+    for section, key, name in _relative_paths(values):
+        if (start / name).exists() or Path(name).exists() or name.startswith("."):
+            section[key] = os.path.normpath(start / name)
+            written[section[key]] = name
+    return values
+
+
+def _start_folder(path: Path, values: Mapping[str, Any]) -> Path | None:
+    """Where the run of a configuration was started; None where that is here, or it is no run's."""
+    run = RunDir(path.parent)
+    start, section = run.started_in(), values.get("run")
+    if start is None or start == Path.cwd():
+        return None
+    folder = section.get("dir") if isinstance(section, dict) else None
+    below = Path(folder if isinstance(folder, str) else os.sep, run.name)
+    # A project that was moved or copied as a whole has its files here.
+    whole = not below.is_absolute() and ".." not in below.parts and below.is_dir() and below.samefile(run.path)
+    return None if whole else start
+
+
+def moved_from(run: RunDir) -> str | None:
+    """One line where the folder in which the run was started is gone, and files that it names with it; else None."""
+    values = parse(read_text(run.config_path)).data
+    start = _start_folder(run.config_path, values)
+    if start is None or start.is_dir():
+        return None
+    names = (name for _, _, name in _relative_paths(values))
+    lacking = [name for name in names if not Path(name).exists() and not looks_like_hub_id(name)]
+    if not lacking:
+        return None
+    return (
+        f"{run.path}: was started in {start}, which is not there any more; {', '.join(lacking)} of its configuration "
+        "is looked for in this folder. Go to the folder that has it, and name the run by its path."
+    )
+
+
+def _relative_paths(values: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str, str]]:
+    """The section, the key and the value of each relative path that is no name of something else."""
+    for *sections, key in _PATHS:
+        section: Any = values
+        for inner in sections:
+            section = section.get(inner) if isinstance(section, dict) else None
+        name = section.get(key) if isinstance(section, dict) else None
+        if not isinstance(name, str) or name.startswith(("~", os.sep)):
+            continue
+        of_preset = sections == ["model"] and name in preset_names("model")
+        if of_preset or name in data_sets() or (sections == ["launch"] and not {".", os.sep} & {*name}):
+            continue
+        yield section, key, name
 
 
 def know_own_files(files: Iterable[Path]) -> None:

@@ -35,6 +35,11 @@ class UpdateConfig(Section):
     max_grad_norm: Annotated[float, Field(gt=0.0)] = Field(
         1.0, description="The gradient is scaled down to this norm when it is longer."
     )
+    dropout: bool = Field(
+        False,
+        description="Whether the model's own dropout is on in updates: the policy that is updated is then not quite "
+        "the one that sampled. That of adapters is model.adapter.dropout.",
+    )
 
 
 class ScaleFrom(BaseModel):

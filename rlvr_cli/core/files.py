@@ -66,13 +66,31 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
+def open_for_append(path: Path) -> TextIO:
+    """Open a record to read it and to write at its end; make it where there is none.
+
+    Raises UserError where it is a link.
+    """
+    check_no_link(path)
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666), "a+", encoding="utf-8")
+
+
+def check_no_link(path: Path) -> None:
+    """Raise UserError where a file or folder of ours is a link: what it leads to may be anybody's."""
+    if path.is_symlink():
+        raise UserError(
+            f"{path}: is a link to {path.readlink()}, which would be written to. Put the file or folder itself there; "
+            "to keep it on another disk, link the whole folder that it is in."
+        )
+
+
 def append_jsonl(path: Path, rows: Iterable[Mapping[str, Any]], *, durable: bool = False) -> None:
     """Append ``rows`` in one write; ``durable`` waits until they are on the disk.
 
     Raises ValueError for NaN or infinity, which JSON cannot hold.
     """
     text = "".join(json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows)
-    with path.open("a", encoding="utf-8") as stream:
+    with open_for_append(path) as stream:
         stream.write(text)
         stream.flush()
         if durable:
@@ -134,6 +152,7 @@ def truncate_jsonl(path: Path, keep_lines: int) -> None:
     """Cut ``path`` after its first ``keep_lines`` lines. Raises RunError if it has fewer."""
     if keep_lines == 0 and not path.exists():
         return
+    check_no_link(path)
     data = path.read_bytes() if path.exists() else b""
     position = 0
     for number in range(keep_lines):
@@ -155,11 +174,12 @@ _PAUSES = (0.001, 0.004, 0.015, 0.05)
 def sole_writer(folder: Path, advice: str, file: str | None = None) -> Iterator[None]:
     """Hold ``folder``, or the ``file`` of it alone, while the context lasts.
 
-    Raises UserError, ending in ``advice``, when another process holds it; OSError when the folder cannot be written.
+    Raises UserError, ending in ``advice``, when another process holds it, or where its lock is a link; OSError when the
+    folder cannot be written.
     """
     held = folder if file is None else folder / file
     lock = LOCK if file is None else f".{file}{LOCK}"
-    with (folder / lock).open("a+", encoding="utf-8") as stream:
+    with open_for_append(folder / lock) as stream:
         try:
             _take(stream)
         except OSError as error:
@@ -191,6 +211,8 @@ def _take(stream: TextIO) -> None:
 
 def is_held(folder: Path) -> bool:
     """Whether a living process is writing in ``folder``."""
+    if (folder / LOCK).is_symlink():
+        return False  # no writer takes it
     try:
         stream = (folder / LOCK).open(encoding="utf-8")
     except (FileNotFoundError, PermissionError):

@@ -22,8 +22,16 @@ _INVISIBLE = re.compile(f"[{_HIDDEN}]")
 _UNSAFE = re.compile(f"[{_HIDDEN}{_WITHOUT_WIDTH}\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]")
 
 _USER = re.compile(r"\b([a-z][a-z0-9+.-]+:/{1,2})[^\s\"'`]*@", re.IGNORECASE)
-# Without a scheme: `name:password@host/v1`.
-_BARE_USER = re.compile(r"(?<![\w@.-])[^\s/:@\"'`=]+:[^\s@\"'`]+@(?=[A-Za-z\[][\w.-]*[/:.])")
+# Without a scheme: `name:password@host/v1`. Before it, what is written alike and is documented: a hub id with its
+# configuration and revision, and a reward function with the digest of its file.
+_BARE_USER = re.compile(
+    r"""(?P<name>
+        (?: (?<![\w@./:-]) [A-Za-z0-9][\w.-]*/[\w.-]+:[\w.-]+@(?:refs/[\w./-]+|[\w.-]+)
+          | (?<![\w@.-]) [^\s:@"'`=]+\.py:[A-Za-z_]\w*@[0-9a-f]{12} )
+        (?![\w@/]|[.:-]\w) )
+    | (?<![\w@.-])[^\s/:@"'`=]+:[^\s@"'`]+@(?=[A-Za-z\[][\w.-]*[/:.]|(?:\d{1,3}\.){3}\d|localhost\b)""",
+    re.VERBOSE,
+)
 _QUERY = re.compile(r"\b([a-z][a-z0-9+.-]+:/{1,2}[^\s?#\"'`]*[?#])[^\s\"'`)\]]+", re.IGNORECASE)
 
 
@@ -64,7 +72,7 @@ def for_json(text: str) -> str:
 def without_secrets(text: str) -> str:
     """``text`` without what may be a secret in addresses: name and password, query and fragment."""
     if "@" in text:
-        text = _BARE_USER.sub("***@", _USER.sub(r"\1***@", text))
+        text = _BARE_USER.sub(lambda match: match["name"] or "***@", _USER.sub(r"\1***@", text))
     return _QUERY.sub(r"\1***", text) if ":/" in text else text
 
 

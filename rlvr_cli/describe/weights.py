@@ -212,7 +212,8 @@ def _notes(method: Method, spread: float) -> Iterator[str]:
         what = ", ".join(_words(type(shaping).__name__) for shaping in method.rollout_shapings)
         yield f"not drawn, since it depends on whole rows or groups: {what}"
     if method.kl.beta > 0:
-        yield f"not drawn: the KL penalty, {method.kl.beta:g} (\u03c0_ref / \u03c0 - 1) more on grad log \u03c0"
+        more = "r log(\u03c0_ref / \u03c0)" if method.kl.bias_correction else "(\u03c0_ref / \u03c0 - 1)"
+        yield f"not drawn: the KL penalty, {method.kl.beta:g} {more} more on grad log \u03c0"
     if len(method.advantage.signs) == 1:
         yield f"no advantage is {'negative' if method.advantage.signs == (1,) else 'positive'}"
 

@@ -10,11 +10,12 @@ from typing import Any
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_json, write_text
 from rlvr_cli.core.hashes import digest
-from rlvr_cli.evaluation.metrics import problem_metrics, summarise
+from rlvr_cli.evaluation.metrics import equal_answers, problem_metrics, range_of_rewards, summarise
 from rlvr_cli.evaluation.plan import ProgressCallback, Sampler
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleStore
 from rlvr_cli.results.evaluations import ProblemValues, sealed
+from rlvr_cli.results.metrics import REWARD_RANGE
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.sets import problems_name
@@ -74,25 +75,31 @@ def evaluate_with(
     label: str = "",
     known_identity: dict[str, Any] | None = None,
     benchmark: str | None = None,
+    trained_on: int = 0,
 ) -> dict[str, Any]:
-    """``evaluate`` with whatever gives samples: a model here, vLLM or a server. Raises as it does."""
+    """``evaluate`` with whatever gives samples: a model here, vLLM or a server. Raises as it does.
+
+    Args:
+        trained_on: how many of the problems the model was trained on.
+    """
     if not problems:
         raise UserError("there is no problem to evaluate on.")
     whole = known_identity or sampler.identity(task, settings)
     store = SampleStore(out_dir, whole)
     with store.open() as samples:
         sampler.fill(store, samples, task, problems, settings, progress)
-        rows = problem_metrics(problems, samples, settings, task.reasons)
+        same = equal_answers(task, problems, samples, settings)
+        rows = problem_metrics(problems, samples, settings, task.reasons, same)
         name = benchmark or problems_name(task.name, task.settings["data"])
         result = report(rows, settings, task, label=label, fingerprint=digest(whole), benchmark=name)
-        return write_results(out_dir, result, rows)
+        return write_results(out_dir, result | ({"trained_on": trained_on} if trained_on else {}), rows)
 
 
 def report(
     rows: Sequence[ProblemValues], settings: EvalSettings, task: Task, *, label: str, fingerprint: str, benchmark: str
 ) -> dict[str, Any]:
     """The content of ``metrics.json``."""
-    return {
+    result = {
         "format": FORMAT,
         "label": label,
         "benchmark": benchmark,
@@ -102,8 +109,9 @@ def report(
         "sampling": settings.sampling(),
         "problems": len(rows),
         "samples": settings.samples,
-        **summarise(rows),
+        REWARD_RANGE: range_of_rewards(rows, task.reward_range),
     }
+    return {**result, **summarise(rows, result)}
 
 
 def write_results(folder: Path, result: dict[str, Any], rows: Sequence[ProblemValues]) -> dict[str, Any]:

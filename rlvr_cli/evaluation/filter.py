@@ -24,7 +24,7 @@ from rlvr_cli.core.hashes import digest, text_digest
 from rlvr_cli.evaluation.loading import load_subject
 from rlvr_cli.evaluation.plan import ProgressCallback
 from rlvr_cli.evaluation.request import MOST_COMPLETIONS, asked_by, collect, only
-from rlvr_cli.evaluation.served.options import option_problems
+from rlvr_cli.evaluation.served.options import key_note, option_problems
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleKey, SampleStore
 from rlvr_cli.evaluation.targets import EvaluatedModel, find_target, slug
@@ -96,7 +96,8 @@ def make_filter(options: FilterOptions) -> FilterRequest:
     target = collect(wrong, find_target, preset_of_task(options.model, options.task), root)
     files = [target.run.config_path] if target is not None and target.run is not None else []
     model = None if files or target is None else options.model
-    config = collect(wrong, load_config, files, task=options.task, model=model, overrides=_overrides(options))
+    overrides = _overrides(options)
+    config = collect(wrong, load_config, files, task=options.task, model=model, overrides=overrides, from_start=True)
     if config is not None and is_generated(config.task.data) and options.split == "all":
         wrong.append("--split all: is for problems from task.data; generated ones have train, dev and test.")
     source = local_path(config.task.data) if config is not None and config.task.data not in data_sets() else None
@@ -104,7 +105,7 @@ def make_filter(options: FilterOptions) -> FilterRequest:
         options.output, source=source, rows=True, overwrite=options.overwrite, companions=[_meta(options.output)]
     )
     if config is not None and config.eval.engine == "openai":
-        wrong += option_problems(config)
+        wrong += option_problems(config, named=bool(only(options.overrides, "eval.base_url=")))
     # A run's own folder may be left over; one that this call names is meant.
     if config is not None and any(text.startswith("task.data_dir=") for text in options.overrides):
         collect(wrong, check_folder, config.task)
@@ -128,7 +129,8 @@ def make_filter(options: FilterOptions) -> FilterRequest:
         split=options.split,
         seed=options.seed,
     )
-    return FilterRequest(config, settings, target.subjects[0], target.notes, keep, tuple(problems), options.output)
+    notes = (*target.notes, *key_note(config))
+    return FilterRequest(config, settings, target.subjects[0], notes, keep, tuple(problems), options.output)
 
 
 def run_filter(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,11 @@ class Judged:
 
 
 def sample_and_judge(
-    sample: Callable[[OnDone | None], Completions], task: Task, problems: Sequence[Problem], tokenizer: Any
+    sample: Callable[[OnDone | None], Completions],
+    task: Task,
+    problems: Sequence[Problem],
+    tokenizer: Any,
+    stops: Collection[int],
 ) -> Judged:
     """Completions of the rows whose problems are ``problems``, judged.
 
@@ -36,12 +40,13 @@ def sample_and_judge(
 
     Args:
         sample: an engine's call, but for its ``on_done``.
+        stops: the ids that end a completion, which its text is without.
     """
     began = task.judging()
     if began is None:
         completions = sample(None)
         sampled = time.perf_counter()
-        texts = [response_text(tokenizer, ids) for ids in completions.ids]
+        texts = [response_text(tokenizer, ids, stops) for ids in completions.ids]
         verdicts = task.judge_many(problems, texts, completions.truncated, completions.ids)
         return Judged(completions, texts, verdicts, time.perf_counter() - sampled)
     by_row: dict[int, str] = {}
@@ -49,7 +54,7 @@ def sample_and_judge(
 
         def begin(rows: Sequence[int], done: Completions) -> None:
             for row, ids, truncated in zip(rows, done.ids, done.truncated, strict=True):
-                by_row[row] = response_text(tokenizer, ids)
+                by_row[row] = response_text(tokenizer, ids, stops)
                 judging.add(problems[row], by_row[row], truncated=truncated)
 
         completions = sample(begin)

@@ -14,9 +14,10 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleKey
 from rlvr_cli.results.evaluations import ProblemValues, read_evaluation
-from rlvr_cli.results.metrics import GREEDY, metric, problem_value, sample_metrics
+from rlvr_cli.results.metrics import GREEDY, bounds, metric, problem_value, sample_metrics
 from rlvr_cli.stats.intervals import Estimate, mean_interval, paired_interval, share_interval
-from rlvr_cli.tasks.problem import Problem
+from rlvr_cli.tasks.base import Task
+from rlvr_cli.tasks.problem import WRONG, Problem
 
 
 def problem_metrics(
@@ -24,19 +25,25 @@ def problem_metrics(
     samples: Mapping[SampleKey, Mapping[str, Any]],
     settings: EvalSettings,
     reasons: Sequence[str],
+    same: Sequence[Mapping[str, str]] = (),
 ) -> list[ProblemValues]:
     """Every metric of every problem, from exactly the samples that ``settings`` ask for.
 
     avg@n is the share of right samples; maj@k is given for each k above 1; length counts tokens with the closing
     end-of-sequence token, and is left out where a server did not count them for every sample; all but ``greedy`` are
     over the n samples. Without samples, reward, length and the like are those of the greedy completion.
+
+    Args:
+        same: of each problem, the wrong answers that vote for another spelling (:func:`equal_answers`).
     """
     first = [*(range(settings.samples) or [GREEDY])]
     parts = samples[problems[0].id, first[0]]["parts"]
     names = _names(settings, parts, reasons)
     rows = []
-    for problem in problems:
+    together = same or [{} for _ in problems]
+    for problem, votes in zip(problems, together, strict=True):
         own = [samples[problem.id, index] for index in first]
+        own = [{**one, "answer": votes.get(one["answer"], one["answer"])} for one in own] if votes else own
         greedy = [samples[problem.id, GREEDY]] if settings.greedy else []
         rows.append({name: problem_value(name, greedy if name == GREEDY else own) for name in names})
     unknown = {name for row in rows for name, value in row.items() if value is None}
@@ -45,9 +52,22 @@ def problem_metrics(
             problem.id,
             problem.subgroup,
             {name: value for name, value in row.items() if value is not None and name not in unknown},
+            votes,
         )
-        for problem, row in zip(problems, rows, strict=True)
+        for problem, row, votes in zip(problems, rows, together, strict=True)
     ]
+
+
+def equal_answers(
+    task: Task, problems: Sequence[Problem], samples: Mapping[SampleKey, Mapping[str, Any]], settings: EvalSettings
+) -> list[dict[str, str]]:
+    """For each problem the wrong answers that equal an earlier one in another spelling, as the task judges equality.
+
+    An answer that the verdict could not read, or not in time, votes as it is spelled.
+    """
+    of_problems = ([samples[problem.id, index] for index in range(settings.samples)] for problem in problems)
+    wrong = [[one["answer"] for one in own if one["reason"] == WRONG and one["answer"]] for own in of_problems]
+    return task.same_answers(wrong)
 
 
 def _names(settings: EvalSettings, parts: Iterable[str], reasons: Sequence[str]) -> list[str]:
@@ -61,19 +81,29 @@ def _names(settings: EvalSettings, parts: Iterable[str], reasons: Sequence[str])
     return [*names, *(f"reason/{reason}" for reason in reasons)]
 
 
-def _estimate(name: str, values: Sequence[float]) -> Estimate:
+def _estimate(name: str, values: Sequence[float], result: Mapping[str, Any]) -> Estimate:
     """The mean of a metric over problems with its 95% interval."""
-    return share_interval(values) if metric(name).share else mean_interval(values)
+    return share_interval(values) if metric(name).share else mean_interval(values, bounds(name, result))
 
 
-def summarise(rows: Sequence[ProblemValues]) -> dict[str, Any]:
-    """``metrics`` over all problems and ``by_subgroup`` over each subgroup's, as JSON values."""
+def range_of_rewards(rows: Sequence[ProblemValues], declared: tuple[float, float]) -> list[float] | None:
+    """The lowest and the highest reward that a task declares; None where a mean of a problem lies outside."""
+    rewards = [row.values["reward"] for row in rows]
+    return list(declared) if declared[0] <= min(rewards) and max(rewards) <= declared[1] else None
+
+
+def summarise(rows: Sequence[ProblemValues], result: Mapping[str, Any]) -> dict[str, Any]:
+    """``metrics`` over all problems and ``by_subgroup`` over each subgroup's, as JSON values.
+
+    Args:
+        result: the rest of metrics.json, which may know the range of rewards.
+    """
     groups: dict[str, list[ProblemValues]] = {}
     for row in rows:
         groups.setdefault(row.subgroup, []).append(row)
     return {
-        "metrics": _estimates(rows),
-        "by_subgroup": {name: _estimates(groups[name]) for name in sorted(groups, key=_natural)},
+        "metrics": _estimates(rows, result),
+        "by_subgroup": {name: _estimates(groups[name], result) for name in sorted(groups, key=_natural)},
     }
 
 
@@ -95,8 +125,8 @@ def average(evaluations: Sequence[Sequence[ProblemValues]]) -> list[ProblemValue
     ]
 
 
-def _estimates(rows: Sequence[ProblemValues]) -> dict[str, Any]:
-    return {name: _estimate(name, [row.values[name] for row in rows]).as_json() for name in rows[0].values}
+def _estimates(rows: Sequence[ProblemValues], result: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _estimate(name, [row.values[name] for row in rows], result).as_json() for name in rows[0].values}
 
 
 def _natural(name: str) -> tuple[int, str]:
@@ -118,6 +148,13 @@ class PairedDifference:
         """Whether the interval of the difference lies on one side of zero."""
         low, high = self.difference.low, self.difference.high
         return low is not None and high is not None and (low > 0 or high < 0)
+
+    @property
+    def doubt(self) -> str:
+        """Why a difference is not clear: of one problem, or the same in every problem, it has no interval."""
+        if self.difference.low is not None:
+            return "within noise"
+        return "no interval" if self.difference.value else "no difference"
 
     def as_json(self) -> dict[str, Any]:
         """The comparison as JSON values."""
@@ -150,14 +187,17 @@ def compare_evals(before: Path, after: Path) -> dict[str, PairedDifference]:
         )
     if problems:
         raise UserError(problems)
-    return paired_rows(list(first.rows), [b[row.id] for row in first.rows])
+    return paired_rows(list(first.rows), [b[row.id] for row in first.rows], first.result)
 
 
-def paired_rows(before: list[ProblemValues], after: list[ProblemValues]) -> dict[str, PairedDifference]:
-    """The comparison of two tables of the same problems in the same order."""
+def paired_rows(
+    before: list[ProblemValues], after: list[ProblemValues], result: Mapping[str, Any]
+) -> dict[str, PairedDifference]:
+    """The comparison of two tables of the same problems in the same order, of the task of ``result``."""
     metrics = [name for name in before[0].values if name in after[0].values]
     table: dict[str, PairedDifference] = {}
     for name in metrics:
         old, new = ([row.values[name] for row in rows] for rows in (before, after))
-        table[name] = PairedDifference(name, _estimate(name, old), _estimate(name, new), paired_interval(old, new))
+        first, second = (_estimate(name, values, result) for values in (old, new))
+        table[name] = PairedDifference(name, first, second, paired_interval(old, new, bounds(name, result)))
     return table

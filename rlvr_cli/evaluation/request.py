@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.load import load_config, preset_of_task
+from rlvr_cli.config.load import load_config, moved_from, preset_of_task
 from rlvr_cli.config.own_files import own_files
 from rlvr_cli.config.schema import Config, EvalConfig
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import local_path
 from rlvr_cli.core.layers import OptionOverride, typed
 from rlvr_cli.core.own_code import changed
 from rlvr_cli.core.yaml import parse
@@ -24,10 +25,11 @@ from rlvr_cli.evaluation.benchmarks import (
     setting_for_style,
     setting_overrides,
 )
-from rlvr_cli.evaluation.served.options import option_problems
+from rlvr_cli.evaluation.served.options import key_note, option_problems
 from rlvr_cli.evaluation.settings import EvalSettings, engine_of
 from rlvr_cli.evaluation.targets import Target, find_run_of, find_target, served_target
 from rlvr_cli.models.source import PRESETS
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.sets import check_folder, has_split_mark, is_generated
 from rlvr_cli.tasks.suites import Setting, evaluation_names, unknown_names
 from rlvr_cli.tracking.trackers import check_trackers
@@ -126,25 +128,35 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
     files = [target.run.config_path] if target is not None and target.run is not None else []
     model = None if files else name
     asked = [*asked, *_ks_that_fit(files, model, asked)]
-    config = collect(problems, load_config, files, model=model, overrides=asked)
+    config = collect(problems, load_config, files, model=model, overrides=asked, from_start=True)
     if config is not None:
         target, against = (_with_task(one, config, root) for one in (target, against))
     if config is not None and only(overrides, "task.data_dir="):
         collect(problems, check_folder, config.task)
     if config is not None and config.eval.engine == "openai":
-        problems += _server_problems(config, count)
+        problems += _server_problems(config, count, named=asked_by(overrides, "eval.base_url") is not None)
         if target is None and name is not None and count == 1:
             target, not_found = served_target(name, root), []
     problems = not_found + problems
     if config is not None:
         problems += [wrong for text in overrides if (wrong := _idle_override(text, config))]
-    settings = _settings(options, overrides, config or Config(), problems)
+    named = bool(files) and asked_by(overrides, "task.data") is not None
+    of_run = config is not None and named and _is_of_run(config, files)
+    settings = _settings(options, overrides, config or Config(), problems, of_run=of_run)
     if config is not None and asked_by(overrides, "track.to"):
         collect(problems, check_trackers, config.track.to)
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
+    if of_run and config is not None and options.split is None and not has_split_mark(config.task.data):
+        notes.append(
+            f"{config.task.data}: the run was trained on rows of this file, so the {settings.split} rows of it are "
+            "taken (--split all takes every row)"
+        )
+    notes += key_note(config)
     if settings.samples == 0:
         notes += _idle_without_samples(overrides, choice)
+    if files and (moved := moved_from(RunDir(files[0].parent))):
+        notes.append(moved)
     if config is not None and files:
         notes += changed(one for one in own_files(config) if one.of != "method")
     if asked_by(overrides, "task.data"):
@@ -317,7 +329,19 @@ def _ks_that_fit(files: Sequence[Path], model: str | None, overrides: Sequence[s
     return [f"eval.pass_at={[k for k in config.eval.pass_at if k <= samples] or [1]}"]
 
 
-def _settings(options: Options, overrides: Sequence[str], config: Config, problems: list[str]) -> EvalSettings:
+def _is_of_run(config: Config, files: Sequence[Path]) -> bool:
+    """Whether the data that this call names are those of the run's own configuration, which are then known as such."""
+    run = load_config(files, from_start=True).task
+    here, its = local_path(config.task.data), local_path(run.data)
+    same = config.task.data == run.data or (here.exists() and its.exists() and here.samefile(its))
+    if same:
+        config.task._written_data = run.settings["data"]
+    return same
+
+
+def _settings(
+    options: Options, overrides: Sequence[str], config: Config, problems: list[str], *, of_run: bool
+) -> EvalSettings:
     most = MOST_COMPLETIONS // config.eval.problems
     if config.eval.samples > most:
         problems.append(
@@ -330,15 +354,16 @@ def _settings(options: Options, overrides: Sequence[str], config: Config, proble
         )
     split = options.split or config.eval.split
     data = config.task.data
-    if options.split is None and asked_by(overrides, "task.data") and not has_split_mark(data):
+    other = asked_by(overrides, "task.data") and not of_run
+    if options.split is None and other and not has_split_mark(data):
         split = "all"
     if split == "all" and is_generated(data):
         problems.append("--split all: generated problems have dev and test; `all` is for problems from --data.")
     return EvalSettings.from_config(config, split=split, seed=options.seed)
 
 
-def _server_problems(config: Config, checkpoints: int) -> list[str]:
-    found = option_problems(config)
+def _server_problems(config: Config, checkpoints: int, *, named: bool) -> list[str]:
+    found = option_problems(config, named=named)
     if checkpoints > 1:
         found.append(
             f"--average-last {checkpoints}: a server serves one checkpoint. Evaluate each, or use the engine here."

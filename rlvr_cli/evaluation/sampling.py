@@ -280,7 +280,8 @@ def _sample(
             return source.engine(source.model, of_rows, params, keys=row_keys, on_done=on_done)
         return greedy_once(source.engine, source.model, of_rows, params, keys=row_keys, on_done=on_done)
 
-    judged = sample_and_judge(sampled, task, [problems[problem_id] for problem_id, _ in keys], source.tokenizer)
+    chosen = [problems[problem_id] for problem_id, _ in keys]
+    judged = sample_and_judge(sampled, task, chosen, source.tokenizer, source.stops)
     completions = judged.completions
     log_probs = [math.fsum(of_tokens) for of_tokens in completions.log_probs]
     for (problem_id, _), log_prob in zip(keys, log_probs, strict=True):

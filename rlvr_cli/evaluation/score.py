@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, tee
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import input_file, output_file, output_problems, sole_writer, write_text
 from rlvr_cli.tasks import Problem, Task, Verdict
 from rlvr_cli.tasks.files import BadRow, parsed, raise_if, read_lines, text_problem
+from rlvr_cli.tasks.problem import WRONG
 from rlvr_cli.tasks.sets import task_kinds
 
 # Pairs that are judged, and written, at once.
@@ -81,9 +82,14 @@ def score_file(
             target.unlink(missing_ok=True)
         write_text(_meta(target), json.dumps(made_from, indent=2, sort_keys=True) + "\n")
         progress(found, planned)
-        pairs = islice(_pairs(task, source), found, planned)
+        votes, rows = _Votes(task), islice(_pairs(task, source), planned)
+        for (_, line), (problem, _) in zip(read_lines(target) if found else (), rows, strict=False):
+            verdict = json.loads(line)
+            votes.begin(problem, verdict["answer"] if verdict["reason"] == WRONG else None)
+        pairs, again = tee(rows)
         with target.open("a", encoding="utf-8") as stream:
-            for verdicts in _judged(task, pairs, workers) if found < planned else ():
+            for judged in _judged(task, pairs, workers) if found < planned else ():
+                verdicts = votes.together([problem for problem, _ in islice(again, len(judged))], judged)
                 stream.writelines(json.dumps(verdict_as_json(verdict), allow_nan=False) + "\n" for verdict in verdicts)
                 stream.flush()
                 done += len(verdicts)
@@ -91,6 +97,49 @@ def score_file(
         if done != planned:
             raise RunError(f"{source}: had {planned} responses when it was checked and {done} when it was judged.")
         return _summary(target, planned, found)
+
+
+class _Votes:
+    """One spelling for equal wrong answers to one problem, whose responses follow one another: that of the first.
+
+    Votes that count spellings then count answers.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._task, self._spellings = task, list[str]()
+        self._problem: Problem | None = None
+
+    def begin(self, problem: Problem, answer: str | None) -> None:
+        """Take in a response that was judged earlier; ``answer``: a wrong one, in the spelling that it has."""
+        if self._problem is None or not _alike(self._problem, problem):
+            self._problem, self._spellings = problem, []
+        if answer is not None:
+            self._spellings.append(answer)
+
+    def together(self, problems: Sequence[Problem], verdicts: Sequence[Verdict]) -> list[Verdict]:
+        """The verdicts on the responses that follow."""
+        groups: list[tuple[list[str], list[int]]] = []
+        for place, (problem, verdict) in enumerate(zip(problems, verdicts, strict=True)):
+            if not groups or not _alike(problems[place - 1], problem):
+                continues = not groups and self._problem is not None and _alike(self._problem, problem)
+                groups.append((list(self._spellings) if continues else [], []))
+            if verdict.reason == WRONG and verdict.answer is not None:
+                groups[-1][0].append(verdict.answer)
+                groups[-1][1].append(place)
+        found = list(verdicts)
+        same = self._task.same_answers([spellings for spellings, _ in groups])
+        for (_, places), first in zip(groups, same, strict=True):
+            for place in places:
+                answer = found[place].answer
+                assert answer is not None
+                found[place] = replace(found[place], answer=first.get(answer, answer))
+        for problem, verdict in zip(problems, found, strict=True):
+            self.begin(problem, verdict.answer if verdict.reason == WRONG else None)
+        return found
+
+
+def _alike(one: Problem, other: Problem) -> bool:
+    return one.question == other.question and one.data == other.data
 
 
 def check_keys(overrides: Sequence[str]) -> None:

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.files import write_json
+from rlvr_cli.core.files import local_path, write_json
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.loading import LoadedModel, load_subject, revision_of, tokenizer_location
 from rlvr_cli.evaluation.metrics import PairedDifference, average, compare_evals, paired_rows
 from rlvr_cli.evaluation.request import MOST_COMPLETIONS, EvalRequest
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.evaluation.targets import EvaluatedModel, slug
+from rlvr_cli.evaluation.targets import EvaluatedModel, Target, slug
 from rlvr_cli.models.reading import unread
 from rlvr_cli.results.evaluations import ProblemValues, read_evaluation, read_result
 from rlvr_cli.runs.checkpoints import STEP
+from rlvr_cli.runs.trained_on import FILE, training_problems, wording_hash
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.base import HARDLY_READABLE, PROMPTS_MEASURED, prompt_ids, unread_share
 from rlvr_cli.tasks.problem import FEW
@@ -40,13 +41,23 @@ class EvaluationResult:
     result: dict[str, Any]
 
 
+TWO_RUNS = (
+    "note: the differences are of these two runs, over problems; one run says nothing of its method. `rlvr sweep` with "
+    "3 or more seeds compares methods."
+)
+
+
 @dataclass(frozen=True)
 class PairedComparison:
-    """Another model (before) against the request's (after), paired by problem; overall and by subgroup."""
+    """Another model (before) against the request's (after), paired by problem; overall and by subgroup.
+
+    ``note``: what two runs of methods do not tell; None of others.
+    """
 
     before: EvaluationResult
     overall: dict[str, PairedDifference]
     by_subgroup: dict[str, dict[str, PairedDifference]]
+    note: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The comparison as JSON values."""
@@ -57,6 +68,7 @@ class PairedComparison:
                 group: {name: item.as_json() for name, item in table.items()}
                 for group, table in self.by_subgroup.items()
             },
+            "note": self.note,
         }
 
 
@@ -86,6 +98,11 @@ class Session:
         subjects = [*request.target.subjects, *(request.against.subjects if request.against else ())]
         tasks = [self.config.task.for_model(s.style or "logic_rl") for s in subjects]
         self.problems = self._read(tasks[0])
+        wordings = [wording_hash(tasks[0].problem_wording(problem)) for problem in self.problems]
+        self._trained_on: dict[str, int] = {}
+        for target, option in ((request.target, ""), (request.against, " (--against)")):
+            if target is not None:
+                self._look_for_training_problems(tasks[0], target, option, wordings)
 
     def fit(self, subject: EvaluatedModel, facts: ModelFacts, longest: int | None, whose: str) -> None:
         """Cut a benchmark's own length, or a run's, to what fits into ``longest`` tokens, and say so.
@@ -139,6 +156,7 @@ class Session:
                 label=model,
                 known_identity=known,
                 benchmark=benchmark,
+                trained_on=self._trained_on.get(subject.label, 0),
             )
         if earlier is not None and (earlier[0] > result["problems"] or earlier[1] > result["samples"]):
             self.say(
@@ -163,7 +181,8 @@ class Session:
         outcome = parts[0] if len(parts) == 1 else self._average(parts)
         if before is None:
             return outcome, None
-        comparison = _compare(before, outcome)
+        runs = {target.run.path for target in (self.request.target, self.request.against) if target and target.run}
+        comparison = replace(_compare(before, outcome), note=TWO_RUNS if len(runs) > 1 else None)
         write_json(outcome.folder / f"against-{before.folder.name}.json", comparison.as_json())
         return outcome, comparison
 
@@ -189,6 +208,36 @@ class Session:
         self.settings = replace(settings, problems=len(problems))
         return problems
 
+    def _look_for_training_problems(self, task: Task, target: Target, option: str, wordings: Sequence[str]) -> None:
+        """Count the problems that a model was trained on, and say so: its accuracy on them is not one on new ones."""
+        subject = target.subjects[0]
+        known = training_problems(target.run.path if target.run else local_path(subject.model))
+        if known is None:
+            if target.run is not None:
+                self.say(f"{target.run.path}: has no {FILE}, so it is not known which problems it was trained on")
+            return
+        count = sum(wording in known for wording in wordings)
+        for each in target.subjects:
+            self._trained_on[each.label] = count
+        if not count:
+            return
+        name = f"{target.run.name if target.run else subject.label}{option}"
+        overlap = f"{count:,} of these {len(wordings):,} problems are training problems of {name}"
+        self.say(f"WARNING: {overlap}{self._without_them(task, known)}")
+
+    def _without_them(self, task: Task, known: frozenset[str]) -> str:
+        """What leaves the training problems out, where that is known."""
+        if self.settings.split != "all":
+            return ""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            try:
+                test = task.problems("test", MOST_COMPLETIONS, self.settings.problems_seed)
+            except UserError:
+                return ""
+        left = sum(wording_hash(task.problem_wording(problem)) in known for problem in test)
+        return "; --split test leaves them out" if not left else f"; with --split test {left:,} of {len(test):,} are"
+
     def _key(self, fingerprint: str) -> str:
         """What the folder of an evaluation ends in; settings of a benchmark keep apart what shares a fingerprint."""
         setting = self.request.setting
@@ -208,7 +257,7 @@ class Session:
             "label": f"average of {', '.join(labels)}",
             "fingerprint": fingerprint,
             "averaged": [str(part.folder) for part in reversed(parts)],
-            **summarise(rows),
+            **summarise(rows, first),
         }
         name = f"{slug(first['benchmark'])}-{first['split']}-last-{len(parts)}-{self._key(fingerprint)}"
         folder = self.request.out or self.request.target.subjects[0].root / name
@@ -232,7 +281,9 @@ def _compare(before: EvaluationResult, after: EvaluationResult) -> PairedCompari
     groups: dict[str, list[ProblemValues]] = {name: [] for name in after.result["by_subgroup"]}
     for row in old:
         groups[row.subgroup].append(row)
-    by_subgroup = {name: paired_rows(rows, [new[row.id] for row in rows]) for name, rows in groups.items()}
+    by_subgroup = {
+        name: paired_rows(rows, [new[row.id] for row in rows], after.result) for name, rows in groups.items()
+    }
     return PairedComparison(before, overall, by_subgroup)
 
 

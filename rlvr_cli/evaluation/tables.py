@@ -22,6 +22,7 @@ def evaluation_headline(result: Mapping[str, Any]) -> str:
     """One line that says what was evaluated and how."""
     sampling = result["sampling"]
     what = f"{result['label']}: {result['benchmark']}, {result['split']}, {result['problems']} problems"
+    what += f" ({result['trained_on']:,} of them trained on)" if result.get("trained_on") else ""
     if result["samples"] == 0:
         return f"{what}, greedy"
     return f"{what} x {result['samples']} samples, temperature {sampling['temperature']:g}, top_p {sampling['top_p']:g}"
@@ -68,7 +69,7 @@ def _comparison(name: str, item: PairedDifference) -> Row:
         with_interval(item.metric, item.before.as_json()),
         with_interval(item.metric, item.after.as_json()),
         difference,
-        "" if item.clear else "within noise",
+        "" if item.clear else item.doubt,
     ]
 
 

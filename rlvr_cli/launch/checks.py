@@ -23,6 +23,10 @@ def default_name(config: Config) -> str:
     return f"{config.method.name}-{task}-{model}-s{config.run.seed}"[:90]
 
 
+# In the manifest while the configuration is being replaced by that of a longer run: a kill in between loses nothing.
+EXTENDING = "extending_to"
+
+
 def check_resumable(run: RunDir, *, finished: bool = False) -> None:
     """Raise UserError where ``run`` is finished or its configuration is not the one that it began with.
 
@@ -30,12 +34,14 @@ def check_resumable(run: RunDir, *, finished: bool = False) -> None:
         finished: whether it may be finished.
     """
     manifest = run.read_manifest()
-    if manifest.get("status") == "finished" and not finished:
+    extending = manifest.get(EXTENDING) or {}
+    if manifest.get("status") == "finished" and not finished and not extending:
         raise UserError(
             f"{run.path}: this run is finished; there is nothing to resume. To extend it: "
             f"rlvr train --resume {run.path} train.rollouts=N, with N above {manifest.get('rollouts_total')}."
         )
-    if manifest.get("config_sha256") != text_digest(run.config_path.read_text(encoding="utf-8")):
+    digest = text_digest(run.config_path.read_text(encoding="utf-8"))
+    if digest not in (manifest.get("config_sha256"), extending.get("config_sha256")):
         raise UserError(
             f"{run.config_path}: was changed after the run started, so the run cannot continue exactly. Restore it, "
             f"or start a new run with it: rlvr train -c {run.config_path} run.name=NEW"
@@ -48,6 +54,7 @@ def check_resumable(run: RunDir, *, finished: bool = False) -> None:
             f"or their disk is missing. Put step-{saved} or an earlier one back. To train again from the start: "
             f"rlvr train -c {run.config_path} run.name=NEW"
         )
+    run.check_no_links()
 
 
 def check_processes(run: RunDir, config: Config, world: World) -> None:

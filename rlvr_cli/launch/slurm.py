@@ -27,7 +27,7 @@ from rlvr_cli.core.section import Contradiction
 from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
 from rlvr_cli.launch.slurm_script import job_script
-from rlvr_cli.runs.folder import SUBMITTED, RunDir, check_free, create_run, now, unique_name
+from rlvr_cli.runs.folder import STARTED_IN, SUBMITTED, RunDir, check_free, create_run, now, unique_name
 from rlvr_cli.tasks.sets import problems_name
 
 INSTALL = 'pip install "rlvr[slurm]"'
@@ -71,7 +71,7 @@ def slurm_problems(config: Config) -> Iterator[Contradiction]:
             f"{processes} / slurm.nodes={slurm.nodes}): one process a GPU. Set slurm.gpus_per_node={share}, or "
             f"launch.processes={slurm.gpus_per_node * slurm.nodes}",
         )
-    elif slurm.gpus_per_node and share < slurm.gpus_per_node and not config.rollout.starts_server:
+    elif slurm.gpus_per_node and share < slurm.gpus_per_node:
         yield Contradiction(
             ("slurm.gpus_per_node", "slurm.nodes", "launch.processes"),
             f"slurm.gpus_per_node={slurm.gpus_per_node} for {share} process{'' if share == 1 else 'es'} on each "
@@ -187,6 +187,7 @@ def write_beginning(config: Config, run: RunDir, command: Sequence[str]) -> None
         config_sha256=text_digest(text),
         **in_manifest(own_files(config)),
         command=without_secrets(shlex.join(command)),
+        **{STARTED_IN: str(Path.cwd())},
     )
 
 
@@ -199,7 +200,7 @@ def submit_again(run: RunDir, config: Config, flags: Sequence[str] = ()) -> tupl
 
     if lacking := missing():
         raise UserError(lacking)
-    check_resumable(run)
+    check_resumable(run, finished=config.train.rollouts > (run.read_manifest().get("rollouts_total") or 0))
     _check_unclaimed(run)
     return run, _queue(script(config, run, flags), run)
 

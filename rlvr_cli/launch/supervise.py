@@ -29,7 +29,7 @@ from rich.console import Console
 from rlvr_cli.config.load import dump_yaml
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.files import write_json
+from rlvr_cli.core.files import open_for_append, write_json
 from rlvr_cli.core.text import without_secrets
 from rlvr_cli.launch import link
 from rlvr_cli.launch.command import Node, environment, launcher_command, plan_node
@@ -101,11 +101,15 @@ def start_launched(config: Config, *, overwrite: bool, console: Console) -> RunE
 
 
 def resume_launched(run: RunDir, config: Config, *, console: Console) -> RunEnd:
-    """Continue ``run`` with its configuration, in as many processes as before. Raises as :func:`start_launched`."""
+    """Continue ``run`` with ``config``, its own or that of a longer run, in as many processes as before.
+
+    Raises as :func:`start_launched`.
+    """
     from rlvr_cli.launch.checks import check_resumable
 
-    check_resumable(run)
-    return _supervise(config, {"resume": str(run.path), "overwrite": False}, console)
+    rollouts = config.train.rollouts
+    check_resumable(run, finished=rollouts > (run.read_manifest().get("rollouts_total") or 0))
+    return _supervise(config, {"resume": str(run.path), "rollouts": rollouts, "overwrite": False}, console)
 
 
 def _supervise(config: Config, order: dict[str, Any], console: Console) -> RunEnd:
@@ -379,7 +383,7 @@ class _Supervisor:
         """What rank 0 could not write, or wrote of an echo of the failure."""
         assert self.run is not None
         with self.run.lock():
-            with self.run.log_path.open("a", encoding="utf-8") as log:
+            with open_for_append(self.run.log_path) as log:
                 log.write(f"{now()} {message}\n{failure.trace}")
             self.run.update_manifest(status="failed", finished=now(), error=message)
 

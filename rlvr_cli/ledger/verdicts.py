@@ -44,7 +44,9 @@ def judge_claim(values: Sequence[float], rule: Rule, *, exact: bool = False) -> 
     if not all(math.isfinite(value) for value in values):
         raise ValueError(f"a measure must be finite, not {list(values)}")
     estimate = mean_interval(values)
-    low, high = (estimate.value, estimate.value) if exact else (estimate.low, estimate.high)
+    # Numbers that are the same with every seed have no t interval; here they are a point.
+    point = exact or (estimate.n > 1 and estimate.low is None)
+    low, high = (estimate.value, estimate.value) if point else (estimate.low, estimate.high)
     if low is None or high is None:
         return Judgement("undecided", estimate.value, None, None, estimate.n)
     verdict = _verdict(low, high, rule)

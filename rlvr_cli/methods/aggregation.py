@@ -10,7 +10,8 @@ optimizer step, all micro-batches and processes.
 
 How we differ from the released code: verl averages the token means of micro-batches with equal weight, which favours
 tokens of short micro-batches, and divides constant_length by L alone; TRL counts a row without valid tokens as a row
-(``sequences: all`` here).
+(``sequences: all`` here), and divides the token mean of each of several updates a rollout by the rollout's tokens over
+the number of updates. A row that must not be learned from has no valid tokens.
 
 How we differ from the papers: the DAPO, Lopti and DGPO papers print the token sum of one prompt's group as the divisor;
 we divide once by that of the step.

@@ -242,6 +242,13 @@ class Advantage(Part, Choice, ABC):
     def advantages(self, rollout: Rollout) -> Tensor:
         """(N, 1) or (N, T) A, finite, 0 for rows whose reward is NaN; whatever on padding."""
 
+    def returns(self, rollout: Rollout) -> Tensor:
+        """(N, T) what the value head is regressed on where ``needs_values``; whatever on padding.
+
+        By default the completion's reward at each of its tokens.
+        """
+        return rollout.rewards.nan_to_num(nan=0.0).unsqueeze(1).expand_as(rollout.mask)
+
 
 EpsLow = Annotated[float, Field(ge=0.0, le=1.0)]
 EpsHigh = Annotated[float, Field(ge=0.0, le=100.0)]
@@ -256,7 +263,7 @@ class PolicyLoss(Part, Choice, ABC):
 
     Attributes:
         needs_statistics: whether it reads statistics of the whole optimizer step, which :meth:`statistics` computes.
-        per_sequence: whether a row's tokens share one ratio, that of the whole row.
+        per_sequence: whether a row's tokens share one ratio, that of the whole row, and a weight for another sampler.
     """
 
     needs_statistics: ClassVar[bool] = False

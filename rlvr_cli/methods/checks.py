@@ -90,6 +90,8 @@ def _problems(part: Part, method: Method) -> Iterator[str]:
         )
     elif isinstance(part, Advantage):
         tries = (("advantages", lambda: _try_advantages(part, method)),)
+        if part.needs_values:
+            tries += (("returns", lambda: _try_returns(part, method)),)
     elif isinstance(part, RolloutShaping):
         tries = (("shape", lambda: _try_shape(part, method)),)
     elif isinstance(part, TokenShaping):
@@ -352,6 +354,15 @@ def _try_advantages(part: Advantage, method: Method) -> None:
     found = _rollout_result(part.advantages, rollout)
     if found.shape[1] > 1 and not part.per_token:
         raise _Fault(f"gives each token its own: add `per_token: ClassVar[bool] = True`, or return ({len(found)}, 1)")
+
+
+def _try_returns(part: Advantage, method: Method) -> None:
+    rollout = _rollout(part, method)
+
+    def about(place: Any) -> str:
+        return f"for a completion of reward {float(rollout.rewards[place[0]]):g}"
+
+    _tensor(_called(part.returns, rollout), [tuple(rollout.mask.shape)], None, rollout.mask.bool(), about)
 
 
 def _try_shape(part: RolloutShaping, method: Method) -> None:

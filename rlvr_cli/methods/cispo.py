@@ -11,6 +11,8 @@ How we differ from the released code:
 - verl's example sets eps_low = 10, which means no lower bound (``eps_low: null`` here).
 - TRL's eps_high is the largest weight itself (1 + eps_high here), and it has no lower bound.
 - verl clamps the log ratio to +-20; we don't.
+- With several updates a rollout TRL divides each step by the rollout's tokens over the number of steps, we by the
+  tokens of the step, as verl.
 """
 
 from __future__ import annotations

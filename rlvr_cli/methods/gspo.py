@@ -7,8 +7,14 @@
 Zheng et al., arXiv:2507.18071, equations 5 and 7, in the token form of equation 14, with eps 3e-4 and 4e-4 and
 ``sequence_mean``.
 
-How we differ from the released code: not at all. As in verl, log s is capped at 10, with no gradient beyond (the paper
-has no cap), and there is no dual clip.
+As in verl, log s is capped at 10, with no gradient beyond (the paper has no cap), and there is no dual clip.
+
+How we differ from the released code:
+
+- A row's tokens share their weight for another sampler (``rollout.tis_cap``) as they share s: the mean of the tokens'
+  weights. So does TRL. verl multiplies each token by its own weight, which the paper has no place for.
+- With ``kl.bias_correction`` the KL term of a token has that token's ratio, as in DeepSeek-V3.2; TRL takes s, with
+  which its gradient is not that of the KL divergence.
 """
 
 from __future__ import annotations

@@ -5,6 +5,12 @@
 DeepSeekMath, arXiv:2402.03300, equation 4; Schulman, "Approximating KL divergence" (2020), k3. It adds
 beta (pi_ref / pi - 1) to F A, as in arXiv:2505.12929, equation 2. It is never negative.
 
+    l = l_policy + beta r (exp(d) - d - 1)      r = pi / pi_old, with ``bias_correction``
+
+DeepSeek-V3.2, arXiv:2512.02556, equation 7: with the gradient of r it adds beta r log(pi_ref / pi), whose mean over the
+tokens of pi_old is the gradient of KL(pi || pi_ref); that of k3 alone is not. r is the token's, also with GSPO, where
+TRL takes the sequence's.
+
 How we differ from the released code: no clamp unless you set one. AR-Lopti clamps d to +-5 and the estimate to at most
 10, verl d to +-20 and the estimate to 10, with no gradient beyond; TRL has neither.
 """
@@ -41,10 +47,15 @@ class KLPenalty(Part):
     value_clamp: Annotated[float, Field(gt=0.0)] | None = Field(
         None, description="The estimate is cut off above this (10 in verl); null = never."
     )
+    bias_correction: bool = Field(
+        False,
+        description="Multiply the estimate by the importance ratio, with its gradient (DeepSeek-V3.2; TRL's default): "
+        "the gradient is then that of the KL divergence. Off in the papers of the methods here.",
+    )
 
     def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
         if self.beta == 0:
-            for name in ("log_ratio_clamp", "value_clamp"):
+            for name in ("log_ratio_clamp", "value_clamp", "bias_correction"):
                 yield f"method.kl.{name}", "method.kl.beta", "method.kl.beta=0 is no penalty. Set method.kl.beta"
 
     def simplest(self) -> KLPenalty:
@@ -58,12 +69,18 @@ class KLPenalty(Part):
         value = torch.expm1(difference) - difference
         return value if self.value_clamp is None else value.clamp(max=self.value_clamp)
 
-    def coefficient(self, log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
-        """(B, T) -beta * d(value)/d(log pi) = beta * (exp(d) - 1), 0 where a clamp acts."""
+    def coefficient(self, log_probs: Tensor, ref_log_probs: Tensor, old_log_probs: Tensor) -> Tensor:
+        """(B, T) -beta * d(value)/d(log pi) = beta * (exp(d) - 1), the derivative of ``value`` 0 where a clamp acts.
+
+        With ``bias_correction`` that of r * value, which is beta r d without a clamp.
+        """
         difference = ref_log_probs - log_probs
-        slope = torch.expm1(difference)
+        value = self.value(log_probs, ref_log_probs)
+        free = torch.ones_like(difference, dtype=torch.bool)
         if self.log_ratio_clamp is not None:
-            slope = torch.where(difference.abs() > self.log_ratio_clamp, 0.0, slope)
+            free &= difference.abs() <= self.log_ratio_clamp
         if self.value_clamp is not None:
-            slope = torch.where(self.value(log_probs, ref_log_probs) >= self.value_clamp, 0.0, slope)
-        return self.beta * slope
+            free &= value < self.value_clamp
+        if self.bias_correction:
+            return self.beta * torch.exp(log_probs - old_log_probs) * torch.where(free, difference, -value)
+        return self.beta * torch.where(free, torch.expm1(difference), 0.0)

@@ -231,7 +231,7 @@ class Method(TrainingMethod):
             which: the pass.
             statistics: ``policy_loss.statistics`` of the whole step's :meth:`shaped` tokens.
             sampler_correction: (B, T) or (B, 1) ratio of the training engine's old probability to the sampler's,
-                where they differ; multiplies F A alone.
+                where they differ; multiplies F A alone, by its mean over the row where a row's tokens share a ratio.
         """
         shaped = self.shaped(tokens, which)
         # A token without advantage has no part, however far its ratio overflowed.
@@ -239,10 +239,15 @@ class Method(TrainingMethod):
             shaped.advantages == 0, 0.0, self.policy_loss.weight(shaped, statistics) * shaped.advantages
         )
         if sampler_correction is not None:
+            if self.policy_loss.per_sequence:
+                # Tokens that share a ratio share a weight.
+                valid = tokens.mask.bool()
+                total = torch.where(valid, sampler_correction, 0.0).sum(dim=1, keepdim=True)
+                sampler_correction = total / valid.sum(dim=1, keepdim=True).clamp(min=1)
             values = values * sampler_correction
         if self.kl.beta > 0:
             assert tokens.ref_log_probs is not None
-            penalty = self.kl.coefficient(tokens.log_probs.detach(), tokens.ref_log_probs)
+            penalty = self.kl.coefficient(tokens.log_probs.detach(), tokens.ref_log_probs, tokens.old_log_probs)
             values = values + torch.where(self.passes.selected(tokens, which), penalty, 0.0)
         normaliser = self.aggregation.coefficients(tokens.mask, count).to(values.dtype)
         return torch.where(tokens.mask.bool(), values * normaliser, 0.0)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
-from peft.tuners.lora import LoraLayer
+from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dict
+from peft.tuners.lora import LoraLayer, ParamWrapper
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -25,6 +25,8 @@ from rlvr_cli.models.source import ADAPTER_BASE, ADAPTER_WEIGHTS, AdapterBase
 # PEFT's name of the one adapter, which stands in the names of parameters but not in those of files.
 NAME = "default"
 SAMPLED_FROM_EACH = 1024
+# A warning of PEFT that is not true of joined experts: it looks for modules of these names, and then adapts parameters.
+PATTERNS_OF_PARAMETERS = "The following (rank|alpha)_pattern keys did not match"
 
 
 def peft_config(adapter: NoAdapterConfig | LoRAConfig | QLoRAConfig) -> LoraConfig | None:
@@ -42,20 +44,77 @@ def peft_config(adapter: NoAdapterConfig | LoRAConfig | QLoRAConfig) -> LoraConf
 
 
 def check_targets(adapter: LoRAConfig | QLoRAConfig, model: Any) -> None:
-    """Raise UserError where ``model`` has no linear layer of a name, or it is the head."""
+    """Raise UserError where ``model`` has no linear layer of a name, or it is the head.
+
+    The same for a router that has a name for its linear layer and returns more than that (Llama 4, Phi-MoE): PEFT
+    adapts it by its type and fails in the first forward pass.
+    """
     linear: dict[str, None] = {}
     head = model.get_output_embeddings()
+    barred = set()
     for path, module in model.named_modules():
+        name = path.rsplit(".", 1)[-1]
         if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D":
-            linear.setdefault(path.rsplit(".", 1)[-1])
-    heads = {path.rsplit(".", 1)[-1] for path, module in model.named_modules() if module is head}
-    allowed = [name for name in linear if name not in heads]
+            linear.setdefault(name)
+        if module is head or _returns_more(module):
+            barred.add(name)
+    allowed = [name for name in linear if name not in barred]
+    routers = [path for path, module in model.named_modules() if _returns_more(module)]
+    if adapter.targets is None and routers:
+        raise UserError(
+            f"model.adapter: {routers[0]} of this model is a linear layer that returns more than its product and takes "
+            f"no adapter. Name the layers that shall have one: 'model.adapter.targets=[{', '.join(allowed)}]'."
+        )
     wrong = [name for name in adapter.targets or () if name not in allowed]
     if wrong:
         raise UserError(
             f"model.adapter.targets: {', '.join(wrong)}: not a linear layer of this model that can take an adapter. "
             f"Allowed: {', '.join(allowed)}."
         )
+
+
+def _returns_more(module: Any) -> bool:
+    of_model = type(module).__module__.startswith("transformers.models.")
+    return isinstance(module, nn.Linear) and of_model and type(module).forward is not nn.Linear.forward
+
+
+def experts_without_adapter(adapter: LoRAConfig | QLoRAConfig, model: Any) -> tuple[str, ...]:
+    """The weights of a mixture's experts (``experts.down_proj``) on which the adapter is not put.
+
+    transformers holds one tensor for all experts of a layer, which PEFT adapts in the models that it knows. It is tried
+    on the model without its weights. Raises UserError where PEFT refuses.
+    """
+    if not _experts(model):
+        return ()
+    with torch.device("meta"):
+        plain = type(model)(copy.deepcopy(model.config))
+    try:
+        tried = _with_adapter(plain, peft_config(adapter), low_cpu_mem_usage=True)
+    except ValueError as error:
+        if not adapter.dropout:
+            raise UserError(f"model.adapter: cannot be put on this mixture of experts: {error}") from error
+        raise UserError(
+            f"model.adapter.dropout={adapter.dropout:g}: adapters on the experts of a mixture take no dropout. Set it "
+            "to 0, or name other layers in model.adapter.targets."
+        ) from error
+    adapted = {
+        (id(layer.get_base_layer()), layer.parameter_name)
+        for layer in tried.modules()
+        if isinstance(layer, ParamWrapper)
+    }
+    without = {name for key, name in _experts(tried).items() if key not in adapted}
+    return tuple(sorted(without))
+
+
+def _experts(model: Any) -> dict[tuple[int, str], str]:
+    """Every weight with a matrix for each expert: its module's id and its name in it, and what it is called."""
+    named = {}
+    for path, module in model.named_modules():
+        *_, module_name = path.replace(".base_layer", "").split(".")
+        for name, weight in module.named_parameters(recurse=False):
+            if "expert" in module_name and weight.ndim == 3:
+                named[id(module), name] = f"{module_name}.{name}"
+    return named
 
 
 def trained_tensors(model: Any) -> dict[str, Tensor]:
@@ -125,7 +184,7 @@ def merge(model: Any) -> Any:
     if hasattr(base.config, "quantization_config"):
         del base.config.quantization_config
     base._hf_peft_config_loaded = False
-    return base
+    return base.requires_grad_(True)  # as a model that was loaded whole, to be trained on
 
 
 def _base_of(model: Any) -> Any:
@@ -134,43 +193,68 @@ def _base_of(model: Any) -> Any:
 
 
 def _special_layers(base: Any) -> list[tuple[str, Any]]:
-    """Layers with an adapter, and those in 4 bits without one."""
-    adapted = {name: layer for name, layer in base.named_modules() if isinstance(layer, LoraLayer)}
-    quantized = {
-        name: layer
-        for name, layer in base.named_modules()
-        if _in_4_bits(layer) and not any(name.startswith(f"{outer}.") for outer in adapted)
-    }
-    return [*adapted.items(), *quantized.items()]
+    """Layers with adapters, and those in 4 bits without one; nothing that is inside of another one."""
+    special: list[tuple[str, Any]] = []
+    for name, layer in base.named_modules():
+        inside = special and name.startswith(f"{special[-1][0]}.")
+        if not inside and (isinstance(layer, LoraLayer) or _in_4_bits(layer)):
+            special.append((name, layer))
+    return special
 
 
 def _in_4_bits(layer: Any) -> bool:
     return type(layer).__name__ == "Linear4bit" and hasattr(layer.weight, "quant_state")
 
 
+def _adapted_weight(layer: LoraLayer) -> str:
+    """The name, in the layer below, of what ``layer`` adapts: PEFT adapts the experts of a mixture by parameter."""
+    return layer.parameter_name if isinstance(layer, ParamWrapper) else "weight"
+
+
 @torch.no_grad()
 def _plain_layer(layer: Any, dtype: torch.dtype) -> nn.Module:
-    plain = layer.get_base_layer() if isinstance(layer, LoraLayer) else layer
+    adapters, plain = [], layer
+    while isinstance(plain, LoraLayer):  # a module of several adapted parameters is wrapped once for each
+        adapters.append(plain)
+        plain = plain.base_layer
     quantized = _in_4_bits(plain)
-    weight = _dequantized(plain) if quantized else plain.weight
-    if isinstance(layer, LoraLayer):
-        (adapter,) = layer.active_adapters
-        delta = layer.get_delta_weight(adapter)
-        # The sum is rounded once, to the format of the weights.
+    weights = {"weight": _dequantized(plain)} if quantized else {}
+    for adapter in adapters:
+        name, delta = _adapted_weight(adapter), _delta(adapter)
+        weight = weights.get(name, getattr(plain, name))
         exact = torch.promote_types(torch.promote_types(weight.dtype, delta.dtype), torch.float32)
-        weight = (weight.to(exact) + delta.to(exact)).to(dtype if quantized else weight.dtype)
-    else:
-        weight = weight.to(dtype)
-    made = nn.Parameter(weight, requires_grad=False)
+        weights[name] = weight.to(exact) + delta.to(exact)
+    # The sum is rounded once, to the format of the weights.
+    made = {
+        name: nn.Parameter(weight.to(dtype if quantized else getattr(plain, name).dtype), requires_grad=False)
+        for name, weight in weights.items()
+    }
     if quantized:
         linear = nn.Linear(plain.in_features, plain.out_features, bias=plain.bias is not None, device="meta")
-        linear.weight = made
+        linear.weight = made["weight"]
         if plain.bias is not None:
             linear.bias = nn.Parameter(plain.bias.detach().to(dtype), requires_grad=False)
         return linear
-    # A deep copy that takes the new weight for the old one, and shares the bias.
-    copied: nn.Module = copy.deepcopy(plain, {id(plain.weight): made, id(plain.bias): plain.bias})
+    # A deep copy that takes the new weights for the old ones, and shares all others.
+    shared = {id(tensor): tensor for tensor in (*plain.parameters(), *plain.buffers())}
+    copied: nn.Module = copy.deepcopy(plain, {**shared, **{id(getattr(plain, name)): made[name] for name in made}})
     return copied
+
+
+def _delta(layer: Any) -> Tensor:
+    """What the adapter of ``layer`` adds to the weight, in the adapter's format."""
+    (adapter,) = layer.active_adapters
+    if not isinstance(layer, ParamWrapper):
+        delta: Tensor = layer.get_delta_weight(adapter)
+        return delta
+    # PEFT rounds it to the format of the parameter, which is looked up for that alone.
+    parameter, format_of_adapter = layer.get_param(), layer.lora_B[adapter].weight.dtype
+    held, parameter.data = parameter.data, parameter.data.new_empty(0, dtype=format_of_adapter)
+    try:
+        delta = layer.get_delta_weight(adapter)
+    finally:
+        parameter.data = held
+    return delta
 
 
 def _dequantized(layer: Any) -> Tensor:
@@ -211,6 +295,9 @@ class AdapterFolder:
         peft = copy.copy(self.peft)
         peft.base_model_name_or_path, peft.revision, peft.inference_mode = self.base.name, self.base.revision, True
         peft.exclude_modules = None  # a value head, which the model has in training alone
+        for name, value in vars(peft).items():
+            if isinstance(value, set):
+                setattr(peft, name, sorted(value))  # else equal runs would write it in different orders
         peft.save_pretrained(str(folder))
         (folder / ADAPTER_BASE).write_text(self.base.text(), encoding="utf-8")
         described = copy.deepcopy(self.config)
@@ -233,14 +320,30 @@ def attach(model: Any, folder: Path, base: AdapterBase) -> Any:
     try:
         config = LoraConfig.from_pretrained(str(folder))
         config.base_model_name_or_path = model.config._name_or_path  # else PEFT warns that the model has another name
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of transformers, about what PEFT calls
-            adapted = get_peft_model(model, config)
+        adapted = _with_adapter(model, config)
         _check_mergeable(adapted)
-        load_trained(adapted, load_file(folder / ADAPTER_WEIGHTS))
-    except (OSError, ValueError, KeyError) as error:
+        _load_as_peft(adapted, load_file(folder / ADAPTER_WEIGHTS))
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise UserError(f"model: the adapter in {folder} does not fit {base.name}: {error}") from error
     return adapted.eval()
+
+
+def _with_adapter(model: Any, config: LoraConfig | None, **options: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of transformers, about what PEFT calls
+        warnings.filterwarnings("ignore", PATTERNS_OF_PARAMETERS)
+        return get_peft_model(model, config, **options)
+
+
+def _load_as_peft(model: Any, tensors: dict[str, Tensor]) -> None:
+    """Load ``tensors`` as PEFT does, also those written before transformers joined the experts of a layer.
+
+    Raises ValueError or RuntimeError for other layers or shapes than the model's.
+    """
+    report = set_peft_model_state_dict(model, tensors)
+    other = {*report.unexpected_keys, *(name for name in report.missing_keys if ".lora_" in name)}
+    if other:
+        raise ValueError(f"the adapter has other layers than the model: {sorted(other)[:3]}")
 
 
 def _check_mergeable(model: Any) -> None:
@@ -254,7 +357,8 @@ def _check_mergeable(model: Any) -> None:
         if layer.lora_variant or any(layer.lora_bias.values()):
             kinds = [type(variant).__name__ for variant in layer.lora_variant.values()] or ["lora_bias"]
             raise ValueError(f"it is not a plain LoRA adapter ({', '.join(kinds)}); merge it with PEFT first")
-        if tied and any(end.weight is layer.get_base_layer().weight for end in ends):
+        adapted = getattr(layer.get_base_layer(), _adapted_weight(layer))
+        if tied and any(end.weight is adapted for end in ends):
             raise ValueError(f"it adapts {name}, which shares its weights; merge it with PEFT first")
 
 

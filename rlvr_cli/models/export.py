@@ -22,6 +22,7 @@ from rlvr_cli.models.card import model_card
 from rlvr_cli.models.source import base_of, holds_adapter
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
+from rlvr_cli.runs.trained_on import training_problems, write_training_problems
 
 RECORD = "rlvr_export.json"
 NOT_OF_THE_MODEL = ("MANIFEST.json", "trainer_state.json", "trainer")
@@ -72,7 +73,7 @@ def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") 
         UserError: the base of an adapter cannot be had, or is another one.
         RunError: what was written does not answer as the checkpoint does.
     """
-    config = load_config([run.config_path], run_code=False)
+    config = load_config([run.config_path], run_code=False, from_start=True)
     adapter = holds_adapter(checkpoint)
     output.parent.mkdir(parents=True, exist_ok=True)
     with _aside(output.resolve()) as folder:
@@ -87,6 +88,8 @@ def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") 
         found, written = _answers_of_folder(folder, prompts, stops)
         same = _compare(expected, found, folder, prompts, written)
         record = {"run": run.name, "checkpoint": checkpoint.name, "dtype": written, "adapter": adapter}
+        if (hashes := training_problems(run.path)) is not None:
+            write_training_problems(folder, hashes)
         (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         (folder / "README.md").write_text(model_card(run, config, checkpoint, written, texts[0]), encoding="utf-8")
         for path in [folder, *folder.rglob("*")]:
@@ -199,7 +202,7 @@ def _prompts(run: RunDir, config: Config, checkpoint: Path) -> tuple[list[str], 
             found = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in chosen]
             return chosen, found, _stops(checkpoint, described, tokenizer)
         # Worked solutions were imitated.
-        config = load_config([run.config_path])
+        config = load_config([run.config_path], from_start=True)
     style = prompt_style(described)
     task = config.task.for_model(style)
     split = "dev" if is_generated(config.task.data) else "test"
@@ -286,14 +289,13 @@ def _copy(checkpoint: Path, folder: Path) -> None:
 
 
 def _write_tokenizer_and_stops(checkpoint: Path, folder: Path, stops: tuple[int, ...]) -> None:
-    from transformers import GenerationConfig
-
+    from rlvr_cli.models.generation import KeptGenerationConfig
     from rlvr_cli.models.load import load_tokenizer
 
     tokenizer = load_tokenizer(str(checkpoint))
     tokenizer.save_pretrained(folder)
     path = folder / "generation_config.json"
-    generation = GenerationConfig.from_pretrained(str(folder)) if path.is_file() else GenerationConfig()
+    generation = KeptGenerationConfig.from_pretrained(str(folder)) if path.is_file() else KeptGenerationConfig()
     generation.eos_token_id = list(stops) if len(stops) > 1 else next(iter(stops), None)
     if generation.pad_token_id is None:
         generation.pad_token_id = tokenizer.pad_token_id

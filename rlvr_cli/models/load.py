@@ -67,7 +67,12 @@ def load_model(
         adapted = load_adapted(name, device=device, attention=attention)
         from rlvr_cli.models.adapter import merge
 
-        model = merge(adapted).to(_dtype(dtype, target)).to(target)
+        model, wanted = merge(adapted), _dtype(dtype, target)
+        if model.dtype != wanted:
+            # Not the buffers: the frequencies of rotary positions stay in float32, as transformers loads them.
+            for parameter in model.parameters():
+                parameter.data = parameter.data.to(wanted)
+        model = model.to(target)
         model.config.dtype = model.dtype
     else:
         model = _load_weights(source, revision, dtype, target, attention, in_4_bits)
@@ -158,6 +163,8 @@ def _load_weights(
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
+    from rlvr_cli.models.generation import keep_generation_config
+
     logging.disable_progress_bar()
     if attention is not None:
         options["attn_implementation"] = attention
@@ -185,6 +192,7 @@ def _load_weights(
         raise UserError(
             f"model: the weights of {source.name} lack {', '.join(missing[:3])}{more}; they do not fit its config.json"
         )
+    keep_generation_config(model)
     if not in_4_bits:
         return model.to(target)
     for layer in model.modules():

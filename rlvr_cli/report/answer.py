@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlvr_cli.compare.contrasts import ArmResult, ContrastVerdict, TaskComparison
-from rlvr_cli.compare.sentences import power_lines, replicate, sentence, what_is_compared
-from rlvr_cli.compare.wording import comparative
+from rlvr_cli.compare.sentences import power_lines, sentence, these_runs, what_is_compared
+from rlvr_cli.compare.wording import comparative, signed_text
 from rlvr_cli.core.text import capital, count, listed
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.data import ReportData
@@ -26,7 +26,7 @@ WORDS: dict[ContrastVerdict, str] = {"unseen": "no difference", "unknown": "no i
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence about one arm; ``tone`` is good, bad, open or neutral, ``verdict`` the same in a word or two."""
+    """A sentence about one arm; ``tone`` is good, bad, open or neutral, ``verdict`` is a word or two, or empty."""
 
     tone: str
     verdict: str
@@ -129,6 +129,9 @@ def _compared(comparison: TaskComparison) -> PageAnswer:
 def _question(comparison: TaskComparison, rows: list[ArmResult]) -> str:
     metric, base = comparison.inputs.by_run.metric, comparison.inputs.baseline
     names = sorted(row.arm for row in rows)
+    if not comparison.tested:
+        runs = "does this run" if len(names) == 1 else "do these runs"
+        return f"How {runs} of {listed(names)} differ from {these_runs(comparison, base)}?"
     if declared(metric).higher_is_better is None:
         return f"How does the {metric_name(metric).strip()} of {listed(names)} differ from that of {base}?"
     if len(names) == 1:
@@ -144,12 +147,17 @@ def _short(comparison: TaskComparison, rows: list[ArmResult]) -> str:
     groups: dict[tuple[bool, str], list[str]] = {}
     unseen: list[str] = []
     unknown: list[str] = []
+    single: list[str] = []
     for row in rows:
         assert row.contrast is not None
         verdict = row.contrast.verdict
         if verdict in ("higher", "lower", "uncertain"):
             key = (verdict == "uncertain", comparative(metric, row.contrast.difference.value))
             groups.setdefault(key, []).append(row.arm)
+        elif verdict == "single":
+            difference = signed_text(metric, row.contrast.difference)
+            runs = f"{these_runs(comparison, row.arm)} less {these_runs(comparison, base)}"
+            single.append(f"{capital(runs)}: {difference}.")
         else:
             (unseen if verdict == "unseen" else unknown).append(row.arm)
     parts = []
@@ -163,15 +171,20 @@ def _short(comparison: TaskComparison, rows: list[ArmResult]) -> str:
         )
     if unknown:
         parts.append(f"For {listed(unknown)} there is no interval, so nothing can be said.")
-    if groups and any(row.contrast and not row.contrast.difference.spread_of_runs for row in rows):
-        parts.append(f"These are single runs: another {replicate(comparison)} may say otherwise.")
+    if single:
+        shown = single if len(single) <= MOST_NAMED else [f"{len(single)} differences are of single runs."]
+        parts += [*shown, "That says nothing of the methods; `rlvr sweep` with 3 or more seeds compares those."]
     return " ".join(parts)
 
 
 def _sentence(comparison: TaskComparison, row: ArmResult) -> Sentence:
     contrast, metric = row.contrast, comparison.inputs.by_run.metric
     assert contrast is not None
-    text = capital(sentence(comparison, row)) if contrast.verdict == "unseen" else sentence(comparison, row)
+    text = sentence(comparison, row)
+    if contrast.verdict in ("unseen", "single"):
+        text = capital(text)
+    if contrast.verdict == "single":
+        return Sentence("neutral", "", text)
     if contrast.verdict in WORDS:
         return Sentence("open", WORDS[contrast.verdict], text)
     word = comparative(metric, contrast.difference.value).removesuffix(" than")

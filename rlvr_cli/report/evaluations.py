@@ -12,7 +12,7 @@ import numpy as np
 
 from rlvr_cli.compare.contrasts import ArmResult, TaskComparison, compare_task
 from rlvr_cli.compare.inputs import gather_from
-from rlvr_cli.compare.scores import arm_mean, possible
+from rlvr_cli.compare.scores import arm_mean, cut
 from rlvr_cli.compare.wording import p_text
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.table import Table
@@ -23,11 +23,12 @@ from rlvr_cli.results.arms import Arm
 from rlvr_cli.results.curves import whole_rows
 from rlvr_cli.results.evaluations import SETTINGS, Evaluation, read_checked, steps_of
 from rlvr_cli.results.find import Run
-from rlvr_cli.results.metrics import held_out_accuracy
+from rlvr_cli.results.metrics import bounds, held_out_accuracy
 from rlvr_cli.results.spending import BUDGETS
 from rlvr_cli.results.values import metric_of, problem_values
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.clustered import CrossedEstimate, paired_crossed_interval
+from rlvr_cli.stats.intervals import of_difference
 
 BASE = "before training"
 
@@ -74,8 +75,9 @@ def measures_table(one: MeasuredSetting) -> Table | None:
     ids, metrics = _common(one)
     if not ids:
         return None
-    tables = {name: [{row.id: row.values for row in each.rows} for each in own] for name, own in one.arms.items()}
-    rows = [[metric_name(metric).strip(), *(_cell(metric, own, ids) for own in tables.values())] for metric in metrics]
+    rows = [
+        [metric_name(metric).strip(), *(_cell(metric, own, ids) for own in one.arms.values())] for metric in metrics
+    ]
     seeds = "; ".join(f"{name}: {count(len(own), 'run')}" for name, own in one.arms.items())
     return Table(
         f"{one.title}, {count(len(ids), 'problem')}",
@@ -97,7 +99,7 @@ def final_accuracy(one: MeasuredSetting) -> tuple[str, str] | None:
         return None
     ((_, own),) = one.arms.items()
     name = metric_name(metric).strip()
-    cell = _cell(metric, [{row.id: row.values for row in each.rows} for each in own], ids)
+    cell = _cell(metric, own, ids)
     return (
         f"{capital(held_out_accuracy(metric))} is {cell.split()[0]} after training.",
         f"{name} {cell} ({one.title}, {count(len(ids), 'problem')}, {count(len(own), 'run')})",
@@ -112,8 +114,10 @@ def _common(one: MeasuredSetting) -> tuple[list[str], list[str]]:
     return ids, [name for name in names if all(name in row.values for each in everything for row in each.rows)]
 
 
-def _cell(metric: str, own: Sequence[Mapping[str, Mapping[str, float]]], ids: Sequence[str]) -> str:
-    estimate = arm_mean(np.array([[values[name][metric] for name in ids] for values in own]), metric)
+def _cell(metric: str, own: Sequence[Evaluation], ids: Sequence[str]) -> str:
+    tables = [{row.id: row.values[metric] for row in each.rows} for each in own]
+    scores = np.array([[values[name] for name in ids] for values in tables])
+    estimate = arm_mean(scores, bounds(metric, *(each.result for each in own)))
     return with_interval(metric, {"value": estimate.value, "low": estimate.low, "high": estimate.high})
 
 
@@ -279,7 +283,7 @@ def _change(arm: Arm, first: Sequence[Moment], last: Sequence[Moment]) -> Metric
         )
         for row in (first, last)
     )
-    result = last[0].evaluation.result
+    result, limits = last[0].evaluation.result, bounds(metric[0], *(one.result for one in evaluations.values()))
     samples = f" x {count(metric[1], 'sample')}" if metric[1] else ", greedy"
     return MetricChange(
         arm=arm.name,
@@ -287,9 +291,9 @@ def _change(arm: Arm, first: Sequence[Moment], last: Sequence[Moment]) -> Metric
         of=f"{result['benchmark']}, {result['split']}, {count(len(ids), 'problem')}{samples}",
         first=_when(one.when for one in first),
         last=_when(one.when for one in last),
-        before=arm_mean(before, metric[0]),
-        after=arm_mean(after, metric[0]),
-        difference=possible(paired_crossed_interval(after, before), metric[0]),
+        before=arm_mean(before, limits),
+        after=arm_mean(after, limits),
+        difference=cut(paired_crossed_interval(after, before), of_difference(limits)),
         untrained=tuple({one.evaluation.folder: one.evaluation for one in first if one.when == BASE}.values()),
     )
 
@@ -403,14 +407,14 @@ def _table(found: Mapping[str, TaskComparison], base: str) -> Table:
             (f"{_amount(one.inputs.by_run.end)} {budget}", *(_budget_cell(read.metric, own[arm]) for arm in arms))
         )
     samples = f" x {count(read.samples, 'sample')}" if read.samples else ", greedy"
+    corrected = "p after Holm's correction within a budget. " if first.tested else ""
     return Table(
         f"At equal budget: difference to {base} [95%]",
         ("at", *arms),
         rows,
         note=f"{metric_name(read.metric).strip()} of the held-out evaluations in training ({read.result['split']}, "
         f"{count(len(read.problems), 'problem')}{samples}), linear between them, at the most that all runs have; not "
-        "of the final checkpoints above. p after Holm's correction within a budget. `rlvr compare --match` has the "
-        "rest.",
+        f"of the final checkpoints above. {corrected}`rlvr compare --match` has the rest.",
     )
 
 
@@ -422,4 +426,4 @@ def _budget_cell(metric: str, row: ArmResult) -> str:
     assert row.contrast is not None
     one = row.contrast.difference
     shown = with_interval(metric, {"value": one.value, "low": one.low, "high": one.high}, signed=True)
-    return f"{shown}, p {p_text(row.contrast.p_value)}"
+    return shown if row.contrast.verdict == "single" else f"{shown}, p {p_text(row.contrast.p_value)}"

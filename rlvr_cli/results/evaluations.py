@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,20 +54,29 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class ProblemValues:
-    """One problem's value of every metric; the unit over which intervals are made."""
+    """One problem's value of every metric; the unit over which intervals are made.
+
+    ``same``: for wrong answers that equal an earlier one in another spelling, that one; they vote together.
+    """
 
     id: str
     subgroup: str
     values: dict[str, float]
+    same: Mapping[str, str] = field(default_factory=dict)
+
+    def vote(self, answer: str | None) -> str | None:
+        """What a sample with this answer votes for."""
+        return None if answer is None else self.same.get(answer, answer)
 
     def as_json(self) -> dict[str, Any]:
         """The values as one JSON record of ``problems.jsonl``."""
-        return {"problem": self.id, "subgroup": self.subgroup, "values": self.values}
+        same = {"same": dict(self.same)} if self.same else {}
+        return {"problem": self.id, "subgroup": self.subgroup, "values": self.values, **same}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> ProblemValues:
         """The inverse of ``as_json``."""
-        return cls(record["problem"], record["subgroup"], dict(record["values"]))
+        return cls(record["problem"], record["subgroup"], dict(record["values"]), dict(record.get("same", {})))
 
 
 def read_evaluation(folder: Path) -> Evaluation:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal
 
+from rlvr_cli.stats.intervals import UNBOUNDED, Bounds
 from rlvr_cli.stats.passk import majority_at_k, pass_at_k
 
 Better = Literal["higher", "lower"]
 Sample = Mapping[str, Any]  # a line of samples.jsonl
 RL, SFT = "rl", "sft"
 ACCURACY, GREEDY, HELD_OUT = "accuracy", "greedy", "held-out accuracy"
+# In metrics.json of an evaluation: the task's lowest and highest reward, where all its rewards lie between them.
+REWARD_RANGE = "reward_range"
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,7 @@ class Metric:
     """A metric whatever its value.
 
     Attributes:
-        label: its name for people. share: its values lie in [0, 1].
+        label: its name for people. share: its values lie in [0, 1]. lowest: none of its values is below.
         unit: of a difference (of a share percentage points); "" = a number without one.
         decimals: of a value in a table; difference_decimals: of a difference in its unit.
         better: None where it is neither, as for a length.
@@ -31,6 +35,7 @@ class Metric:
 
     label: str
     share: bool = False
+    lowest: float = -inf
     unit: str = ""
     decimals: int = 3
     difference_decimals: int = 3
@@ -51,7 +56,7 @@ class Metric:
 
 
 def _share(label: str, better: Better | None = None, **more: Any) -> Metric:
-    return Metric(label, share=True, unit="points", difference_decimals=1, better=better, **more)
+    return Metric(label, share=True, lowest=0.0, unit="points", difference_decimals=1, better=better, **more)
 
 
 def _reward(label: str, **more: Any) -> Metric:
@@ -59,7 +64,7 @@ def _reward(label: str, **more: Any) -> Metric:
 
 
 def _tokens(label: str, **more: Any) -> Metric:
-    return Metric(label, unit="tokens", decimals=1, difference_decimals=1, **more)
+    return Metric(label, lowest=0.0, unit="tokens", decimals=1, difference_decimals=1, **more)
 
 
 METRICS: dict[str, Metric] = {
@@ -70,7 +75,7 @@ METRICS: dict[str, Metric] = {
     "token_accuracy": _share("token accuracy", "higher", training=(SFT,), curve="token accuracy"),
     # The accuracy of the held-out evaluations in training; its name continues with which accuracy it is.
     "eval": _share(HELD_OUT, "higher", curve=HELD_OUT),
-    "entropy": Metric("entropy", unit="nats", training=(RL, SFT), curve="entropy"),
+    "entropy": Metric("entropy", lowest=0.0, unit="nats", training=(RL, SFT), curve="entropy"),
     "length": _tokens(
         "mean length (tokens)", of_sample=lambda sample: sample["tokens"], training=(RL,), curve="length"
     ),
@@ -106,6 +111,15 @@ def metric(name: str) -> Metric:
     if head == "reward" and part:
         return _reward(f"  {part} part", of_sample=lambda sample: sample["parts"][part])
     return Metric(name)
+
+
+def bounds(name: str, *results: Mapping[str, Any]) -> Bounds:
+    """The least and the greatest that a mean of the metric can be: by its nature, or by what every evaluation says."""
+    if name == "reward":
+        ranges = [tuple(result.get(REWARD_RANGE) or UNBOUNDED) for result in results]
+        return ranges[0] if len(set(ranges)) == 1 else UNBOUNDED
+    one = metric(name)
+    return one.lowest, 1.0 if one.share else inf
 
 
 def at_k(name: str) -> tuple[str, str] | None:

@@ -76,6 +76,7 @@ def problem_values(evaluation: Evaluation, metric: str, n: int) -> Values:
             rows[record["problem"], record["sample"]] = record
         for problem in evaluation.rows:
             own = [rows[problem.id, index] for index in (range(n) if n else (GREEDY,))]
+            own = [{**one, "answer": problem.vote(one["answer"])} for one in own]
             value = problem_value(metric, own)
             if value is None:
                 raise KeyError(metric)

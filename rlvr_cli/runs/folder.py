@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.files import LOCK, fsync, is_held, sole_writer, write_json
+from rlvr_cli.core.files import LOCK, check_no_link, fsync, is_held, sole_writer, write_json
 
 # Status of a run that waits in a queue: made, but never begun.
 SUBMITTED = "submitted"
+# In the manifest: the folder in which `rlvr train` was called.
+STARTED_IN = "started_in"
 
 
 def now() -> str:
@@ -89,6 +91,22 @@ class RunDir:
         """Set ``fields`` in the manifest, atomically; creates it when there is none."""
         manifest = self.read_manifest() if self.manifest_path.exists() else {}
         write_json(self.manifest_path, {**manifest, **fields})
+
+    def started_in(self) -> Path | None:
+        """The folder from which the relative paths of its configuration are; None where it records none."""
+        if not self.manifest_path.is_file():
+            return None
+        folder = self.read_manifest().get(STARTED_IN)
+        return Path(folder) if isinstance(folder, str) else None
+
+    def check_no_links(self) -> None:
+        """Raise UserError where a file or folder that a training writes is a link; the run's own folder may be."""
+        names = (LOCK, "config.yaml", "manifest.json", "records.json", "metrics.jsonl", "timings.jsonl", "log.txt")
+        paths = [self.path / name for name in (*names, "vllm.log", "rewound")]
+        for folder in (self.rollouts_dir, self.checkpoints_dir, self.eval_dir, self.held_out_dir):
+            paths += [folder, *folder.glob("*")]
+        for path in (*paths, *self.path.glob("problems-*")):
+            check_no_link(path)
 
     def lock(self) -> AbstractContextManager[None]:
         """Hold the run directory for one writer. Raises UserError when another process holds it."""

@@ -85,10 +85,10 @@ def band(curves: Sequence[tuple[ArrayLike, ArrayLike]], at: ArrayLike) -> Band:
         raise ValueError("a band needs at least one curve and one point")
     heights = np.stack([_interpolated(x, y, points) for x, y in curves])
     estimates = [mean_interval(column) for column in heights.T]
-    low = np.array([estimate.low for estimate in estimates if estimate.low is not None])
-    high = np.array([estimate.high for estimate in estimates if estimate.high is not None])
-    one = len(curves) < 2
-    return Band(points, heights.mean(0), None if one else low, None if one else high, len(curves))
+    low = np.array([np.nan if one.low is None else one.low for one in estimates])
+    high = np.array([np.nan if one.high is None else one.high for one in estimates])
+    alone = len(curves) < 2
+    return Band(points, heights.mean(0), None if alone else low, None if alone else high, len(curves))
 
 
 def _interpolated(x: ArrayLike, y: ArrayLike, points: Array) -> Array:

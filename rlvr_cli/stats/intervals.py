@@ -15,11 +15,16 @@ from functools import lru_cache
 import numpy as np
 
 LEVEL = 0.95
+# The least and the greatest that a mean can be.
+Bounds = tuple[float, float]
+UNBOUNDED: Bounds = (-math.inf, math.inf)
+# A spread that is nothing next to the values is rounding.
+_NO_SPREAD = 1e-12
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over ``n`` problems with its 95% interval; ``low`` and ``high`` are None for fewer than two problems."""
+    """A mean over ``n`` problems with its 95% interval; ``low`` and ``high`` are None where the spread is not known."""
 
     value: float
     low: float | None
@@ -31,17 +36,23 @@ class Estimate:
         return {"value": self.value, "low": self.low, "high": self.high, "problems": self.n}
 
 
-def mean_interval(values: Sequence[float] | np.ndarray) -> Estimate:
-    """Mean of one value a problem, with Student's t interval of n - 1 degrees of freedom.
+def mean_interval(values: Sequence[float] | np.ndarray, bounds: Bounds = UNBOUNDED) -> Estimate:
+    """Mean of one value a problem or a seed, with Student's t interval of n - 1 degrees of freedom, cut at ``bounds``.
 
+    No interval for one value, nor for values that are all the same: they tell nothing of their spread.
     Raises ValueError without any value.
     """
     data = _checked(values)
     mean, n = float(data.mean()), len(data)
-    if n < 2:
+    if n < 2 or float(np.ptp(data)) <= _NO_SPREAD * float(np.abs(data).max()):
         return Estimate(mean, None, None, n)
     half = student_quantile(n - 1) * float(data.std(ddof=1)) / math.sqrt(n)
-    return Estimate(mean, mean - half, mean + half, n)
+    return Estimate(mean, max(bounds[0], mean - half), min(bounds[1], mean + half), n)
+
+
+def of_difference(bounds: Bounds) -> Bounds:
+    """The least and the greatest difference of two means within ``bounds``."""
+    return bounds[0] - bounds[1], bounds[1] - bounds[0]
 
 
 def share_interval(values: Sequence[float] | np.ndarray) -> Estimate:
@@ -55,11 +66,15 @@ def share_interval(values: Sequence[float] | np.ndarray) -> Estimate:
     data = _checked(values)
     if data.min() < 0.0 or data.max() > 1.0:
         raise ValueError("a share lies between 0 and 1")
-    mean, n = float(data.mean()), len(data)
+    n = len(data)
     if n < 2:
-        return Estimate(mean, None, None, n)
-    variance = float(data.var(ddof=1)) / n
-    bernoulli = mean * (1.0 - mean)
+        return Estimate(float(data.mean()), None, None, n)
+    return share_of_error(float(data.mean()), math.sqrt(float(data.var(ddof=1)) / n), n)
+
+
+def share_of_error(mean: float, error: float, n: int) -> Estimate:
+    """``share_interval`` of a mean whose standard ``error`` over ``n`` problems, two or more, is known."""
+    bernoulli, variance = mean * (1.0 - mean), error**2
     # Problems that all agree carry no spread to measure: as many Bernoulli draws as there are problems.
     effective = bernoulli / variance if variance > 1e-12 else float(n)
     z2 = student_quantile(n - 1) ** 2
@@ -68,16 +83,18 @@ def share_interval(values: Sequence[float] | np.ndarray) -> Estimate:
     return Estimate(mean, max(0.0, min(mean, centre - half)), min(1.0, max(mean, centre + half)), n)
 
 
-def paired_interval(before: Sequence[float] | np.ndarray, after: Sequence[float] | np.ndarray) -> Estimate:
+def paired_interval(
+    before: Sequence[float] | np.ndarray, after: Sequence[float] | np.ndarray, bounds: Bounds = UNBOUNDED
+) -> Estimate:
     """Mean of after - before over the same problems, in the same order, with the t interval of the differences.
 
-    Pairing removes the difficulty that both share (Miller 2024). Raises ValueError when the lengths
-    differ.
+    Pairing removes the difficulty that both share (Miller 2024). ``bounds`` are those of each of the two.
+    Raises ValueError when the lengths differ.
     """
     first, second = _checked(before), _checked(after)
     if len(first) != len(second):
         raise ValueError(f"{len(first)} values before and {len(second)} after: a pair needs both")
-    return mean_interval(second - first)
+    return mean_interval(second - first, of_difference(bounds))
 
 
 @lru_cache(maxsize=1024)

@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import check_no_link
 from rlvr_cli.core.text import some
 from rlvr_cli.launch.stopping import StopRequest, say
 from rlvr_cli.sweeps.expand import Sweep
@@ -176,6 +177,7 @@ class _Driver:
 
     def _start(self, number: int, slot: Slot) -> subprocess.Popen[bytes]:
         cores = json.dumps(slot.cores)
+        check_no_link(self._log(number))
         with self._log(number).open("wb") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", WORKER, str(self.folder.path), str(number), cores, *self.flags],

@@ -221,7 +221,7 @@ class SweepDir:
         truncate_jsonl(path, len(rows))
         if rows and rows[-1]["event"] == "start":
             # A worker may be killed between the end of a training and its own word of it.
-            outcome = "finished" if "eval" not in rows[-1] and self._trained(entry) else "lost"
+            outcome = "finished" if "eval" not in rows[-1] and self.trained(entry) else "lost"
             reason = f"worker {rows[-1]['worker']} was killed"
             self.record(entry, "end", outcome=outcome, exit_code=None, reason=reason, step=rows[-1]["step"])
 
@@ -235,7 +235,8 @@ class SweepDir:
                 raise RunError(f"{path}:{number}: has no {', '.join(missing)}. The file was altered.")
         return rows
 
-    def _trained(self, entry: Entry) -> bool:
+    def trained(self, entry: Entry) -> bool:
+        """Whether the trial's training is finished, as its run says."""
         run = self.run_dir(entry)
         return run.manifest_path.exists() and run.read_manifest().get("status") == "finished"
 
@@ -260,7 +261,7 @@ class SweepDir:
         failed = [row for row in ends if row["outcome"] in ("failed", "bad_input")]
         run = self.run_dir(entry)
         lost = sum(row["outcome"] == "lost" and row.get("step") == newest_step(run) for row in ends)
-        trained = self._trained(entry)
+        trained = self.trained(entry)
         reason = str(failed[-1]["reason"]) if failed else None
         state: State
         if rows and rows[-1].get("outcome") == "pruned":

@@ -73,6 +73,10 @@ def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[SpecProble
         for key in spec.set
         if key_problem(key) is None and (why := idle_key(key))
     ]
+    if "eval.base_url" in spec.set:
+        # It would be on the command line of `rlvr eval`, which says who may get a key.
+        wrong = "eval.set: eval.base_url: a server has one model, and a trial has its own; leave it out"
+        found.append((file.place("eval", "set", "eval.base_url"), wrong))
     found += [
         (file.place("eval", "set", f"eval.{name}"), f"eval.set: eval.{name}: is set by `{name}` too; leave one out")
         for name in ("pass_at", "samples", "problems", "split", "benchmark")
@@ -109,11 +113,6 @@ class Objective:
 
     def __str__(self) -> str:
         return f"{self.metric} ({WORDS[self.of]})"
-
-    @property
-    def share(self) -> bool:
-        """Whether its values lie in [0, 1]."""
-        return metric(self.metric).share
 
     def value(self, run: RunDir) -> float | None:
         """Its value in a finished run; None where the run did not record it. Raises RunError for damaged records."""

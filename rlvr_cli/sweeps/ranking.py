@@ -14,7 +14,8 @@ from rlvr_cli.core.files import write_text
 from rlvr_cli.core.layers import parse_override
 from rlvr_cli.core.text import some
 from rlvr_cli.core.yaml import dump, parse
-from rlvr_cli.stats.intervals import Estimate, mean_interval, share_interval
+from rlvr_cli.results.metrics import bounds
+from rlvr_cli.stats.intervals import Estimate, mean_interval
 from rlvr_cli.sweeps.axes import SEED
 from rlvr_cli.sweeps.folder import SweepDir, SweepPlan, TrialStatus
 from rlvr_cli.sweeps.objective import Objective
@@ -33,7 +34,7 @@ class RankedArm:
 
     Attributes:
         values: the objective of each finished trial, as ``statuses``. wanted: how many trials it will have.
-        estimate: their mean with its 95% interval over seeds; None without a value.
+        estimate: their mean with Student's 95% interval over seeds, about these problems; None without a value.
     """
 
     name: str
@@ -141,8 +142,7 @@ def _arm(folder: SweepDir, objective: Objective, group: Sequence[TrialStatus], w
     values = tuple(value for value in found if value is not None)
     varies = {key: value for key, value in entry.varies.items() if key != SEED}
     name = entry.name.removesuffix(f"-s{entry.seed}")
-    interval = share_interval if objective.share else mean_interval
-    estimate = interval(values) if values else None
+    estimate = mean_interval(values, bounds(objective.metric)) if values else None
     return RankedArm(name, varies, tuple(group), values, max(wanted, len(group)), estimate)
 
 
@@ -195,5 +195,6 @@ def _sets(text: str) -> bool:
 
 def _words(estimate: Estimate) -> str:
     if estimate.low is None or estimate.high is None:
-        return f"{estimate.value:.3f} (one seed, which has no interval)"
+        why = "one seed, which has" if estimate.n == 1 else f"the same with {estimate.n} seeds, which gives"
+        return f"{estimate.value:.3f} ({why} no interval)"
     return f"{estimate.value:.3f} (95% interval over {estimate.n} seeds {estimate.low:.3f} to {estimate.high:.3f})"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import check_no_link
 from rlvr_cli.core.layers import override_text
 from rlvr_cli.launch.slurm import await_release
 from rlvr_cli.runs.folder import RunDir
@@ -111,10 +112,13 @@ class SweepWorker:
             content = {"reason": pruned.evidence, "rollout": pruned.rollout}
             self.sweep.record(entry, "end", outcome="pruned", exit_code=code, **content)
             return
-        if self.stopping and code != 0:
+        done = code == 0 and (evaluation or self.sweep.trained(entry))
+        if done:
+            outcome, reason = "finished", None
+        elif self.stopping:
             outcome, reason = "interrupted", None
         elif code == 0:
-            outcome, reason = "finished", None
+            outcome, reason = "failed", _unfinished(run, entry)
         else:
             outcome = "bad_input" if code == BAD_INPUT else "failed"
             reason = _reason(code, run, output, begin)
@@ -146,6 +150,7 @@ class SweepWorker:
 
         A training that ``watch`` gives up gets the signal to save and end.
         """
+        check_no_link(output)
         with output.open("ab") as stream:
             self.child = subprocess.Popen(
                 self._program(arguments),
@@ -209,6 +214,14 @@ def _reason(code: int, run: RunDir, output: Path, begin: int) -> str:
         stream.seek(begin)
         said = stream.read().decode(errors="replace").strip().splitlines()
     return "\n".join(said[-LAST_LINES:]) or f"exit code {code}, without a word"
+
+
+def _unfinished(run: RunDir, entry: Entry) -> str:
+    """Why a training whose exit code says that all went well has failed."""
+    return (
+        f"exit code 0 at step {newest_step(run)} of {entry.steps}: something ended the process before the training "
+        "was finished (os._exit in code of its own?)"
+    )
 
 
 def main() -> None:

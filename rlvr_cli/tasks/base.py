@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, PrivateAttr, field_validator
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Choice, Contradiction, Count, Text
@@ -31,6 +31,7 @@ from rlvr_cli.tasks.data import FromData
 from rlvr_cli.tasks.fetch import origin_of
 from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Rule, Split, Verdict
 from rlvr_cli.tasks.prompts import check_template_options
+from rlvr_cli.verify.math_answer import boxed
 
 _OPEN_ANSWER, _CLOSE_ANSWER = "<answer>", "</answer>"
 # How many of a set's prompts are looked at before a model is trained or evaluated on them.
@@ -83,6 +84,9 @@ class Task(FromData, Choice):
     keeps_problems: ClassVar[bool] = False
 
     name: str
+    # `data` as a run's configuration has it, where that is a path from another folder than this one.
+    _written_data: str | None = PrivateAttr(None)
+
     train_size: Count = Field(4096, description="Size of the training set.")
     data: Data
     data_dir: DataDir = None
@@ -134,7 +138,8 @@ class Task(FromData, Choice):
         """The JSON values that decide problems, prompts and verdicts; evaluations record and compare them."""
         left = {"train_size", "data_dir", *self.not_deciding}
         left |= set() if self.chat_template_kwargs else {"chat_template_kwargs"}
-        return {key: _plain(getattr(self, key)) for key in type(self).model_fields if key not in left}
+        plain = {key: _plain(getattr(self, key)) for key in type(self).model_fields if key not in left}
+        return plain if self._written_data is None else {**plain, "data": self._written_data}
 
     def contradictions(self) -> Iterator[Contradiction]:
         """What cannot hold between several keys of the task."""
@@ -152,6 +157,10 @@ class Task(FromData, Choice):
     def without_verifier(self) -> tuple[str, str, str] | None:
         """The key, its value and what that is, as `the toss of a coin`, where no verifier has a say in the reward."""
         return None
+
+    def problem_wording(self, problem: Problem) -> str:
+        """What is asked, by which a problem is known again in another file, under another id or with another answer."""
+        return problem.question
 
     def for_model(self, style: str) -> Self:
         """The task for a model that was made for prompts of ``style``.
@@ -248,6 +257,16 @@ class Task(FromData, Choice):
         """Begin to judge responses that come one after another, in other processes; None where this one judges."""
         return None
 
+    def same_answers(self, answers: Sequence[Sequence[str]]) -> list[dict[str, str]]:
+        """Which wrong answers vote together, by the equality that verdicts go by; here those of one spelling.
+
+        Args:
+            answers: of each problem, the spellings in the order of its samples.
+        Returns:
+            For each problem: the first spelling that an answer equals, for answers that have another.
+        """
+        return [{} for _ in answers]
+
     def size_pool(self, workers: int) -> None:
         """Have that many processes compare answers, where the task is ``pooled``."""
 
@@ -284,13 +303,17 @@ def unread_share(prompts: Sequence[Sequence[int]], tokenizer: Any) -> float:
     return sum(int(token == unknown) for prompt in prompts for token in prompt) / count
 
 
-def response_text(tokenizer: Any, token_ids: Sequence[int]) -> str:
-    """The text of a completion as judges read it: special tokens kept, but not a closing end-of-sequence token.
+def response_text(tokenizer: Any, token_ids: Sequence[int], stops: Collection[int]) -> str:
+    """The text of a completion as judges read it: special tokens kept, but not a closing one of ``stops``.
 
-    Judges look for tags such as ``<think>``, which some tokenizers hold as special tokens.
+    Judges look for tags such as ``<think>``, which some tokenizers hold as special tokens. Rollouts, evaluations and
+    trainer classes all have it from here.
+
+    Args:
+        stops: the ids that end a completion (``models.load.stop_ids``): the tokenizer's, and the generation config's.
     """
     ids = list(token_ids)
-    if ids and ids[-1] == tokenizer.eos_token_id:
+    if ids and ids[-1] in stops:
         ids.pop()
     return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
@@ -308,7 +331,8 @@ def last_answer(text: str) -> str | None:
 
 
 def vote(response: str) -> str | None:
-    """What majority votes count: the last <answer> block, else the last line; None where there is nothing."""
+    r"""What majority votes count: the last <answer> block, the last \boxed, or the last line; None for nothing."""
     answer = last_answer(response)
+    answer = boxed(response).answer if answer is None else answer
     lines = response.strip().splitlines() if answer is None else [answer]
     return " ".join(lines[-1].split()) or None if lines else None

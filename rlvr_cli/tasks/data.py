@@ -385,7 +385,7 @@ def _problems(task: FromData, sources: Iterable[PlacedRows], wrong: list[str]) -
                 wrong.append(again)
             places.setdefault(problem.id, place.where)
             found.append(problem)
-    raise_if(wrong)
+    raise_if(list(dict.fromkeys(wrong)))
     for reason, where in left_out.items():
         shown = ", ".join(where[:_PLACES_SHOWN]) + (" ..." if len(where) > _PLACES_SHOWN else "")
         warnings.warn(f"{len(where)} rows {reason} were left out ({shown})", stacklevel=2)

@@ -25,9 +25,11 @@ from rlvr_cli.core.own_code import said_of
 from rlvr_cli.core.terminal import tell
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.tasks.base import HELD_OUT_SEED, Data, Task, vote
+from rlvr_cli.tasks.files import text_problem
 from rlvr_cli.tasks.guarded import checked_problem
 from rlvr_cli.tasks.problem import Problem, Split, Verdict, made_here
-from rlvr_cli.tasks.prompts import are_messages, conversation_prompt, has_template, leading_bos
+from rlvr_cli.tasks.prompts import are_messages, conversation_prompt, has_template, leading_bos, unfit_conversation
+from rlvr_cli.workers.reward import LARGEST_REWARD
 
 # What the functions are called with.
 CALLED = {
@@ -150,8 +152,16 @@ class OfFunctions(Task):
         checked_problem(self._place("problems"), "problems", problem)
         asked = self._asked(problem)
         text = asked if isinstance(asked, str) else "\n\n".join(one["content"] for one in asked)
+        unwritable = None if text.isascii() else text_problem(text)
+        if unwritable is not None:
+            raise RunError(f"{self._place('prompt')}: prompt of problem {problem.id!r}: {unwritable}")
         question = data.get("question")
         return Problem(identity, question if isinstance(question, str) else text, data, problem.subgroup)
+
+    def problem_wording(self, problem: Problem) -> str:
+        """The whole prompt: a question may be about something else in the row."""
+        asked = self._asked(problem)
+        return asked if isinstance(asked, str) else "\n\n".join(message["content"] for message in asked)
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         return self._read({"id": where, **fields}, where)
@@ -161,7 +171,7 @@ class OfFunctions(Task):
 
     def _asked(self, problem: Problem) -> str | list[dict[str, str]]:
         said = self.module.prompt(_given(problem))
-        if (isinstance(said, str) and said.strip()) or (are_messages(said) and said[-1]["role"] != "assistant"):
+        if (isinstance(said, str) and said.strip()) or (are_messages(said) and unfit_conversation(said) is None):
             return cast("str | list[dict[str, str]]", said)
         raise self._wrong("prompt", said, "text, or messages of which the last is the user's")
 
@@ -190,8 +200,10 @@ class OfFunctions(Task):
             str(name): value for name, value in said.items() if name not in ("reward", "parts", "correct", "answer")
         }
         for name, value in logged.items():
-            if not isinstance(value, str | float | int | None):
-                raise self._wrong("reward", {name: value}, f"text, a number or None for {name}")
+            if not isinstance(value, str | float | int | None) or (
+                isinstance(value, float) and not math.isfinite(value)
+            ):
+                raise self._wrong("reward", {name: value}, f"text, a finite number or None for {name}")
         answer = said.get("answer", vote(response))
         answer = str(answer) if isinstance(answer, Real) else answer
         if said.get("reward", 0.0) is None:
@@ -199,7 +211,7 @@ class OfFunctions(Task):
         if not isinstance(said.get("parts", {}), dict):
             raise self._wrong("reward", said, "a dict of numbers for parts")
         parts = {str(name): self._number(value) for name, value in said.get("parts", {}).items()}
-        reward = self._number(said["reward"]) if "reward" in said else sum(parts.values())
+        reward = self._number(said["reward"] if "reward" in said else sum(parts.values()))
         if parts and not math.isclose(sum(parts.values()), reward, abs_tol=1e-6):
             raise self._wrong("reward", said, f"a reward that is the sum of its parts, {sum(parts.values()):g}")
         correct = bool(said.get("correct", reward > self.reward_range[1] - 1e-9))
@@ -212,8 +224,9 @@ class OfFunctions(Task):
             number = float(value) if isinstance(value, Real) else math.nan
         except OverflowError:
             number = math.inf
-        if not math.isfinite(number):
-            raise self._wrong("reward", said, "a finite number, a bool, None or a dict with reward")
+        if not abs(number) <= LARGEST_REWARD:
+            wanted = f"a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g}, a bool, None or a dict with reward"
+            raise self._wrong("reward", said, wanted)
         return number
 
     def solutions(self, problem: Problem) -> Iterator[str] | None:

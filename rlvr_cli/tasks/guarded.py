@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from rlvr_cli.core.own_code import OwnFile, TooLong, line_of, said_of, staying, 
 from rlvr_cli.core.section import Probability
 from rlvr_cli.core.terminal import tell
 from rlvr_cli.tasks.base import Task
+from rlvr_cli.tasks.files import text_problem
 from rlvr_cli.tasks.problem import Judging, Problem, Split, Verdict
 from rlvr_cli.tasks.rewards import LIMIT_KEYS, InWorkers, MemoryMiB, Timeout, why
 from rlvr_cli.workers.pool import Judge, LatestPool, Limits, NoAnswer, Pool
@@ -94,7 +96,10 @@ class Guarded(Recorded):
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         with _here(self, "prompt", f"problem {problem.id}"):
             found = super().prompt(problem, tokenizer)  # type: ignore[misc]
-        return cast("str", _typed(_file(type(self)), "prompt", found, str))
+        unwritable = text_problem(_typed(_file(type(self)), "prompt", found, str))
+        if unwritable is not None:
+            raise RunError(f"{_file(type(self))}: prompt of problem {problem.id!r}: {unwritable}.")
+        return cast("str", found)
 
     def solutions(self, problem: Problem) -> Iterator[str] | None:
         with _here(self, "solutions", f"problem {problem.id}"):
@@ -190,8 +195,14 @@ def _checked(judge: str, verdict: Verdict, reasons: Sequence[str]) -> Verdict:
         raise RunError(f"{judge} gave the parts {verdict.parts!r:.60}; expected a dict of numbers")
     if not (verdict.answer is None or isinstance(verdict.answer, str)):
         raise RunError(f"{judge} gave the answer {verdict.answer!r:.60}; expected text or None")
+    unwritable = text_problem([verdict.answer, list(verdict.parts), dict(verdict.logged)])
+    if unwritable is not None:
+        raise RunError(f"{judge} gave text that cannot be written: {unwritable}")
     parts = {str(name): _number(judge, f"the part {name}", value) for name, value in verdict.parts.items()}
     reward = _number(judge, "the reward", verdict.reward)
+    for name, value in parts.items():
+        if math.isfinite(reward) and not math.isfinite(value):
+            raise RunError(f"{judge} gave the part {name} {value} of a reward of {reward:g}; expected a finite number")
     return replace(verdict, reward=reward, parts=parts, correct=bool(verdict.correct), scorable=bool(verdict.scorable))
 
 
@@ -207,14 +218,21 @@ def _number(judge: str, what: str, value: Any) -> Any:
 def checked_problem(file: str, method: str, found: Any) -> Problem:
     """The problem, which must be JSON: so it is written to runs, and sent to workers."""
     problem = cast("Problem", _typed(file, method, found, Problem))
+    plain = all(str(text).isascii() for text in (problem.id, problem.question, problem.subgroup, problem.structure))
     for name, value in problem.data.items() if isinstance(problem.data, dict) else (("data", problem.data),):
         try:
-            same = json.loads(json.dumps(value)) == value and isinstance(name, str) and isinstance(problem.data, dict)
+            written = json.dumps(value)
+            plain = plain and "\\ud" not in written and str(name).isascii()
+            same = json.loads(written) == value and isinstance(name, str) and isinstance(problem.data, dict)
         except (TypeError, ValueError, RecursionError):
             same = False
         if not same:
             said = f"the field {name!r} of problem {problem.id} is not a JSON value ({type(value).__name__})"
             raise RunError(f"{file}: {method}: {said}. Write text, numbers, lists and dicts with names of text.")
+    # Looked for where it can be: many problems are made.
+    unwritable = None if plain else text_problem(vars(problem))
+    if unwritable is not None:
+        raise RunError(f"{file}: {method}: problem {problem.id!r}: {unwritable}")
     return problem
 
 

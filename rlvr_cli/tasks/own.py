@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
@@ -18,10 +19,19 @@ from rlvr_cli.core.files import local_path
 from rlvr_cli.core.own_code import OwnFile
 from rlvr_cli.core.section import Contradiction, OneOrMore, Probability, Text
 from rlvr_cli.core.terminal import tell
+from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.tasks.base import Data, Task, vote
+from rlvr_cli.tasks.files import text_problem
 from rlvr_cli.tasks.hub import HubTable, parts_of, split_names
 from rlvr_cli.tasks.problem import DataSplit, MissingFields, Problem, Split, Verdict, wide
-from rlvr_cli.tasks.prompts import are_messages, chat_prompt, has_template, leading_bos
+from rlvr_cli.tasks.prompts import (
+    are_messages,
+    chat_prompt,
+    has_template,
+    leading_bos,
+    spellings,
+    unfit_conversation,
+)
 from rlvr_cli.tasks.rewards import (
     LIMIT_KEYS,
     REWARD,
@@ -36,17 +46,26 @@ from rlvr_cli.tasks.rewards import (
     reward_source,
     rewards,
 )
+from rlvr_cli.workers.pool import Judge, Late, LatestPool, Limits, NoAnswer, Pool
+from rlvr_cli.workers.reward import LARGEST_REWARD
+from rlvr_cli.workers.template import problem_of
 
 # Columns that TRL gives no reward function, as it gives what they are called after.
 _NOT_COLUMNS = ("prompt", "completion", "prompts", "completions", "completion_ids")
 # Rows, and what is said to be written for them, on which the functions are tried before anything starts.
 _TRIED, _TRIAL_RESPONSES = 3, ("I do not know.", "", "<think> 1 </think> <answer> 1 </answer>")
 _SHOWN = 200
+# What a template may take of the clock and of memory for a row, which takes it less than a millisecond.
+_TEMPLATE_LIMITS = Limits(20.0, memory_mib=1024)
 # Calls, and completions in them, after which functions that gave no number yet end the command.
 _SILENT_CALLS, _SILENT_ROWS = 3, 32
 # What was tried in this process; calls and completions without any number (-1: there was one), by the functions.
 _TRIED_ALREADY: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()
 _SILENT: dict[tuple[str, ...], tuple[int, int]] = {}
+# Reward functions, and the one that says what is correct, of which it was told that it does not for some completions.
+_NO_VERDICT: set[tuple[tuple[str, ...], str | None]] = set()
+# Columns of data of which it was told that they are left out.
+_LEFT_OUT: set[tuple[str, str]] = set()
 
 LongText = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
 
@@ -65,6 +84,11 @@ def _stamped(written: str) -> str:
 
 
 RewardName = Annotated[Text, AfterValidator(_stamped)]
+
+
+def _in_file(match: re.Match[str]) -> str:
+    """A reward function behind its file: `my_rewards.accuracy`."""
+    return f"{local_path(match['file']).stem}.{match['name']}"
 
 
 class Own(Task):
@@ -99,10 +123,13 @@ class Own(Task):
         description="The share of the completions of a call that may be without a reward because a function failed; "
         "more end the run.",
     )
+    correct: Text | None = Field(
+        None, description="The reward function that says whether a completion is correct; null = the first."
+    )
     correct_above: float | None = Field(
         None,
-        description="A completion is correct where its weighted reward is above; null = the middle between the lowest "
-        "and the highest one that reward_values and reward_weights allow: 0.5 for one function.",
+        description="The value of that function, without its weight, above which a completion is correct; null = the "
+        "middle of reward_values: 0.5, so of a function of 0 and 1 its 1.",
     )
     columns: dict[Text, Text] = Field(
         {}, description="Other names for columns of the data: {prompt: question} calls the column question prompt."
@@ -140,9 +167,21 @@ class Own(Task):
         return sum(low for low, _ in ends), sum(high for _, high in ends)
 
     @property
+    def labels(self) -> list[str]:
+        """What each reward function is called in tables: its name, behind its file's where several have the same."""
+        named = [match for match in map(REWARD.fullmatch, self.reward) if match]
+        names = Counter(match["name"] for match in named)
+        return [match["name"] if names[match["name"]] == 1 else _in_file(match) for match in named]
+
+    @property
+    def judge_label(self) -> str:
+        """The reward function that says whether a completion is correct."""
+        return self.labels[0] if self.correct is None else self.correct
+
+    @property
     def threshold(self) -> float:
-        """The weighted reward above which a completion is correct."""
-        return sum(self.reward_range) / 2 if self.correct_above is None else self.correct_above
+        """The value of that function above which a completion is correct."""
+        return sum(self.reward_values) / 2 if self.correct_above is None else self.correct_above
 
     def contradictions(self) -> Iterator[Contradiction]:
         if not self.reward:
@@ -154,41 +193,44 @@ class Own(Task):
                 f"task.reward_weights has {len(self.reward_weights)} numbers and task.reward {len(self.reward)} "
                 "functions. Give one number for each",
             )
-        named = [found for found in map(REWARD.fullmatch, self.reward) if found]
-        labels = Counter(f"{local_path(found['file']).stem}.{found['name']}" for found in named)
+        labels = Counter(_in_file(match) for match in map(REWARD.fullmatch, self.reward) if match)
         for label, times in labels.items():
             if times > 1:
                 said = f"task.reward names {times} functions {label}, which tables could not tell apart. Rename one"
                 yield Contradiction(("task.reward",), said)
+        if self.reward and self.correct is not None and self.correct not in self.labels:
+            said = (
+                f"task.correct={self.correct!r} is none of the reward functions {', '.join(self.labels)}."
+                f"{did_you_mean(self.correct, self.labels)}"
+            )
+            yield Contradiction(("task.correct", "task.reward"), said.removesuffix("."))
         if self.reward_values[0] >= self.reward_values[1]:
             said = f"task.reward_values={list(self.reward_values)}: the lowest value first, then the highest"
             yield Contradiction(("task.reward_values",), said)
         if not self.chat_template:
             yield from self.options_without("chat_template", False)
-        if self.prompt_template is not None:
-            from jinja2 import TemplateSyntaxError
-
-            try:
-                _template(self.prompt_template)
-            except TemplateSyntaxError as error:
-                said = f"task.prompt_template: line {error.lineno}: {error.message}"
-                yield Contradiction(("task.prompt_template",), said)
+        if self.prompt_template is not None and (wrong := problem_of(self.prompt_template)):
+            yield Contradiction(("task.prompt_template",), f"task.prompt_template: {wrong}")
 
     # Rows
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
-        """A problem from the columns of a row; all of them are kept. Raises UserError."""
+        """A problem from the columns of a row; all are kept whose values JSON has. Raises UserError."""
         data = {key: value for key, value in fields.items() if key != "id"}
+        foreign = _foreign(data, where)
+        data = {key: value for key, value in data.items() if key not in foreign}
         try:
-            json.dumps(data, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            column = next(key for key, value in data.items() if not _is_json(value))
-            raise UserError(
-                f"{where}: column {column} is not a JSON value ({type(data[column]).__name__}, {error}). Make it text "
-                "or a number, or leave the column out."
-            ) from error
-        named = self._named(data, where)
-        asked = self._asked(named, where)
+            asked = self._asked(self._named(data, where), where)
+        except UserError as error:
+            if not foreign:
+                raise
+            left = ", ".join(f"{column} ({kind})" for column, kind in foreign.items())
+            said = f"Columns that JSON has no values for are left out: {left}. Make them text or numbers."
+            raise UserError([f"{problem.removesuffix('.')}. {said}" for problem in error.problems]) from error
+        for column, kind in foreign.items():
+            if (self.data, column) not in _LEFT_OUT:
+                _LEFT_OUT.add((self.data, column))
+                tell(f"{self.data}: column {column} is left out: JSON has no values of its type ({kind}).")
         text = asked if isinstance(asked, str) else "\n\n".join(message["content"] for message in asked)
         subgroup = data.get("subgroup")
         return Problem(str(fields.get("id", where)), text, data, subgroup if isinstance(subgroup, str) else "all")
@@ -219,7 +261,13 @@ class Own(Task):
             f"where the data has no test or dev rows of its own, a share of {self.held_out:g} is held out for each by "
             "a hash of the prompt (task.held_out)"
         )
-        verdict = f"correct = reward above {self.threshold:g} (task.correct_above)"
+        graded = self.correct_above is None and self.reward_values == (0.0, 1.0)
+        verdict = (
+            f"correct = {self.judge_label} is 1, or above {self.threshold:g} where it is graded"
+            if graded
+            else f"correct = {self.judge_label} above {self.threshold:g}"
+        )
+        verdict += " (task.correct, task.correct_above)"
         if not local_path(self.data).exists():
             return f"{self.data}: {rule}; {verdict}."
         counts: dict[Split, int] = {"train": 0, "dev": 0, "test": 0}
@@ -285,10 +333,9 @@ class Own(Task):
         if isinstance(prompt, str) and prompt.strip():
             return prompt
         if are_messages(prompt):
-            if prompt[-1]["role"] == "assistant":
-                raise UserError(
-                    f"{where}: the last message of prompt is the assistant's, but the assistant writes the next one."
-                )
+            unfit = unfit_conversation(prompt)
+            if unfit is not None:
+                raise UserError(f"{where}: prompt: {unfit}.")
             return [dict(message) for message in prompt]
         raise UserError(
             f"{where}: prompt is {json.dumps(prompt, ensure_ascii=False)[:80]}; it must be text, or a list of messages "
@@ -306,12 +353,12 @@ class Own(Task):
                 )
             return leading_bos(tokenizer) + "\n\n".join(filter(None, (self.system_prompt, asked)))
         messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
-        ways = [messages]
         if self.system_prompt is not None:
-            ways = [[{"role": "system", "content": self.system_prompt}, *messages]]
-            if isinstance(asked, str):
-                ways.append([{"role": "user", "content": f"{self.system_prompt}\n\n{asked}"}])
-        return chat_prompt(tokenizer, *ways, instead="set task.chat_template=false", options=self.chat_template_kwargs)
+            messages = [{"role": "system", "content": self.system_prompt}, *messages]
+        instead = "set task.chat_template=false"
+        if not isinstance(asked, str):
+            instead = f"write the messages as text with task.prompt_template and {instead}"
+        return chat_prompt(tokenizer, *spellings(messages), instead=instead, options=self.chat_template_kwargs)
 
     def _question(self, problem: Problem) -> str | list[dict[str, str]]:
         return self._asked(self._named(problem.data, problem.id), problem.id)
@@ -331,10 +378,6 @@ class Own(Task):
             raise UserError([f"task.reward: {one}" for one in wrong])
         return found
 
-    def _labels(self, functions: Sequence[RewardFunction]) -> list[str]:
-        names = Counter(one.name for one in functions)
-        return [one.name if names[one.name] == 1 else one.label for one in functions]
-
     def _try(self, problems: Sequence[Problem]) -> None:
         """Call the functions on a few rows, once for each version of them and each form of a row."""
         functions = self._functions()
@@ -345,7 +388,8 @@ class Own(Task):
         responses = [_TRIAL_RESPONSES[number % len(_TRIAL_RESPONSES)] for number in range(len(problems))]
         if not wrong:
             try:
-                self._values(problems, responses, [[0] for _ in problems], 0.0)
+                values = self._values(problems, responses, [[0] for _ in problems], 0.0)
+                wrong += self._too_large(functions, zip(*values, strict=True))
             except RunError as error:
                 wrong.append(str(error))
         if wrong:
@@ -365,10 +409,10 @@ class Own(Task):
         """
         if not problems:
             return []
-        functions = self._functions()
         values = self._values(problems, responses, token_ids, self.reward_failures)
         self._notice_silence(values, len(problems))
-        labels = self._labels(functions)
+        self._notice_no_verdict(values)
+        labels = self.labels
         logged = {name: recorded for one in values for name, recorded in one.logged.items()}
         return [
             replace(self._verdict(labels, one, said), logged={name: every[row] for name, every in logged.items()})
@@ -396,6 +440,18 @@ class Own(Task):
 
         return rewards(functions, columns, len(problems), where, share)
 
+    def _too_large(self, functions: Sequence[RewardFunction], rows: Iterable[Sequence[Value]]) -> list[str]:
+        """What is wrong with the first row whose rewards are numbers until they are weighed and added."""
+        for row in rows:
+            verdict = self._verdict(self._labels(functions), row, "")
+            if abs(verdict.reward) > LARGEST_REWARD:
+                parts = " + ".join(f"{name} {value:g}" for name, value in verdict.parts.items())
+                return [
+                    f"task.reward_weights: {parts} = {verdict.reward:g} for a completion; a number from "
+                    f"-{LARGEST_REWARD:g} to {LARGEST_REWARD:g} is needed. Give smaller weights."
+                ]
+        return []
+
     def _notice_silence(self, values: Sequence[Sequence[Value]], count: int) -> None:
         """Say that no function ever gave a number; RunError when they go on like that."""
         calls, rows = _SILENT.get(self.reward, (0, 0))
@@ -409,6 +465,19 @@ class Own(Task):
         if not calls:
             tell(f"{said}: none of them can be learned from.")
 
+    def _notice_no_verdict(self, values: Sequence[Sequence[Value]]) -> None:
+        """Say once that the function that says what is correct has no word on completions that have a reward."""
+        judge = self.labels.index(self.judge_label)
+        rows = list(zip(*values, strict=True))
+        silent = sum(row[judge] is None and any(isinstance(value, float) for value in row) for row in rows)
+        if silent and (self.reward, self.correct) not in _NO_VERDICT:
+            _NO_VERDICT.add((self.reward, self.correct))
+            tell(
+                f"task.correct={self.judge_label}: it returned None for {silent} of {len(rows)} completions that have "
+                "another reward. They are trained on and count as not correct; a function that is to judge all of "
+                "them can have the weight 0 (task.reward_weights)."
+            )
+
     def _verdict(self, labels: Sequence[str], values: Sequence[Value], response: str) -> Verdict:
         failed = next((value for value in values if isinstance(value, RewardFailure)), None)
         weighted = [
@@ -416,9 +485,10 @@ class Own(Task):
             for weight, value in zip(self.weights, values, strict=True)
         ]
         reward, scorable = sum(weighted), failed is None and any(value is not None for value in values)
-        correct = scorable and reward > self.threshold
+        judged = values[labels.index(self.judge_label)]
+        correct = scorable and isinstance(judged, float) and judged > self.threshold
         parts = dict(zip(labels, weighted, strict=True))
-        reason = failed.reason if failed else "correct" if correct else "wrong" if scorable else "unscored"
+        reason = failed.reason if failed else "correct" if correct else "unscored" if judged is None else "wrong"
         return Verdict(reward, parts, correct, vote(response), reason, scorable)
 
     def _columns(self, problems: Sequence[Problem], responses: Sequence[str]) -> dict[str, list[Any]]:
@@ -437,29 +507,58 @@ class Own(Task):
         }
 
 
-def _is_json(value: Any) -> bool:
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
-        return False
-    return True
+def _foreign(columns: Mapping[str, Any], where: str) -> dict[str, str]:
+    """The columns whose values JSON does not have, as timestamps and bytes, with their types.
+
+    Raises UserError for a number that is none.
+    """
+    with contextlib.suppress(TypeError, ValueError):
+        json.dumps(columns, allow_nan=False)
+        return {}
+    found: dict[str, str] = {}
+    for column, value in columns.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except TypeError:
+            found[column] = type(value).__name__
+        except ValueError as error:
+            raise UserError(
+                f"{where}: column {column} is not a JSON value ({error}). Write a number or null."
+            ) from error
+    return found
 
 
-@lru_cache(maxsize=8)
-def _template(text: str) -> Any:
-    """Raises jinja2.TemplateSyntaxError."""
-    from jinja2 import StrictUndefined
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+_WRITERS = LatestPool()
+# What is wrong with templates that took too much for a row, and are not tried on others.
+_ENDLESS: dict[str, str] = {}
 
-    return ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True).from_string(text)
+
+@lru_cache(maxsize=4096)
+def _written(template: str, columns: str) -> str:
+    """What a template writes of the columns, given as JSON, in a worker. Raises NoAnswer, or ValueError."""
+    judge = Judge("rlvr_cli.workers.template:ready", template, preloaded=True, what="writes prompts by a template")
+    how, text = _WRITERS.get(template, lambda: Pool(judge, _TEMPLATE_LIMITS)).submit(json.loads(columns)).result()
+    if how != "ok":
+        raise ValueError(text)
+    return str(text)
 
 
 def _rendered(text: str, columns: Mapping[str, Any], where: str) -> str:
+    if text in _ENDLESS:
+        raise UserError(_ENDLESS[text])
     try:
-        prompt = str(_template(text).render(**columns))
-    except Exception as error:
+        prompt = _written(text, json.dumps(columns))
+    except ValueError as error:
         has = ", ".join(columns)
         raise UserError(f"{where}: task.prompt_template: {error} (the row has {has})") from error
+    except NoAnswer as error:
+        late = f"takes more than {_TEMPLATE_LIMITS.seconds:g} s for this row"
+        ended = f"{error}; it may take {_TEMPLATE_LIMITS.memory_mib:,} MiB of memory for a row"
+        _ENDLESS[text] = f"{where}: task.prompt_template: {late if isinstance(error, Late) else ended}"
+        raise UserError(_ENDLESS[text]) from error
     if not prompt.strip():
         raise UserError(f"{where}: task.prompt_template writes an empty prompt")
+    unwritable = text_problem(prompt)
+    if unwritable is not None:
+        raise UserError(f"{where}: task.prompt_template: {unwritable}")
     return prompt

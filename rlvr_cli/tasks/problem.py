@@ -14,6 +14,8 @@ from rlvr_cli.core.text import did_you_mean
 Split = Literal["train", "dev", "test"]
 DataSplit = Literal["train", "dev", "test", "all"]
 Rule = Literal["paper", "strict"]
+# Of the reasons of verdicts: a readable answer that is not the right one.
+WRONG = "wrong"
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ class Verdict:
 
     ``reward`` is the sum of ``parts``, whose keys are the same for every verdict of a task. ``answer`` is the extracted
     answer in a canonical spelling, the thing that majority votes count; None when there is none. ``reason`` is one of
-    the task's ``reasons``. ``scorable`` is False where the judge cannot tell right from wrong, as when it ran out of
+    the task's ``reasons``. Answers that the task finds equal in another spelling vote together too (``same_answers``).
+    ``scorable`` is False where the judge cannot tell right from wrong, as when it ran out of
     time: such a response has no part in training, whatever ``reward`` says, and ``correct`` is False. ``logged`` are
     values that are recorded with the response and decide nothing.
     """

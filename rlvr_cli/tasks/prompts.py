@@ -67,6 +67,25 @@ def are_messages(value: Any) -> bool:
     )
 
 
+def unfit_conversation(messages: Sequence[Message]) -> str | None:
+    """What keeps messages from being a prompt: nobody asks, or the assistant spoke last."""
+    roles = [message["role"] for message in messages]
+    if roles[-1] == "assistant":
+        return "the last message is the assistant's, but the assistant writes the next one"
+    if set(roles) == {"system"}:
+        return "there is a system turn alone; a prompt needs a user's turn"
+    return None
+
+
+def spellings(messages: Sequence[Message]) -> list[Sequence[Message]]:
+    """The conversation, and the same with its first system turns in front of the user's, for templates without any."""
+    first = next((place for place, message in enumerate(messages) if message["role"] != "system"), 0)
+    if not first or messages[first]["role"] != "user":
+        return [messages]
+    joined = "\n\n".join(message["content"] for message in messages[: first + 1])
+    return [messages, [{"role": "user", "content": joined}, *messages[first + 1 :]]]
+
+
 def conversation_prompt(
     tokenizer: Any, messages: Sequence[Message], *, instead: str, options: Mapping[str, Any] | None = None
 ) -> str:
@@ -82,11 +101,7 @@ def conversation_prompt(
         UserError: as :func:`chat_prompt`; earlier answers, which only a chat template can tell from questions.
     """
     if has_template(tokenizer):
-        ways = [messages]
-        if messages[0]["role"] == "system":
-            joined = f"{messages[0]['content']}\n\n{messages[1]['content']}"
-            ways.append([{"role": "user", "content": joined}, *messages[2:]])
-        return chat_prompt(tokenizer, *ways, instead=instead, options=options)
+        return chat_prompt(tokenizer, *spellings(messages), instead=instead, options=options)
     if any(message["role"] == "assistant" for message in messages):
         raise UserError("model: has no chat template, and prompts with earlier answers need one.")
     *before, last = (message["content"] for message in messages)

@@ -21,7 +21,7 @@ from rlvr_cli.core.own_code import OwnFile, read_own_file, shown
 from rlvr_cli.core.terminal import tell
 from rlvr_cli.tasks.problem import Problem, Verdict
 from rlvr_cli.workers.pool import Died, Judge, Late, Limits, NoAnswer, Pool
-from rlvr_cli.workers.reward import LOGS
+from rlvr_cli.workers.reward import LARGEST_REWARD, LOGS
 
 # What code of the user's may take: keys of every task that has some. They change no verdict of code that works.
 Timeout = Annotated[float, Field(gt=0.0, le=86_400.0)]
@@ -132,11 +132,6 @@ class RewardFunction:
     pool: Pool
     told: Told = field(default_factory=Told)
 
-    @property
-    def label(self) -> str:
-        """Its name where another function has the same one."""
-        return f"{self.path.stem}.{self.name}"
-
     @cached_property
     def parameters(self) -> Mapping[str, Any]:
         """What its worker reports. Raises UserError where the file or the function is not as it must be."""
@@ -156,7 +151,8 @@ class RewardFunction:
             if name in _NOT_GIVEN:
                 return f"{where}; {_NOT_GIVEN[name]}. Give {name} a default, or leave it out."
         return (
-            f"{where}; it can have {', '.join(columns)}. Map a column of the data: task.columns={{{wanted[0]}: ...}}."
+            f"{where}; it can have {', '.join(columns)}. Map a column of the data: task.columns={{{wanted[0]}: ...}}. "
+            "Columns of timestamps or bytes are left out."
         )
 
     def begin(self, columns: Mapping[str, Sequence[Any]], count: int, seconds: float | None = None) -> Future[Any]:
@@ -212,7 +208,7 @@ class RewardFunction:
         return why(error, f"{_KEY}{self.path}", self.name, self.pool.limits, seconds)
 
     def _wrong(self, said: str) -> RewardFailure:
-        wanted = "a finite number is needed, or None where it does not apply"
+        wanted = f"a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g} is needed, or None where it does not apply"
         return RewardFailure("error", f"{_KEY}{self.path}: {self.name} returned {said} for a completion; {wanted}")
 
 

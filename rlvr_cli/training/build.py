@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from typing import Any
 
@@ -17,7 +18,7 @@ from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.launch.stopping import StopRequest
 from rlvr_cli.launch.world import world_of_group
-from rlvr_cli.models.adapter import merged, peft_config
+from rlvr_cli.models.adapter import PATTERNS_OF_PARAMETERS, merged, peft_config
 from rlvr_cli.models.architecture import parameters_of
 from rlvr_cli.models.gpu import has_bfloat16
 from rlvr_cli.runs.folder import RunDir
@@ -72,6 +73,7 @@ def build_trainer(
         "base": prepared.base,
         "peft_config": peft_config(config.model.adapter),
     }
+    warnings.filterwarnings("ignore", PATTERNS_OF_PARAMETERS)
     trainer = prepared.trainer(arguments, of_every_run)
     trainer.remove_callback(PrinterCallback)
     _check_accelerate(trainer, batch)

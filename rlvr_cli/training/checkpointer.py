@@ -24,6 +24,7 @@ from rlvr_cli.models.adapter import load_adapter_of_checkpoint, trained_tensors
 from rlvr_cli.runs.checkpoints import keep_newest, write_checkpoint
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import IN_CHECKPOINT, Seal, Sealer, drop_made_again, seal_text
+from rlvr_cli.runs.trained_on import FILE as TRAINED_ON
 from rlvr_cli.training import checkpoint_state
 from rlvr_cli.training.sharding.base import load_model_weights, optimizer_name
 from rlvr_cli.training.value_head import HEAD_FILE, split_off
@@ -124,6 +125,8 @@ class Checkpointer(TrainerCallback):
             for part in sorted(optimizer_parts.iterdir()):
                 part.rename(inner / part.name)
             optimizer_parts.rmdir()
+        if (self.run.path / TRAINED_ON).is_file():
+            shutil.copyfile(self.run.path / TRAINED_ON, inner / TRAINED_ON)
         if value_head:
             save_file(value_head, inner / HEAD_FILE)
         (inner / checkpoint_state.SCHEDULER).write_text(json.dumps(trainer.lr_scheduler.state_dict()), encoding="utf-8")

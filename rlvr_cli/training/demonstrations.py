@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,15 @@ CODE = ("demonstrations.py", "sft.py", "../models/adapter.py")
 
 @dataclass(frozen=True)
 class Demonstration:
-    """Token ids of a prompt and of the completion to imitate, which ends with the end-of-sequence token."""
+    """Token ids of a prompt and of the completion to imitate, which ends with the end-of-sequence token.
+
+    Attributes:
+        wording: of the problem, or the prompt of a file.
+    """
 
     prompt: tuple[int, ...]
     completion: tuple[int, ...]
+    wording: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,8 @@ class SFTMethod:
         choices = {
             "name": self.name,
             "demonstrations": {
-                "source": self.source,
+                # Not its folder, which may be another one when the run is continued.
+                "source": Path(self.source).name,
                 "count": len(self.demonstrations),
                 "sha256": text_digest(listed),
             },
@@ -140,11 +146,18 @@ def _worked(
             ]
         )
         written = [str(solution) for solution in solutions]
+        raise_if(
+            [
+                f"task: a worked solution of problem {problems[index].id}: {unwritable}."
+                for index, solution in zip(left, written, strict=True)
+                if (unwritable := text_problem(solution)) is not None
+            ]
+        )
         _check_solutions(config, task, [problems[index] for index in left], written)
         for index, solution in zip(left, written, strict=True):
             outcome = encode(prompts[index], solution)
             if isinstance(outcome, Demonstration):
-                found[index] = outcome
+                found[index] = replace(outcome, wording=task.problem_wording(problems[index]))
             else:
                 too_long[index] = outcome
     demonstrations = [found[index] for index in range(len(problems))]
@@ -178,7 +191,7 @@ def _check_tokens(
     task: Task, problems: Sequence[Problem], demonstrations: Sequence[Demonstration], tokenizer: Any
 ) -> None:
     """What the model would learn to write must be right too, not only the text that it was made from."""
-    texts = [response_text(tokenizer, row.completion) for row in demonstrations]
+    texts = [response_text(tokenizer, row.completion, [tokenizer.eos_token_id]) for row in demonstrations]
     raise_if(
         [
             f"the tokenizer of the model cannot write the worked solution of problem {name} (what is left of it is "
@@ -220,7 +233,8 @@ def _row(line: bytes, encode: _Encoder) -> Demonstration | str:
     for key in ("prompt", "completion"):
         if problem := _text_problem(key, record[key], encode):
             return problem
-    return encode(encode.ids(record["prompt"]), record["completion"])
+    outcome = encode(encode.ids(record["prompt"]), record["completion"])
+    return outcome if isinstance(outcome, str) else replace(outcome, wording=record["prompt"])
 
 
 def _text_problem(key: str, value: Any, encode: _Encoder) -> str | None:

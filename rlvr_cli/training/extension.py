@@ -5,71 +5,77 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlvr_cli.config.batch import learning_rate_factor
-from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.config.load import LoadedConfig, dump_yaml, load, load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_text
 from rlvr_cli.core.hashes import text_digest
+from rlvr_cli.launch.checks import EXTENDING, check_resumable
 from rlvr_cli.runs.folder import SUBMITTED, RunDir, now
 
 KEY = "train.rollouts"
-# In the manifest while the configuration is being replaced: a kill in between loses nothing.
-PENDING = "extending_to"
 
 
-def extend(run: RunDir, overrides: Sequence[str]) -> list[str]:
-    """Write ``overrides``, which may set `train.rollouts` alone, into the run's configuration; returns what to say.
+def extended(run: RunDir, overrides: Sequence[str] = ()) -> LoadedConfig:
+    """The configuration that ``run`` goes on with: its own with ``overrides``, and an extension that a kill cut off."""
+    return load([run.config_path], overrides=[*_cut_off(run), *overrides], from_start=True)
 
-    The run is then as one that was stopped where it ended. Raises UserError where another key is named, the run was
-    submitted and has not begun, is in use or cannot be resumed, or would get shorter.
+
+def check_extension(run: RunDir, overrides: Sequence[str] = ()) -> None:
+    """Raise UserError where ``run`` cannot be resumed, or not with ``overrides``, which may set `train.rollouts` alone.
+
+    That is: another key is named, the run would get shorter, or it was submitted and has not begun.
     """
-    finish_extension(run)
     others = [text for text in overrides if text.partition("=")[0] != KEY]
     if others:
         raise UserError(
             f"{', '.join(others)}: a run keeps its configuration; with --resume only {KEY} can change, to extend it. "
             "To change another setting, start a new run."
         )
-    from rlvr_cli.launch.checks import check_resumable
+    old, new = (load_config([run.config_path], overrides=[*_cut_off(run), *more]) for more in ((), overrides))
+    before, after = old.train.rollouts, new.train.rollouts
+    if after < before:
+        raise UserError(f"{KEY}={after}: {run.path} has {before} rollouts; a run can be extended, not shortened.")
+    check_resumable(run, finished=after > before)
+    if after > before and run.read_manifest().get("status") == SUBMITTED:
+        raise UserError(f"{run.path}: has not started yet. Cancel its job and submit it again with {KEY}={after}.")
 
-    before = load_config([run.config_path])
-    after = load_config([run.config_path], overrides=overrides)
+
+def extend(run: RunDir, overrides: Sequence[str] = ()) -> list[str]:
+    """Write ``overrides``, and an extension that a kill cut off, into the run's configuration; returns what to say.
+
+    The run, which the caller holds, is then as one that was stopped where it ended. Raises UserError as
+    :func:`check_extension`.
+    """
+    check_extension(run, overrides)
+    manifest, cut_off = run.read_manifest(), _cut_off(run)
+    before = load_config([run.config_path], overrides=cut_off)
+    after = load_config([run.config_path], overrides=[*cut_off, *overrides])
     old, new = before.train.rollouts, after.train.rollouts
-    with run.lock():
-        manifest = run.read_manifest()
-        if new < old:
-            raise UserError(f"{KEY}={new}: {run.path} has {old} rollouts; a run can be extended, not shortened.")
-        check_resumable(run, finished=new > old)
-        if manifest.get("status") == SUBMITTED:
-            raise UserError(f"{run.path}: has not started yet. Cancel its job and submit it again with {KEY}={new}.")
-        if new == old:
-            return []
-        extended = [*manifest.get("extended", []), {"from": old, "to": new, "step": manifest["step"], "time": now()}]
-        run.update_manifest(**{PENDING: new, "extended": extended})
-        _write(run, after)
-    return [f"{run.path}: extended from {old} to {new} rollouts", *_changes(before, after, manifest["step"])]
-
-
-def finish_extension(run: RunDir) -> None:
-    """Carry out an extension that a kill cut off."""
-    if run.read_manifest().get(PENDING) is None:
-        return
-    with run.lock():
-        pending = run.read_manifest().get(PENDING)
-        if pending is not None:
-            _write(run, load_config([run.config_path], overrides=[f"{KEY}={pending}"]))
-
-
-def _write(run: RunDir, config: Config) -> None:
-    text = dump_yaml(config)
+    if new == old and not cut_off:
+        return []
+    text = dump_yaml(after)
+    if new > old:
+        entry = {"from": old, "to": new, "step": manifest["step"], "time": now()}
+        begun = {"rollouts": new, "config_sha256": text_digest(text)}
+        run.update_manifest(**{EXTENDING: begun, "extended": [*manifest.get("extended", []), entry]})
     write_text(run.config_path, text)
     run.update_manifest(
         status="interrupted",
-        rollouts_total=config.train.rollouts,
-        steps_total=config.batch.steps_total,
+        rollouts_total=new,
+        steps_total=after.batch.steps_total,
         config_sha256=text_digest(text),
-        **{PENDING: None},
+        **{EXTENDING: None},
     )
+    if new == old:
+        return []
+    return [f"{run.path}: extended from {old} to {new} rollouts", *_changes(before, after, manifest["step"])]
+
+
+def _cut_off(run: RunDir) -> list[str]:
+    """The override of an extension that was begun and not carried out."""
+    begun = run.read_manifest().get(EXTENDING)
+    return [f"{KEY}={begun['rollouts']}"] if isinstance(begun, dict) else []
 
 
 def _changes(before: Config, after: Config, step: int) -> list[str]:

@@ -82,7 +82,7 @@ class PolicyForward:
     @property
     def divided(self) -> bool:
         """Whether the processes hold the model in parts: then each must call it as often as the others."""
-        return self.accelerator.distributed_type == DistributedType.DEEPSPEED
+        return bool(self.accelerator.distributed_type == DistributedType.DEEPSPEED)
 
     def of_reference(self) -> PolicyForward:
         """The same of a model without a value head."""

@@ -26,7 +26,7 @@ REGIONS = tuple(REGION_METRICS)
 # Of means whose square is still a number.
 LARGEST = 1e150
 IMPORTANCE = ("importance/weight", "importance/capped", "importance/tokens")
-OF_TRAINED = ("drift", "drift_square", "distance", "kl", "kl_reference", "entropy")
+OF_TRAINED = ("drift", "drift_square", "distance", "kl_old", "kl_reference", "entropy_trained")
 # What keeps a verifier from an opinion, by the reasons of verdicts.
 VERIFIER = {"verifier/timeout": ("timeout", "died"), "verifier/unparsed": ("unparsed",)}
 
@@ -39,8 +39,8 @@ class StepMeter:
     Args:
         executed: counts how often each term of the method was executed; None = a counter of its own.
         importance: whether tokens are weighed for the difference between trainer and sampler.
-        entropies: whether to average the entropies of the tokens that are trained on, where no rollout's summary has
-            those of all.
+        entropies: whether to average the entropies of the tokens that are trained on (`entropy_trained`), where no
+            rollout's summary has those of all.
     """
 
     SUMS = (
@@ -50,11 +50,13 @@ class StepMeter:
         "drift",
         "drift_square",
         "distance",
-        "kl",
+        "kl_old",
         "kl_reference",
-        "entropy",
+        "entropy_trained",
         "policy_loss",
         "value_loss",
+        "aux_loss",
+        "aux_loss_share",
         *REGIONS,
         *IMPORTANCE,
     )
@@ -110,6 +112,7 @@ class StepMeter:
             # A token without advantage has no part, however far its ratio overflowed.
             total(torch.where(shaped.advantages == 0, 0, -weights * shaped.advantages), mask),
             drift.new_zeros(()) if value_loss is None else value_loss.double(),
+            *(drift.new_zeros(()) for _ in ("aux_loss", "aux_loss_share")),
             *((getattr(where, name) & trained).sum(dtype=torch.float64) for name in REGIONS),
             *(drift.new_zeros(()) for _ in IMPORTANCE),
         ]
@@ -121,6 +124,12 @@ class StepMeter:
         self._sums = self._sums.to(weights.device)
         self._sums[-len(IMPORTANCE) :] += torch.stack(sums)
 
+    def add_aux_loss(self, aux_loss: Tensor, share: Tensor) -> None:
+        """Take in the auxiliary loss () of a mixture of experts in one forward pass, by its share () of the step."""
+        first = self.SUMS.index("aux_loss")
+        self._sums = self._sums.to(aux_loss.device)
+        self._sums[first : first + 2] += torch.stack([aux_loss.detach() * share, share]).double()
+
     def take(self) -> Tensor:
         """The sums since the last call, in the order of ``SUMS``."""
         sums, self._sums = self._sums, torch.zeros_like(self._sums)
@@ -130,14 +139,14 @@ class StepMeter:
         """Means over tokens from the sums of all processes; None where one is not a finite number.
 
         Of the tokens that are trained on, None without any: ``ratio_mean`` and ``ratio_std``; ``prob_distance``,
-        the mean |pi - pi_old|; ``kl``, the k3 estimate of KL(pi_old || pi); ``kl_reference``, that of
+        the mean |pi - pi_old|; ``kl_old``, the k3 estimate of KL(pi_old || pi); ``kl_reference``, that of
         KL(pi || reference) (0 without a reference; with a KL penalty every token of the pass is trained on). Of all
         tokens of the step: ``clip_frac/low`` and ``clip_frac/high``, the shares of tokens beyond the trust region in
         the direction of their advantage, whose gradient the clipped ratio cuts; ``outside/low`` and ``outside/high``,
         those in the two other corners; ``trained``, the share with an advantage; ``policy_loss``, the mean of
         -F A, whose gradient is the method's.
         ``importance/weight`` is the mean weight for a sampler that differs, ``importance/capped`` the share of weights
-        that the cap cut.
+        that the cap cut. ``aux_loss`` is the mean auxiliary loss of a mixture of experts, before its coefficient.
         """
         named = dict(zip(self.SUMS, sums, strict=True))
         count, moved = max(named["tokens"], 1.0), named["moved"] or math.nan
@@ -146,36 +155,43 @@ class StepMeter:
         # Python raises where a float's square overflows; the sum of squares is infinite then.
         variance = mean["drift_square"] - (mean["drift"] ** 2 if abs(mean["drift"]) < LARGEST else math.inf)
         values = {
-            **({"entropy": mean["entropy"]} if self.entropies else {}),
+            **({"entropy_trained": mean["entropy_trained"]} if self.entropies else {}),
             "ratio_mean": 1.0 + mean["drift"],
             # Rounding may leave a variance just below 0; max() alone would turn a NaN into 0 as well.
             "ratio_std": variance if math.isnan(variance) else max(0.0, variance) ** 0.5,
             "prob_distance": mean["distance"],
-            "kl": mean["kl"],
+            "kl_old": mean["kl_old"],
             "kl_reference": mean["kl_reference"],
             "policy_loss": mean["policy_loss"],
             **{metric: mean[name] for name, metric in REGION_METRICS.items()},
             "trained": mean["trained"],
             **({name: named[name] / weighed for name in IMPORTANCE[:2]} if self.importance else {}),
             **({"value_loss": mean["value_loss"]} if self.method.advantage.needs_values else {}),
+            **({"aux_loss": named["aux_loss"] / share} if (share := named["aux_loss_share"]) else {}),
             "update_tokens": named["tokens"],
         }
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 def rollout_summary(
-    rows: Sequence[Mapping[str, Any]], reasons: Sequence[str], format_range: tuple[float, float] | None = None
+    rows: Sequence[Mapping[str, Any]],
+    reasons: Sequence[str],
+    format_range: tuple[float, float] | None = None,
+    *,
+    replaced: bool = False,
 ) -> dict[str, float | None]:
     """Means over the completions of one rollout. ``rows`` are the records of ``rollouts/``; none are left out.
 
-    ``reward`` averages the finite rewards that training used, ``clean_reward`` the verifier's where those are others;
+    ``reward`` averages the finite rewards that training used, ``clean_reward`` the verifier's where the method has
+    ``replaced`` those by others (noise, entropy), which no comparison tells: training rounds a reward to float32;
     ``nonzero_advantage`` is the share of completions that move the policy, ``unscorable`` that of those that the task
     could not score; these are not correct, and their reward is in no mean. ``diversity`` is the share of completions
     that differ, as text, from those before them of the same problem: 1 / group_size where all of a group are the same,
     1 where no two are. ``verifier/timeout`` is the share whose comparison was stopped at its deadline or took its
     process with it, ``verifier/unparsed`` the share whose answer or gold answer could not be read as mathematics; both
     are 0 for a task without such a verifier. ``format`` is the reward's part `format` as a share of ``format_range``,
-    where the reward has one. ``accuracy/se`` and ``format/se`` are standard errors over what could be scored.
+    where the reward has one. ``accuracy/se`` and ``format/se`` are standard errors over what could be scored; where
+    nothing could, the means over it are None.
     ``logged/NAME`` averages the numbers that reward functions of the user's own record.
 
     ``entropy`` is that of the policy that sampled, in nats, its mean over all tokens of the rollout. Where the engine
@@ -184,12 +200,11 @@ def rollout_summary(
     """
     count = len(rows)
 
-    def mean(values: Sequence[float]) -> float:
-        return sum(values) / len(values) if values else 0.0
+    def mean(values: Sequence[float]) -> float | None:
+        return sum(values) / len(values) if values else None
 
     scored = [row for row in rows if row["reward"] is not None]
     clean = [row["clean_reward"] for row in rows if row["clean_reward"] is not None]
-    other = any(row["reward"] != row["clean_reward"] for row in rows)
     parts = {part: mean([row["parts"][part] for row in scored]) for part in rows[0]["parts"]}
     lengths = [row["tokens"] for row in rows]
     logged: dict[str, list[float]] = {}
@@ -199,7 +214,7 @@ def rollout_summary(
                 logged.setdefault(name, []).append(float(value))
     return {
         "reward": mean([row["reward"] for row in scored]),
-        **({"clean_reward": mean(clean)} if other else {}),
+        **({"clean_reward": mean(clean)} if replaced else {}),
         **{f"reward/{part}": value for part, value in parts.items()},
         **_format_and_accuracy(scored, format_range),
         "accuracy": mean([float(row["correct"]) for row in rows]),
@@ -229,16 +244,16 @@ def _entropy(rows: Sequence[Mapping[str, Any]]) -> float | None:
 
 def _format_and_accuracy(
     scored: Sequence[Mapping[str, Any]], format_range: tuple[float, float] | None
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """The format's share of its range where it has one; standard errors over problems, none of a single one."""
     problems = [row["problem"] for row in scored]
     errors = {"accuracy/se": _standard_error(problems, [float(row["correct"]) for row in scored])}
-    mean = {}
+    mean: dict[str, float | None] = {}
     if format_range is not None:
         low, high = format_range
         shares = [(row["parts"]["format"] - low) / (high - low) for row in scored]
         errors["format/se"] = _standard_error(problems, shares)
-        mean["format"] = sum(shares) / len(shares) if shares else 0.0
+        mean["format"] = sum(shares) / len(shares) if shares else None
     return {**mean, **{name: error for name, error in errors.items() if error is not None}}
 
 

@@ -10,6 +10,8 @@ Truncated importance sampling (``tis_cap``), for a sampler that is not exactly t
 
     w = min(pi_old / pi_sampler, cap)        each token, without gradient; multiplies F A
 
+Where a row's tokens share one ratio (GSPO), they share the mean of their w.
+
 pi_old is the trainer's own probability of the token before the first update on the rollout, pi_sampler the sampler's,
 both at the sampling temperature. As TRL's ``vllm_importance_sampling_mode="token_truncate"`` (GRPOTrainer, 1.16), after
 Yao et al., "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training" (2025).

@@ -14,18 +14,16 @@ from rlvr_cli.results.curves import whole_rows
 from rlvr_cli.results.evaluations import read_result
 from rlvr_cli.results.metrics import accuracy_of, metric
 from rlvr_cli.runs.folder import RunDir
-
-# 95% of a normal distribution, in standard errors.
-_NORMAL = 1.96
+from rlvr_cli.stats.intervals import share_of_error
 
 
-def outcome_lines(run: RunDir) -> list[str]:
+def outcome_lines(run: RunDir, prompts: int) -> list[str]:
     """The held-out accuracy at the first and the last evaluation on the way, and their difference over the same
-    problems; without two evaluations, the accuracy of the first and the last training rollout.
+    problems; without two evaluations, the accuracy of the first and the last training rollout, of ``prompts`` each.
     """
     folders = sorted(path.parent for path in run.held_out_dir.glob("rollout-*/metrics.json"))
     if len(folders) < 2:
-        return _training(whole_rows(read_jsonl(run.metrics_path)))
+        return _training(whole_rows(read_jsonl(run.metrics_path)), prompts)
     try:
         return _held_out(folders[0], folders[-1])
     except (UserError, RunError, OSError, ValueError) as error:  # the run is finished all the same
@@ -50,7 +48,7 @@ def difference_line(one: PairedDifference) -> str:
     """`difference +0.062 [-0.010, 0.134]: within noise`; a difference that is clear is marked."""
     line = f"difference {with_interval(one.metric, one.difference.as_json(), signed=True)}"
     if not one.clear:
-        return f"{line}: within noise"
+        return f"{line}: {one.doubt}"
     better = (one.difference.value > 0) == (metric(one.metric).higher_is_better is not False)
     return clear_difference(one.metric, one.difference.value, f"{line}: {'better' if better else 'worse'}")
 
@@ -59,18 +57,17 @@ def _when(folder: Path) -> str:
     return f"after rollout {int(folder.name.removeprefix('rollout-'))}"
 
 
-def _training(rows: list[dict[str, Any]]) -> list[str]:
+def _training(rows: list[dict[str, Any]], prompts: int) -> list[str]:
     measured = [row for row in rows if isinstance(row.get("accuracy"), float)]
     if not measured:
         return []
     ends = [measured[0], measured[-1]] if len(measured) > 1 else measured
-    said = ", ".join(f"{_with_error(row)} in rollout {row['rollout'] + 1}" for row in ends)
+    said = ", ".join(f"{_with_error(row, prompts)} in rollout {row['rollout'] + 1}" for row in ends)
     return [f"training accuracy: {said} (held-out: not measured on the way; eval.every=N does)"]
 
 
-def _with_error(row: Mapping[str, Any]) -> str:
+def _with_error(row: Mapping[str, Any], prompts: int) -> str:
     value, error = row["accuracy"], row.get("accuracy/se")
     if not isinstance(error, float):
         return f"{value:.3f}"
-    low, high = max(0.0, value - _NORMAL * error), min(1.0, value + _NORMAL * error)
-    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
+    return with_interval("accuracy", share_of_error(value, error, max(2, prompts)).as_json())

@@ -153,12 +153,8 @@ def _loading(config: Config, device: torch.device) -> dict[str, Any] | None:
 def _sampler_exact(config: Config, model: Any, *, bf16: bool) -> bool:
     """Whether what samples computes log-probs as the trainer does: the same weights, in float32, without dropout."""
     weights = {parameter.dtype for parameter in model.parameters()}
-    drops = any(isinstance(module, torch.nn.Dropout) and module.p > 0 for module in model.modules())
-    # That of attention is no module, nor is any of some models.
-    settings = model.config.to_dict().items()
-    drops = drops or any("drop" in name and isinstance(value, float) and value > 0 for name, value in settings)
-    plain = config.model.adapter.kind == "none" and not config.rollout.uses_vllm
-    return plain and not bf16 and weights == {torch.float32} and not drops
+    plain = config.model.adapter.kind == "none" and not config.rollout.uses_vllm and not config.update.dropout
+    return plain and not bf16 and weights == {torch.float32}
 
 
 def policy_trainer(
@@ -214,6 +210,7 @@ def policy_trainer(
         micro_tokens=config.update.micro_tokens,
         micro_rows=batch.micro_batch,
         compute_everything=config.run.compute_everything,
+        dropout=config.update.dropout,
         sampler_exact=_sampler_exact(config, model, bf16=args.bf16),
         **of_every_run,
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import read_jsonl, write_text
+from rlvr_cli.core.files import local_path, read_jsonl, write_text
 from rlvr_cli.core.text import count
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.launch.deepspeed_config import is_sharded
@@ -25,6 +25,7 @@ from rlvr_cli.models.reading import check_prompts, check_readable, too_long
 from rlvr_cli.models.source import AdapterBase, holds_adapter, prompt_style, resolve_model
 from rlvr_cli.runs.environment import usable_cores
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.runs.trained_on import training_problems, wording_hash
 from rlvr_cli.tasks.base import PROMPTS_MEASURED, Task, prompt_ids
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.sets import is_generated
@@ -43,6 +44,7 @@ class LoadedParts:
 
     Attributes:
         base: ``model`` as what adapters are trained on; None where every weight is trained.
+        without_adapter: the experts' weights that get no adapter, where other layers get one.
     """
 
     config: Config
@@ -51,6 +53,7 @@ class LoadedParts:
     tokenizer: Any
     threads: int
     base: AdapterBase | None
+    without_adapter: tuple[str, ...]
 
 
 @dataclass
@@ -70,6 +73,15 @@ class PreparedRun(LoadedParts, ABC):
     @abstractmethod
     def trainer(self, arguments: dict[str, Any], of_every_run: dict[str, Any]) -> RunTrainer:
         """The trainer, from TRL's arguments and those of RunTrainer that every kind of training has."""
+
+    @abstractmethod
+    def wordings(self) -> list[str]:
+        """What is asked in each problem that the model is trained on."""
+
+    def trained_on(self) -> set[str]:
+        """The hashes of the problems that the model is trained on, here and before."""
+        base = local_path(self.config.model.name)
+        return {*map(wording_hash, self.wordings()), *(training_problems(base) or ())}
 
     @abstractmethod
     def announcement(self, rollouts: int, completions: int, steps: str) -> str:
@@ -110,6 +122,9 @@ class PreparedPolicy(PreparedRun):
 
         return policy_trainer(self.method, self.task, self.problems, self.engine, arguments, of_every_run)
 
+    def wordings(self) -> list[str]:
+        return [self.task.problem_wording(problem) for problem in self.problems]
+
     def announcement(self, rollouts: int, completions: int, steps: str) -> str:
         work = f"{count(rollouts, 'rollout')} of {completions} completions, {steps}; sampler: {self.engine_reason}"
         if self.config.rollout.uses_vllm and self.config.eval.every:
@@ -145,6 +160,9 @@ class PreparedSFT(PreparedRun):
         from rlvr_cli.training.sft import sft_trainer
 
         return sft_trainer(self.method.demonstrations, arguments, of_every_run)
+
+    def wordings(self) -> list[str]:
+        return [row.wording for row in self.method.demonstrations]
 
     def announcement(self, rollouts: int, completions: int, steps: str) -> str:
         number, source = len(self.method.demonstrations), self.method.source
@@ -184,7 +202,7 @@ def join(config: Config, world: World) -> int:
     import torch
 
     devices = torch.cuda.device_count()
-    if world.processes == 1 and devices > 1 and not config.rollout.starts_server:
+    if world.processes == 1 and devices > 1:
         raise UserError(
             f"{devices} GPUs are visible, and launch.processes=1 trains on one: give --processes {devices} to use "
             "them all, or set CUDA_VISIBLE_DEVICES=0."
@@ -272,9 +290,29 @@ def _loaded(config: Config, device: str, threads: int) -> LoadedParts:
         attention=config.model.attention,
         in_4_bits=config.model.adapter.kind == "qlora",
     )
-    base = _base(config, model, dtype)
+    if config.update.dropout:
+        _check_dropout(config, model)
+    base, without_adapter = _base(config, model, dtype), _without_adapter(config, model)
     task = config.task.for_model(prompt_style(model.config))
-    return LoadedParts(config, task, model, tokenizer, threads, base)
+    return LoadedParts(config, task, model, tokenizer, threads, base, without_adapter)
+
+
+def _without_adapter(config: Config, model: Any) -> tuple[str, ...]:
+    from rlvr_cli.models.adapter import experts_without_adapter
+
+    adapter = config.model.adapter
+    return () if adapter.kind == "none" else experts_without_adapter(adapter, model)
+
+
+def _check_dropout(config: Config, model: Any) -> None:
+    """Refuse a key that would do nothing."""
+    from rlvr_cli.training.dropout import dropouts
+
+    if not dropouts(model):
+        raise UserError(
+            f"update.dropout=true has no effect: {config.model.name} has no dropout (0 in its config.json). Leave it "
+            "out; adapters have model.adapter.dropout."
+        )
 
 
 def _base(config: Config, model: Any, dtype: str) -> AdapterBase | None:

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from rlvr_cli.collapse.alerts import alerts_on
+from rlvr_cli.core.files import open_for_append
 from rlvr_cli.core.terminal import table_lines, wrapped
 from rlvr_cli.core.text import for_terminal
 from rlvr_cli.evaluation.tables import metric_name, with_interval
@@ -41,7 +42,7 @@ class Reporter:
 
     def __init__(self, log_path: Path, *, console: Console, rollouts: int, steps: int) -> None:
         self.console, self.rollouts, self.steps = console, rollouts, steps
-        self._log = log_path.open("a", encoding="utf-8")
+        self._log = open_for_append(log_path)
         self._live: Live | None = None
         self._bar = Progress(
             TextColumn("training"),

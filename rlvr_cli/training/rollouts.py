@@ -25,6 +25,7 @@ from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, Samplin
 from rlvr_cli.tasks.base import Task, prompt_ids
 from rlvr_cli.tasks.problem import Problem, Verdict
 from rlvr_cli.training.metrics import rollout_summary
+from rlvr_cli.workers.reward import LARGEST_REWARD
 
 # Groups of each rollout whose completions are recorded token by token: enough to look at, little to store.
 GROUPS_BY_TOKEN = 2
@@ -99,6 +100,7 @@ class RolloutSource:
         self.gather, self.main, self.on_tokens = gather, main, on_tokens
         policy = config.method.policy
         self.noise = 0.0 if policy is None else policy.reward.noise
+        self.replaced = policy is not None and bool(policy.reward.terms)
         self.model: Any = None
         self.seconds = {"rollout": 0.0, "verify": 0.0}
         self.summary: dict[str, float | None] = {}
@@ -178,7 +180,9 @@ class RolloutSource:
             prompts = [encoded[slot.problem] for slot in slots]
             return self._sampled(prompts, [self.first_row + row for row in rows], stream, on_done)
 
-        judged = sample_and_judge(sampled, self.task, [self.problems[slot.problem] for slot in slots], self.tokenizer)
+        stops = eos_token_ids(self.model, self.tokenizer)
+        chosen = [self.problems[slot.problem] for slot in slots]
+        judged = sample_and_judge(sampled, self.task, chosen, self.tokenizer, stops)
         completions = judged.completions
         for row, slot, ids, log_probs, truncated, entropies in zip(
             rows,
@@ -203,12 +207,15 @@ class RolloutSource:
         return self.noise > 0 and random.Random(seed).random() < self.noise
 
     def _groups_of_equal_rewards(self) -> list[int]:
-        """The groups of the whole batch in which no two rewards differ, in order; what is unscorable has none."""
+        """The groups of the whole batch in which no two rewards differ, in order; what is unscorable has none.
+
+        In float32, as training has them: sums of the same parts in another order differ in float64 alone.
+        """
         size = self.config.rollout.group_size
         rows = self.gather(
             [
                 {"reward": reward, "scorable": slot.verdict.scorable}
-                for reward, slot in zip(self._rewards(), self.slots, strict=True)
+                for reward, slot in zip(torch.tensor(self._rewards()).tolist(), self.slots, strict=True)
             ]
         )
         rewards = [
@@ -241,12 +248,14 @@ class RolloutSource:
         rewards = self._rewards()
         stops = self.config.train.on_nonfinite == "stop"
         for slot, reward in zip(self.slots, rewards, strict=True):
-            if stops and slot.verdict.scorable and not math.isfinite(reward):
+            if stops and slot.verdict.scorable and not abs(reward) <= LARGEST_REWARD:
+                parts = ", ".join(f"{name} {value:g}" for name, value in slot.verdict.parts.items())
                 raise RunError(
                     f"rollout {self.rollout}: the reward of a completion of problem {self.problems[slot.problem].id} "
-                    f"is {reward}. The weights were not touched. train.on_nonfinite=skip leaves such rows out."
+                    f"is {reward:g} ({parts}); a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g} is needed. The "
+                    "weights were not touched. train.on_nonfinite=skip leaves such rows out."
                 )
-        return [reward if math.isfinite(reward) else math.nan for reward in rewards]
+        return [reward if abs(reward) <= LARGEST_REWARD else math.nan for reward in rewards]
 
     def store(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
         """Write what was collected (one file, whole or absent) and summarise it over all processes."""
@@ -266,7 +275,7 @@ class RolloutSource:
             row |= self._by_token(slot)
         rows = self.gather(mine)
         format_range = self.task.format_range
-        self.summary = rollout_summary(rows, self.task.reasons, format_range)
+        self.summary = rollout_summary(rows, self.task.reasons, format_range, replaced=self.replaced)
         self.unscored = sum(row["clean_reward"] is None and row["scorable"] for row in rows)
         if self.main:
             lines = (json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows)
@@ -276,7 +285,7 @@ class RolloutSource:
         problem, verdict = self.problems[slot.problem], slot.verdict
         log_prob = sum(slot.log_probs)
         entropy = math.nan if slot.entropies is None else sum(slot.entropies)
-        finite = verdict.scorable and math.isfinite(verdict.reward)
+        finite = verdict.scorable and abs(verdict.reward) <= LARGEST_REWARD
         return {
             "problem": problem.id,
             "subgroup": problem.subgroup,

@@ -25,9 +25,9 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl, write_text
 from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.core.own_code import in_manifest
+from rlvr_cli.core.own_code import blamed, in_manifest
 from rlvr_cli.core.text import without_secrets
-from rlvr_cli.launch.checks import check_processes, check_resumable, default_name
+from rlvr_cli.launch.checks import check_processes, default_name
 from rlvr_cli.launch.link import FAILURES
 from rlvr_cli.launch.stopping import RunEnd, StopRequest
 from rlvr_cli.launch.world import ALONE, World
@@ -35,7 +35,7 @@ from rlvr_cli.models.architecture import parameters_of
 from rlvr_cli.models.sampling.memory import SamplingMemoryError, out_of_memory
 from rlvr_cli.runs.checkpoints import Checkpoint, Damaged, survey
 from rlvr_cli.runs.environment import git_state, hardware, versions
-from rlvr_cli.runs.folder import SUBMITTED, RunDir, check_free, create_run, now, unique_name
+from rlvr_cli.runs.folder import STARTED_IN, SUBMITTED, RunDir, check_free, create_run, now, unique_name
 from rlvr_cli.runs.records import FILE as SEAL
 from rlvr_cli.runs.records import (
     IN_CHECKPOINT,
@@ -47,7 +47,9 @@ from rlvr_cli.runs.records import (
     truncate_timings,
     write_seal,
 )
+from rlvr_cli.runs.trained_on import write_training_problems
 from rlvr_cli.tasks.sets import problems_name
+from rlvr_cli.training.extension import KEY, check_extension, extend, extended
 from rlvr_cli.training.outcome import outcome_lines
 from rlvr_cli.training.prepare import PreparedRun, join, prepare_run
 from rlvr_cli.training.progress import Reporter, Silence
@@ -106,6 +108,7 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRu
     text = dump_yaml(config)
     write_text(run.config_path, text)
     write_seal(run.path / SEAL, {})
+    write_training_problems(run.path, prepared.trained_on())
     run.update_manifest(
         name=name,
         status="running",
@@ -126,11 +129,13 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRu
         **in_manifest(own_files(config)),
         method_fingerprint=prepared.method.fingerprint(),
         sampler=prepared.engine_reason,
+        **({"without_adapter": prepared.without_adapter} if prepared.without_adapter else {}),
         threads=prepared.threads,
         versions=versions(),
         git=git_state(),
         hardware=hardware(),
         command=command,
+        **{STARTED_IN: str(run.started_in() or Path.cwd())},
     )
 
 
@@ -151,30 +156,38 @@ def _held(run: RunDir, world: World) -> Iterator[None]:
         yield
 
 
-def resume_training(run: RunDir, *, console: Console, place: RunContext | None = None) -> RunEnd:
+def resume_training(
+    run: RunDir, *, console: Console, rollouts: int | None = None, place: RunContext | None = None
+) -> RunEnd:
     """Continue ``run`` from its newest valid checkpoint, or from the start when it was killed before the first.
 
-    Every one of several processes calls it; rank 0 alone writes.
+    Every one of several processes calls it; rank 0 alone writes, and nothing before all is checked.
     Raises UserError when it is finished, in use, its configuration was edited, or it has only damaged checkpoints.
+
+    Args:
+        rollouts: extend the run to so many.
     """
     place = place or RunContext()
-    config = load_config([run.config_path])
+    longer = [] if rollouts is None else [f"{KEY}={rollouts}"]
+    config = extended(run, longer).config
     check_processes(run, config, place.world)
     if place.world.processes > 1:
         join(config, place.world)
     with _held(run, place.world):
         place.begun(run.path)
         if place.world.main:
-            check_resumable(run)
-            run.make_folders()
+            check_extension(run, longer)
         found = place.world.from_main(lambda: _choose_checkpoint(run))
         prepared = prepare_run(config, place.world)
         waiting = place.world.from_main(lambda: _submitted(run))
         resumption = None if waiting else place.world.from_main(lambda: _same_method(run, prepared, found))
         if place.world.main:
+            run.make_folders()
             if waiting:
-                _first_manifest(config, run, run.name, prepared, waiting)
+                _first_manifest(load_config([run.config_path]), run, run.name, prepared, waiting)
             else:
+                assert resumption is not None
+                resumption = replace(resumption, notes=(*extend(run, longer), *resumption.notes))
                 run.update_manifest(status="running", finished=None)
         return _train(config, run, prepared, resumption, console, place)
 
@@ -268,6 +281,10 @@ def _train(
                 reporter.message(_announcement(config, run, prepared, batch))
             for caution in (*cautions(config), *prepared.cautions):
                 reporter.message(caution)
+            if prepared.without_adapter:
+                reporter.message(
+                    f"the experts get no adapter and stay as they are: {', '.join(prepared.without_adapter)}"
+                )
             from rlvr_cli.training.build import build_trainer
 
             checkpoint = resumption.checkpoint if resumption else None
@@ -281,7 +298,7 @@ def _train(
             _close(run, world, executed, "interrupted")
             reporter.message(f"stopped without saving; {again}")
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reporter.end()
             reporter.log(traceback.format_exc())
             failure = explain(error, run, again)
@@ -297,7 +314,7 @@ def _train(
             ending = world.from_main(lambda: _no_signal(config, run)) if watched else None
             _close(run, world, executed, "finished", no_signal=ending)
             reporter.message(f"finished: {run.path}")
-            for line in outcome_lines(run) if world.main else ():
+            for line in outcome_lines(run, config.rollout.prompts) if world.main else ():
                 reporter.message(line)
             if ending:
                 reporter.log(f"WARNING: {ending}")  # shown after the last line of all
@@ -345,8 +362,10 @@ def _close(run: RunDir, world: World, executed: Counter[str], status: str, **fie
         run.update_manifest(status=status, finished=now(), executed=executed, **fields)
 
 
-def explain(error: Exception, run: RunDir, again: str) -> Exception:
+def explain(error: Exception | SystemExit, run: RunDir, again: str) -> Exception:
     """``error`` as the user shall see it; ``again`` says how to continue. A bug of ours is returned as it is."""
+    if isinstance(error, SystemExit):
+        return RunError(f"{blamed(error, run.path)} ended the training; {again}")
     if isinstance(error, SamplingMemoryError):
         return RunError(
             f"{run.path}: {error} To change settings, start a new run; if another program took the memory, {again}"

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
-from rlvr_cli.methods.ppo import GAEAdvantage
 from rlvr_cli.training.forward import PolicyForward
 from rlvr_cli.training.packing import TensorRows, own_tokens, padded_rows, token_rows
 from rlvr_cli.training.rollouts import RolloutBatch
@@ -46,7 +45,7 @@ class Scoring:
     Args:
         forward: forward passes of the policy.
         several_steps: whether more than one optimizer step is made from each rollout.
-        correct_above: a completion without a verdict is correct where its reward is above this.
+        correct_above: a completion without a verdict is correct where what it is judged by is above this.
         tis_cap: as in objective.py; None = no weights.
         sampler_told: whether the log-probs and entropies of a sampler are taken for the policy's.
 
@@ -128,13 +127,14 @@ class Scoring:
         self.initial_entropy = float(entropy / max(tokens, 1.0))
         return self.initial_entropy
 
-    def scored(self, rows: TensorRows, rewards: Tensor) -> tuple[Rollout, TensorRows]:
+    def scored(self, rows: TensorRows, rewards: Tensor, judged: Tensor | None = None) -> tuple[Rollout, TensorRows]:
         """The rollout as the method sees it, and its rows, of all processes, with what they are trained with.
 
         Args:
             rewards: (N,) as given; NaN marks a row that must not be learned from.
+            judged: (N,) the values that say what is correct, where there are no verdicts; None = the rewards.
         """
-        rollout = self._rollout(rows, rewards)
+        rollout = self._rollout(rows, rewards, rewards if judged is None else judged)
         estimated, advantages = (_in_place(rows, found) for found in self.method.rollout_advantages(rollout))
         kept = {key: value for key, value in rows.items() if key not in ("entropies", "correct")}
         # A row that must not be learned from has no tokens: no KL, no share in any statistic or divisor.
@@ -143,11 +143,12 @@ class Scoring:
         threshold = self.method.passes.threshold(rollout)
         if threshold is not None:
             kept["low_threshold"] = torch.full((len(advantages), 1), threshold, device=advantages.device)
-        if isinstance(self.method.advantage, GAEAdvantage):
-            kept["returns"] = _in_place(rows, self.method.advantage.returns(rollout))
+        if rollout.values is not None:
+            returns = self.method.advantage.returns(rollout).to(rollout.values.dtype)
+            kept["returns"] = _in_place(rows, returns)
         return rollout, kept
 
-    def _rollout(self, rows: TensorRows, rewards: Tensor) -> Rollout:
+    def _rollout(self, rows: TensorRows, rewards: Tensor, judged: Tensor) -> Rollout:
         side_by_side = _side_by_side(rows)
         mask = side_by_side["completion_mask"] * ~rewards.isnan().unsqueeze(1)
         rollout = Rollout(
@@ -159,7 +160,7 @@ class Scoring:
             entropies=side_by_side.get("entropies"),
             ref_log_probs=side_by_side.get("ref_log_probs"),
             values=side_by_side.get("values"),
-            correct=rows["correct"].bool() if "correct" in rows else rewards > self.correct_above,
+            correct=rows["correct"].bool() if "correct" in rows else judged > self.correct_above,
         )
         if self.method.needs_initial_entropy and self.initial_entropy is None and mask.any():
             assert rollout.entropies is not None

@@ -20,6 +20,7 @@ from trl import SFTConfig, SFTTrainer
 from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.schema import Config
 from rlvr_cli.training.demonstrations import Demonstration
+from rlvr_cli.training.dropout import dropouts, switched_off
 from rlvr_cli.training.rollouts import problem_order
 from rlvr_cli.training.run_trainer import RunTrainer
 from rlvr_cli.training.trl_arguments import OF_EVERY_TRAINING
@@ -102,6 +103,15 @@ class StepTokenTrainer(SFTTrainer):
 
 class SFTRunTrainer(RunTrainer, StepTokenTrainer):
     """Trains one run by supervised fine-tuning and keeps its directory."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.dropouts = [] if self.config.update.dropout else dropouts(self.model)
+
+    def training_step(self, *arguments: Any, **named: Any) -> Tensor:
+        with switched_off(self.dropouts):
+            loss: Tensor = super().training_step(*arguments, **named)
+        return loss
 
     def compute_loss(self, *arguments: Any, **named: Any) -> Tensor:
         self.executed.update(["nll", "lora"] if self.adapter else ["nll"])

@@ -10,14 +10,13 @@ from typing import Any
 from rich.console import Console
 
 from rlvr_cli.config.checks import check_training
-from rlvr_cli.config.load import load_config
+from rlvr_cli.config.load import load_config, moved_from
 from rlvr_cli.config.own_files import own_files
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.layers import override_text
 from rlvr_cli.core.own_code import changed
 from rlvr_cli.core.text import without_secrets
-from rlvr_cli.launch.checks import check_resumable
 from rlvr_cli.launch.command import check_alone, needs_launcher
 from rlvr_cli.launch.stopping import RunEnd
 from rlvr_cli.runs.folder import find_run
@@ -54,7 +53,7 @@ def train(
     """
     files = [Path(config)] if isinstance(config, str | Path) else [Path(one) for one in config]
     overrides = [override_text(key, value) for key, value in (settings or {}).items()]
-    loaded = load_config(files, method, task, model, overrides)
+    loaded = load_config(files, method, task, model, overrides, from_start=True)
     check_training(loaded)
     check_trackers(loaded.track.to)
     if overwrite and loaded.run.name is None:
@@ -86,22 +85,18 @@ def resume(run: str | Path, *, settings: Mapping[str, Any] | None = None, quiet:
     Raises:
         UserError, RunError: as :func:`train`.
     """
-    from rlvr_cli.training.extension import extend, finish_extension
+    from rlvr_cli.training.extension import check_extension, extended
 
     found = find_run(str(run), Path(Config().run.dir))
-    before = load_config([found.config_path])
-    before.task.check_before()
+    overrides = [override_text(key, value) for key, value in (settings or {}).items()]
+    check_extension(found, overrides)
+    loaded = extended(found, overrides).config
     console = Console(quiet=quiet)
-    for line in changed(own_files(before)):
+    moved = moved_from(found)
+    for line in (*([moved] if moved else []), *changed(own_files(loaded))):
         console.print(line, highlight=False, markup=False)
-    if settings:
-        for line in extend(found, [override_text(key, value) for key, value in settings.items()]):
-            console.print(line, highlight=False, markup=False)
-    else:
-        finish_extension(found)
-    loaded = load_config([found.config_path])
+    loaded.task.check_before()
     check_trackers(loaded.track.to)
-    check_resumable(found)
     if needs_launcher(loaded.launch):
         from rlvr_cli.launch import supervise
 
@@ -110,7 +105,7 @@ def resume(run: str | Path, *, settings: Mapping[str, Any] | None = None, quiet:
         check_alone(loaded.launch)
         from rlvr_cli.training import run as training
 
-        end = training.resume_training(found, console=console)
+        end = training.resume_training(found, console=console, rollouts=loaded.train.rollouts)
     return _finished(end)
 
 

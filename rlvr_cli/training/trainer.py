@@ -7,8 +7,9 @@ them. What is overridden, and what each override relies on:
   backward passes of an optimizer step, as many as its rows need. Under DDP gradients are averaged over processes in the
   last backward pass (``accelerator.no_sync``; ``gradient_state._set_sync_gradients``, as transformers does it). The
   batch that it is given is the whole rollout's (TRL's data loader), each prompt repeated by the size of its group.
-- ``_calculate_rewards`` returns (N, functions) rewards gathered over all processes in the order of the rows. It is
-  called by ``_generate_and_score_completions``, which makes rows of the prompts of this process, where no other source
+- ``_calculate_rewards(inputs, prompts, completions, completion_ids_list)`` returns (N, functions) rewards gathered over
+  all processes in the order of the rows; ``eos_token_ids`` are the ids that end a completion. It is called by
+  ``_generate_and_score_completions``, which makes rows of the prompts of this process, where no other source
   of rollouts is given; with ``beta`` 0 it leaves the reference alone.
 - ``_get_per_token_logps_and_entropies``: TRL's forward pass, used for models that ours (log_probs.py) does not fit, and
   switched off while TRL scores a rollout. ``ref_model``, or an adapter that is switched off, is the reference policy.
@@ -19,6 +20,8 @@ them. What is overridden, and what each override relies on:
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -27,23 +30,30 @@ from typing import Any, ClassVar
 
 import torch
 from accelerate.utils import DistributedType
+from accelerate.utils.memory import clear_device_cache
 from safetensors.torch import save_file
 from torch import Tensor
+from transformers.training_args import OptimizerNames
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import use_adapter
 
+from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.methods.base import Rollout, Tokens
 from rlvr_cli.methods.method import Method
 from rlvr_cli.models.card import card_parts
+from rlvr_cli.models.generation import keep_generation_config
 from rlvr_cli.models.gpu import cudnn_attention_off
+from rlvr_cli.tasks.base import response_text
+from rlvr_cli.training.dropout import dropouts, switched_off
 from rlvr_cli.training.forward import INPUTS, Outputs, PolicyForward
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.objective import Step, loss, tokens_of
 from rlvr_cli.training.packing import TensorRows, gather_rows, own_tokens, padded_rows, split_into_steps
 from rlvr_cli.training.rollouts import RolloutBatch
-from rlvr_cli.training.scoring import Rollouts, Scoring
+from rlvr_cli.training.scoring import Rollouts, Scoring, evaluating
 from rlvr_cli.training.trl_arguments import MethodPart, method_of, with_method
 from rlvr_cli.training.value_head import HEAD_FILE, split_off, value_head_for
+from rlvr_cli.workers.reward import LARGEST_REWARD
 
 KEPT = (*INPUTS, "tool_mask", "importance_sampling_ratio")
 UNUSED = ("advantages", "num_items_in_batch", "old_per_token_logps", "sampling_per_token_logps")
@@ -60,9 +70,12 @@ class PolicyTrainer(GRPOTrainer):
             optimizer steps. None = TRL's defaults, and an output folder named after model and method.
         method: a name (``"dgpo+lopti"``); the keys of a whole method; or one part, which takes the place of that part
             in the method that is named after it: ``DGPO(n=2.0)``.
-        overrides: changes to a named method as on the command line, without ``method.``: ``policy_loss.n=2``.
-        correct_above: with reward functions of your own, a completion is correct where its reward is above this; for
-            methods that train by correctness (PL, NL, CL, RAFT++). ``rollouts`` have verdicts.
+        overrides: changes to a named method as on the command line, without ``method.``: ``policy_loss.n=2``. Of a KL
+            term that they add (``kl.beta=0.04``), ``args.use_bias_correction_kl`` decides ``kl.bias_correction``,
+            unless they do.
+        correct, correct_above: with reward functions of your own, a completion is correct where the value of the
+            function of this name (None = the first) is above this number, whatever the others give; for methods that
+            train by correctness (PL, NL, CL, RAFT++). ``rollouts`` have verdicts.
         rollouts: where completions and rewards come from, in place of TRL's own generation and ``reward_funcs``; the
             data set then names problems (column ``problem``).
         meter: watches every forward pass of an update.
@@ -72,6 +85,7 @@ class PolicyTrainer(GRPOTrainer):
         micro_rows: rows of one forward pass, where ``micro_tokens`` or the packing of short rows does not decide;
             None = ``args.per_device_train_batch_size``.
         compute_everything: leave nothing out of the forward passes, whether it changes a gradient or not.
+        dropout: update with the model's own dropout on. TRL's ``disable_dropout`` switches off that of adapters too.
         sampler_exact: whether the log-probs and entropies of ``rollouts`` are the policy's up to rounding.
         others: the other arguments of ``trl.GRPOTrainer``.
 
@@ -98,6 +112,7 @@ class PolicyTrainer(GRPOTrainer):
         *,
         method: str | Method | MethodPart | None = None,
         overrides: Sequence[str] = (),
+        correct: str | None = None,
         correct_above: float = 0.0,
         rollouts: Rollouts | None = None,
         meter: StepMeter | None = None,
@@ -106,18 +121,29 @@ class PolicyTrainer(GRPOTrainer):
         micro_tokens: int | None = None,
         micro_rows: int | None = None,
         compute_everything: bool = False,
+        dropout: bool = False,
         sampler_exact: bool = False,
         **others: Any,
     ) -> None:
-        named = method_of(self.default_method if method is None else method, overrides)
+        named = method_of(
+            self.default_method if method is None else method,
+            overrides,
+            bias_correction=args is None or args.use_bias_correction_kl,
+        )
         if args is None:
             name = model if isinstance(model, str) else model.config.name_or_path
             args = GRPOConfig(f"{name.rstrip('/').rpartition('/')[2]}-{named.name}")
+        if dropout and args.disable_dropout:
+            raise ValueError("dropout=True asks for what disable_dropout=True in args switches off: leave one out.")
         self.method = named.bound(args.max_completion_length)
-        self.rollouts, self.correct_above, self.tis_cap = rollouts, correct_above, tis_cap
+        self.rollouts, self.tis_cap = rollouts, tis_cap
+        self.correct, self.correct_above = correct, correct_above
         self._check_what_is_given()
+        if rollouts is None:
+            _check_data(args, train_dataset, eval_dataset)
         self.meter = meter or StepMeter(self.method, entropies=rollouts is None)
         self._trl_rewards: Tensor | None = None
+        self._trl_judged: Tensor | None = None
         self._generating = False
         self._rows_of_steps: list[TensorRows] | None = None
         arguments = with_method(args, self.method)
@@ -140,6 +166,12 @@ class PolicyTrainer(GRPOTrainer):
             optimizers,
             **others,
         )
+        keep_generation_config(self.model)
+        if correct is not None and correct not in self.reward_func_names:
+            known = self.reward_func_names
+            raise ValueError(
+                f"correct={correct!r} is none of the reward functions {', '.join(known)}.{did_you_mean(correct, known)}"
+            )
         # For TRL's model card, which would name GRPO.
         self._name, self._tag_names, self._paper = card_parts(named.name)
         # The reference of the KL term is loaded; the penalty is part of the method.
@@ -165,6 +197,7 @@ class PolicyTrainer(GRPOTrainer):
             checkpointing=self.args.gradient_checkpointing,
             float32_head=self.args.cast_lm_head_to_fp32,
         )
+        self.dropouts = [] if dropout else dropouts(self.model)
         self.scoring = Scoring(
             self.method,
             self.forward,
@@ -184,14 +217,14 @@ class PolicyTrainer(GRPOTrainer):
 
     def _check_what_is_given(self) -> None:
         method = self.method
+        given = [f"correct_above={self.correct_above:g}"] * bool(self.correct_above)
+        given += [f"correct={self.correct!r}"] * (self.correct is not None)
         if self.rollouts is not None:
-            if self.correct_above:
-                raise ValueError(f"correct_above={self.correct_above:g} has no effect: rollouts have verdicts")
+            if given:
+                raise ValueError(f"{given[0]} has no effect: rollouts have verdicts")
             return
-        if self.correct_above and not method.advantage.needs_correct:
-            raise ValueError(
-                f"correct_above={self.correct_above:g} has no effect: {method.name} reads no verdict from rewards"
-            )
+        if given and not method.advantage.needs_correct:
+            raise ValueError(f"{given[0]} has no effect: {method.name} reads no verdict from rewards")
         if self.tis_cap is not None:
             raise ValueError("tis_cap weighs by the sampler's log-probs, which TRL's own generation does not give")
         if method.reward.noise > 0:
@@ -296,10 +329,14 @@ class PolicyTrainer(GRPOTrainer):
         if batch is not None:
             self.rollout_collected(batch, own)
         rows = gather_rows(own, self.accelerator.gather, self.accelerator.num_processes, pad_id)
-        rollout, rows = self.scoring.scored(rows, rewards)
+        rollout, rows = self.scoring.scored(rows, rewards, self._trl_judged)
         self.meter.add_rollout()
+        trained = dataclasses.replace(rollout, mask=own_tokens(rows))
+        means = trained.row_mean(rows["advantages"].expand_as(rollout.mask))
         if self.rollouts is not None:
-            self._store(rollout, rows["advantages"])
+            self._store(rollout, means)
+        else:
+            self._log_advantages(means.tolist())
         return rows
 
     def _padded(self, batch: RolloutBatch, pad_id: int) -> TensorRows:
@@ -334,12 +371,45 @@ class PolicyTrainer(GRPOTrainer):
         finally:
             self._generating = False
 
-    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
-        rewards: Tensor = super()._calculate_rewards(*args, **kwargs)
+    def _log_advantages(self, advantages: Sequence[float]) -> None:
+        """Replace TRL's group advantages of the rows just sampled in what ``log_completions`` shows."""
+        logged = self._logs["advantages"]
+        for _ in range(min(len(advantages), len(logged))):
+            logged.pop()
+        logged.extend(advantages)
+
+    def _calculate_rewards(
+        self, inputs: Any, prompts: Any, completions: list[Any], completion_ids_list: list[list[int]]
+    ) -> Tensor:
+        completions = self._as_judged(completions, completion_ids_list)
+        rewards: Tensor = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         unscored = rewards.isnan().all(dim=1)
-        total = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
+        weighted = rewards * self.reward_weights.to(rewards.device)
+        total = weighted.nansum(dim=1)
+        for name, values in (*zip(self.reward_func_names, weighted.T, strict=True), ("the sum of all", total)):
+            if (wrong := values[values.abs() > LARGEST_REWARD]).numel():
+                raise ValueError(
+                    f"reward function {name}: {float(wrong[0]):g} (float32, times its weight) for a completion; a "
+                    f"number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g} is needed, or None where it does not apply"
+                )
         self._trl_rewards = total.masked_fill(unscored, torch.nan)
+        self._trl_judged = rewards[:, 0 if self.correct is None else self.reward_func_names.index(self.correct)]
         return rewards
+
+    def _as_judged(self, completions: list[Any], completion_ids: list[list[int]]) -> list[Any]:
+        """The completions with the texts that a run's rewards read; those that TRL did not merely decode stay.
+
+        TRL leaves every special token out, ``<think>`` too where it is one.
+        """
+        tokenizer = self._tokenizer
+        parsed = any(getattr(tokenizer, name, None) is not None for name in ("response_template", "response_schema"))
+        if parsed or self.tools or self.rollout_func is not None:
+            return completions
+        texts = [response_text(tokenizer, ids, self.eos_token_ids) for ids in completion_ids]
+        return [
+            text if isinstance(completion, str) else [{"role": "assistant", "content": text}]
+            for completion, text in zip(completions, texts, strict=True)
+        ]
 
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, *args: Any, **kwargs: Any
@@ -357,6 +427,9 @@ class PolicyTrainer(GRPOTrainer):
         """Samples and scores held-out prompts, TRL's way: their rewards are logged, and there is no loss."""
         with torch.no_grad():
             self._generated(inputs)
+        assert self._trl_rewards is not None
+        # Nothing is trained on them.
+        self._log_advantages([math.nan] * len(self._trl_rewards))
         return None, None, None
 
     def _reference_log_probs(self, rows: TensorRows) -> Tensor:
@@ -364,27 +437,33 @@ class PolicyTrainer(GRPOTrainer):
         if self.ref_model is not None:
             return forward.without_gradient(self.ref_model, rows).log_probs
         policy = self.accelerator.unwrap_model(self.model)
-        with use_adapter(policy, adapter_name="ref" if "ref" in policy.peft_config else None):
+        adapter = "ref" if "ref" in policy.peft_config else None
+        with evaluating(self.model), use_adapter(policy, adapter_name=adapter):
             return forward.without_gradient(self.model, rows).log_probs
 
     def _store(self, rollout: Rollout, advantages: Tensor) -> None:
-        """Hand what the rows of this process are trained with to what collected them."""
+        """Hand what the rows of this process are trained with to what collected them; ``advantages`` (N,) are means."""
         assert self.rollouts is not None
         count, process = len(advantages) // self.accelerator.num_processes, self.accelerator.process_index
         own = slice(process * count, (process + 1) * count)
-        means = rollout.row_mean(advantages.expand_as(rollout.mask))[own].tolist()
         values = None
         if rollout.values is not None:
             # A row without tokens has no prediction.
             seen = rollout.mask.any(dim=1)
             values = torch.where(seen, rollout.row_mean(rollout.values), torch.nan)[own].tolist()
-        self.rollouts.store(rollout.rewards[own].tolist(), means, values)
+        self.rollouts.store(rollout.rewards[own].tolist(), advantages[own].tolist(), values)
 
     # --- update ------------------------------------------------------------------------------------------------
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """All forward and backward passes of one optimizer step; returns its loss."""
         model.train()
+        if callable(getattr(self.optimizer, "train", None)):
+            self.optimizer.train()  # schedule-free ones have other weights in evaluation
+        with switched_off(self.dropouts):
+            return self._accumulated(model, inputs)
+
+    def _accumulated(self, model: Any, inputs: Any) -> Tensor:
         rows = self._rows_of_step(inputs)
         step = self._whole_step(rows)
         grad_mask = self._grad_mask(rows)
@@ -403,8 +482,8 @@ class PolicyTrainer(GRPOTrainer):
                         old_log_probs = outputs.log_probs.new_zeros(grad_mask.shape)
                     old_log_probs[chosen] = outputs.log_probs.detach()
                 found = self._loss(step, part, needed, outputs, rows=len(grad_mask))
-                # DeepSpeed would divide by its number of micro-batches.
-                self.accelerator.backward(found, **({"scale_wrt_gas": False} if self._with_deepspeed else {}))
+                self._empty_cache()
+                self.accelerator.backward(found, **self._backward_options())
             total = total + found.detach()
         if old_log_probs is not None:
             rows["old_log_probs"] = old_log_probs
@@ -449,9 +528,19 @@ class PolicyTrainer(GRPOTrainer):
         with self.accelerator.no_sync(model) if apart else nullcontext():
             yield
 
-    @property
-    def _with_deepspeed(self) -> bool:
-        return bool(self.accelerator.distributed_type == DistributedType.DEEPSPEED)
+    def _empty_cache(self) -> None:
+        """Do what ``torch_empty_cache_steps`` asks for, where transformers does it."""
+        every = self.args.torch_empty_cache_steps
+        if every is not None and self.state.global_step % every == 0:
+            clear_device_cache()
+
+    def _backward_options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {}
+        if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
+            options["scale_wrt_gas"] = False  # it would divide by its number of micro-batches
+        if self.args.optim in (OptimizerNames.LOMO, OptimizerNames.ADALOMO):
+            options["learning_rate"] = self._get_learning_rate()  # they move the weights in the backward pass
+        return options
 
     def _outputs(self, model: Any, rows: TensorRows, grad_mask: Tensor, *, share_prompts: bool) -> Outputs:
         """The forward pass of an update."""
@@ -470,6 +559,7 @@ class PolicyTrainer(GRPOTrainer):
         if outputs.aux_loss is not None:
             trained = part["completion_mask"].any(dim=1).sum()
             total = total + self.router_aux_loss_coef * outputs.aux_loss * trained / rows
+            self.meter.add_aux_loss(outputs.aux_loss, trained / rows)
         return total
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
@@ -493,6 +583,11 @@ class PolicyTrainer(GRPOTrainer):
             sums = self.accelerator.reduce(self.meter.take().to(self.args.device), reduction="sum").tolist()
             if sums[0]:
                 logs |= {name: value for name, value in self.meter.summary(sums).items() if value is not None}
+            # A name of TRL's has TRL's meaning or is not there (docs/python.md): the value of the loss is not TRL's.
+            if "loss" in logs:
+                logs["pseudo_loss"] = logs.pop("loss")
+            if self.method.kl.beta and "kl_reference" in logs:
+                logs["kl"] = logs["kl_reference"]
         super().log(logs, start_time)
 
     # --- checkpoints -------------------------------------------------------------------------------------------
@@ -520,6 +615,26 @@ class PolicyTrainer(GRPOTrainer):
         self.scoring.initial_entropy = initial_entropy
         device = self.args.device
         self._rows_of_steps = [{key: value.to(device) for key, value in rows.items()} for rows in steps] or None
+
+
+def _check_data(args: GRPOConfig, train_dataset: Any, eval_dataset: Any) -> None:
+    """Raise ValueError for data with images, and for a best model by a loss that no evaluation has."""
+    evaluated = eval_dataset if isinstance(eval_dataset, Mapping) else {"": eval_dataset}
+    given = {"train_dataset": train_dataset}
+    given |= {f"eval_dataset[{name!r}]" if name else "eval_dataset": data for name, data in evaluated.items()}
+    for name, data in given.items():
+        for column in ("image", "images"):
+            if column in (getattr(data, "column_names", None) or ()):
+                raise ValueError(
+                    f"{name} has the column {column}: no method here is trained on images. Remove the column to train "
+                    "on the text alone."
+                )
+    metric = (args.metric_for_best_model or "").removeprefix("eval_")
+    if args.eval_strategy != "no" and metric in {f"{name}_loss" if name else "loss" for name in ("", *evaluated)}:
+        raise ValueError(
+            f"metric_for_best_model={args.metric_for_best_model!r}, the default of load_best_model_at_end and of rates "
+            'that follow a metric: an evaluation here has no loss. Set metric_for_best_model="eval_reward" in args.'
+        )
 
 
 def _judged_already(**columns: Any) -> list[float]:

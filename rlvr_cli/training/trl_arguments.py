@@ -12,6 +12,7 @@ from trl import GRPOConfig
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.methods.base import Advantage, PolicyLoss
+from rlvr_cli.methods.cispo import CISPO
 from rlvr_cli.methods.lopti import Passes
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import METHODS
@@ -20,7 +21,7 @@ MethodPart = Advantage | PolicyLoss | Passes
 
 _NOTHING = "nothing here does that; write a method of your own (docs/methods/own.md)"
 # What TRL would do with these is the method's to decide, and one that is set would silently do nothing: the key that
-# decides it, below `method`, or what else does.
+# decides it, below `method`, or what else does. Values that the key does not have stand in `_OF_VALUES`.
 DECIDED_BY_THE_METHOD: dict[str, str] = {
     "beta": "kl.beta",
     "delta": "policy_loss.dual_clip",
@@ -32,11 +33,17 @@ DECIDED_BY_THE_METHOD: dict[str, str] = {
     "off_policy_mask_threshold": _NOTHING,
     "scale_rewards": "advantage.scale",
     "top_entropy_quantile": "shaping.high_entropy.share",
-    "use_bias_correction_kl": _NOTHING,
     **dict.fromkeys(("entropy_coef", "use_adaptive_entropy", "entropy_target"), _NOTHING),
     **dict.fromkeys(("entropy_coef_min", "entropy_coef_max", "entropy_coef_delta"), _NOTHING),
     **dict.fromkeys(("sapo_temperature_neg", "sapo_temperature_pos"), _NOTHING),
     **dict.fromkeys(("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"), _NOTHING),
+}
+_OF_VALUES: dict[tuple[str, Any], str] = {
+    ("loss_type", "cispo"): 'method="cispo" with overrides=["policy_loss.eps_low=null"] is TRL\'s',
+    ("loss_type", "luspo"): 'method="gspo" with overrides=["aggregation=constant_length"] is 1 / '
+    "max_completion_length of it",
+    **{("loss_type", kind): _NOTHING for kind in ("bnpo", "sapo", "vespo")},
+    ("scale_rewards", "batch"): _NOTHING,
 }
 
 # Of every kind of training: the data come in the order we give; transformers saves, logs and reports nothing.
@@ -66,7 +73,12 @@ def with_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
     if taken:
         raise ValueError(
             f"GRPOConfig sets what the method {method.name} decides; leave it out: "
-            + "; ".join(f"{name} ({_instead(DECIDED_BY_THE_METHOD[name])})" for name in taken)
+            + "; ".join(f"{name} ({_instead(name, arguments, method)})" for name in taken)
+        )
+    if method.kl.beta > 0 and method.kl.bias_correction and not arguments.use_bias_correction_kl:
+        raise ValueError(
+            f"use_bias_correction_kl=False, but the KL term of the method {method.name} has kl.bias_correction=true: "
+            "leave one of the two out."
         )
     accumulation = arguments.gradient_accumulation_steps
     if arguments.steps_per_generation % accumulation:
@@ -88,13 +100,28 @@ def with_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
     return arguments
 
 
-def _instead(decides: str) -> str:
-    """What to do for an option, by the key that decides it or in words."""
-    return decides if " " in decides else f'the key {decides}: overrides=["{decides}=..."]'
+def _instead(option: str, arguments: GRPOConfig, method: Method) -> str:
+    """What to do for an option that is set, by the key that decides it or in words."""
+    value = getattr(arguments, option)
+    decides = _OF_VALUES.get((option, value), DECIDED_BY_THE_METHOD[option])
+    if " " in decides:
+        return decides
+    key = f'the key {decides}: overrides=["{decides}=..."]'
+    if option == "delta":
+        return f"{key}, the same for a delta above 1 + eps_high"
+    if option == "epsilon_high" and (isinstance(method.policy_loss, CISPO) or arguments.loss_type == "cispo"):
+        return f"{key}, TRL's value minus 1: there it is the largest weight itself"
+    return key
 
 
-def method_of(method: str | Method | MethodPart, overrides: Sequence[str] = ()) -> Method:
+def method_of(
+    method: str | Method | MethodPart, overrides: Sequence[str] = (), *, bias_correction: bool = False
+) -> Method:
     """The keys of the method that is meant.
+
+    Args:
+        bias_correction: of a KL term that ``overrides`` add to a named method which has none by itself, unless they
+            say it too: TRL's ``use_bias_correction_kl``.
 
     Raises:
         UserError: no such policy-gradient method, or an override that it does not have.
@@ -103,6 +130,11 @@ def method_of(method: str | Method | MethodPart, overrides: Sequence[str] = ()) 
         config = load_config(method=method, overrides=[f"method.{override}" for override in overrides]).method.policy
         if config is None:
             raise UserError(f"{method} is not a policy-gradient method: use trl.SFTTrainer.")
+        keys = {override.partition("=")[0].strip() for override in overrides}
+        if config.kl.beta > 0 and "kl.beta" in keys and "kl.bias_correction" not in keys:
+            by_itself = method_of(method)
+            if by_itself.kl.beta == 0:
+                return config.replace(kl=config.kl.replace(bias_correction=bias_correction))
         return config
     if overrides:
         raise UserError("overrides change a method that is given by name; give the values to the object itself.")

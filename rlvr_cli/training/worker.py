@@ -59,7 +59,8 @@ def _work(link: Link, world: World, stop: StopRequest) -> None:
     console = Console(file=sys.stdout, force_terminal=False, width=1000)
     place = run.RunContext(world, stop, link.begun)
     if order["resume"]:
-        outcome = run.resume_training(RunDir(Path(order["resume"])), console=console, place=place)
+        folder = RunDir(Path(order["resume"]))
+        outcome = run.resume_training(folder, console=console, rollouts=order["rollouts"], place=place)
     else:
         config = load_config([link.folder / CONFIG])
         outcome = run.start_training(

@@ -19,6 +19,8 @@ from rlvr_cli.core.own_code import OwnFile, blamed, from_code, shown
 
 # What TRL gives a function to record by.
 LOGS = ("log_extra", "log_metric")
+# What float32 holds with room for an advantage; a reward beyond is refused as one that is not finite.
+LARGEST_REWARD = 1e30
 
 
 def ready(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
@@ -87,7 +89,9 @@ class _Log:
         values = [one.item() if hasattr(one, "item") else one for one in values]
         if len(values) != self._count:
             raise ValueError(f"log_extra({column!r}): {len(values)} values for {self._count} completions")
+        _check_text("log_extra", column)
         for value in values:
+            _check_text("log_extra", value)
             finite = not isinstance(value, float) or math.isfinite(value)
             if not (value is None or (isinstance(value, (str, bool, int, float)) and finite)):
                 raise ValueError(f"log_extra({column!r}) has {_shown(value)}; text, a finite number or None is needed")
@@ -95,10 +99,19 @@ class _Log:
 
     def log_metric(self, name: str, value: float) -> None:
         """A number of the whole call."""
+        _check_text("log_metric", name)
         number = _value(value)
         if not isinstance(number, float):
             raise ValueError(f"log_metric({name!r}) has {_shown(value)}; a finite number is needed")
         self.columns[str(name)] = [number] * self._count
+
+
+def _check_text(function: str, value: Any) -> None:
+    """Raises ValueError for text that cannot be written as UTF-8."""
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{function} has {_shown(value)}, which has half of a surrogate pair; no text has") from None
 
 
 def _parameters(call: Callable[..., Any]) -> dict[str, Any]:
@@ -125,7 +138,7 @@ def _value(value: Any) -> Any:
         number = float(value) if isinstance(value, Real) else math.nan
     except OverflowError:
         number = math.inf
-    return number if math.isfinite(number) else {"wrong": _shown(given)}
+    return number if abs(number) <= LARGEST_REWARD else {"wrong": _shown(given)}
 
 
 def _shown(value: Any) -> str:

@@ -24,7 +24,7 @@ def line(rollout: int, update: int = 0, **values: Any) -> dict[str, Any]:
     moves = {
         "ratio_mean": 1.0,
         "ratio_std": 0.0,
-        "kl": 0.0,
+        "kl_old": 0.0,
         "kl_reference": 0.0,
         "clip_frac/low": 0.0,
         "clip_frac/high": 0.0,
@@ -134,10 +134,10 @@ def test_the_lead_of_entropy_over_kl() -> None:
     assert found.summary["entropy_warning_lead"] == 3
     # Without a reference the policy that sampled stands in; one that never warns counts as after the last rollout.
     noise = [0.001, *[0.0] * 10, 0.001]
-    late = course(lines(entropy=entropy, kl=noise), 16, 2)
+    late = course(lines(entropy=entropy, kl_old=noise), 16, 2)
     assert (late.kl, late.summary["entropy_warning_lead"]) == ("KL to sampler", 6)
     # With one update it is the policy that sampled, and its divergence is rounding.
-    assert course(lines(entropy=entropy, kl=noise), 16, 1).summary["entropy_warning_lead"] is None
+    assert course(lines(entropy=entropy, kl_old=noise), 16, 1).summary["entropy_warning_lead"] is None
 
 
 def test_the_collapse_is_the_detectors_and_none_is_one_after_the_last() -> None:

@@ -93,6 +93,19 @@ def test_an_error_of_the_users_code_names_its_line(
     assert "Traceback" not in printed
 
 
+@pytest.mark.parametrize("leave", ["raise SystemExit", "raise SystemExit(0)", "raise SystemExit('done')"])
+def test_code_of_the_user_s_that_leaves_is_a_failure(
+    leave: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A command that did nothing must not end as one that did all."""
+    page = (Path(__file__).parents[2] / "docs" / "tasks" / "own.md").read_text(encoding="utf-8")
+    file = tmp_path / "my_task.py"
+    text = page.split("```python\n")[2].split("```")[0].rstrip()
+    file.write_text(f"{text}\n\n    def contradictions(self):\n        {leave}\n", encoding="utf-8")
+    assert cli.run(["config", "show", "--task", str(file)]) == 1
+    assert f"{file}:{len(file.read_text().splitlines())}: SystemExit" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [["trian"], ["plan", "--no-such-option"], ["runs", "show"], []])
 def test_a_wrong_command_line_is_bad_input(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(arguments) == 2

@@ -72,6 +72,17 @@ SECRET = "hunter2"
         f"http://user:p@{SECRET}@host/v1",
         f"http://user:a/{SECRET}@host/v1",
         f"user:{SECRET}@host/v1 is no address",
+        f"--base-url=user:{SECRET}@host.org",
+        f"user:{SECRET}@10.0.0.1:8000/v1",
+        f"user:{SECRET}@localhost",
+        f"//user:{SECRET}@host/v1",
+        # Nearly a hub id, or a function with the digest of its file.
+        f"owner/user:{SECRET}@host/v1",
+        f"owner/user:{SECRET}@host:8000",
+        f"owner/user:{SECRET}!@host.org",
+        f"user.py:{SECRET}@host/v1",
+        f"user.py:{SECRET}@abc123def456.org",
+        f"owner/set:main@v1.0 at user:{SECRET}@host/v1",
         f"('https://host/v1?token={SECRET}&x={SECRET}')",
         f"https://host/v1#{SECRET}",
         f"HTTPS://host/v1?{SECRET}",
@@ -86,7 +97,21 @@ def test_an_address_without_its_secrets(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["http://host:8000/v1", "avg@4, kk:pass@32 and math500:pass@1", "a@b", "see https://arxiv.org/abs/1", "x?y=1"],
+    [
+        "http://host:8000/v1",
+        "avg@4, kk:pass@32 and math500:pass@1",
+        "a@b",
+        "see https://arxiv.org/abs/1",
+        "x?y=1",
+        "task.data=owner/name:main@v1.0 is no such name",
+        "owner/name:main@v1.0.",
+        "'owner/name:main@v1.0': no such revision",
+        "owner/name@v1.0",
+        "owner/name:main@refs/convert/parquet",
+        "owner/name:main@0123456789abcdef0123456789abcdef01234567, and others",
+        "r.py:accuracy@abc123def456: no such function",
+        "task.reward=[my/r.py:accuracy@abc123def456,/home/me/r.py:length@0123456789ab]",
+    ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
     assert without_secrets(text) == text

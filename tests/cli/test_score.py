@@ -224,6 +224,32 @@ def test_a_stopped_one_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(judged) == 5, "nothing was left to judge"
 
 
+VOTES = [
+    ("A", "A A B b \\text{B} (B)", "BBBB"),
+    ("5", "5 5 5 7 x=7 7\\text{cm} 7^\\circ", "7777"),
+    ("x^2-1", "x^2-1 (x-1)(x+1) x^2+1 1+x^2 x^{2}+1", ["x^2+1"] * 3),
+    ("1,2", "1,2 2,1 3,4 4,3 \\{3,4\\}", ["3,4"] * 3),
+    ("4", "4 4 1~1/2 11/2", ["1 1/2", "11/2"]),
+]
+
+
+@pytest.mark.parametrize("stopped", [0, 3, 4, 5])
+def test_equal_wrong_answers_to_a_problem_have_one_spelling(tmp_path: Path, stopped: int) -> None:
+    """As right ones count as one: by the verifier's equality. A call that continues goes by the earlier ones."""
+    rows = [
+        {"problem": {"question": "Q?", "answer": gold}, "response": f"So \\boxed{{{said.replace('~', ' ')}}}."}
+        for gold, every, _ in VOTES
+        for said in every.split()
+    ]
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    if stopped:
+        score(write(source, rows[:stopped]), target, task="math")
+    found = score(write(source, rows), target, task="math")
+    wrong = [one["answer"] for one in found if one["reason"] == "wrong"]
+    assert wrong == [spelling for _, _, spellings in VOTES for spelling in spellings]
+    assert sum(one["correct"] for one in found) == 2 + 3 + 2 + 2 + 2
+
+
 def test_an_input_that_grew_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = write(tmp_path / "in.jsonl", kk_rows(20)), tmp_path / "out.jsonl"
     score(source, target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -146,9 +147,12 @@ def test_the_picture(told: Told, tmp_path: Path) -> None:
 def test_one_run_an_arm_has_no_interval_over_runs(compared: Compared, told: Told) -> None:
     found = arm(compared("grpo-s1", "lopti-s1", "--over", "benchmark"))
     assert found["difference"]["low"] is not None and not found["difference"]["spread_of_runs"]
-    assert found["interquartile_mean"]["low"] is None and found["probability_of_improvement"]["low"] is None
+    assert found["interquartile_mean"]["low"] is None and found["probability_of_improvement"] is None
+    assert (found["verdict"], found["p_holm"], found["difference"]["p_value"]) == ("single", None, None)
     text = told("grpo-s1", "lopti-s1", "--over", "benchmark")
-    assert "one run an arm" in text
+    assert "one run an arm" in text and "this run of lopti less this run of grpo on the mean" in text
+    assert "`rlvr sweep` with 3 or more seeds" in text
+    assert not re.search(r"p \(Holm\)|Holm's|better|worse|clearly|The chance", text)
 
 
 @pytest.mark.parametrize(

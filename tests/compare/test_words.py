@@ -74,9 +74,35 @@ def test_what_two_seeds_cannot_tell(root: Path, compared: Compared, told: Callab
     assert "12 problems" in told("a*", "b*", "--metric", "greedy")
 
 
-def test_one_seed_says_that_the_interval_is_over_problems_alone(two_arms: Path, compared: Compared) -> None:
+@pytest.mark.parametrize("better", [BETTER, BASE, [4] * 12], ids=["clear", "equal", "everywhere"])
+def test_one_run_an_arm_gets_neither_p_nor_verdict(
+    root: Path, compared: Compared, told: Callable[..., str], better: list[int]
+) -> None:
+    """However clear their difference is: the luck of a seed is in it."""
+    make_run(root, "grpo-s0", right=BASE if better != [4] * 12 else [0] * 12)
+    make_run(root, "lopti-s0", method="lopti", right=better)
+    data = compared("grpo-s0", "lopti-s0")
+    found = first(data)
+    assert found["verdict"] == "single" and found["p_holm"] is None and found["difference"]["p_value"] is None
+    assert found["sentence"].startswith("this run of lopti less this run of grpo: +")
+    assert "over 12 problems" in found["sentence"] and "one run says nothing of its method" in found["sentence"]
+    assert any("`rlvr sweep` with 3 or more seeds" in note for note in data["notes"])
+    for form in ("table", "markdown", "csv", "latex"):
+        text = told("grpo-s0", "lopti-s0", "--format", form)
+        assert not re.search(r"p \(Holm\)|p_holm|better|worse|no difference", text), form
+
+
+def test_an_arm_with_one_run_gets_no_verdict_among_others(root: Path, compared: Compared) -> None:
+    for seed in range(3):
+        make_run(root, f"grpo-s{seed}", seed=seed, right=BASE)
+    make_run(root, "lopti-s7", method="lopti", seed=7, right=BETTER)
+    found = first(compared("grpo-s*", "lopti-s7", "--unpaired"))
+    assert found["verdict"] == "single" and found["p_holm"] is None
+    assert found["sentence"].startswith("this run of lopti less these 3 runs of grpo: +")
+
+
+def test_one_seed_does_not_tell_what_it_takes(two_arms: Path, compared: Compared) -> None:
     found = first(compared("grpo-s0", "lopti-s0"))
-    assert "1 seed x 12 problems" in found["sentence"] and "problems alone" in found["sentence"]
     assert found["needed"] is None and found["permutation"] is None
     lines = compared("grpo-s0", "lopti-s0", "--power", "0.02")["power"]
     assert "two seeds" in lines[0]
@@ -87,10 +113,11 @@ def test_a_difference_that_does_not_survive_the_correction(root: Path, compared:
     lengths = ["dapo", "dgpo", "gspo", "cispo", "gppo", "aspo", "rloo"]
     right = [min(4, count + (place % 3 == 0) * (count < 4)) for place, count in enumerate(BASE)]
     for method, counts in [("grpo", BASE), ("lopti", right), *((name, BASE[::-1]) for name in lengths)]:
-        make_run(root, method, method=method, right=counts)
-    alone = first(compared("grpo", "lopti"))
+        for seed in range(2):
+            make_run(root, f"{method}-s{seed}", method=method, seed=seed, right=counts)
+    alone = first(compared("grpo-s*", "lopti-s*"))
     assert alone["verdict"] == "higher" and 0.01 < alone["p_holm"] < 0.05
-    among = first(compared("grpo", "lopti", *lengths))
+    among = first(compared("grpo-s*", "lopti-s*", *(f"{name}-s*" for name in lengths)))
     assert among["difference"] == alone["difference"] and among["verdict"] == "uncertain"
     assert among["sentence"].startswith("lopti may be better")
     assert f"p = {among['p_holm']:.3f}" in among["sentence"] and "8 comparisons" in among["sentence"]
@@ -154,9 +181,11 @@ def test_lengths_are_neither_better_nor_worse(root: Path, compared: Compared) ->
     assert found["difference"]["value"] == 20
     assert found["verdict"] == "unknown"
     assert numbers_of(found["sentence"])[:3] == ["20.0", "2", "12"] and "better" not in found["sentence"]
-    make_run(root, "c", method="dapo", right=BASE, tokens=10)
-    evaluate(make_run(root, "d", method="dgpo"), BASE, step=4, tokens=[10 + place for place in range(12)])
-    longer = first(compared("c", "d", "--metric", "length"), "dgpo")
+    for seed in range(2):
+        make_run(root, f"c{seed}", method="dapo", seed=seed, right=BASE, tokens=10)
+        long = make_run(root, f"d{seed}", method="dgpo", seed=seed)
+        evaluate(long, BASE, step=4, tokens=[10 + place for place in range(12)])
+    longer = first(compared("c*", "d*", "--metric", "length"), "dgpo")
     assert (
         longer["verdict"] == "higher"
         and longer["sentence"].startswith("dgpo is longer")

@@ -12,9 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from datasets import Dataset
 from transformers import Trainer
 from trl import GRPOConfig, GRPOTrainer
 
+from rlvr_cli.lab.model import make_tokenizer
+from rlvr_cli.tasks.kk import compact
+from rlvr_cli.training import trl_arguments
 from rlvr_cli.training.run_trainer import RunTrainer
 from rlvr_cli.training.sft import sft_config
 from rlvr_cli.training.trainer import PolicyTrainer
@@ -122,7 +126,15 @@ def test_options_that_the_method_decides_are_refused(tmp_path: Path) -> None:
     """TRL's own loss does not run, so what configures it would silently do nothing. What does decide it is named."""
     method = method_of("grpo")
     for option, value, said in (
-        ("loss_type", "cispo", "aggregation.kind"),
+        ("loss_type", "grpo", "aggregation.kind"),
+        ("loss_type", "cispo", 'method="cispo"'),
+        ("loss_type", "luspo", 'method="gspo"'),
+        ("loss_type", "sapo", "docs/methods/own.md"),
+        ("loss_type", "vespo", "docs/methods/own.md"),
+        ("loss_type", "bnpo", "docs/methods/own.md"),
+        ("scale_rewards", "none", "advantage.scale"),
+        ("scale_rewards", "batch", "docs/methods/own.md"),
+        ("delta", 1.5, "policy_loss.dual_clip.*, the same for a delta above 1 \\+ eps_high"),
         ("beta", 0.1, "kl.beta"),
         ("epsilon", 0.1, 'overrides=\\["policy_loss.eps_low='),
         ("epsilon_high", 0.4, "policy_loss.eps_high"),
@@ -133,6 +145,41 @@ def test_options_that_the_method_decides_are_refused(tmp_path: Path) -> None:
         settings = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False, option: value}
         with pytest.raises(ValueError, match=f"the method grpo decides.*{option} .*{said}"):
             PolicyTrainer(method=method, model=load_base(tmp_path), reward_funcs=[], args=GRPOConfig(**settings))
+
+
+def test_the_largest_weight_of_cispo_is_one_less_here(tmp_path: Path) -> None:
+    config = GRPOConfig(str(tmp_path), use_cpu=True, bf16=False, epsilon_high=5.0)
+    with pytest.raises(ValueError, match=r"policy_loss\.eps_high.*minus 1"):
+        with_method(config, trl_arguments.method_of("cispo"))
+
+
+@pytest.mark.parametrize("option", [True, False])
+def test_a_kl_term_that_is_added_has_the_correction_that_trl_is_told(tmp_path: Path, option: bool) -> None:
+    """TRL's option has no value that says "not set": a key of ours, and a method's own KL term, come before it."""
+
+    def correction(method: Any, *overrides: str) -> bool:
+        config = GRPOConfig(str(tmp_path), use_cpu=True, bf16=False, use_bias_correction_kl=option)
+        trainer = PolicyTrainer(
+            load_base(tmp_path),
+            [len],
+            config,
+            Dataset.from_dict({"prompt": ["a knight"]}),
+            processing_class=make_tokenizer(compact.vocabulary()),
+            method=method,
+            overrides=overrides,
+        )
+        assert trainer.method.kl.beta > 0
+        return bool(trainer.method.kl.bias_correction)
+
+    assert correction("grpo", "kl.beta=0.1") == option
+    assert correction("grpo", "kl.beta=0.1", "kl.bias_correction=false") is False
+    assert correction("lopti") is False and correction("lopti", "kl.beta=0.1") is False
+    assert correction(method_of("grpo", "kl.beta=0.1")) is False
+    if option:
+        assert correction("grpo", "kl.beta=0.1", "kl.bias_correction=true") is True
+    else:
+        with pytest.raises(ValueError, match=r"use_bias_correction_kl=False.*kl\.bias_correction=true"):
+            correction("grpo", "kl.beta=0.1", "kl.bias_correction=true")
 
 
 def test_options_that_no_method_decides_stay_open(tmp_path: Path) -> None:

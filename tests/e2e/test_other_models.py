@@ -52,6 +52,9 @@ def test_train_and_evaluate(tmp_path: Path, architecture: Any, template: str | N
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
+    # As published models have it: transformers would not save it again once the padding token is set.
+    generation = tmp_path / "model" / "generation_config.json"
+    generation.write_text(json.dumps({**json.loads(generation.read_text()), "do_sample": False, "temperature": 0.9}))
     sizes = ["rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=8", "task.train_size=4"]
     settings = [*sizes, "train.rollouts=2", "update.mini_batches=2", "run.threads=1", "task.reward=random"]
     place = [f"run.dir={tmp_path / 'runs'}", "run.name=it"]
@@ -69,3 +72,7 @@ def test_train_and_evaluate(tmp_path: Path, architecture: Any, template: str | N
     options = ["--problems", "3", "--samples", "2", "--pass-at", "2", "--output", str(out)]
     assert run(["eval", str(it.path), *options]) == 0
     assert json.loads((out / "metrics.json").read_text())["problems"] == 3
+
+    assert run(["export", str(it.path), "--output", str(tmp_path / "exported")]) == 0
+    for folder in (tmp_path / "exported", it.checkpoints_dir / "step-4"):
+        assert json.loads((folder / "generation_config.json").read_text())["temperature"] == 0.9

@@ -51,7 +51,10 @@ class Behaviour:
 
 
 class TestServer:
-    """A server on a port of this machine. ``bodies`` are the completion requests that came, ``headers`` theirs."""
+    """A server on a port of this machine.
+
+    ``bodies`` are the completion requests that came, ``headers`` theirs; ``keys`` are those of all requests, or None.
+    """
 
     __test__ = False
 
@@ -60,6 +63,7 @@ class TestServer:
         self.behaviour = behaviour or Behaviour()
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
+        self.keys: list[str | None] = []
         self.most_at_once = self.at_once = 0
         self.lock, self.sampling = threading.Lock(), threading.Lock()
         with socket.socket() as free:
@@ -162,6 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         how = self.owner.behaviour
+        self.owner.keys.append(self.headers.get("authorization"))
         if self.path != "/v1/models" or not how.models:
             return self._send(404, {"error": {"message": "no such page"}})
         if self._locked():
@@ -172,6 +177,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         how, owner = self.owner.behaviour, self.owner
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        owner.keys.append(self.headers.get("authorization"))
         with owner.lock:
             owner.bodies.append(body)
             owner.headers.append({name.lower(): value for name, value in self.headers.items()})

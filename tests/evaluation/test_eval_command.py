@@ -94,12 +94,21 @@ def test_against_shows_before_after_and_their_paired_difference(
     assert "before: model-0" in out
     assert "after: trained" in out
     assert "difference [95% interval]" in out
-    assert "avg@4, 3 people" in out
+    assert "avg@4, 3 people" in out and "two runs" not in out
     (stored,) = run.eval_dir.glob("kk-gen-test-step-30-*/against-*.json")
     comparison = json.loads(stored.read_text(encoding="utf-8"))
     item = comparison["metrics"]["length"]
     assert item["difference"]["value"] == pytest.approx(item["after"]["value"] - item["before"]["value"])
     assert list((tmp_path / "runs" / "evals").glob("*/samples.jsonl"))
+
+
+def test_two_runs_are_not_said_to_be_two_methods(make_run: MakeRun, call: Any) -> None:
+    make_run("other")
+    make_run()
+    code, out, _ = call("--against", "other")
+    assert code == 0 and "before: other" in out
+    assert "of these two runs" in " ".join(out.split()) and "`rlvr sweep` with 3 or more seeds" in " ".join(out.split())
+    assert json.loads(call("--against", "other", "--format", "json")[1])["against"]["note"].startswith("note: the diff")
 
 
 def test_a_second_call_samples_nothing(make_run: MakeRun, call: Any) -> None:

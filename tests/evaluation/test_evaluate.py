@@ -69,6 +69,23 @@ def test_one_record_a_sample_one_file_of_numbers(
     assert steps[-1].tokens == sum(row["tokens"] for row in found.values())
 
 
+@pytest.mark.parametrize("engine", ["local", "transformers"])
+def test_every_stop_token_of_the_generation_config_is_left_out_of_the_text(
+    loaded: list[Any], task: Task, problems: list[Problem], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    """As the tokenizer's own is: models of Gemma's kind end a turn with another."""
+    model, tokenizer = loaded[0]
+    run(loaded[0], task, problems, SETTINGS, tmp_path / "before")
+    words = [row["text"].split()[1] for row in records(tmp_path / "before").values() if len(row["text"].split()) > 2]
+    stop = max(set(words), key=words.count)
+    stops = [tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids(stop)]
+    monkeypatch.setattr(model.generation_config, "eos_token_id", stops)
+    run(loaded[0], task, problems, replace(SETTINGS, engine=engine), tmp_path / "after")
+    found = records(tmp_path / "after").values()
+    assert not any(stop in row["text"].split() for row in found)
+    assert any(not row["truncated"] and row["tokens"] == len(row["text"].split()) + 1 for row in found)
+
+
 def test_problems_with_one_prompt_share_their_greedy_completion_and_no_other(
     loaded: list[Any], task: Task, problems: list[Problem], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

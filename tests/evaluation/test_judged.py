@@ -11,12 +11,13 @@ import pytest
 from rlvr_cli.evaluation.judged import sample_and_judge
 from rlvr_cli.models.sampling.engine import Completions, OnDone, SamplingParams
 from rlvr_cli.models.sampling.local import sample
-from rlvr_cli.tasks import Problem, Task, response_text
+from rlvr_cli.tasks import Problem, Task, Verdict, response_text
 from rlvr_cli.tasks.math.task import MathTask
 from rlvr_cli.verify.pool import MathPool
 from tests.models.tiny import make
 
 ROWS = 24
+STOPS = (3, 11)
 ANSWERS = ("1+x", "x+2", "x+1+0", "x-1", "2x-x+1")
 
 
@@ -46,7 +47,7 @@ class Rollout:
         out = sample(
             make("qwen3"),
             [[1, 2, 5]] * ROWS,
-            SamplingParams(max_new_tokens=40, eos_token_ids=(3, 11), seed=5),
+            SamplingParams(max_new_tokens=40, eos_token_ids=STOPS, seed=5),
             keys=range(ROWS),
             on_progress=progress,
             on_done=on_done,
@@ -67,11 +68,11 @@ def test_judging_begins_while_the_rest_is_sampled_and_changes_no_verdict(monkeyp
     # One that remembers nothing of other tests.
     with MathPool(workers=2) as pool:
         monkeypatch.setattr("rlvr_cli.verify.pool.shared_pool", lambda: pool)
-        judged = sample_and_judge(rollout, task, [problem()] * ROWS, Words())
+        judged = sample_and_judge(rollout, task, [problem()] * ROWS, Words(), STOPS)
     monkeypatch.undo()
     assert len(begun) == len(ANSWERS), "each pair once, however often it comes"
     assert max(begun) < 0.9 * rollout.total
-    assert judged.texts == [response_text(Words(), ids) for ids in judged.completions.ids]
+    assert judged.texts == [response_text(Words(), ids, STOPS) for ids in judged.completions.ids]
     assert judged.verdicts == task.judge_many([problem()] * ROWS, judged.texts, judged.completions.truncated)
     assert {verdict.correct for verdict in judged.verdicts} == {True, False}
 
@@ -90,9 +91,32 @@ def test_a_judge_of_this_process_is_asked_in_the_end(monkeypatch: pytest.MonkeyP
             return task.judge(given, response, truncated=truncated)
 
     alone: Any = OneByOne()
-    judged = sample_and_judge(rollout, alone, [problem()] * ROWS, Words())
+    judged = sample_and_judge(rollout, alone, [problem()] * ROWS, Words(), STOPS)
     assert asked == [rollout.total] * ROWS and rollout.total > 0
-    assert judged.verdicts == sample_and_judge(Rollout(), task, [problem()] * ROWS, Words()).verdicts
+    assert judged.verdicts == sample_and_judge(Rollout(), task, [problem()] * ROWS, Words(), STOPS).verdicts
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_the_text_is_without_the_stop_token_that_ended_it(pooled: bool) -> None:
+    """Whichever of the stop ids that is; a stop id of some models (Gemma's end of turn) is not the tokenizer's eos."""
+
+    class Ids(Words):
+        def decode(self, ids: Sequence[int], **_: Any) -> str:
+            return " ".join(map(str, ids))
+
+    class OneByOne(MathTask):
+        def judging(self) -> None:
+            return None
+
+        def judge_many(self, problems: Any, responses: Any, *_: Any) -> Any:
+            return [Verdict(0.0, {}, False, None, "wrong") for _ in responses]
+
+    task: Any = MathTask() if pooled else OneByOne()
+    judged = sample_and_judge(Rollout(), task, [problem()] * ROWS, Ids(), STOPS)
+    ended = {ids[-1] for ids, cut in zip(judged.completions.ids, judged.completions.truncated, strict=True) if not cut}
+    assert ended == set(STOPS), "both, else this shows nothing"
+    for text, ids, cut in zip(judged.texts, judged.completions.ids, judged.completions.truncated, strict=True):
+        assert text == " ".join(map(str, ids if cut else ids[:-1]))
 
 
 def test_an_engine_that_breaks_off_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +140,7 @@ def test_an_engine_that_breaks_off_leaves_nothing_behind(monkeypatch: pytest.Mon
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            sample_and_judge(broken, task, [problem()] * ROWS, Words())
+            sample_and_judge(broken, task, [problem()] * ROWS, Words(), STOPS)
         assert len(futures) == len(ANSWERS)
         for future in futures[1:]:
             assert future.cancelled() or future.result(timeout=60) is not None

@@ -1,17 +1,28 @@
 """From samples to numbers: one value a problem, means and intervals over problems, averages and pairs."""
 
+import itertools
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rlvr_cli.config.load import choose_task
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.evaluate import write_results
-from rlvr_cli.evaluation.metrics import average, compare_evals, problem_metrics, summarise
+from rlvr_cli.evaluation.metrics import (
+    average,
+    compare_evals,
+    equal_answers,
+    problem_metrics,
+    range_of_rewards,
+    summarise,
+)
 from rlvr_cli.evaluation.settings import EvalSettings, row_key
 from rlvr_cli.evaluation.tables import accuracy_table, comparison_table
-from rlvr_cli.results.evaluations import ProblemValues
+from rlvr_cli.results.evaluations import ProblemValues, read_evaluation
+from rlvr_cli.results.values import problem_values
 from rlvr_cli.tasks import Problem
 
 REASONS = ("correct", "wrong", "no_answer")
@@ -75,7 +86,7 @@ def test_only_the_samples_asked_for_are_counted() -> None:
 def test_summaries_are_over_all_problems_and_over_each_subgroup_in_order() -> None:
     problems = [problem("a", "10 people"), problem("b", "2 people"), problem("c", "2 people")]
     found = {**samples("a", ["K"] * 4), **samples("b", ["N"] * 4), **samples("c", ["K"] * 4)}
-    summary = summarise(problem_metrics(problems, found, SETTINGS, REASONS))
+    summary = summarise(problem_metrics(problems, found, SETTINGS, REASONS), {})
     assert summary["metrics"]["pass@4"]["value"] == pytest.approx(2 / 3)
     assert summary["metrics"]["pass@4"]["problems"] == 3
     assert list(summary["by_subgroup"]) == ["2 people", "10 people"]
@@ -88,7 +99,7 @@ def test_averaging_checkpoints_averages_each_problem_and_adds_none() -> None:
     second = [ProblemValues("b", "g", {"avg@4": 0.5}), ProblemValues("a", "g", {"avg@4": 0.5})]
     merged = average([first, second])
     assert [(row.id, row.values["avg@4"]) for row in merged] == [("a", 0.25), ("b", 0.75)]
-    assert summarise(merged)["metrics"]["avg@4"]["problems"] == 2
+    assert summarise(merged, {})["metrics"]["avg@4"]["problems"] == 2
     with pytest.raises(ValueError, match="different problems"):
         average([first, second[:1]])
 
@@ -97,7 +108,7 @@ def stored(folder: Path, values: dict[str, float], **result: Any) -> Path:
     rows = [ProblemValues(name, "2 people", {"avg@4": value}) for name, value in values.items()]
     folder.mkdir()
     header = {"label": folder.name, "benchmark": "kk", "split": "test", "sampling": {"temperature": 1.0, "top_p": 1.0}}
-    write_results(folder, {**header, "problems": len(rows), "samples": 4, **summarise(rows), **result}, rows)
+    write_results(folder, {**header, "problems": len(rows), "samples": 4, **summarise(rows, {}), **result}, rows)
     return folder
 
 
@@ -152,3 +163,64 @@ def test_a_samples_random_stream_depends_on_problem_and_index_alone() -> None:
     assert len(keys) == 6
     # Pinned: another value would change every stored evaluation's missing samples.
     assert row_key("kk-3ppl-test-0", 0) == 4343907282180077799
+
+
+def test_a_range_that_rewards_leave_bounds_no_interval() -> None:
+    """A function of the user's own may give more than its task's key says."""
+    values = ((2.0, 1.0), (2.0, 1.0), (2.0, 1.0), (0.2, 99.0))
+    rows = [ProblemValues(str(one), "", dict(zip(("reward", "length"), one, strict=True))) for one in values]
+    assert range_of_rewards(rows, (0.0, 1.0)) is None and range_of_rewards(rows, (0.0, 2.0)) == [0.0, 2.0]
+    free, bound = (summarise(rows, {"reward_range": limits})["metrics"] for limits in (None, [0.0, 2.0]))
+    assert free["reward"]["high"] > 2.0 and bound["reward"]["high"] == 2.0
+    assert free["length"]["low"] == bound["length"]["low"] == 0.0, "no mean length is negative"
+
+
+def test_wrong_answers_that_are_equal_vote_together(tmp_path: Path) -> None:
+    """By the verifier's equality; what it could not read is left alone. Other sizes are counted from the record."""
+    answers = ["5", "5", "x=7", "7", "7 cm", None, "7?", "8"]
+    found = {
+        ("p", place): {**one, "correct": answer == "5", "answer": answer, "reason": reason, "text": "", "prompt": ""}
+        for place, (answer, one) in enumerate(zip(answers, [*samples("p", ["K"] * 8).values()][1:], strict=True))
+        for reason in ["correct" if answer == "5" else "unparsed" if answer == "7?" else "wrong"]
+    }
+    task = choose_task("math")
+    settings = EvalSettings(samples=8, pass_at=(1, 8), greedy=False)
+    same = equal_answers(task, [problem("p")], found, settings)
+    assert same == [{"7": "x=7", "7 cm": "x=7"}]
+    (row,) = problem_metrics([problem("p")], found, settings, ("correct", "wrong", "unparsed"), same)
+    assert row.values["maj@8"] == 0.0, "two right votes against three"
+    (apart,) = problem_metrics([problem("p")], found, settings, ("correct", "wrong", "unparsed"))
+    assert apart.values["maj@8"] == 1.0
+    header = {
+        "label": "l",
+        "benchmark": "math",
+        "split": "test",
+        "task": {},
+        "sampling": {},
+        "problems": 1,
+        "samples": 8,
+    }
+    write_results(tmp_path, header, [row])
+    lines = [{"problem": name, "sample": index, **one} for (name, index), one in found.items()]
+    (tmp_path / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    read = read_evaluation(tmp_path)
+    assert read.rows == (row,) and problem_values(read, "maj@8", 8) == {"p": 0.0}
+    assert problem_values(read, "maj@5", 8)["p"] == pytest.approx(
+        won_by_enumeration(["5", "5", "7", "7", "7", None, "7?", "8"], 5)
+    )
+
+
+def won_by_enumeration(answers: list[str | None], k: int) -> float:
+    """The share of subsets in which 5 has more votes than any other answer."""
+    votes = [Counter(one for one in chosen if one is not None) for chosen in itertools.combinations(answers, k)]
+    return sum(one["5"] > max([0, *(one[name] for name in one if name != "5")]) for one in votes) / len(votes)
+
+
+@pytest.mark.parametrize("order", [("7", "x=7", "7 cm"), ("x=7", "7 cm", "7"), ("7 cm", "7", "x=7")])
+def test_the_first_spelling_is_the_vote(order: tuple[str, ...]) -> None:
+    task = choose_task("math")
+    assert task.same_answers([[*order, "8", *order], ["1 1/2", "11/2", "3/2"], []]) == [
+        dict.fromkeys(order[1:], order[0]),
+        {"3/2": "1 1/2"},
+        {},
+    ]

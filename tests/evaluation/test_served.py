@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run as rlvr
+from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.evaluation.served import client
 from rlvr_cli.results.evaluations import read_samples
+from rlvr_cli.runs.folder import RunDir
 from tests.evaluation.serving import TestServer, running
 
 PLANNED = 6 * (4 + 1)
@@ -106,6 +108,49 @@ def test_what_the_samples_are_of_is_kept_and_the_key_is_not(
     assert meta["weights"] == "unknown, behind a server"
     assert meta["server"] == {"model": "tiny", "kind": "openai", "endpoint": "completions"}
     assert server.url not in json.dumps(meta)
+
+
+@pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "HF_TOKEN"])
+def test_a_key_goes_only_to_a_server_that_the_command_line_names(
+    variable: str,
+    server: TestServer,
+    make_run: Callable[..., RunDir],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A run's configuration may come from anyone: it gets no variable of the environment sent to where it likes."""
+    run = make_run(steps=(10,))
+    served = {"engine": "openai", "base_url": server.url, "api_key_variable": variable}
+    config = load_config([run.config_path], overrides=[f"eval.{key}={value}" for key, value in served.items()])
+    run.config_path.write_text(dump_yaml(config), encoding="utf-8")
+    monkeypatch.setenv(variable, "hf_secret-0123456789")
+    call = ["eval", str(run.path), *CALL]
+    filtered = [
+        "tasks",
+        "filter",
+        "kk",
+        "--model",
+        str(run.path),
+        "--output",
+        str(run.path / "kept.jsonl"),
+        "--problems",
+        "2",
+    ]
+    for line in (call, [*call, f"eval.api_key_variable={variable}"], filtered):
+        assert rlvr(line) == 2
+        said = capsys.readouterr().err
+        assert f"Give --base-url {server.url}" in said and "hf_secret" not in said
+    assert not server.keys
+    assert rlvr([*call, "--base-url", server.url]) == 0
+    printed = capsys.readouterr()
+    assert f"the key in {variable} is sent to {server.url}" in printed.err and "hf_secret" not in printed.err
+    assert set(server.keys) == {"Bearer hf_secret-0123456789"}
+    monkeypatch.delenv(variable)
+    if variable == "OPENAI_API_KEY":
+        # A server that wants none may be named by the run.
+        server.keys.clear()
+        assert rlvr([*call, "--samples", "5"]) == 0
+        assert set(server.keys) == {None}
 
 
 def every_third_fails(number: int, body: dict[str, Any]) -> tuple[Any, ...] | None:

@@ -10,7 +10,6 @@ import math
 import os
 import shutil
 import signal
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -26,6 +25,7 @@ from rlvr_cli.evaluation.served import client as client_module
 from rlvr_cli.evaluation.served.client import Client, Refused, error_message, retry_after
 from rlvr_cli.evaluation.served.kinds import (
     KINDS,
+    Answer,
     Ask,
     Prompt,
     chat_prompts,
@@ -35,11 +35,12 @@ from rlvr_cli.evaluation.served.kinds import (
     request_body,
 )
 from rlvr_cli.evaluation.served.options import ServerOptions, option_problems
-from rlvr_cli.evaluation.served.sampler import in_flight
-from rlvr_cli.evaluation.served.tokenizer import load_facts
+from rlvr_cli.evaluation.served.sampler import ServedSampler, in_flight
+from rlvr_cli.evaluation.served.tokenizer import ModelFacts, load_facts
+from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.source import PRESETS
-from rlvr_cli.training.vllm.requests import read_completion
+from rlvr_cli.tasks.kk import compact
 
 PARAMS = SamplingParams(max_new_tokens=8, temperature=0.7, top_p=0.9, seed=11, eos_token_ids=(1, 2))
 TEXT = Ask(Prompt("2 + 2 =", (5, 6, 7)), PARAMS, 0)
@@ -143,14 +144,15 @@ def test_what_is_no_answer_is_asked_for_again(broken: Any) -> None:
         read_answer(broken, TEXT)
 
 
-def test_pauses_that_a_server_asks_for() -> None:
+def test_pauses_that_a_server_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert retry_after(None) is None
     assert retry_after("soon") is None
     assert retry_after("nan") is None
     assert retry_after("2.5") == 2.5
     assert retry_after("-3") == 0.0
     assert retry_after("86400") == 600.0
-    assert retry_after(email.utils.formatdate(time.time() + 30, usegmt=True)) == pytest.approx(30, abs=5)
+    monkeypatch.setattr("rlvr_cli.evaluation.served.client.time.time", lambda: 1_700_000_000.0)
+    assert retry_after(email.utils.formatdate(1_700_000_030, usegmt=True)) == 30.0
 
 
 def test_a_pause_until_an_absurd_date_is_capped_or_ignored() -> None:
@@ -193,15 +195,6 @@ def test_log_probabilities_that_cannot_be_are_not_believed(log_probs: list[Any])
     found = read_answer(answer(logprobs={"token_logprobs": log_probs}), GREEDY)
     assert found.log_prob is None and len(found.doubts) == 1
     assert read_answer(answer(logprobs={"token_logprobs": [-0.5, 1e-7]}), GREEDY).log_prob == pytest.approx(-0.5)
-
-
-@pytest.mark.parametrize(
-    ("ids", "log_probs"), [([-1], [-0.5]), ([2**40], [-0.5]), ([1], [10**400]), ([1], [None]), ([1], [math.nan])]
-)
-def test_a_sample_for_training_with_numbers_that_cannot_be_is_asked_for_again(ids: Any, log_probs: Any) -> None:
-    assert read_completion(answer(token_ids=[1], logprobs={"token_logprobs": [-0.5]})) == ([1], [-0.5], False)
-    with pytest.raises(ValueError):
-        read_completion(answer(token_ids=ids, logprobs={"token_logprobs": log_probs}))
 
 
 def test_messages_of_errors_in_every_form() -> None:
@@ -322,15 +315,13 @@ def whole(body: bytes, status: str = "200 OK", more: str = "") -> Callable[[asyn
 def test_a_server_that_drips_for_ever_is_given_up_after_the_timeout() -> None:
     async def drip(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
-        for _ in range(100):
+        for _ in range(1200):
             writer.write(b" ")
             await writer.drain()
             await asyncio.sleep(0.05)
 
-    started = time.monotonic()
     with pytest.raises(RunError, match=r"did not answer within 0.5 s \(eval.request_timeout\)"):
         ask_raw(drip, timeout=0.5)
-    assert time.monotonic() - started < 3
 
 
 def test_an_answer_of_any_size_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,14 +377,14 @@ def test_half_a_character_can_be_stored(tmp_path: Path) -> None:
 def test_a_key_that_no_header_can_hold_is_said_and_not_shown(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.environ", {**os.environ, "OPENAI_API_KEY": key})
     config = load_config(overrides=["eval.base_url=http://127.0.0.1:1/v1"])
-    (problem,) = option_problems(config)
+    (problem,) = option_problems(config, named=True)
     assert "OPENAI_API_KEY: the key has a line break" in problem
     assert "sk" not in problem
 
 
 def test_the_end_of_the_line_is_no_part_of_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret\n")
-    assert option_problems(load_config(overrides=["eval.base_url=http://127.0.0.1:1/v1"])) == []
+    assert option_problems(load_config(overrides=["eval.base_url=http://127.0.0.1:1/v1"]), named=True) == []
     assert ServerOptions("http://127.0.0.1:1/v1").key == "sk-secret"
 
 
@@ -402,3 +393,30 @@ def test_a_proxy_that_cannot_be_used_is_one_message(monkeypatch: pytest.MonkeyPa
     with pytest.raises(UserError, match=r"the proxy of the environment .* cannot be used"):
         Client(ServerOptions("http://node3:8000/v1"))
     Client(ServerOptions("http://127.0.0.1:8000/v1"))
+
+
+def test_a_stop_token_that_a_server_writes_is_no_text(tmp_path: Path) -> None:
+    """By ids or as text, each id of the generation config as the tokenizer's eos."""
+    tokenizer = make_tokenizer(compact.vocabulary())
+    end, other = tokenizer.convert_tokens_to_ids("</answer>"), tokenizer.convert_tokens_to_ids("</think>")
+    sampler: Any = ServedSampler(None, ModelFacts(tokenizer, (tokenizer.eos_token_id, end), "compact"), print)  # type: ignore[arg-type]
+    text = tokenizer.decode([other, other])
+    for stop in (tokenizer.eos_token_id, end):
+        by_ids = Answer("", False, token_ids=(other, other, stop))
+        as_text = Answer(f"{text}{tokenizer.decode([stop])}", False)
+        assert sampler._text(by_ids, TEXT.prompt) == sampler._text(as_text, TEXT.prompt) == text
+    assert sampler._text(Answer(text, False), TEXT.prompt) == text
+
+
+def test_chat_gets_no_system_turn_where_the_template_has_none() -> None:
+    """The server writes the messages by the model's own template, which would refuse them."""
+    task = load_config(task="own", overrides=["task.reward=none.py:f", "task.system_prompt=Be short."]).task
+    problem = task.problem_from({"prompt": "2 + 2?"}, "here")
+    tokenizer = make_tokenizer(compact.vocabulary())
+    refuses = "{% if messages[0].role == 'system' %}{{ raise_exception('none') }}{% endif %}{{ messages }}"
+    joined = [{"role": "user", "content": "Be short.\n\n2 + 2?"}]
+    apart = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "2 + 2?"}]
+    for template, expected in ((refuses, joined), ("{{ messages }}", apart), (None, apart)):
+        tokenizer.chat_template = template
+        (prompt,) = chat_prompts(task, [problem], tokenizer, KINDS["vllm"]).values()
+        assert [dict(message) for message in prompt.messages or ()] == expected

@@ -106,7 +106,7 @@ def test_helpers_of_a_process_end_with_it(monkeypatch: pytest.MonkeyPatch, tmp_p
     helper = f"{RANK}pid = subprocess.Popen(['sleep', '60']).pid; Path('{tmp_path}', str(rank)).write_text(str(pid))"
     ending(monkeypatch, LAUNCHER, f"{helper}; time.sleep(60)", f"{helper}; time.sleep(0.5); os._exit(3)")
     for rank in "01":
-        pid, end = int((tmp_path / rank).read_text()), time.monotonic() + 5
+        pid, end = int((tmp_path / rank).read_text()), time.monotonic() + 30
         while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
             assert time.monotonic() < end, f"a helper of rank {rank} lives on"
             time.sleep(0.05)

@@ -116,5 +116,49 @@ def test_kl_coefficient_is_the_derivative_of_its_value(clamps: tuple[float | Non
     log_probs, step, penalty = torch.zeros_like(reference), 1e-6, KL.replace(beta=0.7)
     penalty = penalty.replace(log_ratio_clamp=clamps[0], value_clamp=clamps[1])
     slope = (penalty.value(log_probs + step, reference) - penalty.value(log_probs - step, reference)) / (2 * step)
-    torch.testing.assert_close(penalty.coefficient(log_probs, reference), -0.7 * slope, rtol=1e-6, atol=1e-6)
+    old = log_probs - 0.3
+    torch.testing.assert_close(penalty.coefficient(log_probs, reference, old), -0.7 * slope, rtol=1e-6, atol=1e-6)
     assert (penalty.value(log_probs, reference) >= 0).all()
+
+    def corrected(at: Tensor) -> Tensor:
+        return torch.exp(at - old) * penalty.value(at, reference)
+
+    slope = (corrected(log_probs + step) - corrected(log_probs - step)) / (2 * step)
+    ours = penalty.replace(bias_correction=True).coefficient(log_probs, reference, old)
+    torch.testing.assert_close(ours, -0.7 * slope, rtol=1e-6, atol=1e-6)
+
+
+def test_the_corrected_kl_term_has_the_gradient_of_the_divergence_and_k3_alone_has_not() -> None:
+    """The mean over every token of the vocabulary, by the policy that sampled, is -beta times grad KL(pi || pi_ref)."""
+    generator = torch.Generator().manual_seed(0)
+    logits, old, reference = (torch.randn(7, generator=generator, dtype=torch.float64) for _ in range(3))
+    logits.requires_grad_()
+    log_probs, old, reference = (scores.log_softmax(0) for scores in (logits, old, reference))
+    (expected,) = torch.autograd.grad((log_probs.exp() * (log_probs - reference)).sum(), logits, retain_graph=True)
+
+    def mean_gradient(bias_correction: bool) -> Tensor:
+        penalty = KL.replace(beta=0.7, bias_correction=bias_correction)
+        coefficients = penalty.coefficient(log_probs.detach(), reference, old)
+        (found,) = torch.autograd.grad((old.exp() * coefficients * log_probs).sum(), logits, retain_graph=True)
+        return found
+
+    torch.testing.assert_close(mean_gradient(True), -0.7 * expected, rtol=1e-12, atol=1e-12)
+    assert (mean_gradient(False) + 0.7 * expected).norm() > 0.1 * expected.norm()
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_tokens_that_share_a_ratio_share_their_weight_for_another_sampler(aggregation: str) -> None:
+    """As TRL has it: the loss of a row is that of its ratio s times each token's weight, and s has the gradient."""
+    tokens, weights = random_tokens(), torch.linspace(0.2, 2.0, 192, dtype=torch.float64).view(16, 12)
+    of = method(WEIGHTS["gspo"], AGGREGATIONS[aggregation])
+    count = of.aggregation.count(tokens.mask, tokens.advantages)
+    ours = of.coefficients(tokens, count, sampler_correction=weights)
+    log_probs = tokens.log_probs.clone().requires_grad_()
+    log_ratio = ((log_probs - tokens.old_log_probs) * tokens.mask).sum(1, keepdim=True)
+    ratio = (log_ratio / tokens.mask.sum(1, keepdim=True).clamp(min=1)).exp()
+    eps_low, eps_high = of.policy_loss.bounds(tokens)
+    bounded = ratio.clamp(1 - eps_low, 1 + eps_high)
+    loss = torch.maximum(-tokens.advantages * ratio, -tokens.advantages * bounded) * weights
+    (loss * of.aggregation.coefficients(tokens.mask, count)).sum().backward()
+    assert log_probs.grad is not None and 0 < (ours != 0).sum() < (tokens.mask * (tokens.advantages != 0)).sum()
+    torch.testing.assert_close(ours, -log_probs.grad, rtol=1e-9, atol=1e-12)

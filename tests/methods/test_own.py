@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from rlvr_cli.cli.templates import files_of
 from rlvr_cli.config.checks import check_training
@@ -19,7 +20,9 @@ from rlvr_cli.describe.sheet import method_sheet
 from rlvr_cli.methods import own
 from rlvr_cli.methods.base import PolicyLoss, Shaping
 from rlvr_cli.methods.equivalence import same_gradients
+from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import BASES, MODIFIERS, canonical_name
+from tests.training.harness import load_base, method_of, train
 
 FILE = files_of("method", "power")["power.py"]
 METHODS = Path(own.__file__).parent
@@ -95,6 +98,35 @@ def test_another_version_takes_the_place_of_the_one_before(tmp_path: Path) -> No
     assert first.method.fingerprint() != second.method.fingerprint()  # type: ignore[union-attr]
     (tmp_path / "config.yaml").write_text(dump_yaml(first), encoding="utf-8")
     assert load_config([tmp_path / "config.yaml"]) == first
+
+
+BASELINE = (
+    "class Critic(Advantage):\n"
+    '    kind: Literal["critic"] = Field("critic", description="x")\n'
+    "    needs_values: ClassVar[bool] = True\n"
+    "    per_token: ClassVar[bool] = True\n"
+    "    def advantages(self, rollout):\n"
+    "        return (rollout.rewards.unsqueeze(1) - rollout.values).nan_to_num(0.0)\n"
+)
+
+
+def test_an_advantage_with_a_value_head_trains(tmp_path: Path) -> None:
+    """The reward minus the value: what PPO's is with gamma = lambda = 1, whose returns are the rewards too."""
+    own = load_config(method=written(tmp_path, f"{HEAD}\n{BASELINE}")).method
+    assert isinstance(own, Method)
+    gae = method_of("ppo", "advantage.whiten=false")
+    own = gae.replace(advantage=own.advantage)
+    trained = [train(tmp_path, method, load_base(tmp_path), micro_batch=4) for method in (own, gae)]
+    mine, other = (one.value_head.layer.weight for one in trained)
+    assert torch.allclose(mine, other) and mine.abs().max() > 1e-3
+    for mine, other in zip(trained[0].gradients, trained[1].gradients, strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+def test_returns_that_cannot_be_learned_are_said(tmp_path: Path) -> None:
+    wrong = "    def returns(self, rollout):\n        return rollout.rewards.unsqueeze(1)\n"
+    with pytest.raises(UserError, match=r"power.py:\d+: Critic.returns returned shape \(24, 1\) .*wanted: \(24, 7\)"):
+        check_training(load_config(method=written(tmp_path, f"{HEAD}\n{BASELINE}{wrong}")))
 
 
 def test_equal_gradients_are_found_where_a_weight_is_1_at_ratio_1(tmp_path: Path) -> None:

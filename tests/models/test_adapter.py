@@ -7,7 +7,7 @@ import json
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -21,10 +21,18 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.config.model import LoRAConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.sampling import weights_hash
-from rlvr_cli.models.adapter import AdapterFolder, check_targets, fingerprint, merged, peft_config, trained_tensors
+from rlvr_cli.models.adapter import (
+    AdapterFolder,
+    check_targets,
+    experts_without_adapter,
+    fingerprint,
+    merged,
+    peft_config,
+    trained_tensors,
+)
 from rlvr_cli.models.load import load_adapted, load_model
 from rlvr_cli.models.source import AdapterBase, base_of, resolve_model
-from tests.models.tiny import VOCABULARY, make
+from tests.models.tiny import VOCABULARY, make, rounding
 
 IDS = torch.randint(0, VOCABULARY, (2, 9), generator=torch.Generator().manual_seed(0))
 
@@ -48,18 +56,22 @@ def train_a_little(model: Any) -> Any:
     return adapted.eval()
 
 
-@pytest.fixture
-def saved(tmp_path: Path) -> tuple[Path, Any]:
-    """A folder with an adapter as a checkpoint has it, and the model in memory."""
-    base = save_base(tmp_path / "base")
-    model, _ = load_model(str(base))
-    described = AdapterBase(str(base), dtype="float32", fingerprint=fingerprint(model))
+def save_adapter(tmp_path: Path, name: str = "qwen3", dtype: Literal["float32", "bfloat16"] = "float32") -> Any:
+    base = save_base(tmp_path / "base", name)
+    model, _ = load_model(str(base), dtype=dtype)
+    described = AdapterBase(str(base), dtype=dtype, fingerprint=fingerprint(model))
     adapted = train_a_little(model)
     folder = tmp_path / "adapter"
     folder.mkdir()
     AdapterFolder(adapted, described).save_pretrained(folder, trained_tensors(adapted))
     save_tokenizer(folder)
     return folder, adapted
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Any:
+    """A folder with an adapter as a checkpoint has it, and the model in memory."""
+    return save_adapter(tmp_path)
 
 
 def test_loading_gives_the_plain_model_that_was_sampled(saved: tuple[Path, Any]) -> None:
@@ -171,6 +183,106 @@ def test_a_base_in_bfloat16_is_merged_with_one_rounding(saved: tuple[Path, Any])
     layer = rounded.model.layers[0].self_attn.q_proj.weight
     expected = exact.model.layers[0].self_attn.q_proj.weight
     torch.testing.assert_close(layer, expected, rtol=2**-7, atol=1e-3)
+
+
+def test_a_model_in_bfloat16_is_the_one_that_its_saved_folder_gives(saved: tuple[Path, Any], tmp_path: Path) -> None:
+    """The frequencies of rotary positions are no weights, and stay in float32."""
+    model, _ = load_model(str(saved[0]), dtype="bfloat16")
+    model.save_pretrained(tmp_path / "plain")
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "plain", dtype=torch.bfloat16).eval()
+    ids = torch.randint(0, VOCABULARY, (1, 400), generator=torch.Generator().manual_seed(1))
+    assert model.model.rotary_emb.inv_freq.dtype == torch.float32
+    with torch.no_grad():
+        assert torch.equal(model(ids).logits, again(ids).logits)
+
+
+@pytest.mark.parametrize("name", ["qwen3-moe", "mixtral", "qwen3-next"])
+def test_the_experts_of_a_mixture_are_merged_too(tmp_path: Path, name: str) -> None:
+    folder, adapted = save_adapter(tmp_path, name)
+    written = json.loads((folder / "adapter_config.json").read_text())
+    assert written["target_parameters"] == ["down_proj", "gate.weight", "gate_up_proj"]
+    model, _ = load_model(str(folder))
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "base").eval()
+    changed = {key for key, weight in base.state_dict().items() if not torch.equal(weight, model.state_dict()[key])}
+    assert {key.rsplit("experts.", 1)[1] for key in changed if ".experts." in key} == {"gate_up_proj", "down_proj"}
+    with torch.no_grad():
+        expected = adapted(IDS).logits
+        with merged(adapted) as plain:
+            assert weights_hash(model) == weights_hash(plain)
+            torch.testing.assert_close(plain(IDS).logits, expected, **rounding(expected))
+        assert torch.equal(adapted(IDS).logits, expected), "the layers are put back"
+        assert torch.equal(load_adapted(str(folder))(IDS).logits, expected)
+        assert torch.equal(PeftModel.from_pretrained(base, folder).eval()(IDS).logits, expected)
+        model.save_pretrained(tmp_path / "plain")
+        again = AutoModelForCausalLM.from_pretrained(tmp_path / "plain").eval()
+        assert weights_hash(again) == weights_hash(model)
+
+
+def test_experts_in_bfloat16_are_merged_with_one_rounding(tmp_path: Path) -> None:
+    folder, adapted = save_adapter(tmp_path, "qwen3-moe", "bfloat16")
+    name = "model.layers.0.mlp.experts.gate_up_proj"
+    base = load_model(str(tmp_path / "base"), dtype="bfloat16")[0].get_parameter(name)
+    layer = adapted.get_base_model().model.layers[0].mlp.experts
+    while layer.parameter_name != "gate_up_proj":
+        layer = layer.base_layer
+    first, second = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+    assert first.dtype == torch.float32 and layer.scaling["default"] == 2.0
+    # PEFT holds the rows of A by expert, the columns of B by rank.
+    of_experts = first.reshape(4, 6, 32), second.reshape(32, 6, 4).permute(2, 0, 1)
+    expected = (base.float() + 2.0 * of_experts[1] @ of_experts[0]).to(torch.bfloat16)
+    loaded = load_model(str(folder), dtype="bfloat16")[0].get_parameter(name)
+    apart = (loaded != expected).float().mean()
+    assert apart < 0.005, "up to the order of sums; a second rounding would change one weight in ten"
+
+
+@pytest.mark.parametrize("name", ["mixtral", "qwen3-moe"])
+def test_an_adapter_from_before_experts_were_joined_is_read(tmp_path: Path, name: str) -> None:
+    """As PEFT wrote it where each expert had linear layers of its own."""
+    base, folder = save_base(tmp_path / "base", name), tmp_path / "foreign"
+    folder.mkdir()
+    save_tokenizer(folder)
+    weights = load_file(base / "model.safetensors")
+    targets = ["q_proj", "w1", "w2", "w3"] if name == "mixtral" else ["q_proj", "gate_proj", "up_proj", "down_proj"]
+    drawn, tensors = torch.Generator().manual_seed(0), {}
+    for key in [key for key in weights if key.split(".")[-2] in targets]:
+        rows, columns = weights[key].shape
+        first, second = (0.1 * torch.randn(shape, generator=drawn) for shape in ((3, columns), (rows, 3)))
+        layer = f"base_model.model.{key.removesuffix('.weight')}"
+        tensors |= {f"{layer}.lora_A.weight": first, f"{layer}.lora_B.weight": second}
+        weights[key] = weights[key] + 2.0 * second @ first
+    save_file(tensors, folder / "adapter_model.safetensors")
+    described = LoraConfig(r=3, lora_alpha=6, target_modules=targets, base_model_name_or_path=str(base))
+    described.save_pretrained(folder)
+    shutil.copytree(base, tmp_path / "expected")
+    save_file(weights, tmp_path / "expected" / "model.safetensors", metadata={"format": "pt"})
+    expected = load_model(str(tmp_path / "expected"))[0].state_dict()
+    torch.testing.assert_close(load_model(str(folder))[0].state_dict(), dict(expected), rtol=1e-5, atol=1e-6)
+
+
+def test_experts_without_an_adapter_are_named() -> None:
+    both = ("experts.down_proj", "experts.gate_up_proj")
+    assert experts_without_adapter(LoRAConfig(), make("qwen3-moe")) == ()
+    assert experts_without_adapter(LoRAConfig(targets=("q_proj",)), make("qwen3-moe")) == both
+    assert experts_without_adapter(LoRAConfig(dropout=0.1), make("qwen2-moe")) == both
+    assert experts_without_adapter(LoRAConfig(), make("qwen3")) == ()
+    with pytest.raises(UserError, match=r"adapter\.dropout=0\.1: adapters on the experts.*Set it to 0"):
+        experts_without_adapter(LoRAConfig(dropout=0.1), make("mixtral"))
+
+
+def test_a_router_that_no_adapter_fits_is_refused() -> None:
+    """PEFT would put one on it, and fail in the first forward pass."""
+    model = make("phi-moe")
+    with pytest.raises(UserError, match=r"router.*targets=\[q_proj, k_proj, v_proj, o_proj\]"):
+        check_targets(LoRAConfig(), model)
+    with pytest.raises(UserError, match=r"router: not a linear layer"):
+        check_targets(LoRAConfig(targets=("router",)), model)
+    check_targets(LoRAConfig(targets=("q_proj", "k_proj", "v_proj", "o_proj")), model)
+
+
+def test_sets_are_written_in_order(saved: tuple[Path, Any]) -> None:
+    """Else two equal runs would differ by the order that Python hashes strings in."""
+    targets = json.loads((saved[0] / "adapter_config.json").read_text())["target_modules"]
+    assert len(targets) == 14 and targets == sorted(targets)
 
 
 def test_another_base_is_refused(saved: tuple[Path, Any]) -> None:

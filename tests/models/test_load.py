@@ -54,6 +54,27 @@ def test_dtype_can_be_asked_for(folder: Path) -> None:
     assert next(load_model(str(folder), dtype="bfloat16")[0].parameters()).dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize(
+    "unused",
+    [
+        {"do_sample": False, "temperature": 0.9, "top_p": 0.6},
+        {"length_penalty": 2.0, "early_stopping": True},
+        {"output_scores": True},
+    ],
+)
+def test_values_that_generation_does_not_use_are_saved_as_they_were(
+    folder: Path, tmp_path: Path, unused: dict[str, object]
+) -> None:
+    """transformers refuses to save them once a trainer has changed the padding token."""
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [3, 4], **unused}))
+    model, tokenizer = load_model(str(folder))
+    model.generation_config.pad_token_id = tokenizer.pad_token_id
+    model.save_pretrained(tmp_path / "again")
+    written = json.loads((tmp_path / "again" / "generation_config.json").read_text())
+    written.pop("transformers_version")
+    assert written == {"eos_token_id": [3, 4], "pad_token_id": tokenizer.pad_token_id, **unused}
+
+
 def test_prompt_style_is_what_the_model_says_it_was_made_for(folder: Path) -> None:
     assert prompt_style(load_model(str(folder))[0].config) == "logic_rl"
     edit_config(folder, rlvr_prompt_style="compact")

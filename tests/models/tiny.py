@@ -9,10 +9,20 @@ import torch
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    PhimoeConfig,
+    PhimoeForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen2MoeConfig,
+    Qwen2MoeForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+    Qwen3NextConfig,
+    Qwen3NextForCausalLM,
 )
 
 VOCABULARY = 50
@@ -60,10 +70,41 @@ MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     ),
 }
 
+_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+_LINEAR_ATTENTION = {
+    "layer_types": ["linear_attention", "full_attention"],
+    "linear_num_value_heads": 4,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+}
+# Mixtures of experts. PEFT adapts the experts of the first three, by parameter.
+MIXTURES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "qwen3-moe": (Qwen3MoeForCausalLM, Qwen3MoeConfig, {**_EXPERTS, "num_key_value_heads": 2, "head_dim": 8}),
+    "mixtral": (MixtralForCausalLM, MixtralConfig, {"num_local_experts": 4, "num_key_value_heads": 2}),
+    "qwen3-next": (
+        Qwen3NextForCausalLM,
+        Qwen3NextConfig,
+        {
+            **_EXPERTS,
+            **_LINEAR_ATTENTION,
+            "num_key_value_heads": 2,
+            "head_dim": 8,
+            "shared_expert_intermediate_size": 16,
+        },
+    ),
+    "qwen2-moe": (
+        Qwen2MoeForCausalLM,
+        Qwen2MoeConfig,
+        {**_EXPERTS, "num_key_value_heads": 2, "shared_expert_intermediate_size": 16},
+    ),
+    "phi-moe": (PhimoeForCausalLM, PhimoeConfig, {"num_local_experts": 4, "num_key_value_heads": 2}),
+}
+
 
 def make(name: str, **changes: Any) -> Any:
-    """A model of MODELS in eval mode; its norms' weights and its biases are random too."""
-    cls, config, options = MODELS[name]
+    """A model of MODELS or MIXTURES in eval mode; its norms' weights and its biases are random too."""
+    cls, config, options = {**MODELS, **MIXTURES}[name]
     torch.manual_seed(7)
     model = cls(config(**{**_SIZE, "initializer_range": 0.15, **options, **changes})).eval()
     for key, parameter in model.named_parameters():

@@ -20,6 +20,7 @@ from rlvr_cli.report.charts.learning import learning_figures
 from rlvr_cli.report.charts.lines import kept
 from rlvr_cli.results.lines import running_mean
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.stats.intervals import share_of_error
 from rlvr_cli.training.metrics import REGION_METRICS
 from tests.compare.made_runs import make_run
 from tests.report.charted_runs import by_key, charted, column, heights, texts, thin_lines
@@ -93,18 +94,22 @@ def test_a_pointer_meets_the_points_of_the_line_with_their_values(tmp_path: Path
 
 def test_one_run_has_the_interval_over_the_problems_of_its_rollouts(tmp_path: Path) -> None:
     rows = [{"accuracy": 0.5, "accuracy/se": 0.05}, {"accuracy": 0.98, "accuracy/se": 0.04}]
+    rows += [{"accuracy": 0.0, "accuracy/se": 0.0}]
     figure = by_key(learning_figures({"a": [charted(tmp_path, "r", rows, overrides=["rollout.prompts=8"])]}))[
         "accuracy"
     ]
-    half = stats.t.ppf(0.975, 7) * 0.05
-    assert column(figure, "low")[0] == f"{100 * (0.5 - half):.1f}%"
-    # No share is above 1.
-    assert column(figure, "high") == [f"{100 * (0.5 + half):.1f}%", "100.0%"]
+    # As of a held-out evaluation: no share is above 1, and problems that agree are no certainty.
+    ends = [share_of_error(*one, 8) for one in ((0.5, 0.05), (0.98, 0.04), (0.0, 0.0))]
+    low, high = (
+        [f"{100 * (end or 0.0):.1f}%" for end in side] for side in zip(*((e.low, e.high) for e in ends), strict=True)
+    )
+    assert column(figure, "low") == low and column(figure, "high") == high
+    assert 0.95 < (ends[1].high or 0.0) < 1.0 and 0.3 < (ends[2].high or 0.0) < 0.5
     assert "95% interval over a rollout's problems is in the table" in figure.caption
     # It is no band: it would fill the chart, and says nothing of other runs.
     assert "fill-opacity" not in figure.svg
     (panel,) = figure.panels
-    assert panel.lines[0].said[0] == f"50.0% ({100 * (0.5 - half):.1f}% to {100 * (0.5 + half):.1f}%)"
+    assert panel.lines[0].said[0] == f"50.0% ({low[0]} to {high[0]})"
 
 
 def evaluated(root: Path, name: str, held_out: dict[int, list[int]], **more: Any) -> RunDir:
@@ -199,7 +204,7 @@ def test_one_rollout_is_a_point(tmp_path: Path) -> None:
 
 def test_zero_is_in_every_frame_and_a_chart_of_zeros_says_so(tmp_path: Path) -> None:
     zeros = dict.fromkeys(REGION_METRICS.values(), 0.0)
-    rows = [{"kl": 0.0, "kl_reference": 0.0, "length": 50.0 + place, **zeros} for place in range(3)]
+    rows = [{"kl_old": 0.0, "kl_reference": 0.0, "length": 50.0 + place, **zeros} for place in range(3)]
     figures = by_key(learning_figures({"a": [charted(tmp_path, "r", rows)]}))
     assert "0" in texts(figures["length"].svg)
     assert "Every value is 0." in figures["clip-share"].caption

@@ -19,7 +19,7 @@ from rlvr_cli.cli.app import run
 from rlvr_cli.report import explorer
 from rlvr_cli.report.write import TEMPLATES
 from tests.compare.made_runs import make_run
-from tests.report_page.conftest import BASE
+from tests.report_page.conftest import BASE, add_measures
 from tests.report_page.page_reader import Page
 
 SECTIONS = [
@@ -232,7 +232,27 @@ def test_at_a_budget(two_arms: Path, report: Callable[..., Page]) -> None:
     assert "tokens" in page.sections["curves"]
 
 
-def test_one_run_an_arm_is_said_in_the_answer(two_arms: Path, report: Callable[..., Page]) -> None:
-    said = report(two_arms / "grpo-s0", two_arms / "lopti-s0").sections["answer"]
-    assert "another seed" in said
-    assert "single runs" not in report(two_arms).sections["answer"]
+def test_one_run_an_arm_gets_no_verdict_on_its_method(two_arms: Path, report: Callable[..., Page]) -> None:
+    page = report(two_arms / "grpo-s0", two_arms / "lopti-s0")
+    top = page.sections["answer"]
+    assert top.startswith("How does this run of lopti differ from this run of grpo?")
+    assert "This run of lopti less this run of grpo: +" in top and "rlvr sweep with 3 or more seeds" in top
+    assert not re.search(r"better|worse|no difference|p =", top)
+    pills = [own for tag, own in page.tags if tag == "span" and str(own.get("class", "")).startswith("mark")]
+    assert pills == [], "no verdict as a pill"
+    comparison = page.sections["comparison"]
+    assert "p (Holm)" not in comparison and "p after Holm" not in comparison and ", p " not in comparison
+    whole = report(two_arms)
+    assert "lopti is better" in whole.sections["answer"] and "p (Holm)" in whole.sections["comparison"]
+    assert "3 or more seeds" not in whole.sections["answer"]
+
+
+def test_the_verifiers_own_reward_has_a_chart_where_the_method_replaces_it(
+    tmp_path: Path, report: Callable[..., Page]
+) -> None:
+    """Runs of earlier versions have the number for rewards that float32 rounds."""
+    for name, method in (("plain", "grpo"), ("flipped", "grpo+noise")):
+        add_measures(make_run(tmp_path / "runs", name, method=method), clean_reward=0.5)
+    plain, flipped = (report(tmp_path / "runs" / name).sections["curves"] for name in ("plain", "flipped"))
+    assert "Reward of the verifier" not in plain and "noise" not in plain
+    assert "Reward of the verifier" in flipped

@@ -33,7 +33,8 @@ def test_near_one_the_share_interval_covers_where_the_t_interval_does_not() -> N
     assert truth > 0.98
 
     def coverage(interval) -> float:  # type: ignore[no-untyped-def]
-        return float(np.mean([interval(values).low <= truth <= interval(values).high for values in evaluations]))
+        ends = [(found.low, found.high) for found in map(interval, evaluations)]
+        return float(np.mean([low is not None and low <= truth <= high for low, high in ends]))
 
     assert coverage(share_interval) > 0.91
     assert coverage(mean_interval) < 0.85
@@ -71,6 +72,32 @@ def test_share_interval_stays_inside_and_keeps_a_width_when_all_problems_agree()
         assert estimate.low is not None and estimate.high is not None
         assert 0.0 <= estimate.low <= value <= estimate.high <= 1.0
         assert 0.05 < estimate.high - estimate.low < 0.3
+
+
+def test_values_that_are_all_the_same_have_no_t_interval() -> None:
+    """In floating point too: the mean of equal numbers need not be that number."""
+    for values in ([0.95] * 3, [0.1] * 10, [0.1 + 0.2, 0.3, 0.3], [-1.0] * 16):
+        assert mean_interval(values).low is None and mean_interval(values).high is None
+    assert paired_interval([0.0] * 4, [1.0] * 4).low is None
+
+
+def test_an_interval_is_cut_where_no_mean_can_be() -> None:
+    reward = mean_interval([1.0, 1.0, 1.0, 0.1], (0.0, 1.0))
+    assert reward.low is not None and 0.0 < reward.low < 0.2 and reward.high == 1.0
+    difference = paired_interval([0.0] * 4, [1.0, 1.0, 1.0, 0.25], (0.0, 1.0))
+    assert difference.high == 1.0 and paired_interval([1.0, 1.0, 1.0, 0.25], [0.0] * 4, (0.0, 1.0)).low == -1.0
+
+
+@pytest.mark.parametrize(("seeds", "accuracy"), [(3, 0.6), (5, 0.6), (3, 0.95)])
+def test_the_t_interval_over_seeds_covers_the_mean_of_runs_where_it_has_one(seeds: int, accuracy: float) -> None:
+    """Final accuracies on the same 56 problems x 16 samples."""
+    rng = np.random.default_rng(4)
+    chances = np.clip(rng.normal(accuracy, 0.02, (4 * REPEATS, seeds)), 0.0, 1.0)
+    values = rng.binomial(56 * 16, chances) / (56 * 16)
+    found = [mean_interval(row, (0.0, 1.0)) for row in values]
+    ends = [(one.low, one.high) for one in found if one.low is not None and one.high is not None]
+    assert len(ends) > 0.99 * len(values)
+    assert 0.94 <= np.mean([low <= accuracy <= high for low, high in ends]) <= 0.965
 
 
 def test_one_problem_has_a_value_and_no_interval() -> None:

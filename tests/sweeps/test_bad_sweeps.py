@@ -67,6 +67,9 @@ CASES = {
         "s.yaml:4 eval.set: optimizer.lr: has no effect",
         "s.yaml:4 eval.set: eval.problems: is set by `problems` too",
     ],
+    "seeds: 2\neval:\n  set: {eval.engine: openai, eval.base_url: http://host/v1}": [
+        "s.yaml:3 eval.set: eval.base_url: a server has one model"
+    ],
     "seeds: 2\neval: {pass_at: [4], set: {eval.samples: 2, eval.pass_at: [1]}}": [
         "s.yaml:2 eval.set: eval.pass_at has 4, above eval.samples=2",
         "s.yaml:2 eval.set: eval.pass_at: is set by `pass_at` too",

@@ -10,7 +10,7 @@ import yaml
 
 from rlvr_cli.core.files import append_jsonl, write_json
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.stats.intervals import share_interval
+from rlvr_cli.stats.intervals import mean_interval
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir
 from rlvr_cli.sweeps.objective import Objective
@@ -133,9 +133,10 @@ def test_arms_are_ranked_by_their_means_and_the_best_is_said_with_its_interval(t
         ("dapo", 2, 3, "waiting"),
     ]
     best = ranking.best
-    assert best is not None and best.estimate == share_interval(values["lopti"])
+    assert best is not None and best.estimate == mean_interval(values["lopti"])
     first, second = ranking.sentences()
     low, high = best.estimate.low, best.estimate.high
+    assert low is not None and high is not None and low == pytest.approx(0.302, abs=1e-3), "seeds are no coin flips"
     assert first == (
         "best of 2 by accuracy (held-out, in training): lopti, "
         f"0.490 (95% interval over 3 seeds {low:.3f} to {high:.3f})"
@@ -149,7 +150,16 @@ def test_arms_of_one_value_are_not_told_apart(tmp_path: Path) -> None:
     place = finished(tmp_path, text, names)
     ranking = rank(place, place.read_plan(), place.statuses(place.read_plan()))
     assert ranking is not None
+    assert "grpo, 0.250 (the same with 3 seeds, which gives no interval)" in ranking.sentences()[0]
     assert ranking.sentences()[1] == "As good by this number: lopti, dapo. This number does not separate them."
+
+
+def test_the_interval_over_seeds_stays_in_the_range_of_a_share(tmp_path: Path) -> None:
+    text = TEXT.replace("methods: [grpo, lopti, dapo]", "methods: [grpo]")
+    place = finished(tmp_path, text.partition("eval: {s")[0], {"grpo-s2": 0.95, "grpo-s3": 0.90, "grpo-s4": 1.0})
+    ranking = rank(place, place.read_plan(), place.statuses(place.read_plan()))
+    assert ranking is not None and ranking.best is not None and ranking.best.estimate is not None
+    assert ranking.best.estimate.low == pytest.approx(0.826, abs=1e-3) and ranking.best.estimate.high == 1.0
 
 
 def test_the_best_two_are_run_again_with_fresh_seeds_on_the_test_split(tmp_path: Path) -> None:

@@ -18,6 +18,9 @@ import pytest
 from benchmarks.sweep_kills import SETTINGS, start, survive, workers, write_sweep
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.sweeps.folder import SweepDir
+from rlvr_cli.sweeps.slurm_task import run_slurm_task
+from rlvr_cli.sweeps.worker import SweepWorker
+from tests.sweeps.test_prepare import begun
 
 
 def wait_for(condition: Callable[[], Any], driver: subprocess.Popen[bytes], file: Path) -> Any:
@@ -115,6 +118,92 @@ def test_a_stopped_sweep_saves_and_continues(tmp_path: Path, how: str) -> None:
         assert attempts(sweep, run.name) == ["interrupted"]
     finish(start(file, "--workers", "2"), file)
     assert [attempts(sweep, run.name) for run in runs] == [["interrupted", "finished"]] * 2
+
+
+@pytest.mark.parametrize("task", [False, True], ids=["a worker", "a task of SLURM"])
+def test_exit_code_0_of_an_unfinished_training_is_a_failure(
+    task: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried as often as `retries` says, and the other trials go on."""
+    _, sweep, plan = begun(tmp_path, "name: pair\nmethods: [grpo, lopti]\nretries: 2\n")
+    manifest = {"grpo": "running", "lopti": "finished"}
+    tried: list[str] = []
+
+    def program(worker: SweepWorker, arguments: list[str]) -> list[str]:
+        """In place of a training: a process that leaves its manifest and says that all went well."""
+        name = next(name for name in manifest if f"{sweep.path}/{name}" in arguments or f"run.name={name}" in arguments)
+        tried.append(name)
+        assert len(tried) < 10, "tried without end"
+        sweep_run = sweep.path / name
+        sweep_run.mkdir(exist_ok=True)
+        (sweep_run / "manifest.json").write_text(json.dumps({"status": manifest[name]}))
+        return [sys.executable, "-c", ""]
+
+    monkeypatch.setattr(SweepWorker, "_program", program)
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "41")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        if task:
+            assert [run_slurm_task(sweep, name, []) for name in manifest] == [1, 0]
+        else:
+            SweepWorker(sweep, 0, []).work()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert tried == ["grpo"] * 3 + ["lopti"]
+    assert attempts(sweep, "grpo") == ["failed"] * 3 and attempts(sweep, "lopti") == ["finished"]
+    (status, other) = sweep.statuses(plan)
+    assert (status.state, status.failures, other.state) == ("failed", 3, "finished")
+    assert status.reason is not None and "exit code 0 at step 0 of" in status.reason
+
+
+LEAVING = """import os, sys
+from typing import Literal
+from pathlib import Path
+
+from pydantic import Field
+
+from rlvr_cli.methods.base import PolicyLoss
+
+
+class Leaving(PolicyLoss):
+    \"\"\"The ratio, for every token; leaves once there is a checkpoint.\"\"\"
+
+    kind: Literal["leaving"] = Field("leaving", description="leaving = the ratio.")
+
+    def bounds(self, tokens, statistics=None):
+        return 0.2, 0.2
+
+    def weight(self, tokens, statistics=None):
+        if any(Path({run!r}).glob("checkpoints/step-*")):
+            {leave}
+        return tokens.ratio.detach()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("leave", "reason"), [("os._exit(0)", "exit code 0 at step 1 of"), ("sys.exit(0)", "SystemExit: 0")]
+)
+def test_a_method_that_ends_its_process_fails_its_trial_alone(leave: str, reason: str, tmp_path: Path) -> None:
+    """Every attempt goes on at the checkpoint, from where the method lets none go on."""
+    run = tmp_path / "runs" / "sweep" / "leaving"
+    method = tmp_path / "leaving.py"
+    method.write_text(LEAVING.format(run=str(run), leave=leave))
+    settings = {**SETTINGS, "run.dir": str(tmp_path / "runs")}
+    content = {"name": "sweep", "set": settings, "methods": [str(method), "grpo"], "retries": 1}
+    file = tmp_path / "s.yaml"
+    file.write_text(json.dumps(content))
+    sweep = SweepDir(tmp_path / "runs" / "sweep")
+    driver = start(file)
+    try:
+        said = finish(driver, file, 1)
+    finally:
+        driver.kill()
+    assert attempts(sweep, "leaving") == ["failed", "failed"] and attempts(sweep, "grpo") == ["finished"]
+    ends = [row for row in read_jsonl(sweep.state_dir / "leaving" / "attempts.jsonl") if row["event"] == "end"]
+    assert all(reason in row["reason"] for row in ends), ends
+    assert "leaving failed:" in said and "1 finished" in said
 
 
 @pytest.mark.slow

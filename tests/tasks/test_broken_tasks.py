@@ -35,6 +35,20 @@ BROKEN = {
         GENERATED,
         "        return [Problem(str(n), 'b', {'n': (1,)}, 'c') for n in range(count)]\n",
     ): r"not a JSON value \(tuple\)",
+    (
+        GENERATED,
+        "        return [Problem(str(n), 'b \\ud800', {}, 'c') for n in range(count)]\n",
+    ): r"generate: problem '0': .*half of a surrogate pair",
+    (
+        GENERATED,
+        "        return [Problem(str(n), 'b', {'a': ['\\ud800']}, 'c') for n in range(count)]\n",
+    ): r"generate: problem '0': .*half of a surrogate pair",
+    (ASKED, "        return 'What \\ud800'\n"): r"prompt of problem 'rev-.*half of a surrogate pair",
+    (JUDGED, "        return Verdict(1.0, {}, True, '\\ud800', 'correct')\n"): r"judge gave text .*half of a surrogate",
+    (
+        JUDGED,
+        "        return Verdict(1.0, {'\\ud800': 1.0}, True, 'a', 'correct')\n",
+    ): r"judge gave text .*half of a surr",
     (GENERATED, "        x = bytearray(10**10)\n"): r"generate raised MemoryError.*task.reward_memory=512 MiB",
     (ASKED, "        while True: pass\n"): r":\d+: prompt took more than 1 s \(task.reward_timeout\)",
     (ASKED, "        import os; os._exit(3)\n"): r":\d+: prompt raised EndedProcess: os._exit\(3\)",
@@ -49,6 +63,10 @@ BROKEN = {
     (JUDGED, "        return 1.0\n"): r"judge returned 1.0 \(float\); a Verdict is wanted",
     (JUDGED, "        return Verdict('1', {}, True, None, 'correct')\n"): r"judge gave the reward '1' \(str\)",
     (JUDGED, "        return Verdict(1.0, {'a': None}, True, None, 'correct')\n"): r"gave the part a None \(NoneType\)",
+    (
+        JUDGED,
+        "        return Verdict(1.0, {'a': float('nan')}, True, None, 'correct')\n",
+    ): r"the part a nan of a reward of 1",
     (JUDGED, "        return Verdict(1.0, [1.0], True, None, 'correct')\n"): r"gave the parts \[1.0\]; expected a dict",
     (JUDGED, "        return Verdict(1.0, {}, True, 7, 'correct')\n"): r"gave the answer 7",
     (JUDGED, "        return Verdict(1.0, {}, True, None, 'good')\n"): r"reason 'good'; reasons has correct, wrong",

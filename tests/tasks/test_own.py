@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.results import steps
 from rlvr_cli.tasks.own import Own
 from rlvr_cli.tasks.problem import Problem
+from rlvr_cli.workers.pool import Limits
 from tests.commands import run_all, run_here
 
 REWARDS = """
@@ -106,12 +110,49 @@ def test_rewards_are_weighted_and_none_has_no_part(folder: Path) -> None:
     first, second = task.judge_many(asked, ["2", "3"], [False, False])
     assert (first.reward, first.parts, first.correct) == (1.0, {"exact": 1.0, "brief": 0.0}, True)
     assert (second.reward, second.parts) == (1.5, {"exact": 1.0, "brief": 0.5})
-    assert task.reward_range == (0.0, 1.5) and task.threshold == 0.75
+    assert task.reward_range == (0.0, 1.5) and task.threshold == 0.5
     alone = own("task.reward=rewards.py:brief").judge(asked[0], "2")
     assert (alone.scorable, alone.correct, alone.reason) == (False, False, "unscored")
     votes = [own().judge(asked[0], text).answer for text in ("a\n b  c ", "<answer> 7 </answer> so", " ")]
     assert votes == ["b c", "7", None]
+    boxes = [r"So \boxed{8}. Or \boxed{9} apples, I think.", r"\boxed{8}\n<answer>7</answer>", "\\boxed{8\nno"]
+    assert [own().judge(asked[0], text).answer for text in boxes] == ["9", "7", "no"]
     assert not own("task.correct_above=1").judge(asked[0], "2").correct
+
+
+def test_correct_is_the_word_of_one_function(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A penalty beside it takes nothing from the accuracy; another function can be named."""
+    (folder / "penalties.py").write_text(
+        "from trl.rewards import get_soft_overlong_punishment\n"
+        "overlong = get_soft_overlong_punishment(max_completion_len=8, soft_punish_cache=4)\n"
+    )
+    both = "task.reward=[rewards.py:exact, penalties.py:overlong]"
+    task = own(both, "task.reward_timeout=600")
+    asked = [problem(question="1 + 1?", answer="2")] * 4
+    found = task.judge_many(asked, ["2", "2", "3", "3"], [False] * 4, [[1] * 2, [1] * 8, [1] * 2, [1] * 8])
+    assert [verdict.reward for verdict in found] == [1.0, 0.0, 0.0, -1.0]
+    assert [verdict.correct for verdict in found] == [True, True, False, False]
+    assert "correct = exact is 1, or above 0.5 where it is graded (task.correct, " in task.about_data()
+    # What it is multiplied by takes nothing from it either.
+    light = own(both, "task.reward_weights=[0.1, 1]", "task.reward_timeout=600")
+    assert light.judge_many(asked[:1], ["2"], [False], [[1] * 8])[0].correct
+    named = own(both, "task.correct=overlong", "task.correct_above=-0.5", "task.reward_timeout=600")
+    found = named.judge_many(asked, ["2", "2", "3", "3"], [False] * 4, [[1] * 2, [1] * 8, [1] * 2, [1] * 8])
+    assert [verdict.correct for verdict in found] == [True, False, True, False]
+    assert "correct = overlong above -0.5 (task.correct, task.correct_above)" in named.about_data()
+
+
+def test_a_function_that_has_no_word_on_what_is_correct_is_named_once(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = own("task.reward=[rewards.py:exact, rewards.py:brief]", "task.correct=brief")
+    asked = [problem(question="1 + 1?", answer="2"), problem(question="1 + 2?", answer="3")]
+    for _ in range(2):
+        first, second = task.judge_many(asked, ["2", "4"], [False, False])
+        assert (first.correct, first.reason, first.scorable, first.reward) == (False, "unscored", True, 1.0)
+        assert (second.correct, second.reason, second.scorable) == (True, "correct", True)
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("task.correct=brief: it returned None for 1 of 2 completions") == 1
 
 
 def test_what_functions_record_stands_in_rollouts_steps_and_samples(
@@ -187,6 +228,77 @@ def test_the_prompt_is_a_template_with_a_system_turn(folder: Path) -> None:
         own("task.columns={}", 'task.prompt_template="{{ gold }}"').problems("train", 1, 0)
 
 
+HEAVY = (
+    '{{ "%200000000d" % 1 }}',
+    '{{ "a" * 200000000 }}',
+    '{{ question|center(200000000) }}{{ "a"|center(200000000) }}',
+    "{% for a in range(99999) %}{% for b in range(99999) %}{{ a }}{% endfor %}{% endfor %}",
+    "{{ lipsum(n=1000000) }}",
+)
+
+
+@pytest.mark.parametrize("template", HEAVY)
+def test_a_template_is_checked_without_being_run(
+    template: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever reads a configuration computes nothing of what its template says."""
+    monkeypatch.setattr("rlvr_cli.workers.pool.Pool.submit", None)
+    (folder / "heavy.yaml").write_text(json.dumps({"task": {"columns": {}, "prompt_template": template}}))
+    line = ["-c", "heavy.yaml", "--task", "own", "task.data=rows.jsonl", "task.reward=rewards.py:exact"]
+    tracemalloc.start()
+    try:
+        assert rlvr(["config", "show", *line]) == 0 and "prompt_template" in capsys.readouterr().out
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{{ question|uper }}", "line 1: there is no filter 'uper'"),
+        ("{{ question }}\n{% if question is texty %}{% endif %}", "line 2: there is no test 'texty'"),
+        ("{{ " + "(" * 20_000 + " }}", "nested too deep"),
+        ("{{ " + "9" * 20_000 + " }}", "cannot be read"),
+    ],
+)
+def test_a_template_that_cannot_be_read_is_refused(template: str, said: str, folder: Path) -> None:
+    (folder / "wrong.yaml").write_text(json.dumps({"task": {"prompt_template": template}}))
+    with pytest.raises(UserError, match=said) as caught:
+        load_config(
+            [folder / "wrong.yaml"], task="own", overrides=["task.data=rows.jsonl", "task.reward=rewards.py:exact"]
+        )
+    assert "task.prompt_template" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ('{{ "%2000000000d" % 1 }}', "1,024 MiB of memory"),
+        ('{{ "a" * 2000000000 }}', "1,024 MiB of memory"),
+        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "more than 0.5 s"),
+        ('{{ "a" * 2000000 }}', "writes 2,000,000 characters"),
+        ("{{ question.__class__ }}", "is unsafe"),
+        ("{% include 'rows.jsonl' %}", "no loader"),
+    ],
+)
+def test_a_template_that_takes_too_much_is_ended_and_not_tried_on_every_row(
+    template: str, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlvr_cli.tasks.own._TEMPLATE_LIMITS", Limits(0.5 if "0.5" in said else 60.0, memory_mib=1024))
+    task = own("task.columns={}", "task.prompt_template=" + json.dumps(template))
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match=re.escape(said)) as caught:
+            task.problems("train", 4, 0)
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
+    ended = "MiB" in said or "0.5 s" in said
+    assert (len(caught.value.problems) == 1) is ended
+    assert all("rows.jsonl:1: task.prompt_template: " in one for one in caught.value.problems[:1])
+
+
 def test_splits_are_held_out_by_the_prompt_alone(folder: Path) -> None:
     task = own("task.held_out=0.25")
     parts = {split: {one.id for one in task.problems(split, 99, 0)} for split in ("train", "dev", "test")}
@@ -210,6 +322,77 @@ def test_train_rows_alone_are_divided_too(folder: Path) -> None:
     assert len(own("task.data=some").problems("test", 99, 0)) == 40
 
 
+@pytest.mark.parametrize("system_prompt", [None, "Think first."])
+def test_a_system_turn_of_the_rows_stands_before_the_question_where_a_template_has_none(
+    folder: Path, system_prompt: str | None
+) -> None:
+    """As `task.system_prompt` does, with it or without."""
+
+    class Tokenizer:
+        chat_template = "x"
+
+        def __init__(self, *refused: str) -> None:
+            self.refused = refused
+
+        def apply_chat_template(self, messages, **options):
+            if messages[0]["role"] in self.refused:
+                raise ValueError(f"no {messages[0]['role']} turns here")
+            return json.dumps(messages)
+
+    turns = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "1 + 1?"}]
+    more = [{"role": "assistant", "content": "2"}, {"role": "user", "content": "2 + 2?"}]
+    given = [] if system_prompt is None else [f"task.system_prompt={system_prompt}"]
+    task = own("task.columns={}", *given)
+    before = "" if system_prompt is None else f"{system_prompt}\n\n"
+    for asked in (turns, [*turns, *more]):
+        found = task.problem_from({"prompt": asked, "answer": "2"}, "rows.jsonl:1")
+        joined = [{"role": "user", "content": f"{before}Be short.\n\n1 + 1?"}, *asked[2:]]
+        assert json.loads(task.prompt(found, Tokenizer("system"))) == joined
+        assert json.loads(task.prompt(found, Tokenizer()))[-len(asked) :] == asked
+    with pytest.raises(UserError, match=r"write the messages as text with task.prompt_template and set task.chat_temp"):
+        task.prompt(found, Tokenizer("system", "user"))
+    # An answer in front of the question is nobody's question.
+    found = task.problem_from({"prompt": [turns[0], *more], "answer": "4"}, "rows.jsonl:1")
+    with pytest.raises(UserError, match="no system turns here"):
+        task.prompt(found, Tokenizer("system"))
+
+
+def test_messages_that_ask_nothing_are_refused(folder: Path) -> None:
+    system, answer = {"role": "system", "content": "Be short."}, {"role": "assistant", "content": "2"}
+    for turns, said in (([system], "a system turn alone"), ([system, answer], "the last message is the assistant's")):
+        with pytest.raises(UserError, match=rf"^rows.jsonl:1: prompt: .*{said}"):
+            own("task.columns={}").problem_from({"prompt": turns}, "rows.jsonl:1")
+
+
+def test_a_column_without_json_values_is_left_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A timestamp or bytes that nobody needs refuse no row; who needs them is told."""
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    when, image = datetime.datetime(2026, 1, 1), {"bytes": b"x", "path": None}
+    table = [{**row, "when": when, "image": image} for row in rows()]
+    parquet.write_table(pyarrow.Table.from_pylist(table), folder / "rows.parquet")
+    task = own("task.data=rows.parquet")
+    assert {name for one in task.problems("train", 99, 0) for name in one.data} == {"question", "answer"}
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("column when is left out: JSON has no values of its type (datetime)") == 1
+    assert said.count("column image is left out") == 1
+    for override in ('task.prompt_template="{{ when }}"', "task.columns={prompt: when}"):
+        with pytest.raises(UserError, match=r"rows.parquet, row 1: .*when.* are left out: when \(datetime\), image"):
+            load_config(
+                task="own", overrides=["task.data=rows.parquet", "task.reward=rewards.py:exact", override]
+            ).task.problems("train", 9, 0)
+    (folder / "wants.py").write_text("def wants(completions, when): return [0.0 for _ in completions]\n")
+    with pytest.raises(UserError, match=r"wants wants when; .*Columns of timestamps or bytes are left out"):
+        own("task.data=rows.parquet", "task.reward=wants.py:wants").problems("train", 9, 0)
+    with pytest.raises(UserError, match=r"column score is not a JSON value .*Write a number or null"):
+        own().problem_from({"question": "1?", "score": float("nan")}, "here")
+
+
+def test_a_prompt_template_that_writes_half_a_character_is_refused(folder: Path) -> None:
+    task = own().model_copy(update={"prompt_template": '{{ "\\ud800" }}', "columns": {}})
+    with pytest.raises(UserError, match=r"here: task.prompt_template: \\ud800 is half of a surrogate pair"):
+        task.problem_from({"question": "1?"}, "here")
+
+
 def test_a_hub_data_set_without_test_rows_is_divided(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
     table = datasets.Dataset.from_list(rows(60))
@@ -230,6 +413,7 @@ def test_a_hub_data_set_without_test_rows_is_divided(folder: Path, monkeypatch: 
         (("task.reward=[rewards.py:exact, rewards.py:exact]",), "Rename one"),
         (("task.reward_weights=[1, 2]",), "2 numbers and task.reward 1"),
         (("task.reward_values=[1, 0]",), "lowest value first"),
+        (("task.correct=exat",), r"none of the reward functions exact\. Did you mean `exact`\?"),
         (('task.prompt_template="{% if"',), "task.prompt_template: line 1"),
         (("task.chat_template=false", "task.chat_template_kwargs={enable_thinking: true}"), "leaves it out"),
         (("task.held_out=0.5",), "less than 0.5|below 0.5"),

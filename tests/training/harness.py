@@ -239,6 +239,7 @@ def train(
     everything: bool = False,
     micro_tokens: int | None = None,
     told: bool = False,
+    dropout: bool = False,
     **settings: Any,
 ) -> GradientTrainer:
     """Run the trainer on scripted rollouts to its end; ``told``: the sampler says how probable its tokens were."""
@@ -249,6 +250,7 @@ def train(
         sampler_exact=told,
         compute_everything=everything,
         micro_tokens=micro_tokens,
+        dropout=dropout,
         model=model,
         processing_class=make_tokenizer(compact.vocabulary()),
         args=config,

@@ -12,13 +12,20 @@ import pytest
 from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training import extension
-from rlvr_cli.training.extension import extend, finish_extension
+from rlvr_cli.training import run as running
+from rlvr_cli.training.extension import extend
 from tests.training.sft_runs import resume as resume_sft
 from tests.training.sft_runs import start as start_sft
 from tests.training.test_run import metrics, resume, start
+
+TINY_RUN = [
+    *("rollout.prompts=2", "rollout.group_size=4", "rollout.max_new_tokens=8", "train.rollouts=1", "run.threads=1"),
+    *("task.held_out=0.2", "train.on_no_signal=off"),
+]
 
 
 def contents(run: RunDir) -> dict[str, Any]:
@@ -73,7 +80,7 @@ def test_with_a_schedule_it_says_what_is_different_and_goes_on_at_the_new_rate(
     run = start(tmp_path, "short", train__rollouts=1, **changes).run
     whole = start(tmp_path, "whole", train__rollouts=2, **changes).run
     assert rlvr(["train", "--resume", str(run.path), "train.rollouts=2"]) == 0
-    assert "optimizer.lr_schedule=linear" in capsys.readouterr().err
+    assert "optimizer.lr_schedule=linear" in capsys.readouterr().out
     rates, of_whole = ([row["learning_rate"] for row in metrics(one)] for one in (run, whole))
     assert rates[4:] == of_whole[4:]
     assert rates[:4] != of_whole[:4]
@@ -90,8 +97,8 @@ def test_only_the_number_of_rollouts_can_change_and_only_upwards(short: RunDir) 
     ):
         with pytest.raises(UserError, match=said):
             extend(short, overrides)
-    with short.lock(), pytest.raises(UserError, match="in use"):
-        extend(short, ["train.rollouts=3"])
+    with short.lock():
+        assert rlvr(["train", "--resume", str(short.path), "train.rollouts=3"]) == 2
     assert (short.config_path.read_bytes(), short.manifest_path.read_bytes()) == before
     shutil.rmtree(short.checkpoints_dir)
     with pytest.raises(UserError, match="holds no checkpoint"):
@@ -113,9 +120,60 @@ def test_an_extension_that_is_cut_off_is_carried_out_later(
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(extension, "write_text", cut)
         extend(short, ["train.rollouts=3"])
-    finish_extension(short)
-    assert load_config([short.config_path]).train.rollouts == 3
     assert resume(short).status == "finished"
+    assert load_config([short.config_path]).train.rollouts == 3
+    assert (len(metrics(short)), len(short.read_manifest()["extended"])) == (12, 1)
+
+
+def contents_of(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder but for locks, which name their last holder."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model, rows, a reward and a run `a` on them."""
+    folder = tmp_path_factory.mktemp("project")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        shutil.copytree(PRESETS["lab"], "model")
+        rows = [{"prompt": f"What is {number} plus 1 ?"} for number in range(24)]
+        Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        Path("half.py").write_text("def half(completions, **columns):\n    return [0.5] * len(completions)\n")
+        words = ["--model", "model", "--data", "rows.jsonl", "--reward", "half.py:half", "run.name=a", *TINY_RUN]
+        assert rlvr(["train", *words]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("rollouts", [[], ["train.rollouts=9"]], ids=["unfinished", "extended"])
+@pytest.mark.parametrize("lacks", ["rows.jsonl", "model", "library"])
+def test_a_refused_resume_changes_nothing(
+    project: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    lacks: str,
+    rollouts: list[str],
+) -> None:
+    """Not the configuration, nor the status: `--resume` without a name would else take up the run that was refused."""
+    monkeypatch.chdir(shutil.copytree(project, tmp_path / "copy"))
+    run = RunDir(Path("runs/a"))
+    if not rollouts:
+        run.update_manifest(status="interrupted")
+    before = contents_of(run.path)
+    if lacks == "library":
+        monkeypatch.setattr(running, "prepare_run", refused)
+    else:
+        Path(lacks).rename("elsewhere")
+    assert rlvr(["train", "--resume", "a", *rollouts]) == 2
+    output = capsys.readouterr()
+    assert "Nothing was started." in output.err and "extended" not in output.err + output.out
+    assert contents_of(run.path) == before
+
+
+def refused(*given: Any) -> None:
+    raise UserError("this version of a library cannot train.")
 
 
 def test_imitation_is_extended_too(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from accelerate import Accelerator
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
+from benchmarks.trl_gradients import DEFINITIONS, ROUNDING, SCHEDULES, SITUATIONS, errors, named_differences
 from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.methods.method import Method
 from rlvr_cli.tasks.kk import compact
@@ -218,6 +220,33 @@ def test_equals_trl(
     for step, (mine, other) in enumerate(zip(ours, native, strict=True)):
         # TRL computes the head in float32; the drift between the two runs adds up over the steps.
         assert relative_error(mine, other) < 1e-5, step
+
+
+# One of each kind of mistake; the script makes the whole table, which takes minutes.
+@pytest.mark.parametrize(
+    ("method", "situation", "schedule"),
+    [
+        ("DAPO", "plain", "2 updates"),
+        ("GSPO", "plain", "2 updates"),
+        ("DAPO", "None rewards, 3 of 16", "1 update"),
+        ("Dr. GRPO", "None rewards, 3 of 16", "1 update"),
+        ("GRPO", "None rewards and KL 0.1", "2 iterations"),
+        ("CISPO", "KL 0.1, correction", "2 updates"),
+        ("DAPO", "KL 0.1, no correction", "2 iterations"),
+        ("GSPO", "KL 0.1, correction", "1 update"),
+        ("GSPO", "sampler weights, token", "2 iterations"),
+        ("GSPO", "sampler weights, sequence", "1 update"),
+    ],
+)
+def test_equals_trl_but_for_differences_with_a_name(tmp_path: Path, method: str, situation: str, schedule: str) -> None:
+    updates, epochs = SCHEDULES[schedule]
+    of, told = DEFINITIONS[method], replace(SITUATIONS[situation], updates=updates, epochs=epochs)
+    names = named_differences(of, told)
+    if names:
+        assert max(errors(tmp_path, of, told)) > 0.01
+    if "KL ratio" not in names:
+        found = errors(tmp_path, of, told, without=True)
+        assert len(found) == updates * epochs and max(found) < ROUNDING
 
 
 @pytest.mark.parametrize("name", ["grpo", "gtpo", "ppo", "reinforce-pp", "acpo", "lopti"])

@@ -36,7 +36,7 @@ def test_a_mean_ratio_whose_square_overflows_has_no_spread() -> None:
 
 def test_what_is_not_finite_is_said_to_be_unknown() -> None:
     values = summary(torch.tensor([[0.0, float("nan")]]))
-    assert values["ratio_mean"] is None and values["ratio_std"] is None and values["kl"] is None
+    assert values["ratio_mean"] is None and values["ratio_std"] is None and values["kl_old"] is None
     assert values["trained"] == 1.0 and values["update_tokens"] == 2
 
 
@@ -113,7 +113,7 @@ def test_a_step_that_trains_nothing_has_no_ratios() -> None:
         "ratio_mean",
         "ratio_std",
         "prob_distance",
-        "kl",
+        "kl_old",
         "kl_reference",
     }
     assert found["trained"] == 0 and found["update_tokens"] == 6

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
+import re
 import statistics
 import threading
 from collections.abc import Callable, Sequence
@@ -15,8 +16,9 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
+from rlvr_cli.collapse.rules import point_of
 from rlvr_cli.config.load import load_config
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.models.load import load_model
 from rlvr_cli.models.sampling import local as sampler
 from rlvr_cli.models.sampling.engine import Completions
@@ -72,6 +74,24 @@ def test_dynamic_sampling_leaves_no_group_of_equal_rewards(tmp_path: Path) -> No
         assert len({row["reward"] for row in after}) > 1
         assert len({row["problem"] for row in after}) == 1
         assert (before != after) == replaced
+
+
+def test_rewards_that_float32_rounds_are_no_noise_and_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0.6 is no float32, and 0.1 + 0.2 + 0.3 is another float64; training sees one number."""
+    judge, judged = KnightsAndKnaves.judge, list[float]()
+
+    def tenths(self: KnightsAndKnaves, *arguments: Any, **named: Any) -> Verdict:
+        judged.append((0.1 + 0.2) + 0.3 if len(judged) % 2 else 0.6)
+        return dataclasses.replace(judge(self, *arguments, **named), reward=judged[-1], correct=False)
+
+    monkeypatch.setattr(KnightsAndKnaves, "judge", tenths)
+    few = ("train.rollouts=1", "rollout.prompts=2", "rollout.max_new_tokens=4", "train.on_no_signal=off")
+    metrics, rows = trained(tmp_path, "equal", "dapo", *few, "rollout.dynamic_sampling=1")
+    assert "clean_reward" not in metrics[0], "nothing took the place of the verifier's reward"
+    assert metrics[0]["reward"] == pytest.approx(0.6) and {row["advantage"] for row in rows} == {0.0}
+    assert len(judged) == 2 * len(rows), "groups without a difference are sampled once more"
 
 
 @pytest.mark.parametrize("batch", ["null", "5", "100"])
@@ -140,6 +160,30 @@ def test_the_entropy_is_that_of_the_policy_that_sampled(tmp_path: Path) -> None:
     assert abs(statistics.fmean(differences)) < 4 * statistics.stdev(differences) / math.sqrt(len(differences))
     tokens = sum(map(len, entropies))
     assert estimated.summary["entropy"] == pytest.approx(known.summary["entropy"] - sum(differences) / tokens)
+
+
+def test_every_stop_token_of_the_generation_config_is_left_out_of_the_text(tmp_path: Path) -> None:
+    config = load_config(overrides=SETTINGS)
+    model, tokenizer = load_model("lab", dtype="float32", device="cpu")
+    stop = tokenizer.convert_tokens_to_ids("</think>")
+    model.generation_config.eos_token_id = [tokenizer.eos_token_id, stop]
+    source = RolloutSource(
+        config,
+        config.task.for_model("compact"),
+        config.task.for_model("compact").problems("train", 8, 0),
+        tokenizer,
+        sampler.sample,
+        tmp_path,
+        gather=list,
+        main=True,
+        on_tokens=lambda _: None,
+    )
+    source.model = model
+    batch = source.collect(0, range(8), 0)
+    source.store(batch.rewards, [0.0] * 8, None)
+    rows = [json.loads(line) for line in (tmp_path / "rollout-000000.jsonl").read_text().splitlines()]
+    assert stop in {row["token_ids"][-1] for row in rows}, "else this shows nothing"
+    assert not any("</think>" in row["completion"] for row in rows)
 
 
 def test_truncated_completions_are_not_learned_from_when_dropped(tmp_path: Path) -> None:
@@ -214,6 +258,67 @@ def test_two_processes_sample_what_one_samples(tmp_path: Path, overrides: tuple[
         for key in {"log_prob", "log_probs", "entropy"} & row.keys():
             assert row.pop(key) == pytest.approx(other.pop(key), abs=1e-4)
         assert row == other
+
+
+class Rewards:
+    """The lab's task, except that every completion has these."""
+
+    def __init__(self, task: Task, **verdict: Any) -> None:
+        self.task, self.verdict = task, verdict
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.task, name)
+
+    def judge_many(
+        self, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool], token_ids: Any = None
+    ) -> list[Verdict]:
+        verdicts = [self.task.judge(*pair) for pair in zip(problems, responses, strict=True)]
+        return [dataclasses.replace(verdict, **self.verdict) for verdict in verdicts]
+
+
+def source_of(folder: Path, task: Any, *overrides: str) -> RolloutSource:
+    config = load_config(overrides=[*SETTINGS, "rollout.group_size=4", *overrides])
+    model, tokenizer = load_model("lab", dtype="float32", device="cpu")
+    source = RolloutSource(
+        config,
+        cast(Task, task(config.task.for_model("compact"))),
+        config.task.for_model("compact").problems("train", 64, 0),
+        tokenizer,
+        choose_engine("auto", model)[0],
+        folder,
+        gather=list,
+        main=True,
+        on_tokens=lambda count: None,
+    )
+    source.model = model
+    return source
+
+
+@pytest.mark.parametrize("reward", [1e300, -3.5e38, math.inf])
+def test_a_reward_beyond_float32_is_as_one_that_is_not_finite(tmp_path: Path, reward: float) -> None:
+    source = source_of(tmp_path, lambda task: Rewards(task, reward=reward, parts={"f": reward, "g": 0.0}))
+    said = re.escape(f"is {reward:g} (f {reward:g}, g 0); a number from -1e+30 to 1e+30 is needed")
+    with pytest.raises(RunError, match=said):
+        source.collect(0, [0] * 4, 0)
+    kept = source_of(
+        tmp_path, lambda task: Rewards(task, reward=reward, parts={"f": reward}), "train.on_nonfinite=skip"
+    )
+    rewards = kept.collect(0, [0] * 4, 0).rewards
+    assert all(map(math.isnan, rewards))
+    kept.store(rewards, [0.0] * 4, None)
+    assert kept.unscored == 4 and kept.summary["reward"] is None and kept.summary["reward/f"] is None
+
+
+def test_a_rollout_without_any_score_has_no_mean(tmp_path: Path) -> None:
+    """0 would be a reward."""
+    source = source_of(tmp_path, lambda task: Rewards(task, scorable=False, correct=False, reason="unscored"))
+    rewards = source.collect(0, [0] * 4, 0).rewards
+    source.store(rewards, [0.0] * 4, None)
+    parts = [name for name in source.summary if name.startswith("reward/")]
+    assert parts and {source.summary[name] for name in ("reward", "format", *parts)} == {None}
+    point = point_of({"rollout": 0, **source.summary}, 1)
+    assert point.accuracy is None and point.format is None
+    assert point_of({"rollout": 0, **source.summary, "unscorable": 0.0}, 1).format is None
 
 
 class ScoresSome:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -190,6 +191,30 @@ def test_a_run_whose_checkpoints_are_gone_is_not_begun_again(broken: RunDir, gon
     with pytest.raises(UserError, match=rf"checkpoints: holds no checkpoint, and the run was saved at step {step}\b"):
         resume(broken)
     assert contents(broken) == before
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(".lock", "log.txt", "metrics.jsonl", "timings.jsonl", "manifest.json", "config.yaml", "records.json"),
+        *("rollouts", "checkpoints", "eval", "rollouts/rollout-000001.jsonl", "checkpoints/step-3"),
+    ],
+)
+def test_a_resume_writes_through_no_link(broken: RunDir, tmp_path: Path, name: str) -> None:
+    """What a link leads to may be another run, or anybody's file."""
+    linked, elsewhere = broken.path / name, tmp_path / "elsewhere"
+    linked.rename(elsewhere)
+    linked.symlink_to(elsewhere)
+    before, there = contents(broken), contents(RunDir(elsewhere))
+    with pytest.raises(UserError, match=rf"{re.escape(name)}: is a link to .*elsewhere"):
+        resume(broken)
+    assert (contents(broken), contents(RunDir(elsewhere))) == (before, there)
+
+
+def test_the_folder_of_a_run_may_be_a_link(broken: RunDir, tmp_path: Path) -> None:
+    """As of who keeps large runs on another disk."""
+    (tmp_path / "linked").symlink_to(broken.path)
+    assert resume(RunDir(tmp_path / "linked")).status == "finished"
 
 
 def test_what_is_made_again_stays_until_it_is(whole: RunDir, broken: RunDir) -> None:

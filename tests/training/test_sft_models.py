@@ -63,6 +63,7 @@ def test_training_and_resume(tmp_path: Path, architecture: Any, template: str | 
     settings = {
         **ENGLISH,
         "model__name": model,
+        "update__dropout": template is None,
         **({"model__adapter": f"{{kind: lora, rank: {rank}}}"} if rank else {}),
     }
     demonstrations = prepare_run(configure(tmp_path, "run", **settings)).method.demonstrations

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from datasets import Dataset
 from safetensors.torch import load_file
-from trl import GRPOConfig
+from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+from trl import GRPOConfig, GRPOTrainer
 
 import rlvr_cli
 from rlvr_cli import DGPO
@@ -60,6 +63,18 @@ def trainer(folder: Path, method: str, *overrides: str, **changes: Any) -> train
     )
 
 
+def test_a_model_is_saved_with_what_its_generation_config_does_not_use(tmp_path: Path) -> None:
+    """TRL sets the padding token, after which transformers refuses a temperature without do_sample."""
+    load_base(tmp_path)
+    (tmp_path / "base" / "generation_config.json").write_text('{"do_sample": false, "temperature": 0.9}')
+    rloo = trainer(tmp_path, "rloo", max_steps=2, save_steps=2)
+    rloo.train()
+    rloo.save_model(str(tmp_path / "saved"))
+    for folder in (tmp_path / "out" / "checkpoint-2", tmp_path / "saved"):
+        written = json.loads((folder / "generation_config.json").read_text())
+        assert written["temperature"] == 0.9 and "pad_token_id" in written
+
+
 def test_the_classes_are_real_and_reached_from_the_package() -> None:
     for name in dir(rlvr_cli):
         if name.endswith("Trainer") and name != "PolicyTrainer":
@@ -103,6 +118,38 @@ def test_an_evaluation_logs_the_rewards_of_its_own_prompts(tmp_path: Path) -> No
     assert all("trained" in row for row in lopti.state.log_history if "grad_norm" in row)
 
 
+def test_reward_functions_read_the_text_that_they_read_in_a_run(tmp_path: Path) -> None:
+    """Without the stop id that ended it, with every other token: TRL alone leaves out all that are special."""
+    base, tokenizer = load_base(tmp_path), make_tokenizer(compact.vocabulary())
+    names = tokenizer.convert_ids_to_tokens(list(range(20, 60)))
+    tokenizer.add_special_tokens({"additional_special_tokens": names[:20]})
+    base.generation_config.eos_token_id = [tokenizer.eos_token_id, *range(40, 60)]
+    seen: list[tuple[str, list[int]]] = []
+
+    def spy(completions: list[Any], completion_ids: list[list[int]], **columns: Any) -> list[float]:
+        texts = [one if isinstance(one, str) else one[0]["content"] for one in completions]
+        seen.extend(zip(texts, completion_ids, strict=True))
+        return [float(row % 2) for row in range(len(completions))]
+
+    tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    for prompt in ("a knight", [{"role": "user", "content": "a knight"}]):
+        seen.clear()
+        policy = trainers.PolicyTrainer(
+            base,
+            reward_funcs=[spy],
+            args=arguments(tmp_path),
+            processing_class=tokenizer,
+            train_dataset=Dataset.from_dict({"prompt": [prompt] * 16}),
+        )
+        policy._scored_rollout(policy.train_dataset.select([0] * 8).to_list())
+        assert len(seen) == 8
+        for text, ids in seen:
+            ended = ids[-1] in base.generation_config.eos_token_id
+            assert text == tokenizer.decode(ids[:-1] if ended else ids)
+        assert any(ids[-1] in range(40, 60) for _, ids in seen), "else this shows nothing"
+        assert any(set(ids) & set(range(20, 40)) for _, ids in seen), "else this shows nothing"
+
+
 def test_lopti_trains_and_logs_like_trl(tmp_path: Path) -> None:
     """Two mini-batches in two passes: four optimizer steps a rollout, and our metrics next to TRL's."""
     lopti = trainer(tmp_path, "lopti", "passes.eta=0.05", "kl.beta=0.01")
@@ -112,9 +159,97 @@ def test_lopti_trains_and_logs_like_trl(tmp_path: Path) -> None:
     assert not torch.equal(before, after)
     rows = [row for row in lopti.state.log_history if "grad_norm" in row]
     assert len(rows) == 8 and lopti.steps_per_rollout == 4
-    assert {"entropy", "clip_frac/low", "kl_reference", "trained"} <= set(rows[0])
+    assert {"entropy_trained", "clip_frac/low", "kl_reference", "trained"} <= set(rows[0])
     assert {"reward", "completions/mean_length"} <= set(rows[0]), "what TRL logs of a rollout"
     assert rows[0]["trained"] + rows[2]["trained"] == pytest.approx(1.0, abs=0.3)
+
+
+def test_a_name_of_trl_in_the_log_has_the_meaning_of_trl(tmp_path: Path) -> None:
+    """`kl` is to the reference, and only where there is one; the loss has another value, and so another name."""
+    changes = {"steps_per_generation": 1, "num_iterations": 2, "max_steps": 2, "learning_rate": 0.03}
+    made = trainer(tmp_path, "grpo", "kl.beta=0.1", **changes)
+    made.train()
+    rows = [row for row in made.state.log_history if "grad_norm" in row]
+    stock = GRPOTrainer(
+        load_base(tmp_path),
+        [small_ids_are_better],
+        arguments(tmp_path, beta=0.1, use_bias_correction_kl=False, **changes),
+        Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
+        processing_class=make_tokenizer(compact.vocabulary()),
+    )
+    stock.train()
+    expected = [row for row in stock.state.log_history if "grad_norm" in row]
+    assert expected[1]["kl"] > 1e-6
+    for mine, other in zip(rows, expected, strict=True):
+        for name in ("kl", "grad_norm"):
+            assert mine[name] == pytest.approx(other[name], rel=1e-4, abs=1e-9), name
+        assert mine["kl"] == mine["kl_reference"] != mine["kl_old"] or mine["kl"] == 0
+        assert not {"loss", "entropy"} & set(mine) and {"pseudo_loss", "entropy_trained"} <= set(mine)
+    plain = trainer(tmp_path, "grpo", max_steps=2)
+    plain.train()
+    assert not any("kl" in row for row in plain.state.log_history)
+
+
+def test_the_auxiliary_loss_of_a_mixture_is_logged(tmp_path: Path) -> None:
+    """As TRL logs it, where all rows are in one pass."""
+    tokenizer = make_tokenizer(compact.vocabulary())
+    logged = []
+    for kind in (GRPOTrainer, trainers.PolicyTrainer):
+        torch.manual_seed(0)
+        mixture = Qwen3MoeForCausalLM(
+            Qwen3MoeConfig(
+                vocab_size=len(tokenizer),
+                hidden_size=16,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                head_dim=8,
+                num_key_value_heads=2,
+                moe_intermediate_size=16,
+                num_experts=4,
+                num_experts_per_tok=2,
+                output_router_logits=True,
+                eos_token_id=1,
+                pad_token_id=0,
+            )
+        )
+        made = kind(
+            mixture,
+            [small_ids_are_better],
+            arguments(tmp_path, steps_per_generation=1, max_steps=1),
+            Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
+            processing_class=tokenizer,
+        )
+        made.train()
+        logged += [row["aux_loss"] for row in made.state.log_history if "grad_norm" in row]
+    assert logged[1] == pytest.approx(logged[0], rel=1e-5) and logged[0] > 0
+
+
+@pytest.mark.parametrize("method", ["grpo", "rloo", "nl", "reinforce-pp"])
+def test_the_logged_advantages_are_those_that_are_trained_with(tmp_path: Path, method: str) -> None:
+    made = trainers.PolicyTrainer(
+        load_base(tmp_path),
+        [lambda completion_ids, **columns: [0.0, 1.0, 2.0, None] * (len(completion_ids) // 4)],
+        arguments(tmp_path, steps_per_generation=1, max_steps=2, log_completions=True, eval_strategy="steps",
+                  eval_steps=2, per_device_eval_batch_size=4),
+        Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
+        Dataset.from_dict({"prompt": ["c spy"]}),
+        processing_class=make_tokenizer(compact.vocabulary()),
+        method=method,
+    )  # fmt: skip
+    scored, rollouts = made.scoring.scored, []
+
+    def recorded(*given: Any) -> Any:
+        rollouts.append(scored(*given))
+        return rollouts[-1]
+
+    made.scoring.scored = recorded
+    made.train()
+    table = pd.read_parquet(tmp_path / "out" / "completions" / "completions_00001.parquet")
+    _, trained = rollouts[0]
+    means = (trained["advantages"] * trained["completion_mask"]).sum(1) / trained["completion_mask"].sum(1).clamp(min=1)
+    assert table["advantage"].tolist() == pytest.approx(means.tolist(), abs=1e-5)
+    evaluated = pd.read_parquet(tmp_path / "out" / "completions" / "completions_00002.parquet")
+    assert evaluated["prompt"].tolist() == ["c spy"] * 4 and evaluated["advantage"].isna().all()
 
 
 def test_correct_is_a_reward_above_a_number_of_your_own(tmp_path: Path) -> None:
@@ -126,18 +261,26 @@ def test_correct_is_a_reward_above_a_number_of_your_own(tmp_path: Path) -> None:
     def estimated(**changes: Any) -> list[float]:
         pl = trainers.PLTrainer(
             model=load_base(tmp_path),
-            reward_funcs=[graded],
             args=arguments(tmp_path),
             processing_class=make_tokenizer(compact.vocabulary()),
             train_dataset=Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
-            **changes,
+            **{"reward_funcs": [graded], **changes},
         )
         rows = pl._scored_rollout(pl.train_dataset.select([0] * 8).to_list())
         found: list[float] = rows["estimated"].squeeze(1).tolist()
         return found
 
+    def penalty(completions: list[str], **columns: Any) -> list[float]:
+        return [-1.0 if row % 4 == 0 else 0.0 for row in range(len(completions))]
+
     assert estimated() == [1.0] * 8
     assert estimated(correct_above=0.5) == [1.0, 0.0] * 4
+    # The word of one function, whatever the others give.
+    two = [graded, penalty]
+    assert estimated(reward_funcs=two, correct_above=0.5) == [1.0, 0.0] * 4
+    assert estimated(reward_funcs=two, correct="penalty", correct_above=-0.5) == [0.0, 1.0, 1.0, 1.0] * 2
+    with pytest.raises(ValueError, match=r"correct='penalti' is none of .* Did you mean `penalty`"):
+        estimated(reward_funcs=two, correct="penalti")
     with pytest.raises(ValueError, match="correct_above"):
         trainers.GRPOTrainer(
             model=load_base(tmp_path), reward_funcs=[graded], args=arguments(tmp_path), correct_above=0.5
@@ -189,6 +332,101 @@ def test_what_this_trainer_cannot_do_is_refused(tmp_path: Path) -> None:
         trainers.PolicyTrainer(method="lopti", model=load_base(tmp_path), group_size=3, **ppo)
     with pytest.warns(UserWarning, match="cannot be resumed"):
         trainer(tmp_path, "lopti", save_steps=3)
+
+
+def test_a_reward_beyond_float32_names_its_function(tmp_path: Path) -> None:
+    def huge(completions: list[str], **columns: Any) -> list[float]:
+        return [1e300 * (row % 2) for row in range(len(completions))]
+
+    for weights, named in (([1.0], "huge: inf"), ([1e-30], "huge: inf")):
+        made = trainers.PolicyTrainer(
+            load_base(tmp_path),
+            [huge],
+            arguments(tmp_path, reward_weights=weights),
+            Dataset.from_dict({"prompt": ["a knight"] * 8}),
+            processing_class=make_tokenizer(compact.vocabulary()),
+        )
+        with pytest.raises(ValueError, match=f"reward function {named}.*from -1e\\+30 to 1e\\+30"):
+            made.train()
+
+
+@pytest.mark.parametrize("column", ["image", "images"])
+@pytest.mark.parametrize("where", ["train_dataset", "eval_dataset", r"eval_dataset\['b'\]"])
+def test_images_are_refused_before_anything_is_sampled(tmp_path: Path, column: str, where: str) -> None:
+    text, images = Dataset.from_dict({"prompt": ["a"]}), Dataset.from_dict({"prompt": ["a"], column: [[]]})
+    data = {"train_dataset": text, "eval_dataset": {"a": text, "b": images} if "b" in where else images}
+    if where == "train_dataset":
+        data = {"train_dataset": images, "eval_dataset": None}
+    with pytest.raises(ValueError, match=f"^{where} has the column {column}: "):
+        trainers.PolicyTrainer("no model is loaded", [small_ids_are_better], arguments(tmp_path), **data)
+
+
+def test_a_best_model_is_one_by_rewards(tmp_path: Path) -> None:
+    """The advice works when it is followed."""
+    best = {
+        "load_best_model_at_end": True, "eval_strategy": "steps", "save_strategy": "steps", "eval_steps": 2,
+        "save_steps": 2, "max_steps": 4, "per_device_eval_batch_size": 4,
+    }  # fmt: skip
+    held_out = {"one": Dataset.from_dict({"prompt": ["c spy"]})}
+    with pytest.raises(ValueError, match=r"has no loss. Set metric_for_best_model=\"eval_reward\" in args"):
+        trainers.PolicyTrainer("none", [small_ids_are_better], arguments(tmp_path, **best), None, held_out)
+    plateau = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps", "eval_steps": 1}
+    with pytest.raises(ValueError, match=r"metric_for_best_model=\"eval_reward\""):
+        trainers.PolicyTrainer("none", [small_ids_are_better], arguments(tmp_path, **plateau), None, held_out["one"])
+    made = trainers.PolicyTrainer(
+        load_base(tmp_path),
+        [small_ids_are_better],
+        arguments(tmp_path, **best, metric_for_best_model="eval_reward"),
+        Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
+        held_out,
+        processing_class=make_tokenizer(compact.vocabulary()),
+    )
+    made.train()
+    assert made.state.best_metric is not None and made.state.best_global_step in (2, 4)
+
+
+class ScheduleFree(torch.optim.SGD):
+    """An optimizer with a mode, as those without a schedule have it: a step in evaluation is refused."""
+
+    mode = "eval"
+
+    def train(self) -> None:
+        self.mode = "train"
+
+    def eval(self) -> None:
+        self.mode = "eval"
+
+    def step(self, closure: Any = None) -> Any:
+        assert self.mode == "train", "Optimizer was not in train mode when step is called."
+        return super().step(closure)
+
+
+def test_an_optimizer_with_a_mode_is_put_into_it(tmp_path: Path) -> None:
+    model = load_base(tmp_path)
+    optimizer = ScheduleFree(model.parameters(), lr=0.1)
+    made = trainers.PolicyTrainer(
+        model,
+        [small_ids_are_better],
+        arguments(tmp_path, eval_strategy="steps", eval_steps=2, max_steps=4, per_device_eval_batch_size=4),
+        Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
+        Dataset.from_dict({"prompt": ["c spy"]}),
+        processing_class=make_tokenizer(compact.vocabulary()),
+        optimizers=(optimizer, None),
+    )
+    made.train()
+    assert made.state.global_step == 4 and optimizer.mode == "eval", "the last evaluation"
+
+
+def test_what_transformers_does_in_a_step_beside_the_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache is emptied between forward and backward passes; LOMO's backward pass gets the learning rate."""
+    made, seen = trainer(tmp_path, "grpo", torch_empty_cache_steps=2, max_steps=3, lr_scheduler_type="constant"), []
+    monkeypatch.setattr(training, "clear_device_cache", lambda: seen.append("emptied"))
+    backward = made.accelerator.backward
+    made.accelerator.backward = lambda loss, **named: seen.append(named) or backward(loss)
+    made.train()
+    assert seen == ["emptied", {}, {}, "emptied", {}]
+    made.args.optim = "lomo"
+    assert made._backward_options() == {"learning_rate": 0.1}
 
 
 def test_a_value_head_survives_a_checkpoint_of_trl(tmp_path: Path) -> None:

@@ -14,8 +14,6 @@ from rlvr_cli.config.load import choose_task
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
 
 COUNT = 400
-# A pair's deadline and the start of the process that takes the place of a killed one, on a busy machine.
-LONGEST = 10.0
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -25,7 +23,6 @@ def test_no_crash_and_no_verdict_missing(name: str, rule: str) -> None:
     assert (result.completions, result.labelled) == (COUNT, COUNT // 2)
     assert (result.crashes, result.missing) == (0, 0), result.examples
     assert result.unharmed
-    assert result.longest < LONGEST
     if rule == "strict":
         assert (result.false_rewards, result.by_design.total()) == (0, 0), result.examples
 

@@ -303,27 +303,39 @@ def check_tags(kind: Kind, tokenizer: Any) -> None:
         )
 
 
+# What a template is applied with besides its own variables.
+_NO_VARIABLES = ("tokenize", "add_generation_prompt")
+
+
 class _Messages:
-    """A tokenizer that keeps the messages of a prompt in place of writing them."""
+    """A tokenizer that keeps the messages of a prompt in place of writing them.
+
+    Args:
+        tokenizer: the model's, whose template must be able to write them; None = unknown.
+    """
 
     chat_template = "messages"
     bos_token = None
     bos_token_id = None
     mark = "\x00messages\x00"
 
-    def __init__(self) -> None:
+    def __init__(self, tokenizer: Any | None) -> None:
+        self.tokenizer = tokenizer
         self.messages: tuple[Mapping[str, str], ...] | None = None
 
     def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
         return {"input_ids": []}
 
-    def apply_chat_template(self, messages: Sequence[Mapping[str, str]], **_: Any) -> str:
+    def apply_chat_template(self, messages: Sequence[Mapping[str, str]], **options: Any) -> str:
+        if getattr(self.tokenizer, "chat_template", None):
+            variables = {name: value for name, value in options.items() if name not in _NO_VARIABLES}
+            by_chat_template(self.tokenizer, messages, variables)
         self.messages = tuple(dict(message) for message in messages)
         return self.mark
 
 
 def _chat_prompt(task: Task, problem: Problem, tokenizer: Any | None) -> Prompt:
-    recorder = _Messages()
+    recorder = _Messages(tokenizer)
     written = task.prompt(problem, recorder)
     advice = (
         "Use an engine that takes prompts as they are: eval.endpoint=completions, with a model folder or hub id as the "

@@ -38,8 +38,8 @@ class ServerOptions:
 
     @classmethod
     def from_config(cls, config: Config) -> ServerOptions:
-        """The options of ``config.eval``. Raises UserError with every problem found."""
-        problems = option_problems(config)
+        """The options of ``config.eval``, which was checked. Raises UserError with every problem found."""
+        problems = option_problems(config, named=True)
         if problems or config.eval.base_url is None:
             raise UserError(problems)
         return cls(
@@ -65,8 +65,20 @@ class ServerOptions:
         return host == "localhost" or host == "::1" or host.startswith("127.")
 
 
-def option_problems(config: Config) -> list[str]:
-    """What is wrong with asking the server of ``config.eval``; empty when nothing is."""
+def key_note(config: Config) -> list[str]:
+    """Where the key goes, for people to read before it is sent; empty where no key or no server is used."""
+    chosen = config.eval
+    if chosen.engine != "openai" or not os.environ.get(chosen.api_key_variable, "").strip():
+        return []
+    return [f"the key in {chosen.api_key_variable} is sent to {chosen.base_url}"]
+
+
+def option_problems(config: Config, *, named: bool) -> list[str]:
+    """What is wrong with asking the server of ``config.eval``; empty when nothing is.
+
+    Args:
+        named: whether the command line names the server. A key goes to no other: a configuration comes from anywhere.
+    """
     chosen = config.eval
     problems = []
     if chosen.base_url is None:
@@ -87,6 +99,12 @@ def option_problems(config: Config) -> list[str]:
         problems.append(
             f"{chosen.api_key_variable}: the key has a line break or a character that no HTTP header can hold. Check "
             "that it was copied completely and without extra text."
+        )
+    if key and chosen.base_url is not None and not named:
+        problems.append(
+            f"eval.base_url={chosen.base_url}: is of the run's configuration, and a key ({chosen.api_key_variable}) is "
+            f"sent only to a server that the command line names. Give --base-url {chosen.base_url}, or unset "
+            f"{chosen.api_key_variable}."
         )
     return problems
 

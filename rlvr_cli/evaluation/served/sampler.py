@@ -214,11 +214,14 @@ class ServedSampler:
     def _text(self, answer: Answer, prompt: Prompt) -> str:
         """The completion as judges read it, as it would come from a model in this process."""
         if answer.token_ids is not None and self.facts is not None:
-            return response_text(self.facts.tokenizer, answer.token_ids)
+            return response_text(self.facts.tokenizer, answer.token_ids, self.facts.stops)
         if answer.reasoning is not None:
             return f"{'' if prompt.opened else '<think>'}{answer.reasoning}</think>{answer.text}"
-        end = getattr(self.facts.tokenizer, "eos_token", None) if self.facts else None
-        return answer.text.removesuffix(end) if end else answer.text
+        if self.facts is None:
+            return answer.text
+        # Some servers write the token that ended the completion.
+        ends = (response_text(self.facts.tokenizer, [stop], ()) for stop in self.facts.stops)
+        return next((answer.text.removesuffix(end) for end in ends if end and answer.text.endswith(end)), answer.text)
 
     def _tokens(self, answer: Answer) -> int | None:
         if answer.tokens is not None or self.facts is None or answer.reasoning is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.compare.contrasts import ArmResult, Contrast, TaskComparison
-from rlvr_cli.compare.wording import decimals, p_text
+from rlvr_cli.compare.wording import VERDICTS, decimals, p_text
 from rlvr_cli.core.text import one_line, shortened, told_apart
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.charts.lines import CHARACTER
@@ -45,15 +45,20 @@ def effects_figure(comparison: TaskComparison, places: Mapping[str, int]) -> Cha
     rows = [(row, row.contrast) for row in comparison.rows if row.contrast is not None]
     verb = "paired by problem and seed" if inputs.paired else "paired by problem, not by seed"
     without = [one_line(row.arm) for row, contrast in rows if contrast.difference.low is None]
+    dots = (
+        f" Full dot: p is below 0.05 after Holm's correction for {_comparisons(len(rows))}; hollow: it is not."
+        if comparison.tested
+        else ""
+    )
     caption = (
-        f"{of} of each arm less that of {base}, {verb}. Line: 95% interval over runs and problems, of this arm alone. "
-        f"Full dot: p is below 0.05 after Holm's correction for {_comparisons(len(rows))}; hollow: it is not."
-        + (" One run an arm: the interval is over problems alone." if _one_run(rows) else "")
+        f"{of} of each arm less that of {base}, {verb}. Line: 95% interval over runs and problems, of this arm alone."
+        + dots
+        + (" One run an arm: the interval is over problems alone, and says nothing of the methods." * _one_run(rows))
         + (f" Without an interval: {', '.join(without)}." if without else "")
     )
     with page_style():
         svg = page_svg(_draw(rows, places, metric, base), "effects", title, caption)
-    return Chart("effects", title, svg, (caption,), _table(rows, metric))
+    return Chart("effects", title, svg, (caption,), _table(rows, metric, tested=comparison.tested))
 
 
 def _comparisons(count: int) -> str:
@@ -148,22 +153,21 @@ def _text(contrast: Contrast, metric: str) -> str:
     return f"{value} ({difference.low * factor:+z.{digits}f} to {difference.high * factor:+z.{digits}f})"
 
 
-def _table(rows: list[tuple[ArmResult, Contrast]], metric: str) -> tuple[tuple[str, ...], ...]:
+def _table(rows: list[tuple[ArmResult, Contrast]], metric: str, *, tested: bool) -> tuple[tuple[str, ...], ...]:
     factor, name = declared(metric).factor, declared(metric).unit
     digits = decimals(metric)
 
     def shown(value: float | None) -> str:
         return "-" if value is None else f"{value * factor:+z.{digits}f}"
 
-    header = ("arm", f"difference, {name}", "low", "high", "p after Holm", "verdict")
+    header = ("arm", f"difference, {name}", "low", "high", *(("p after Holm", "verdict") if tested else ()))
     return (
         header,
         *(
             (
                 one_line(row.arm),
                 *(shown(value) for value in (one.difference.value, one.difference.low, one.difference.high)),
-                p_text(one.p_value),
-                one.verdict,
+                *((p_text(one.p_value), VERDICTS[one.verdict]) if tested else ()),
             )
             for row, one in rows
         ),

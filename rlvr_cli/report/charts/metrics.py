@@ -19,11 +19,11 @@ from rlvr_cli.results.curves import by_rollout, whole_rows
 from rlvr_cli.results.evaluations import read_result
 from rlvr_cli.results.find import Run
 from rlvr_cli.results.lines import Band, Points, YAxis
-from rlvr_cli.results.metrics import accuracy_of, held_out_accuracy
+from rlvr_cli.results.metrics import accuracy_of, bounds, held_out_accuracy
 from rlvr_cli.results.spending import SpendingCurve, curve_values, read_curve, spending_by_rollout
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
-from rlvr_cli.stats.intervals import student_quantile
+from rlvr_cli.stats.intervals import share_of_error
 
 # By rollout from 0.
 Ends = Mapping[int, tuple[float, float]]
@@ -71,7 +71,8 @@ def metrics(runs: Sequence[Recorded]) -> list[MetricFigure]:
             "Reward of the verifier",
             YAxis("mean reward of a completion", floor=False),
             "clean_reward",
-            "Training used noisy rewards; these are the verifier's own.",
+            "Training used other rewards, by the method's noise or entropy; these are the verifier's own.",
+            applies=lambda run: run.config.method.policy is not None and bool(run.config.method.policy.reward.terms),
         ),
         _plain(
             "accuracy",
@@ -123,10 +124,10 @@ def metrics(runs: Sequence[Recorded]) -> list[MetricFigure]:
         ),
         _plain("grad-norm", "Gradient norm", YAxis("norm before clipping", wide=True), "grad_norm"),
         _plain(
-            "kl",
+            "kl-old",
             "KL to the sampling policy",
             YAxis("nats a token", wide=True),
-            "kl",
+            "kl_old",
             "k3 estimate of KL(sampling policy || policy) over the tokens trained on; 0 with one update a rollout.",
         ),
         _plain(
@@ -190,15 +191,16 @@ def _k(name: str, kind: str) -> int:
 
 
 def _in_training(name: str) -> Callable[[Recorded, str], Ends]:
-    """Student's interval from the standard error of a line, over the prompts of its rollout."""
+    """The interval of a share from the standard error of a line, over the prompts of its rollout."""
 
     def ends(run: Recorded, _: str) -> Ends:
-        quantile = student_quantile(max(1, run.config.rollout.prompts - 1))
         found = {}
         for row in run.rows:
             value, error = number(row.get(name)), number(row.get(f"{name}/se"))
             if value is not None and error is not None:
-                found[row["rollout"]] = (value - error * quantile, value + error * quantile)
+                one = share_of_error(value, error, max(2, run.config.rollout.prompts))
+                if one.low is not None and one.high is not None:
+                    found[row["rollout"]] = (one.low, one.high)
         return found
 
     return ends
@@ -307,7 +309,7 @@ def crossed_band(runs: Sequence[Recorded], budget: str, metric: str, at: np.ndar
     if any({row.id for row in one.rows} != set(ids) or metric not in one.rows[0].values for one in every):
         return None
     scores = np.stack([_at(curve, budget, metric, ids, at) for curve in whole])
-    means = [arm_mean(scores[:, place], metric) for place in range(len(at))]
+    means = [arm_mean(scores[:, place], bounds(metric, *(one.result for one in every))) for place in range(len(at))]
     ends = np.array([[np.nan if end is None else end for end in (one.low, one.high)] for one in means])
     return ends[:, 0], ends[:, 1]
 

@@ -15,6 +15,7 @@ from rlvr_cli.report.charts.lines import BAND_FROM, MOST_ARMS, draw_panels
 from rlvr_cli.report.charts.svg import Chart, page_style, page_svg
 from rlvr_cli.results.evaluations import Evaluation, read_samples
 from rlvr_cli.results.lines import ArmLine, Line, Panel, XAxis, YAxis, extents
+from rlvr_cli.results.metrics import bounds
 from rlvr_cli.stats.passk import majority_at_k, pass_at_k
 
 # Of each sample of a problem: its answer, and whether it is right.
@@ -78,11 +79,12 @@ def _has_samples(one: Evaluation) -> bool:
 def _samples(one: Evaluation, ids: Sequence[str], n: int) -> Samples:
     path = one.folder / "samples.jsonl"
     found: dict[str, dict[int, tuple[str | None, bool]]] = {name: {} for name in ids}
+    problems = {row.id: row for row in one.rows}
     try:
         for record in read_samples(one.folder):
             place, index = record["problem"], record["sample"]
             if place in found and isinstance(index, int) and 0 <= index < n:
-                found[place][index] = (record["answer"], bool(record["correct"]))
+                found[place][index] = (problems[place].vote(record["answer"]), bool(record["correct"]))
         return {name: [found[name][index] for index in range(n)] for name in ids}
     except (KeyError, TypeError) as error:
         raise RunError(
@@ -129,7 +131,7 @@ def _figure(
 
 def _line(arm: int, name: str, runs: Sequence[Samples], kind: _Kind, ids: Sequence[str], ks: Sequence[int]) -> ArmLine:
     scores = np.array([[[kind.value(run[problem], k) for k in ks] for problem in ids] for run in runs])
-    means = [arm_mean(scores[:, :, place], f"{kind.name}@{k}") for place, k in enumerate(ks)]
+    means = [arm_mean(scores[:, :, place], bounds(f"{kind.name}@{k}")) for place, k in enumerate(ks)]
     low, high = (
         np.array([np.nan if end is None else end for end in ends])
         for ends in ([one.low for one in means], [one.high for one in means])

@@ -104,6 +104,10 @@ class HiTab(Task):
         """Questions on one table stay together."""
         return str(problem.data["table"])
 
+    def problem_wording(self, problem: Problem) -> str:
+        """With the table: many tables have the same questions."""
+        return f"{problem.data['table']}\n{problem.question}"
+
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         return problem_from(fields, where)
 

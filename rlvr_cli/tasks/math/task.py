@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -213,6 +213,25 @@ class MathTask(AnswerTask):
         """
         return _Judging(self)
 
+    def same_answers(self, answers: Sequence[Sequence[str]]) -> list[dict[str, str]]:
+        from rlvr_cli.verify.pool import shared_pool
+
+        found: list[dict[str, str]] = [{} for _ in answers]
+        left = [list(dict.fromkeys(spellings)) for spellings in answers]
+        with shared_pool().pending() as pending:
+            while any(len(spellings) > 1 for spellings in left):
+                for first, *others in filter(None, left):
+                    for other in others:
+                        pending.add(first, other)
+                for place, spellings in enumerate(left):
+                    outcomes = {other: pending.outcome(spellings[0], other) for other in spellings[1:]}
+                    found[place] |= {other: spellings[0] for other, one in outcomes.items() if one.equal}
+                    # What takes all the time there is, in every comparison, votes as it is spelled.
+                    stopped = [other for other, one in outcomes.items() if one.equal is None]
+                    slow = set(stopped) if len(stopped) < len(outcomes) else set()
+                    left[place] = [other for other, one in outcomes.items() if not one.equal and other not in slow]
+        return found
+
     def size_pool(self, workers: int) -> None:
         from rlvr_cli.verify.pool import size_shared_pool
 
@@ -311,12 +330,15 @@ def is_chain(answer: str, gold: str) -> bool:
 
 
 def canonical(answer: str | None) -> str | None:
-    """The spelling that votes count: plain numbers in lowest terms, other answers cleaned and without spaces."""
+    """The answer as it is recorded: plain numbers in lowest terms, other answers cleaned.
+
+    Spaces stay: without its own `1 1/2` would be `11/2`.
+    """
     if answer is None:
         return None
     text = clean(answer[:MAX_LENGTH])
     number = plain_number(text)
-    return str(number) if number is not None else "".join(text.split())
+    return str(number) if number is not None else " ".join(text.split())
 
 
 def _story(problem: Problem) -> Story:

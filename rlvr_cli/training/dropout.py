@@ -1,0 +1,57 @@
+"""Switch a model's dropout off while it is updated, and back on afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch import nn
+from transformers import PreTrainedConfig
+
+# An object and the name of its number: a share that is dropped while the model is in train mode.
+Dropout = tuple[Any, str, float]
+
+
+def dropouts(model: nn.Module) -> list[Dropout]:
+    """Every dropout of ``model`` that is on: those of its layers, and numbers in layers and in its configuration.
+
+    The dropout of an adapter is not among them: it has a setting of its own, and 0 is its default.
+    """
+    adapters: set[int] = set()
+    for layer in model.modules():
+        if isinstance(layer, BaseTunerLayer):
+            adapters.add(id(layer))
+            children = (child for name, child in layer.named_children() if name != "base_layer")
+            adapters |= {id(module) for child in children for module in child.modules()}
+    holders: dict[int, Any] = {}
+    for module in model.modules():
+        if id(module) not in adapters:
+            holders[id(module)] = module
+            config = getattr(module, "config", None)
+            # Some layers read the number there, at every pass.
+            if isinstance(config, PreTrainedConfig):
+                holders[id(config)] = config
+    return [
+        (holder, name, value)
+        for holder in holders.values()
+        for name, value in vars(holder).items()
+        if isinstance(value, float) and 0.0 < value <= 1.0 and _is_dropout(holder, name)
+    ]
+
+
+def _is_dropout(holder: Any, name: str) -> bool:
+    return "drop" in name or (name == "p" and "Dropout" in type(holder).__name__)
+
+
+@contextmanager
+def switched_off(dropped: Sequence[Dropout]) -> Iterator[None]:
+    """Inside, nothing is dropped; outside the model is as it was, and saved so."""
+    for holder, name, _ in dropped:
+        setattr(holder, name, 0.0)
+    try:
+        yield
+    finally:
+        for holder, name, value in dropped:
+            setattr(holder, name, value)
