@@ -199,6 +199,12 @@ class MathTask(AnswerTask):
         worked_out = compact.trace(_story(problem), random.Random(0))
         return iter([worked_out if self.style == "compact" else f"{compact.OPENING} {worked_out}"])
 
+    def about_data(self) -> str | None:
+        """Say that problems are generated where nobody named any others; else as every task."""
+        if not self.is_generated:
+            return super().about_data()
+        return f"{STORIES}: generated word problems. task.data takes a public set or your rows (rlvr tasks sets)."
+
     def load(self, split: DataSplit) -> list[Problem]:
         found = super().load(split)
         if self._is_compact and any(problem.data.get("story") is None for problem in found):
