@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from typing import Any, ClassVar, Literal
 
@@ -15,7 +14,7 @@ from rlvr_cli.tasks.hub import Hub
 from rlvr_cli.tasks.math.answers import AnswerTask
 from rlvr_cli.tasks.math.reward import extract_answer
 from rlvr_cli.tasks.math.rows import answer_text, make_problem, question_of
-from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Verdict, made_here
+from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Verdict
 from rlvr_cli.verify.math_answer import DIFFERENT, EQUAL, UNPARSED_ANSWER
 
 _MARK = "####"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import random
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
@@ -13,9 +12,8 @@ from pydantic import Field
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.section import Contradiction
-from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.base import RuleKey, Task
-from rlvr_cli.tasks.data import LeftOut, RowOrigin, split_of
+from rlvr_cli.tasks.data import LeftOut, RowOrigin
 from rlvr_cli.tasks.math.reward import (
     GTPO_FORMAT_RANGE,
     RANGES,
@@ -26,7 +24,7 @@ from rlvr_cli.tasks.math.reward import (
     answer_verdict,
 )
 from rlvr_cli.tasks.math.rows import from_turns
-from rlvr_cli.tasks.problem import Problem, Split, Verdict, coin
+from rlvr_cli.tasks.problem import Problem, Verdict, coin
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
 from rlvr_cli.verify.math_answer import Outcome
 

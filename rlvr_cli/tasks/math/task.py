@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -13,7 +13,7 @@ from pydantic import Field
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Contradiction
 from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.tasks.base import Data
+from rlvr_cli.tasks.base import Data, RuleKey
 from rlvr_cli.tasks.data import LeftOut, split_of
 from rlvr_cli.tasks.hub import Hub
 from rlvr_cli.tasks.math import compact, rows
@@ -22,14 +22,13 @@ from rlvr_cli.tasks.math.reward import ParsedAnswer, Style, extract_answer
 from rlvr_cli.tasks.math.stories import MAX_STEPS, Story, draw_story, from_row, story_problem, with_story
 from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Split, Verdict, made_here
 from rlvr_cli.tasks.shares import Share, SumToOne
-from rlvr_cli.verify.math_answer import MAX_LENGTH, UNPARSED_GOLD, Outcome, clean, is_name, plain_number
+from rlvr_cli.verify.math_answer import MAX_LENGTH, UNPARSED_GOLD, Outcome, clean, plain_number
 
 # The generated problems that the compact styles can write.
 STORIES = "math-story-gen"
 # Draws in a row that bring nothing new before the generator counts as used up.
 _PATIENCE = 100_000
 _MAA = "MIT (collection); the problems are the MAA's, none stated"
-_RELATION = re.compile(r"=|\\(?:eq|equiv|approx|ne|neq)(?![A-Za-z])|\u2248|\u2261")
 
 
 class MathTask(AnswerTask):
@@ -134,6 +133,7 @@ class MathTask(AnswerTask):
 
     name: Literal["math"] = Field("math", description="math = mathematics with a boxed answer.")
     data: Data = STORIES
+    rule: RuleKey = "strict"
     style: Literal["auto", "boxed", "reasoning_answer", "compact", "compact_tag"] = Field(  # type: ignore[assignment]
         "auto",
         description="How prompts are written: boxed (the answer in \\boxed{}), reasoning_answer (GTPO's <reasoning> "
@@ -224,7 +224,7 @@ class MathTask(AnswerTask):
 
         found: list[dict[str, str]] = [{} for _ in answers]
         left = [list(dict.fromkeys(spellings)) for spellings in answers]
-        with shared_pool().pending() as pending:
+        with shared_pool().pending(self.rule) as pending:
             while any(len(spellings) > 1 for spellings in left):
                 for first, *others in filter(None, left):
                     for other in others:
@@ -256,12 +256,6 @@ class MathTask(AnswerTask):
         except LeftOut:
             return rows.make_problem(fields, rows.question_of(fields, where), "")
 
-    def _read(self, problem: Problem, response: str) -> ParsedAnswer:
-        reading = extract_answer(response, self.form, self.rule)
-        if self.rule == "strict" and reading.answer is not None and is_chain(reading.answer, _gold(problem)):
-            return ParsedAnswer(reading.format, None, refused=True)
-        return reading
-
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
         """Draw ``count`` distinct word problems whose structure belongs to ``split``."""
         rng = random.Random(stream_seed(seed, self.name, split))
@@ -287,11 +281,11 @@ class _Judging:
         # Imported here: a configuration needs no pool of processes.
         from rlvr_cli.verify.pool import shared_pool
 
-        self._task, self._pending = task, shared_pool().pending()
+        self._task, self._pending = task, shared_pool().pending(task.rule)
         self._rows: list[tuple[Problem, str, ParsedAnswer, bool]] = []
 
     def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:
-        gold, reading = _gold(problem), self._task._read(problem, response)
+        gold, reading = _gold(problem), extract_answer(response, self._task.form, self._task.rule)
         if gold.strip() and reading.answer is not None:
             self._pending.add(gold, reading.answer)
         self._rows.append((problem, response, reading, truncated))
@@ -312,7 +306,12 @@ class _Judging:
     def _outcome(self, gold: str, answer: str | None) -> Outcome | None:
         if not gold.strip():
             return UNPARSED_GOLD
-        return None if answer is None else self._pending.outcome(gold, answer)
+        if answer is None:
+            return None
+        outcome = self._pending.outcome(gold, answer)
+        # As accuracy_reward, which pays 0 where its alarm fires.
+        stopped = self._task.rule == "paper" and outcome.reason in ("timeout", "died")
+        return replace(outcome, equal=False) if stopped else outcome
 
     def __enter__(self) -> _Judging:
         return self
@@ -321,18 +320,6 @@ class _Judging:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._pending.__exit__(kind, error, trace)
-
-
-def is_chain(answer: str, gold: str) -> bool:
-    """Whether an answer has an equals sign where the gold answer has none and is not ``name = value``.
-
-    Equations such as ``5=4`` claim several values at once. (math-verify passes those that hold, as ``9-5=4``.)
-    """
-    answer = answer[:MAX_LENGTH]
-    if not _RELATION.search(answer) or _RELATION.search(gold):
-        return False
-    *names, _ = _RELATION.split(clean(answer))
-    return not all(map(is_name, names))
 
 
 def canonical(answer: str | None) -> str | None:
