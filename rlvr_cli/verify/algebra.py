@@ -29,7 +29,7 @@ from rlvr_cli.verify.math_answer import (
     is_name,
 )
 from rlvr_cli.verify.numbers import exact_number, too_big
-from rlvr_cli.verify.rewrites import chosen_letter, rewrite
+from rlvr_cli.verify.rewrites import chosen_letter, rewrite, without_shared_percent
 from rlvr_cli.verify.spelling import alike, hides_digits, letters, marks_differ, spelled, without_unit
 
 logging.disable(logging.CRITICAL)
@@ -117,7 +117,8 @@ def judge_answer(gold: str, answer: str) -> Outcome:
     ``unparsed``). Units are left out at the end of an answer only. See docs/verifiers.md for the rest.
     """
     marked = marks_differ(clean(gold), clean(answer))
-    gold, answer = (rewrite(spelled(text)) for text in alike(gold, chosen_letter(gold, answer)))
+    gold, answer = alike(gold, chosen_letter(gold, answer))
+    gold, answer = without_shared_percent(rewrite(spelled(gold)), rewrite(spelled(answer)))
     if _malformed(answer):
         return UNPARSED_ANSWER
     if _malformed(gold):

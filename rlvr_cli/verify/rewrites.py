@@ -25,15 +25,18 @@ _ANGLE = re.compile(
 
 _ABOUT = re.compile(
     r"(?:\s|\\[;:, ]|\\q?quad(?![A-Za-z]))*"
-    r"(?:\\(?:text|mbox|mathrm)\s*\{\s*,?\s*\(?\s*(?:or )?(?:about|approximately|approx\.?)\s*(-?\d+(?:\.\d+)?)\s*\)?\s*\}"
+    r"(?:\\(?:text|mbox|mathrm)\s*\{\s*,?\s*\(?\s*(?:or )?(?:about|approximately|approx\.?)\s*"
+    r"(-?\d+(?:\.\d+)?)\s*\)?\s*\}"
     r"|\(\s*\\(?:approx|simeq)\s*(-?\d+(?:\.\d+)?)\s*\))\s*\Z"
 )
 _APPROX = re.compile(r"\\(?:simeq|thickapprox|approxeq|doteq)(?![A-Za-z])|\u2248")
 _EMPTY = re.compile(r"\\(?:varnothing|emptyset)(?![A-Za-z])|\u2205|\u00d8|\\\{\s*\\\}")
 _ANGLED = re.compile(r"\\(?:langle|left\s*<)(?![A-Za-z])([^<>]*?)\\(?:rangle|right\s*>)(?![A-Za-z])")
+_PERCENT = re.compile(r"\s*\\?%[\s$]*\Z")
 _OR = re.compile(r"\\(?:lor|vee)(?![A-Za-z])|\u2228")
 _CHOICE = re.compile(
-    r"\s*(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*(?:\(([A-J])\)|([A-J])[.:)](?=[\s~}\\]|\Z))\}?(?P<rest>.*)",
+    r"\s*(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*(?:\(([A-J])\)|([A-J])[.:)](?=[\s~}\\]|\Z))\}?"
+    r"(?P<rest>.*)",
     re.DOTALL,
 )
 
@@ -119,3 +122,9 @@ def chosen_letter(gold: str, answer: str) -> str:
     if choice is None or re.search(r"(?<![A-Za-z])(?:[A-J]\)|or|and|not|[B-J](?=[.,:]))", choice["rest"]):
         return answer
     return choice[1] or choice[2]
+
+
+def without_shared_percent(gold: str, answer: str) -> tuple[str, str]:
+    r"""Both without the percent sign that both end in: ``33\frac13\%`` and ``\frac{100}{3}\%``."""
+    bare = [_PERCENT.sub("", text) for text in (gold, answer)]
+    return (bare[0], bare[1]) if all(bare) and bare[0] != gold and bare[1] != answer else (gold, answer)

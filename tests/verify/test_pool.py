@@ -44,8 +44,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
     ask = Worker.ask
 
-    def noting(worker: Worker, job: tuple[str, str], seconds: float | None = None) -> object:
-        pairs.append(job)
+    def noting(worker: Worker, job: list[str], seconds: float | None = None) -> object:
+        pairs.append((job[1], job[2]))
         return ask(worker, job, seconds)
 
     monkeypatch.setattr(Worker, "ask", noting)
