@@ -100,7 +100,7 @@ site: $(INSTALLED)
 	@echo "build/site/index.html"
 
 data: $(INSTALLED)
-	for set in kk-gen countdown-gen math-gen math-story-gen gsm8k-gen; do for part in train:200 dev:100 test:100; do \
+	for set in kk-gen countdown-gen math-story-gen; do for part in train:200 dev:100 test:100; do \
 	  $(RLVR) tasks generate $${set%%-*} task.data=$$set --split $${part%:*} --problems $${part#*:} --seed 0 --overwrite \
 	    --output data/$$set/$${part%:*}.jsonl || exit 1; done; done
 	cd data && sha256sum */*.jsonl > SHA256SUMS

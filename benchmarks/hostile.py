@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hostile_texts import Completion, block, completions, problems_of, response, right_answer
+from benchmarks.hostile_texts import BOXED, Completion, block, completions, problems_of, response, right_answer
 from rlvr_cli.config.load import choose_task
 from rlvr_cli.evaluation.score import verdict_as_json
 from rlvr_cli.tasks import Problem, Task, Verdict
@@ -135,7 +135,8 @@ def _count(result: Result, task: Task, completion: Completion, outcome: Any, sec
     elif not outcome.scorable:
         result.unscorable[outcome.reason] += 1
     elif completion.wrong and (outcome.correct or outcome.reward >= task.reward_range[1]):
-        if result.rule == "paper" and (task.name, completion.kind) in PAID_BY_DESIGN:
+        by_design = (task.name, completion.kind) in PAID_BY_DESIGN
+        if by_design and (result.rule == "paper" or task.name in BOXED):
             result.by_design[completion.kind] += 1
         else:
             result.false_rewards += 1

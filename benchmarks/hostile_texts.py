@@ -51,10 +51,13 @@ class Completion:
 
 
 def problems_of(task: Task, split: Split, count: int, seed: int) -> list[Problem]:
-    """Generated problems; HiTab, of which none are generated, asks for cells of a small table."""
-    if task.name != "hitab":
+    """Generated problems; of GSM8K sums, of HiTab cells of a small table."""
+    if task.name not in ("gsm8k", "hitab"):
         return task.problems(split, count, seed)
     rng = random.Random(f"tables {split} {seed}")
+    if task.name == "gsm8k":
+        sums = [(rng.randint(2, 900), rng.randint(2, 90)) for _ in range(count)]
+        return [task.problem_from({"question": f"{a} + {b}?", "answer": str(a + b)}, "made") for a, b in sums]
     places = [f"{region} {kind}" for region in ("north", "south", "coast") for kind in ("dairy", "retail", "roads")]
     made = []
     for number in range(count):

@@ -14,6 +14,7 @@ from rlvr_cli.cli.output import Format, echo, print_json
 
 OVERRIDES_HELP = "Keys of how the task judges, as task.reward=gtpo. `rlvr config keys` lists them."
 WORKERS_HELP = "Processes that judge. Without it 1; for mathematics 2, which compare what was read."
+_MOST_NAMED = 5
 
 
 def command(
@@ -59,6 +60,11 @@ def command(
         f"({scored.correct / scored.responses:.1%}), {scored.unscorable:,} not scorable{reward}"
     )
     echo("reasons: " + ", ".join(f"{reason} {count:,}" for reason, count in scored.reasons.items()))
+    if scored.unreadable:
+        rows = ", ".join(map(str, scored.unreadable[:_MOST_NAMED])) + (
+            ", ..." if scored.unreadable[_MOST_NAMED:] else ""
+        )
+        echo(f"gold answers that cannot be read, so that nothing is right or wrong: responses {rows}")
     echo(f"verdicts: {target}")
 
 

@@ -34,7 +34,10 @@ Pair = tuple[Problem, str]
 
 @dataclass(frozen=True)
 class ScoreSummary:
-    """What became of a file: how many responses it has, how many were judged before this call, and counts of all."""
+    """Count the verdicts of a file.
+
+    ``found``: judged before this call. ``unreadable``: the verdicts, from 1, whose gold answer cannot be read.
+    """
 
     responses: int
     found: int
@@ -42,6 +45,7 @@ class ScoreSummary:
     unscorable: int
     reward: float | None
     reasons: dict[str, int]
+    unreadable: list[int]
 
 
 def score_file(
@@ -366,15 +370,18 @@ def _summary(target: Path, planned: int, found: int) -> ScoreSummary:
     reasons: Counter[str] = Counter()
     correct = unscorable = 0
     rewards: list[float] = []
-    for _, line in read_lines(target):
+    unreadable: list[int] = []
+    for number, line in read_lines(target):
         verdict = json.loads(line)
         reasons[verdict["reason"]] += 1
         correct += verdict["correct"] is True
         unscorable += verdict["correct"] is None
+        if verdict["correct"] is None and verdict["reason"] == "unparsed":
+            unreadable.append(number)
         if verdict["reward"] is not None:
             rewards.append(verdict["reward"])
     count = sum(reasons.values())
     if count != planned:
         raise RunError(f"{target}: has {count} verdicts on {planned} responses; another process wrote in it.")
     mean = math.fsum(rewards) / len(rewards) if rewards else None
-    return ScoreSummary(planned, found, correct, unscorable, mean, dict(reasons.most_common()))
+    return ScoreSummary(planned, found, correct, unscorable, mean, dict(reasons.most_common()), unreadable)

@@ -33,7 +33,7 @@ from rlvr_cli.tasks.data import FromData
 from rlvr_cli.tasks.fetch import origin_of
 from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Rule, Split, Verdict
 from rlvr_cli.tasks.prompts import check_template_options
-from rlvr_cli.verify.math_answer import boxed
+from rlvr_cli.verify.math_answer import last_box
 
 # How many of a set's prompts are looked at before a model is trained or evaluated on them.
 PROMPTS_MEASURED = 256
@@ -325,6 +325,6 @@ def response_text(tokenizer: Any, token_ids: Sequence[int], stops: Collection[in
 def vote(response: str) -> str | None:
     r"""What majority votes count: the last <answer> block, the last \boxed, or the last line; None for nothing."""
     answer = last_tagged(response)
-    answer = boxed(response).answer if answer is None else answer
+    answer = last_box(response) if answer is None else answer
     lines = response.strip().splitlines() if answer is None else [answer]
     return " ".join(lines[-1].split()) or None if lines else None

@@ -1,10 +1,8 @@
-"""The comparison of two answers by math-verify, for worker processes: it may take any time and any memory.
+"""Compare two answers by math-verify, for worker processes: it may take any time and any memory.
 
-Of math-verify, what reads one LaTeX expression and what compares two are used. Its search for an expression in running
-text is not: it takes the last number of a garbled answer for the answer.
-
-Its comparison catches every exception, the end of memory too, and calls what follows a difference. So that an undecided
-pair is not taken for a wrong one, the places where it gives up take note of it (``_noted``).
+``judge_paper`` calls math-verify as TRL's ``accuracy_reward`` does. ``judge_answer`` is the strict rule: rewrites
+(``rlvr_cli.verify.rewrites``), values at a few points, then math-verify's comparison of two expressions. Its search for
+an expression in running text is not used there: it takes the last number of a garbled answer for the answer.
 """
 
 from __future__ import annotations
@@ -14,58 +12,27 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from importlib.metadata import version
 from typing import Any
 
-from math_verify import grader, parser
+from latex2sympy2_extended import NormalizationConfig
+from math_verify import LatexExtractionConfig, parse, parser, verify
 
 from rlvr_cli.verify import reader
-from rlvr_cli.verify.math_answer import DIFFERENT, EQUAL, UNPARSED_ANSWER, UNPARSED_GOLD, Outcome, check, clean, is_name
-from rlvr_cli.verify.numbers import too_big
-from rlvr_cli.verify.reader import simplified
+from rlvr_cli.verify.math_answer import (
+    DIFFERENT,
+    EQUAL,
+    UNPARSED_ANSWER,
+    UNPARSED_GOLD,
+    Outcome,
+    check,
+    clean,
+    is_name,
+)
+from rlvr_cli.verify.numbers import exact_number, too_big
+from rlvr_cli.verify.rewrites import chosen_letter, rewrite, without_shared_percent
 from rlvr_cli.verify.spelling import alike, hides_digits, letters, marks_differ, spelled, without_unit
 
 logging.disable(logging.CRITICAL)
-
-
-class Unable(BaseException):
-    """Memory ran out somewhere below, so what came of the comparison says nothing."""
-
-
-_out_of_memory = False
-
-
-def _noted(function: Callable[..., Any]) -> Callable[..., Any]:
-    def noting(*arguments: Any, **keywords: Any) -> Any:
-        global _out_of_memory
-        try:
-            return function(*arguments, **keywords)
-        except MemoryError:
-            _out_of_memory = True
-            raise
-
-    return noting
-
-
-def _some_solution(solve: Callable[..., Any]) -> Callable[..., Any]:
-    """Two equations without a solution are not the same equation; the comparison takes two empty lists for equal."""
-
-    def solving(*arguments: Any, **keywords: Any) -> Any:
-        found = solve(*arguments, **keywords)
-        if not found:
-            raise ValueError
-        return found
-
-    return solving
-
-
-grader.simplify = _noted(simplified)
-grader.solve = _noted(_some_solution(grader.solve))
-# math-verify takes other versions too, with other insides.
-if version("antlr4-python3-runtime").startswith("4.13."):
-    from rlvr_cli.verify import prediction
-
-    prediction.install()
 
 # Expressions that are kept: a gold answer is compared with the answers of a whole group.
 _KEPT = 500
@@ -75,10 +42,12 @@ _BOX = re.compile(r"\\(?:boxed|fbox)")
 _SCALED_FRACTION = re.compile(r"\\[dt]?frac\s*\{[^{}]*\}\s*\{[^{}]*\}\s*\d")
 _BRACE = re.compile(r"\\.|[{}]")
 _TOP = re.compile(r"\\.|[{}()\[\],;]")
-_AND = re.compile(r"\\(?:text|mbox|mathrm)\s*\{\s*(?:and|or)\s*\}|\b(?:and|or)\b")
+_AND = re.compile(r"\\(?:text|mbox|mathrm)\s*\{\s*,?\s*(?:and|or)\s*\}|\b(?:and|or)\b")
 _EQUALS = re.compile(r"(?<![\\<>!:])=|\\(?:equiv|approx|in)(?![A-Za-z])")
 _APPROX = re.compile(r"\\approx(?![A-Za-z])")
 _COORDINATES = re.compile(r"\(\s*([xyz](?:\s*,\s*[xyz])+)\s*\)\s*=")
+_DELIMITED = re.compile(r"\$|\\[(\[]|\\boxed")
+_DECIMALS = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 _DOTS = re.compile(r"\\[lcd]?dots|\.\.\.|\u2026")
 # What takes room and shows nothing; the reader passes over the command and reads what is in it.
 _HIDDEN = re.compile(r"\\[hv]?phantom(?![A-Za-z])")
@@ -97,23 +66,46 @@ _WARM = [
 
 
 def ready(_: Any) -> Callable[[list[str]], list[Any]]:
-    """What workers do with a pair, once the algebra is warm: ``[gold, answer]`` to ``[equal, reason]``."""
+    """Make what workers do with a pair, once the algebra is warm: ``[rule, gold, answer]`` to ``[equal, reason]``."""
     for gold, answer in _WARM:
         judge_answer(gold, answer)
+        judge_paper(gold, answer)
     return _answer
 
 
-def _answer(pair: list[str]) -> list[Any]:
+def _answer(job: list[str]) -> list[Any]:
+    rule, gold, answer = job
+    judge: dict[str, Callable[[str, str], Outcome]] = {"paper": judge_paper, "strict": judge_answer}
     try:
-        outcome = judge_answer(*pair)
-    except Unable as error:
-        raise MemoryError from error
+        outcome = judge[rule](gold, answer)
     except MemoryError:
         raise
     except Exception:
         # A recursion too deep, or a text that nobody thought of: no answer that can be read, and no reason to die.
         outcome = UNPARSED_ANSWER
     return [outcome.equal, outcome.reason]
+
+
+# The arguments of trl.rewards.accuracy_reward (TRL 1.16), which sets no alarms where it is not in the main thread; here
+# the worker's deadline takes their place.
+_PAPER = LatexExtractionConfig(
+    normalization_config=NormalizationConfig(units=True), boxed_match_priority=0, try_extract_without_anchor=False
+)
+
+
+def judge_paper(gold: str, answer: str) -> Outcome:
+    r"""Compare as TRL's ``accuracy_reward`` does. A gold answer without delimiters is read as ``\boxed{gold}``."""
+    expected = _parsed_gold(gold)
+    if not expected:
+        return UNPARSED_GOLD
+    text = rf"\boxed{{{answer}}}"
+    written = parse(text, extraction_config=[_PAPER], extraction_mode="first_match", parsing_timeout=None)
+    return EQUAL if verify(expected, written, timeout_seconds=None) else DIFFERENT
+
+
+@lru_cache(maxsize=_KEPT)
+def _parsed_gold(gold: str) -> list[Any]:
+    return parse(gold if _DELIMITED.search(gold) else rf"\boxed{{{gold}}}", parsing_timeout=None)
 
 
 def judge_answer(gold: str, answer: str) -> Outcome:
@@ -124,10 +116,9 @@ def judge_answer(gold: str, answer: str) -> Outcome:
     to compute are not computed, braces must be balanced, and no number may stand behind a fraction (all
     ``unparsed``). Units are left out at the end of an answer only. See docs/verifiers.md for the rest.
     """
-    global _out_of_memory
-    _out_of_memory = False
     marked = marks_differ(clean(gold), clean(answer))
-    gold, answer = map(spelled, alike(gold, answer))
+    gold, answer = alike(gold, chosen_letter(gold, answer))
+    gold, answer = without_shared_percent(rewrite(spelled(gold)), rewrite(spelled(answer)))
     if _malformed(answer):
         return UNPARSED_ANSWER
     if _malformed(gold):
@@ -140,14 +131,44 @@ def judge_answer(gold: str, answer: str) -> Outcome:
         return DIFFERENT
     if (_DOTS.search(answer) is None) != (_DOTS.search(gold) is None):
         return DIFFERENT
+    if not marked and _same_pieces(gold, answer):
+        return EQUAL
+    if not _APPROX.search(gold) and (sides := _approximation(answer)) is not None:
+        return _of_approximation(gold, *sides)
     outcome = _with_units(gold, answer) if _EQUALS.search(gold) else _of_value(gold, answer)
     if outcome.equal and (marked or not _same_approximations(gold, answer)):
         outcome = DIFFERENT
     if outcome.equal and _EQUALS.search(gold):
         outcome = _chains_agree(gold, answer)
-    if _out_of_memory:
-        raise Unable
     return outcome
+
+
+def _same_pieces(gold: str, answer: str) -> bool:
+    """Whether both list the same texts in the same order, with commas, semicolons or words between them."""
+    expected, written = ([_squeezed(piece) for piece in _pieces(text)] for text in (gold, answer))
+    return len(expected) > 1 and "=" in gold and expected == written
+
+
+def _approximation(answer: str) -> tuple[str, str] | None:
+    """The value and the decimals of an answer such as ``x=\\frac{5}{7} \\approx 0.714``."""
+    value, *decimals = map(str.strip, _APPROX.split(answer))
+    if len(decimals) != 1 or not _DECIMALS.fullmatch(without_unit(decimals[0])):
+        return None
+    names, equals, last = value.rpartition("=")
+    value = last.strip() if equals and is_name(names) else value
+    return None if not value or is_name(value) or "=" in value else (value, without_unit(decimals[0]))
+
+
+def _of_approximation(gold: str, value: str, decimals: str) -> Outcome:
+    """The value counts, and its decimals must be its own, rounded."""
+    case = _cases_differ(gold, value)
+    exact = _parsed(_normalised(without_unit(value)), case)
+    if exact is None:
+        return UNPARSED_ANSWER
+    if not reader.rounds_to(exact, decimals):
+        return DIFFERENT
+    outcome = _of_value(gold, value)
+    return EQUAL if "." in gold and exact_number(gold) == exact_number(decimals) else outcome
 
 
 def _of_value(gold: str, answer: str) -> Outcome:
@@ -284,10 +305,11 @@ def _compared(gold: str, answer: str) -> Outcome:
     if right_text and right_text == left_text:
         return EQUAL
     case = _cases_differ(gold, answer)
-    right = _parsed(right_text, case)
+    unreal = reader.has_imaginary_unit(gold) or reader.has_imaginary_unit(answer)
+    right = _parsed(right_text, case, unreal)
     if right is None:
         return EQUAL if _squeezed(right_text) and _squeezed(right_text) == _squeezed(left_text) else UNPARSED_GOLD
-    left = _parsed(left_text, case)
+    left = _parsed(left_text, case, unreal)
     if left is None:
         return UNPARSED_ANSWER
     return EQUAL if reader.same(right, left) else DIFFERENT
@@ -319,12 +341,12 @@ def _normalised(text: str) -> str:
 
 
 @lru_cache(maxsize=_KEPT)
-def _parsed(text: str, case: bool) -> Any:
+def _parsed(text: str, case: bool, unreal: bool = False) -> Any:
     """The expression, or None when there is none."""
     try:
-        return reader.read_expression(text, case=case)
-    except MemoryError as error:
-        raise Unable from error
+        return reader.read_expression(text, case=case, unreal=unreal)
+    except MemoryError:
+        raise
     except Exception:
         return None
 

@@ -7,9 +7,9 @@ Everything here is pure, takes time linear in the text and raises for no string.
 from __future__ import annotations
 
 import re
+from collections import deque
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import islice
 from typing import Literal
 
 from rlvr_cli.verify.numbers import exact_number, normalise, scientific_number
@@ -19,8 +19,8 @@ Reason = Literal["equal", "different", "timeout", "unparsed", "died", "too_long"
 
 # Characters. The longest gold answer of the public sets has 993.
 MAX_LENGTH = 2000
-# Characters from where a box opens to where it closes, and boxes that the strict rule compares: whatever a model
-# writes, this much is looked at bracket by bracket.
+# Characters from where a box opens to where it closes, and the boxes that are looked at, from the last one: so the
+# time is linear in whatever a model writes.
 LONGEST_BOX = 2 * MAX_LENGTH
 MOST_BOXES = 100
 
@@ -33,17 +33,9 @@ _RATIO = Fraction(1, 1_000_000)
 _LONGEST_NAME = 60
 _BASED = re.compile(r"(?P<digits>-?\d+)_\{?(?P<base>\d{1,3})\}?")
 
+_SHORT_WHOLE = re.compile(r"-?[1-9][0-9]{0,14}|0")
+
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
-_TO_LAST_BOX = re.compile(rf".*{_BOX.pattern}", re.DOTALL)
-_LAST_BOX = re.compile(r"\\(?:boxed|fbox)\Z")
-# What makes something else of a box than its content: a sign, a digit, a power, a fraction, a denial.
-_CHANGED_BEFORE = re.compile(
-    r"(?:(?<!-)-|[0-9/^]|[$=(\[]\s*-\s*|\^\s*\{\s*|\\(?:neq?|not\s*=?)\s*|(?<![A-Za-z])(?:not|isn't|never)\s*\}?\s*\$*\s*|"
-    r"\\(?:[dtc]?frac|sqrt|phantom|cancel|sout|overline)(?:\s*\{[^{}]*\})?\s*\{\s*)\Z"
-)
-_CHANGED_BEHIND = re.compile(r"\s*\^(?!\s*\{?\s*\\circ)|_[{\w]|\d")
-_LONGEST_CHANGE = 40
-_AROUND = re.compile(r"(?:[$.\s]|\\[()\[\]])*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BARE = re.compile(r"\s*([^\s{}$\\]+)")
 _SPACING = re.compile(r"\\(?:!|displaystyle(?![A-Za-z])|left(?![A-Za-z])|right(?![A-Za-z]))")
@@ -103,46 +95,29 @@ TOO_LONG_ANSWER = Outcome(False, "too_long")
 TOO_LONG_GOLD = Outcome(None, "too_long")
 
 
-@dataclass(frozen=True)
-class Extracted:
-    """The answer found in a response, or why there is none.
+def last_box(text: str) -> str | None:
+    r"""The content of the last closed ``\boxed{...}`` (or ``\fbox``) behind the last ``</think>``, braces balanced.
 
-    ``reason`` is ``found``; ``none`` (there is no candidate, or the last one never closes); or ``several`` (different
-    candidates, under the strict rule).
+    ``\boxed 5`` is read too. A box counts as closed if it closes within LONGEST_BOX characters; of MOST_BOXES at most
+    it is looked whether they do.
     """
-
-    answer: str | None
-    reason: Literal["found", "none", "several"]
-
-
-def boxed(text: str, rule: Rule = "paper") -> Extracted:
-    r"""The content of the last ``\boxed{...}`` (or ``\fbox``) of ``text``, braces balanced.
-
-    The last one is the one that starts last, as in the graders of the MATH benchmark; if its braces do not close
-    within LONGEST_BOX characters there is no answer. ``paper`` also reads ``\boxed 5``. ``strict`` does not, looks only
-    at what follows the last ``</think>``, and refuses boxes whose contents differ and more than MOST_BOXES.
-    """
-    if rule == "strict":
-        return _only_box(text.rpartition("</think>")[2])
-    if (found := _TO_LAST_BOX.match(text)) is None:
-        return Extracted(None, "none")
-    last = _content(text, found.end())
-    if last is None and (match := _BARE.match(text, found.end())) is not None:
-        last = match[1].rstrip(".,;")
-    return Extracted(last, "found") if last else Extracted(None, "none")
+    text = text.rpartition("</think>")[2]
+    for box in reversed(deque(_BOX.finditer(text), MOST_BOXES)):
+        content = _content(text, box.end())
+        if content is None and (bare := _BARE.match(text, box.end())) is not None:
+            content = bare[1].rstrip(".,;")
+        if content is not None:
+            return content or None
+    return None
 
 
-def tagged(text: str, tag: str = "answer", rule: Rule = "paper") -> Extracted:
-    """The content of the last ``<tag>...</tag>`` of ``text``, stripped; ``strict`` refuses contents that differ."""
-    contents = []
-    opening, closing = f"<{tag}>", f"</{tag}>"
-    for piece in text.split(closing)[:-1]:
-        _, found, content = piece.rpartition(opening)
-        if found:
-            contents.append(content.strip())
-    if not contents or not contents[-1]:
-        return Extracted(None, "none")
-    return _only(contents[-1], contents) if rule == "strict" else Extracted(contents[-1], "found")
+def last_tag(text: str, tag: str = "answer") -> str | None:
+    """The content of the last closed ``<tag>...</tag>`` of ``text``, stripped."""
+    for piece in reversed(text.split(f"</{tag}>")[:-1]):
+        _, opened, content = piece.rpartition(f"<{tag}>")
+        if opened:
+            return content.strip() or None
+    return None
 
 
 def clean(text: str) -> str:
@@ -216,6 +191,17 @@ def check(gold: str, answer: str) -> Outcome | None:
     return None if largest >= _SMALL else EQUAL if abs(left - right) <= _RATIO * largest else DIFFERENT
 
 
+def check_paper(gold: str, answer: str) -> Outcome | None:
+    """Decide what needs no math-verify under the paper rule: short whole numbers, and texts that are too long."""
+    if len(gold) > MAX_LENGTH:
+        return TOO_LONG_GOLD
+    if len(answer) > MAX_LENGTH:
+        return TOO_LONG_ANSWER
+    if not _SHORT_WHOLE.fullmatch(gold) or not _SHORT_WHOLE.fullmatch(answer):
+        return None
+    return EQUAL if int(gold) == int(answer) else DIFFERENT
+
+
 def plain_number(text: str) -> Fraction | None:
     """The number that a cleaned text spells, with a power of ten or without, exactly; None when it is none."""
     number = exact_number(text)
@@ -282,8 +268,8 @@ def _braces_around(text: str) -> int:
     return count
 
 
-def _inside(text: str, start: int) -> tuple[int, int] | None:
-    """Where the content of a box begins and ends, whose command ends at ``start``; escaped braces are text."""
+def _content(text: str, start: int) -> str | None:
+    """The content of a box whose command ends at ``start``; None if it never closes. Escaped braces are text."""
     opening = start + len(_SPACES_OR_NONE.match(text, start)[0])  # type: ignore[index]
     if not text.startswith("{", opening):
         return None
@@ -291,70 +277,5 @@ def _inside(text: str, start: int) -> tuple[int, int] | None:
     for match in _BRACE.finditer(text, opening, opening + LONGEST_BOX):
         depth += {"{": 1, "}": -1}.get(match[0], 0)
         if depth == 0:
-            return opening + 1, match.start()
+            return text[opening + 1 : match.start()].strip()
     return None
-
-
-def _content(text: str, start: int) -> str | None:
-    inside = _inside(text, start)
-    return None if inside is None else text[slice(*inside)].strip()
-
-
-def _only_box(text: str) -> Extracted:
-    """The content of boxes that all hold the same; a box around a box holds nothing else."""
-    boxes = list(islice(_BOX.finditer(text), MOST_BOXES + 1))
-    if not boxes:
-        return Extracted(None, "none")
-    if len(boxes) > MOST_BOXES:
-        return Extracted(None, "several")
-    insides = [_inside(text, box.end()) for box in boxes]
-    if insides == [None]:
-        return Extracted(None, "none")
-    innermost = []
-    for number, inside in enumerate(insides):
-        if inside is None:
-            return Extracted(None, "several")
-        start, end = inside
-        before = text[max(0, boxes[number].start() - _LONGEST_CHANGE) : boxes[number].start()]
-        if _CHANGED_BEFORE.search(before) or _CHANGED_BEHIND.match(text, end + 1):
-            return Extracted(None, "several")
-        following = boxes[number + 1] if number + 1 < len(boxes) else None
-        if following is None or following.start() > end:
-            innermost.append(text[start:end].strip())
-            continue
-        nested = insides[number + 1]
-        if (
-            nested is None
-            or not around_box(text[start : following.end()], "")
-            or not around_box("", text[nested[1] + 1 : end])
-        ):
-            return Extracted(None, "several")
-    return _only(innermost[-1], innermost)
-
-
-def box_alone(text: str) -> bool:
-    """Whether ``text`` begins with a box and ends with it, delimiters aside."""
-    start = _BOX.search(text)
-    inside = None if start is None else _inside(text, start.end())
-    return start is not None and inside is not None and around_box(text[: start.end()], text[inside[1] + 1 :])
-
-
-def around_box(before: str, after: str) -> bool:
-    r"""Whether nothing but delimiters stands around a box; ``before`` ends in the command itself or is empty."""
-    return _AROUND.fullmatch(_LAST_BOX.sub("", before)) is not None and _AROUND.fullmatch(after) is not None
-
-
-def _only(last: str, contents: list[str]) -> Extracted:
-    if not last:
-        return Extracted(None, "none")
-    gold = _compact(last)
-    number = exact_number(gold)
-    # Alike ones are looked at once.
-    for other in map(_compact, dict.fromkeys(contents)):
-        if other != gold and (number is None or exact_number(other) != number):
-            return Extracted(None, "several")
-    return Extracted(last, "found")
-
-
-def _compact(content: str) -> str:
-    return clean(content) if len(content) <= MAX_LENGTH else content

@@ -9,16 +9,17 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
 
-from rlvr_cli.verify.math_answer import DIED, TIMEOUT, Outcome, check
+from rlvr_cli.verify.math_answer import DIED, TIMEOUT, Outcome, Rule, check, check_paper
 from rlvr_cli.workers import pool as processes
 from rlvr_cli.workers.pool import JobTimeout, Limits, Target, WorkerDied
 
 __all__ = ["MathPool", "Outcome", "shared_pool", "size_shared_pool"]
 
 WORKERS = 2
-DEADLINE = 2.0
+# As math-verify allows for a comparison.
+DEADLINE = 5.0
 # A worker that waits for a processor has not used its time; longer than this many deadlines nobody waits for it.
-PATIENCE = 5
+PATIENCE = 3
 MEMORY_MIB = 1024
 # SymPy keeps what it has computed; a process that has judged this many pairs is replaced by a fresh one.
 PAIRS_PER_WORKER = 5000
@@ -29,7 +30,8 @@ REMEMBERED = 20_000
 class MathPool(processes.Pool):
     """Judges pairs (gold answer, answer) by their mathematics, in processes of their own.
 
-    Pairs that ``math_answer.check`` decides never leave the calling process; nothing else is done to a text there.
+    Pairs that ``math_answer.check`` (or ``check_paper``) decides never leave the calling process; nothing else is done
+    to a text there.
     The processes start with the first pair that needs one, as forks of one that has SymPy loaded.
 
     Args:
@@ -44,34 +46,35 @@ class MathPool(processes.Pool):
         judge = Target("rlvr_cli.verify.algebra:ready", preload=True, what="judges mathematics")
         limits = Limits(PATIENCE * deadline, deadline, memory_mib)
         super().__init__(judge, limits, workers, PAIRS_PER_WORKER)
-        self._memory: dict[tuple[str, str], Outcome] = {}
+        self._memory: dict[tuple[str, str, Rule], Outcome] = {}
 
-    def judge(self, gold: str, answer: str) -> Outcome:
-        """The outcome of one pair; see ``judge_many``."""
-        return self.judge_many([(gold, answer)])[0]
+    def judge(self, gold: str, answer: str, rule: Rule = "strict") -> Outcome:
+        """Judge one pair; see ``judge_many``."""
+        return self.judge_many([(gold, answer)], rule)[0]
 
-    def judge_many(self, pairs: Sequence[tuple[str, str]]) -> list[Outcome]:
+    def judge_many(self, pairs: Sequence[tuple[str, str]], rule: Rule = "strict") -> list[Outcome]:
         """One outcome a pair, in order; identical pairs are judged once, also across calls. No text makes it raise.
 
         Raises RunError when no worker process can be started, and RuntimeError when the pool is closed.
         """
-        with self.pending() as pending:
+        with self.pending(rule) as pending:
             for pair in pairs:
                 pending.add(*pair)
             return [pending.outcome(*pair) for pair in pairs]
 
-    def pending(self) -> Pending:
-        """A judgement of pairs that come one after another, while the caller does something else."""
-        return Pending(self)
+    def pending(self, rule: Rule = "strict") -> Pending:
+        """Begin a judgement of pairs that come one after another, while the caller does something else."""
+        return Pending(self, rule)
 
-    def begun(self, pair: tuple[str, str]) -> Outcome | Future[list[Any]]:
-        """The outcome of a pair, or what the workers will say of it."""
-        return check(*pair) or self._memory.get(pair) or self.submit(pair)
+    def begin(self, gold: str, answer: str, rule: Rule) -> Outcome | Future[list[Any]]:
+        """Return the outcome of a pair where it is known; else submit it."""
+        known = check_paper(gold, answer) if rule == "paper" else check(gold, answer)
+        return known or self._memory.get((gold, answer, rule)) or self.submit([rule, gold, answer])
 
-    def ended(self, pair: tuple[str, str], said: Future[list[Any]]) -> Outcome:
-        """The outcome of a pair that the workers were given; waits for it."""
+    def end(self, gold: str, answer: str, rule: Rule, judged: Future[list[Any]]) -> Outcome:
+        """Wait for the outcome of a pair that was submitted, and remember it."""
         try:
-            outcome = Outcome(*said.result())
+            outcome = Outcome(*judged.result())
         except JobTimeout:
             return TIMEOUT
         except WorkerDied:
@@ -79,7 +82,7 @@ class MathPool(processes.Pool):
         with self._lock:
             if len(self._memory) >= REMEMBERED:
                 self._memory.clear()
-            self._memory[pair] = outcome
+            self._memory[gold, answer, rule] = outcome
         return outcome
 
 
@@ -89,22 +92,22 @@ class Pending:
     A context manager: what has not begun at its end is not judged. Not for several threads at once.
     """
 
-    def __init__(self, pool: MathPool) -> None:
-        self._pool = pool
+    def __init__(self, pool: MathPool, rule: Rule) -> None:
+        self._pool, self._rule = pool, rule
         self._outcomes: dict[tuple[str, str], Outcome | Future[list[Any]]] = {}
 
     def add(self, gold: str, answer: str) -> None:
         """Have a pair judged, without waiting. Raises as ``MathPool.judge_many``."""
         pair = (gold, answer)
         if pair not in self._outcomes:
-            self._outcomes[pair] = self._pool.begun(pair)
+            self._outcomes[pair] = self._pool.begin(*pair, self._rule)
 
     def outcome(self, gold: str, answer: str) -> Outcome:
         """The outcome of a pair that was added; waits for it. Raises as ``MathPool.judge_many``."""
         pair = (gold, answer)
         outcome = self._outcomes[pair]
         if isinstance(outcome, Future):
-            outcome = self._outcomes[pair] = self._pool.ended(pair, outcome)
+            outcome = self._outcomes[pair] = self._pool.end(*pair, self._rule, outcome)
         return outcome
 
     def __enter__(self) -> Pending:

@@ -1,24 +1,28 @@
-"""math-verify's reader of one LaTeX expression and its comparison, where they take one thing for another.
+"""Read one LaTeX expression as math-verify does, but for what it takes for something else, and compare two.
 
-Imported by worker processes only; importing it changes math-verify in this process.
+Imported by worker processes only.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import sympy
-from latex2sympy2_extended import latex2sympy2, logic
-from math_verify import grader, parser
-from sympy import Add, Basic, Expr, Integer, Mul, Number, NumberSymbol, Pow, Rational, Symbol, UnevaluatedExpr
+from latex2sympy2_extended import latex2sympy2
+from math_verify import parser, verify
+from sympy import Add, Expr, Mul, Number, NumberSymbol, Pow, Rational, Symbol, UnevaluatedExpr
+from sympy.core.cache import clear_cache
 from sympy.functions.elementary import exponential, trigonometric
 
 _EXPR = (sympy.Expr, sympy.Matrix)
 _DIGITS = re.compile(r"\d+\Z")
 _NUMBER = re.compile(r"\{*[\d.,]+\}*\Z|\\frac")
 _NUMBER_START = re.compile(r"\{*\.?\d")
+_ORDER = re.compile(r"[<>]|\\(?:le|ge|lt|gt|leq|geq)(?![A-Za-z])")
+_RUNNING = re.compile(r"\\(?:sum|prod|mathbf|vec|hat|bigcup|bigcap)(?![A-Za-z])|_\{?i")
+_WORD = re.compile(r"\\(?:text|mbox|operatorname)[a-z]*\s*\{[^{}]*\}|\\[A-Za-z]+|[A-Za-z]{4,}")
+_UNIT = re.compile(r"(?<![A-Za-z])(?:[a-z]?i|i[a-z]?)(?![A-Za-z])")
 _FRACTION = re.compile(r"\\frac(?:\{(\d+)\}|(\d))(?:\{(\d+)\}|(\d))\Z")
 # Below this six decimals say little or nothing, so numbers are compared by their ratio.
 _SMALL = 1e-4
@@ -64,36 +68,77 @@ class _Reader(latex2sympy2._Latex2Sympy):
         return super().convert_atom(atom)
 
 
-def read_expression(text: str, *, case: bool) -> Any:
+def read_expression(text: str, *, case: bool, unreal: bool = False) -> Any:
     """The expression that ``text`` spells. Raises what the parser raises for text that is none.
 
-    ``case``: capital letters are other names than small ones.
+    ``case``: capital letters are other names than small ones. ``unreal``: i is the imaginary unit.
     """
+    if len(_ORDER.findall(text)) > 1:
+        # SymPy's cache has one object for all chains of the same relations, whatever their order.
+        clear_cache()
     try:
-        return _read(text, case)
+        return _read(text, case, unreal)
     except (MemoryError, Unreadable):
         raise
     except Exception:
         last = parser.get_last_eq(text)
         if last == text:
             raise
-        return _read(last, case)
+        return _read(last, case, unreal)
 
 
-def _read(text: str, case: bool) -> Any:
+def _read(text: str, case: bool, unreal: bool) -> Any:
     config = latex2sympy2.ConversionConfig(lowercase_symbols=not case)
-    return _Reader(is_real=not parser.should_treat_as_complex(text), config=config).parse(text)
+    real = not unreal and not parser.should_treat_as_complex(text)
+    value = _Reader(is_real=real, config=config).parse(text)
+    if unreal and isinstance(value, (sympy.Basic, sympy.MatrixBase)):
+        value = value.subs({name: sympy.I for name in value.free_symbols if name.name == "i"})
+    return value
+
+
+def has_imaginary_unit(text: str) -> bool:
+    r"""Whether the letter i may be the imaginary unit: no index, no part of a word, no vector beside j."""
+    if "i" not in text or _RUNNING.search(text):
+        return False
+    text = _WORD.sub(" ", text)
+    return _UNIT.search(text) is not None and "j" not in text
 
 
 def same(gold: Any, answer: Any) -> bool:
-    """Whether math-verify takes the two for equal; lists with their repetitions, and pairs in their order."""
+    """Whether math-verify takes the two for equal; lists with their repetitions, and pairs in their order.
+
+    Two expressions are compared by their values at a few points first, which mostly decides.
+    """
     if repeated(gold) != repeated(answer):
         return False
+    if isinstance(gold, sympy.Equality) and isinstance(answer, sympy.Equality) and not _may_agree(gold, answer):
+        return False
+    if (decided := equal_values(gold, answer)) is not None:
+        return decided
     written = getattr(gold, "_unsorted_args", None)
     pair = isinstance(answer, sympy.Tuple) or (isinstance(answer, sympy.Interval) and answer.is_open)
     if isinstance(gold, sympy.FiniteSet) and written and pair:
         gold = sympy.Tuple(*written)
-    return bool(grader.verify(gold, answer, timeout_seconds=None, allow_set_relation_comp=True))
+    try:
+        return verify(gold, answer, timeout_seconds=None, allow_set_relation_comp=True, raise_on_error=True)
+    except MemoryError:
+        raise
+    except Exception:
+        return False
+
+
+def _may_agree(gold: sympy.Equality, answer: sympy.Equality) -> bool:
+    """Whether two equations may say the same; math-verify takes any two without solutions for equal.
+
+    Both need the same names, and none is true or false whatever its names are.
+    """
+    if not all(isinstance(side, Expr) for side in (*gold.args, *answer.args)):
+        return True
+    if gold.lhs == answer.lhs and isinstance(gold.lhs, Symbol) and equal_values(gold.rhs, answer.rhs) is False:
+        return False
+    return all(sympy.expand(side.lhs - side.rhs).free_symbols for side in (gold, answer)) and (
+        gold.free_symbols == answer.free_symbols
+    )
 
 
 def repeated(value: Any) -> int:
@@ -102,62 +147,6 @@ def repeated(value: Any) -> int:
         value = value.rhs
     written = getattr(value, "_unsorted_args", None)
     return len(written) - len(value.args) if isinstance(value, sympy.FiniteSet) and written else 0
-
-
-def _separate(cls: Any, *arguments: Any, **keywords: Any) -> Any:
-    """A chain of relations with its own order; SymPy's cache would share one object among chains."""
-    arguments = tuple(sympy.sympify(argument) for argument in arguments)
-    shared = sympy.And.__new__(cls, *arguments, **keywords)
-    if not isinstance(shared, logic.And):
-        return shared
-    own = Basic.__new__(cls, *shared.args)
-    own._argset = shared._argset
-    own._unsorted_args = list(arguments)
-    return own
-
-
-def _by_ratio(equal: Callable[..., bool]) -> Callable[..., bool]:
-    """Two small numbers are not equal because both are nearly nothing."""
-
-    def comparing(a: Any, b: Any, *arguments: Any) -> bool:
-        if not equal(a, b, *arguments):
-            return False
-        if _tell_apart(a, b):
-            return False
-        if not (getattr(a, "is_number", False) and getattr(b, "is_number", False)):
-            return True
-        try:
-            first, second = a.doit().evalf(20), b.doit().evalf(20)
-            largest = max(abs(first), abs(second))
-            return bool(largest == 0 or largest >= _SMALL or abs(first - second) <= _RATIO * largest)
-        except MemoryError:
-            raise
-        except Exception:
-            return True
-
-    return comparing
-
-
-def _tell_apart(a: Any, b: Any) -> bool:
-    """Whether two exact expressions certainly differ, by however little: ``1-2^{-100}`` and ``1``, ``x+2^{-9}``, ``x``.
-
-    Names stand for positive numbers without relation: identities hold there too.
-    """
-    try:
-        if a.has(sympy.Float) or b.has(sympy.Float):
-            return False
-        difference = a.doit() - b.doit()
-        difference = (
-            difference.evalf(15, subs=positive_point(difference)) if difference.free_symbols else difference.evalf(15)
-        )
-        return bool(difference.is_Float and difference != 0 and difference._prec > 1)
-    except MemoryError:
-        raise
-    except Exception:
-        return False
-
-
-# Whether an expression is certainly not zero, by its value at one point: much faster than simplifying it.
 
 
 # Only where every node is one of these: they have one value at a point, and evalf knows how exact it is.
@@ -169,29 +158,51 @@ _KNOWN = (
     NumberSymbol,
     Symbol,
     UnevaluatedExpr,
+    type(sympy.I),
+    sympy.Abs,
+    sympy.binomial,
+    sympy.factorial,
     exponential.exp,
     exponential.log,
-    trigonometric.sin,
-    trigonometric.cos,
-    trigonometric.tan,
-    trigonometric.sec,
-    trigonometric.csc,
-    trigonometric.cot,
-    trigonometric.asin,
-    trigonometric.acos,
-    trigonometric.atan,
+    trigonometric.TrigonometricFunction,
+    trigonometric.InverseTrigonometricFunction,
 )
 _MOST_NODES = 400
 _LARGEST_EXPONENT = 10_000
-_LEAST = 1e-6
+_POINTS = 3
+_DIGITS_SURE = 15
 
 
-def certainly_nonzero(expression: Any) -> bool:
-    """Whether ``expression`` has a real value other than 0 where its symbols are positive numbers without relation.
+def equal_values(a: Any, b: Any) -> bool | None:
+    """Whether two expressions have the same values at a few points; None where that says nothing.
 
-    False means that nobody knows. Identities hold wherever both sides are defined, so an expression that this finds
-    nonzero is not identically zero.
+    Numbers with a decimal point are the same if they agree to six places, small ones (below 0.0001) to a millionth of
+    themselves. Exact ones differ by however little; names stand for positive numbers without relation.
     """
+    if not (_evaluable(a) and _evaluable(b)):
+        return None
+    rounded = a.has(sympy.Float) or b.has(sympy.Float)
+    names = sorted(a.free_symbols | b.free_symbols, key=str)
+    if rounded and names:
+        return None
+    try:
+        if rounded:
+            return _near(a.doit().evalf(20), b.doit().evalf(20))
+        difference = a.doit() - b.doit()
+        for point in range(_POINTS if names else 1):
+            value = difference.evalf(_DIGITS_SURE, subs=_positive_point(names, point), maxn=200)
+            if not value.is_number or value.has(sympy.nan, sympy.zoo, sympy.oo):
+                return None
+            if not _is_zero(value):
+                return False if all(part.is_zero or part._prec > 1 for part in value.as_real_imag()) else None
+        return True if not names else None
+    except MemoryError:
+        raise
+    except Exception:
+        return None
+
+
+def _evaluable(expression: Any) -> bool:
     if not isinstance(expression, Expr):
         return False
     for count, node in enumerate(sympy.preorder_traversal(expression)):
@@ -199,28 +210,34 @@ def certainly_nonzero(expression: Any) -> bool:
             return False
         if isinstance(node, Pow) and isinstance(node.exp, Number) and abs(node.exp) > _LARGEST_EXPONENT:
             return False
-    point = positive_point(expression)
-    try:
-        value = expression.evalf(15, subs=point)
-        if not value.is_Number:
-            value = expression.doit().evalf(15, subs=point)
-        return bool(value.is_Float and value.is_finite and abs(value) > _LEAST and value._prec > 1)
-    except MemoryError:
-        raise
-    except Exception:
-        return False
+    return True
 
 
-def positive_point(expression: Expr) -> dict[Any, Rational]:
+def _is_zero(value: Any) -> bool:
+    """Whether no digit of a computed value is known, which evalf says of a zero that it cannot prove."""
+    return all(part == 0 or part._prec == 1 for part in value.as_real_imag())
+
+
+def _near(first: Any, second: Any) -> bool:
+    largest, distance = max(abs(first), abs(second)), abs(first - second)
+    if largest < _SMALL:
+        return bool(distance <= _RATIO * largest)
+    return bool(distance <= max(5e-7, 1e-12 * largest))
+
+
+def _positive_point(names: list[Any], point: int) -> dict[Any, Rational]:
     """A positive number for each name, near 1, so that powers neither vanish nor explode."""
-    names = sorted(expression.free_symbols, key=str)
-    return {name: Rational(7919 + 613 * index, 7001 + 101 * index) for index, name in enumerate(names, start=1)}
+    return {
+        name: Rational(7919 + 613 * index + 211 * point, 7001 + 101 * index)
+        for index, name in enumerate(names, start=1)
+    }
 
 
-def simplified(expression: Any) -> Any:
-    """What sympy.simplify makes of ``expression``; 1 for what is certainly not zero."""
-    return Integer(1) if certainly_nonzero(expression) else sympy.simplify(expression)
-
-
-logic.And.__new__ = _separate
-grader.sympy_numeric_eq = _by_ratio(grader.sympy_numeric_eq)
+def rounds_to(value: Any, decimals: str) -> bool:
+    """Whether a number is ``decimals`` when it is rounded, or cut off, to as many places."""
+    digits = decimals.replace(",", "")
+    unit = Rational(1, 10 ** len(digits.partition(".")[2]))
+    number, written = sympy.N(value, 20), Rational(digits)
+    return bool(number.is_real) and bool(
+        abs(number - written) <= unit / 2 or (number * written >= 0 and 0 <= abs(number) - abs(written) < unit)
+    )

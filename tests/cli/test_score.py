@@ -524,3 +524,19 @@ def test_ctrl_c_reaches_the_workers_too_and_shows_no_traceback(tmp_path: Path) -
         _, shown = process.communicate()
         assert process.returncode == 130
         assert "Traceback" not in shown
+
+
+def test_responses_whose_gold_answer_cannot_be_read_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [("7", "7"), (r"\frac{", "7"), ("7", "8"), ("", "7")]
+    source = tmp_path / "in.jsonl"
+    lines = [
+        json.dumps({"problem": {"question": "?", "answer": gold}, "response": rf"\boxed{{{answer}}}"})
+        for gold, answer in rows
+    ]
+    source.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert run(["score", "--task", "math", "--input", str(source), "--output", str(tmp_path / "out.jsonl")]) == 0
+    assert "gold answers that cannot be read, so that nothing is right or wrong: responses 2, 4" in " ".join(
+        capsys.readouterr().out.split()
+    )

@@ -36,7 +36,7 @@ def test_a_set_that_is_a_tasks_default_is_a_named_one():
     loaded = load(overrides=["task=gsm8k"])
     assert (loaded.config.task.data, loaded.config.task.data_dir) == ("gsm8k", "/env")
     assert load_config(overrides=["task=gsm8k", "task.data_dir=null"]).task.data_dir is None
-    assert load_config(overrides=["task=gsm8k", "task.data=gsm8k-gen"]).task.data_dir is None
+    assert load_config(overrides=["task=math", "task.data=math-story-gen"]).task.data_dir is None
 
 
 def test_whatever_else_sets_the_folder_wins(tmp_path):

@@ -441,7 +441,7 @@ def test_a_prompt_that_chat_cannot_say_is_refused(call: Call, server: TestServer
 
 def test_a_model_that_only_the_server_knows_is_asked_by_chat(call: Call, server: TestServer, tmp_path: Path) -> None:
     server.behaviour.names = ["some-model"]
-    code, _, err = call("--benchmark", "math-gen", name="some-model")
+    code, _, err = call("--benchmark", "math-story-gen", name="some-model")
     assert code == 0, err
     assert "prompts are sent as chat messages, because the model's tokenizer is not known here" in err.replace(
         "\n", " "
@@ -455,17 +455,17 @@ def test_a_model_that_only_the_server_knows_is_asked_by_chat(call: Call, server:
 
 def test_without_completions_prompts_that_chat_can_say_go_there(call: Call, server: TestServer) -> None:
     server.behaviour.completions = False
-    code, _, err = call("--benchmark", "gsm8k-gen", name="tiny")
+    code, _, err = call("--benchmark", "math-story-gen", name="tiny")
     assert code == 0, err
     server.behaviour.chat = False
-    code, _, err = call("--benchmark", "gsm8k-gen", name="tiny", out="other")
+    code, _, err = call("--benchmark", "math-story-gen", name="tiny", out="other")
     assert code == 2
     assert "the server answers 404" in err
 
 
 def test_thoughts_that_a_server_cut_out_are_put_back(call: Call, server: TestServer, tmp_path: Path) -> None:
     server.behaviour.message = {"content": "<answer> 3 </answer>", "reasoning_content": "1 + 2"}
-    assert call("--benchmark", "gsm8k-gen", name="tiny")[0] == 0
+    assert call("--benchmark", "math-story-gen", name="tiny")[0] == 0
     texts = {row["text"] for row in records(tmp_path / "out").values()}
     assert texts == {"<think>1 + 2</think><answer> 3 </answer>"}
 

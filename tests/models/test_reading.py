@@ -38,7 +38,7 @@ def test_a_lab_reads_its_task(name: str) -> None:
     ("overrides", "said"),
     [
         ([ENGLISH], r"^task\.name=kk: .*\d\d% of the prompts' tokens.*other keys left out.*on_no_signal=off"),
-        (["task=gsm8k", "task.data=gsm8k-gen"], "trained on plain text"),
+        (["task=math", "task.style=boxed"], "unknown to the tokenizer of lab-math"),
         (["rollout.max_new_tokens=510"], "512 positions. Allowed: up to "),
         ([ENGLISH, "train.on_no_signal=off", "rollout.max_new_tokens=510"], "positions"),
         (["task.people={8: 1.0}"], "task.people: the compact style writes at most"),

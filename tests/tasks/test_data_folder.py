@@ -11,7 +11,7 @@ from rlvr_cli.config.load import choose_task
 from rlvr_cli.describe.task import write_problems
 
 DATA = Path(__file__).parents[2] / "data"
-SETS = ("kk-gen", "countdown-gen", "math-gen", "math-story-gen", "gsm8k-gen")
+SETS = ("kk-gen", "countdown-gen", "math-story-gen")
 SIZES = {"train": 200, "dev": 100, "test": 100}
 RECORDED = dict(line.split()[::-1] for line in (DATA / "SHA256SUMS").read_text().splitlines())
 

@@ -122,7 +122,7 @@ def test_each_noise_makes_some_traces_wrong_and_leaves_the_form_alone(kind):
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({}, "no words for the problems of math-gen"), ({"data": STORIES, "reward": "gtpo"}, "task.reward=gtpo pays")],
+    [({"data": STORIES, "reward": "gtpo"}, "task.reward=gtpo pays")],
 )
 def test_what_the_compact_words_cannot_write_is_refused(settings, message):
     with pytest.raises(UserError, match=message):

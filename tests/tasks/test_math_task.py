@@ -9,7 +9,7 @@ import pytest
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.math.reward import answer_verdict, extract_answer
-from rlvr_cli.tasks.math.task import MathTask, is_chain
+from rlvr_cli.tasks.math.task import MathTask
 from rlvr_cli.verify.math_answer import DIED, EQUAL, TIMEOUT, TOO_LONG_ANSWER, UNPARSED_ANSWER, UNPARSED_GOLD
 
 FOUR = MathTask().problem_from({"question": "2 + 2?", "answer": "4"}, "here")
@@ -60,28 +60,43 @@ def test_gtpo() -> None:
         ("<answer>4</answer><reasoning>why</reasoning>", (20, "correct"), (1, "bad_format")),
         (TAGGED.format("5") + "<answer>4</answer>", (20, "correct"), (1, "bad_format")),
         (TAGGED.format("4") + " Good luck!", (20, "correct"), (1, "bad_format")),
-        (TAGGED.format(r"\boxed{5} or \boxed{4}"), (20, "correct"), (10, "bad_format")),
+        (TAGGED.format(r"\boxed{5} or \boxed{4}"), (20, "correct"), (20, "correct")),
     ]:
-        assert outcome(response, reward="gtpo") == paper, (response, paper, strict)
+        assert outcome(response, reward="gtpo", rule="paper") == paper, (response, paper, strict)
         assert outcome(response, reward="gtpo", rule="strict") == strict, (response, paper, strict)
 
 
 @pytest.mark.parametrize(
     ("response", "reason"),
     [
-        (r"\boxed{5} no, \boxed{4}", "bad_format"),
-        (r"\boxed{4} that is $\boxed{ 4 }$", "correct"),
+        (r"\boxed{5} no, \boxed{4}", "correct"),
         (r"\boxed{x=4}", "correct"),
-        (r"\boxed{9-5=4}", "bad_format"),
-        (r"\boxed{x=5=4}", "bad_format"),
-        (r"<think>\boxed{4}", "bad_format"),
+        (r"\boxed{9-5=4}", "correct"),
+        (r"\boxed{5=4}", "wrong"),
+        (r"\boxed{x=5=4}", "wrong"),
+        (r"<think>\boxed{4}</think>four", "no_answer"),
         (r"<think>\boxed{5}</think>\boxed{4}", "correct"),
-        (r"\boxed{5}</think>\boxed{4}</think>", "bad_format"),
-        (r"</think>\boxed{4}<think>", "bad_format"),
     ],
 )
-def test_strict_rule_wants_one_answer_after_the_reasoning(response, reason):
+def test_strict_rule_reads_the_last_box_and_every_side_of_an_equation(response, reason):
     assert outcome(response, rule="strict")[1] == reason
+
+
+def test_strict_is_the_default_and_paper_pays_nothing_for_what_it_cannot_decide():
+    assert task().rule == "strict"
+    hard = MathTask().problem_from({"question": "?", "answer": r"\frac{1}{3}"}, "here")
+    slow = r"\boxed{\int \sin(x^x)\cos(e^x) dx}"
+    paper, strict = (task(rule=rule).judge(hard, slow) for rule in ("paper", "strict"))
+    assert (paper.reward, paper.reason, paper.scorable) == (0, "timeout", True)
+    assert math.isnan(strict.reward) and (strict.reason, strict.scorable) == ("timeout", False)
+
+
+def test_a_gold_answer_with_a_box_is_its_content_and_a_damaged_one_is_named():
+    solved = MathTask().problem_from({"question": "?", "answer": r"It is $\boxed{2}$."}, "rows.jsonl:7")
+    assert solved.data["answer"] == "2"
+    for damaged in ("\frac{1}{2}", "2\times 3", "\beta", "\\left(1\right)"):
+        with pytest.raises(UserError, match=r"rows\.jsonl:7: answer has the control character.*written twice"):
+            MathTask().problem_from({"question": "?", "answer": damaged}, "rows.jsonl:7")
 
 
 def test_truncation_is_a_reason_only_where_no_answer_was_reached():
@@ -157,7 +172,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("keys", [{}, {"rule": "strict"}, {"reward": "gtpo"}, {"reward": "gtpo", "rule": "strict"}])
+@pytest.mark.parametrize("keys", [{}, {"rule": "paper"}, {"reward": "gtpo"}, {"reward": "gtpo", "rule": "paper"}])
 def test_hostile_responses_get_a_verdict(keys):
     judge = task(**keys)
     responses = HOSTILE + [TAGGED.format(text) for text in HOSTILE]
@@ -165,22 +180,6 @@ def test_hostile_responses_get_a_verdict(keys):
     assert len(verdicts) == len(responses) and {one.reason for one in verdicts} <= set(judge.reasons)
     right = {response for response, one in zip(responses, verdicts, strict=True) if one.correct}
     assert right <= {HOSTILE[-1], TAGGED.format(HOSTILE[-1])}
-
-
-@pytest.mark.parametrize(
-    ("answer", "gold", "chain"),
-    [
-        ("5=4", "4", True),
-        ("x=4", "4", False),
-        (r"f(x) = x^2", "x^2", False),
-        (r"\theta_1 = \pi", r"\pi", False),
-        ("x+1=5", "4", True),
-        ("y = 2x", "y = 2x", False),
-        (r"3 \approx 4", "4", True),
-    ],
-)
-def test_chains(answer, gold, chain):
-    assert is_chain(answer, gold) == chain
 
 
 class Plain:

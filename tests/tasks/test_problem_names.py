@@ -18,7 +18,7 @@ from rlvr_cli.tasks.sets import data_sets, problems_name
 
 # The task `own` has the data that it is given, and `rg` those of a package.
 TASKS = [name for name in KEYS.choices(("task",)) if name not in ("own", "rg")]
-GENERATED = [name for name in TASKS if name != "hitab"]
+GENERATED = {"kk": "kk-gen", "countdown": "countdown-gen", "math": "math-story-gen"}
 
 
 @pytest.fixture(autouse=True)
@@ -39,11 +39,11 @@ def test_tasks_whose_problems_are_made_up_need_no_data_and_the_others_mean_the_p
 
 @pytest.mark.parametrize("task", GENERATED)
 def test_generated_problems_are_a_set_of_the_task_and_null_is_their_old_name(task: str) -> None:
-    named = load_config(overrides=[f"task={task}", f"task.data={task}-gen"]).task
+    named = load_config(overrides=[f"task={task}", f"task.data={GENERATED[task]}"]).task
     assert load_config(overrides=[f"task={task}", "task.data=null"]).task == named
-    assert named.for_model("logic_rl").settings["data"] == f"{task}-gen"
+    assert named.for_model("logic_rl").settings["data"] == GENERATED[task]
     with pytest.raises(UserError, match=f"is a data set of the task {task}, and the task is"):
-        load_config(overrides=[f"task={'kk' if task != 'kk' else 'math'}", f"task.data={task}-gen"])
+        load_config(overrides=[f"task={'kk' if task != 'kk' else 'math'}", f"task.data={GENERATED[task]}"])
 
 
 def test_a_public_set_that_is_not_there_says_how_to_get_it_and_what_is_generated(
@@ -56,7 +56,7 @@ def test_a_public_set_that_is_not_there_says_how_to_get_it_and_what_is_generated
         assert "--data-dir" in said
     assert run(["eval", "lab", "--benchmark", "gsm8k", "--data-dir", str(tmp_path), place]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "openai/gsm8k" in said and "gsm8k-gen" in said
+    assert "openai/gsm8k" in said
     assert not (tmp_path / "runs").exists()
 
 
@@ -67,8 +67,8 @@ def test_the_hubs_error_names_the_folder_and_the_generated_problems(monkeypatch:
         raise ConnectionError("no network")
 
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
-    for config in (GSM8K(), KnightsAndKnaves(data="kk")):
-        with pytest.raises(UserError, match=rf"--data-dir.*{config.name}-gen"):
+    for config, generated in ((GSM8K(), ""), (KnightsAndKnaves(data="kk"), "kk-gen")):
+        with pytest.raises(UserError, match=rf"--data-dir.*{generated}"):
             config.for_model("logic_rl").problems("test", 4, 0)
 
 
@@ -97,12 +97,12 @@ def test_show_and_generate_say_that_the_problems_are_generated(
     task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["tasks", "show", task, "--format=json"]) == 0
-    assert json.loads(capsys.readouterr().out)["data"] == f"{task}-gen"
+    assert json.loads(capsys.readouterr().out)["data"] == GENERATED[task]
     assert run(["tasks", "generate", task, "--problems", "1", "--output", str(tmp_path / "a.jsonl")]) == 0
-    assert f"problems of {task}-gen" in capsys.readouterr().out
+    assert f"problems of {GENERATED[task]}" in capsys.readouterr().out
 
 
 def test_a_data_set_that_is_given_as_a_task_is_told_where_it_belongs() -> None:
-    for name, task in (("gsm8k-gen", "gsm8k"), ("math500", "math")):
+    for name, task in (("kk-gen", "kk"), ("math500", "math")):
         with pytest.raises(UserError, match=rf"unknown task.*task={task} task\.data={name}\."):
             load_config(task=name)

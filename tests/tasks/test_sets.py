@@ -90,7 +90,7 @@ def test_the_table_has_every_benchmark_and_training_set_of_a_task_that_exists():
     # The task `own` has the data that it is given.
     assert {one.task for one in data_sets().values()} == set(KEYS.choices(("task",))) - {"own"}
     assert all(one.what and one.licence and set(one.files) <= {"train", "test"} for one in data_sets().values())
-    assert set(sets_of("gsm8k")) == {"gsm8k", "gsm8k-gen"} and "math500" not in sets_of("math", "train")
+    assert set(sets_of("gsm8k")) == {"gsm8k"} and "math500" not in sets_of("math", "train")
 
 
 def location(name, split, folder):

@@ -88,7 +88,7 @@ def test_stop_ends_the_run_and_off_says_nothing(tmp_path: Path, capsys: pytest.C
 
 
 # No model of the lab reads them.
-UNREAD = ["task=gsm8k", "task.data=gsm8k-gen"]
+UNREAD = ["task=math", "task.style=boxed"]
 
 
 def test_prompts_that_the_model_cannot_read_are_refused_and_an_evaluation_says_so(
@@ -104,7 +104,7 @@ def test_prompts_that_the_model_cannot_read_are_refused_and_an_evaluation_says_s
     asked += ["eval.max_new_tokens=2"]
     assert rlvr([*asked, "--output", str(tmp_path / "a")]) == 0
     assert "prompts' tokens" not in capsys.readouterr().err
-    assert rlvr([*asked, "--benchmark", "gsm8k-gen", "--output", str(tmp_path / "b")]) == 0
+    assert rlvr([*asked, "--benchmark", "math-story-gen", "task.style=boxed", "--output", str(tmp_path / "b")]) == 0
     assert "prompts' tokens" in capsys.readouterr().err
 
 

@@ -159,7 +159,7 @@ def test_memory_that_ran_out_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> N
         raise MemoryError
 
     monkeypatch.setattr(algebra.reader, "read_expression", no_memory)
-    with pytest.raises(algebra.Unable):
+    with pytest.raises(MemoryError):
         algebra.judge_answer("5", "6+1")
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from benchmarks.hostile import RULES, TASKS, run
-from benchmarks.hostile_texts import completions, problems_of, right_answer, wrong_answer
+from benchmarks.hostile_texts import BOXED, completions, problems_of, right_answer, wrong_answer
 from rlvr_cli.config.load import choose_task
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is read from /proc")
@@ -24,7 +24,8 @@ def test_no_crash_and_no_verdict_missing(name: str, rule: str) -> None:
     assert (result.crashes, result.missing) == (0, 0), result.examples
     assert result.unharmed
     if rule == "strict":
-        assert (result.false_rewards, result.by_design.total()) == (0, 0), result.examples
+        assert result.false_rewards == 0, result.examples
+        assert set(result.by_design) <= ({"several, right last"} if name in BOXED else set())
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -43,8 +43,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
     ask = processes._Worker.ask
 
-    def noting(worker: processes._Worker, job: tuple[str, str], seconds: float | None) -> object:
-        pairs.append(job)
+    def noting(worker: processes._Worker, job: list[str], seconds: float | None) -> object:
+        pairs.append((job[1], job[2]))
         return ask(worker, job, seconds)
 
     monkeypatch.setattr(processes._Worker, "ask", noting)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from typing import Any, ClassVar, Literal
 
@@ -11,12 +10,11 @@ from pydantic import Field
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.base import Data
 from rlvr_cli.tasks.gsm8k.number import read_number
-from rlvr_cli.tasks.gsm8k.problems import draw
 from rlvr_cli.tasks.hub import Hub
 from rlvr_cli.tasks.math.answers import AnswerTask
 from rlvr_cli.tasks.math.reward import extract_answer
 from rlvr_cli.tasks.math.rows import answer_text, make_problem, question_of
-from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Verdict, made_here
+from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Verdict
 from rlvr_cli.verify.math_answer import DIFFERENT, EQUAL, UNPARSED_ANSWER
 
 _MARK = "####"
@@ -34,7 +32,6 @@ class GSM8K(AnswerTask):
             "MIT",
             size=1319,
         ),
-        "gsm8k-gen": made_here("Grade-school word problems, generated here."),
     }
 
     hubs: ClassVar = {"openai/gsm8k": Hub("train", "test", configs=("main",))}
@@ -59,9 +56,6 @@ class GSM8K(AnswerTask):
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         return problem_from(fields, where)
-
-    def _draw(self, rng: random.Random) -> Problem:
-        return draw(rng)
 
     def _plain(self, solution: str) -> str:
         return _CALCULATOR.sub("", super()._plain(solution).partition(_MARK)[0]).strip()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import random
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
@@ -13,9 +12,8 @@ from pydantic import Field
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.section import Contradiction
-from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks.base import RuleKey, Task
-from rlvr_cli.tasks.data import LeftOut, RowOrigin, split_of
+from rlvr_cli.tasks.data import LeftOut, RowOrigin
 from rlvr_cli.tasks.math.reward import (
     GTPO_FORMAT_RANGE,
     RANGES,
@@ -26,13 +24,9 @@ from rlvr_cli.tasks.math.reward import (
     answer_verdict,
 )
 from rlvr_cli.tasks.math.rows import from_turns
-from rlvr_cli.tasks.problem import Problem, Split, Verdict, coin
+from rlvr_cli.tasks.problem import Problem, Verdict, coin
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
 from rlvr_cli.verify.math_answer import Outcome
-
-# Draws in a row that bring nothing new before the generator counts as used up.
-_PATIENCE = 100_000
-
 
 # The prompts of AR-Lopti (Yang et al. 2025, appendix C.1.2) and of GTPO (box 8.2).
 BOXED = r"Let's think step by step and output the final answer within \boxed{}."
@@ -166,34 +160,9 @@ class AnswerTask(Task):
         else:
             yield f"<reasoning>\n{text}\n</reasoning>\n<answer>\n{answer}\n</answer>"
 
-    def _draw(self, rng: random.Random) -> Problem:
-        """A generated problem; the name of its structure decides its split."""
-        raise NotImplementedError
-
-    def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
-        rng = random.Random(stream_seed(seed, self.name, split))
-        problems: dict[str, Problem] = {}
-        idle = 0
-        while len(problems) < count:
-            problem = self._draw(rng)
-            if problem.id in problems or problem_split(problem) != split:
-                idle += 1
-                if idle > _PATIENCE:
-                    raise UserError(f"task.train_size: the generator has only {len(problems)} {split} problems.")
-                continue
-            idle = 0
-            problems[problem.id] = problem
-        return list(problems.values())
-
     def _plain(self, solution: str) -> str:
         r"""A solution without boxes of its own (``\boxed{5}`` becomes ``{5}``), so that there is one answer."""
         return solution.replace("\\boxed", "").replace("\\fbox", "").strip()
-
-
-def problem_split(problem: Problem) -> Split:
-    """The split of a generated problem, by its structure alone: the same on every machine and for every seed."""
-    assert problem.structure is not None
-    return split_of(problem.structure)
 
 
 def generated_problem(task: str, family: str, structure: str, question: str, answer: str, solution: str) -> Problem:

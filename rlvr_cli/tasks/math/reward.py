@@ -7,85 +7,46 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlvr_cli.tasks.problem import Verdict
-from rlvr_cli.verify.math_answer import Extracted, Outcome, Rule, box_alone, boxed, tagged
+from rlvr_cli.verify.math_answer import Outcome, Rule, last_box, last_tag
 
 Style = Literal["boxed", "reasoning_answer"]
 Format = Literal["full", "partial", "none"]
 
 TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
-_THINK, _THOUGHT = "<think>", "</think>"
 
 
 @dataclass(frozen=True)
 class ParsedAnswer:
-    """What was read in a response.
+    """The answer that was read in a response; None when there is none.
 
-    ``format``: ``full`` = a box, or all four tags; ``partial`` = some of the tags. ``answer`` is None when there is
-    none; ``refused`` says that there were several which differ, or that the answer is not after the reasoning.
+    ``format``: ``full`` = a box, or all four tags; ``partial`` = some of the tags.
     """
 
     format: Format
     answer: str | None
-    refused: bool = False
 
 
 def extract_answer(response: str, style: Style, rule: Rule) -> ParsedAnswer:
-    """Find the answer in what a model wrote. Pure, raises for no string, linear in its length.
+    r"""Find the answer in what a model wrote. Pure, raises for no string, linear in its length.
 
-    The paper rule takes the last answer wherever it is; with the tags, only where all four occur (GTPO's code pays for
-    an answer only then). The strict rule wants it after the reasoning, and only one: see docs/tasks/math.md.
+    It is the last closed ``\boxed{}`` behind the last ``</think>``. With the tags it is the last ``<answer>`` block, or
+    the box in it, only where all four tags occur (GTPO's code pays for an answer only then); the strict rule wants each
+    tag once, in order, and nothing behind them.
     """
     if style == "boxed":
-        return _read_boxed(response, rule)
-    return _read_strict_tags(response) if rule == "strict" else _read_tags(response)
-
-
-def _read_boxed(response: str, rule: Rule) -> ParsedAnswer:
-    if rule == "strict":
-        began = response.lstrip().startswith(_THINK)
-        text = response.lstrip().removeprefix(_THINK) if began else response
-        if _THINK in text or text.count(_THOUGHT) > 1 or (began and _THOUGHT not in text):
-            return ParsedAnswer("none", None, refused=True)
-    else:
-        # As AR-Lopti's grader: what stands between the first and the second end of thinking.
-        pieces = response.split(_THOUGHT, 2)
-        text = pieces[1] if len(pieces) > 1 else response
-    return _from(boxed(text, rule), "full", otherwise="none")
-
-
-def _read_tags(response: str) -> ParsedAnswer:
+        answer = last_box(response)
+        return ParsedAnswer("none" if answer is None else "full", answer)
     present = [tag in response for tag in TAGS]
-    if not all(present):
+    if not all(present) or (rule == "strict" and not _in_order(response)):
         return ParsedAnswer("partial" if any(present) else "none", None)
-    found = tagged(response)
-    return ParsedAnswer("full", _unboxed(found.answer)) if found.answer is not None else ParsedAnswer("full", None)
+    block = last_tag(response)
+    return ParsedAnswer("full", block and (last_box(block) or block))
 
 
-def _read_strict_tags(response: str) -> ParsedAnswer:
+def _in_order(response: str) -> bool:
     positions = [response.find(tag) for tag in TAGS]
-    once = all(response.count(tag) == 1 for tag in TAGS) and positions == sorted(positions)
-    if not once or response[positions[-1] + len(TAGS[-1]) :].strip():
-        return ParsedAnswer("partial" if any(position >= 0 for position in positions) else "none", None)
-    found = tagged(response, rule="strict")
-    if found.answer is None:
-        return ParsedAnswer("full", None)
-    inner = boxed(found.answer, "strict")
-    if inner.reason == "none":
-        return ParsedAnswer("full", found.answer)
-    if not box_alone(found.answer):
-        # Something else stands in the block, next to the box.
-        return ParsedAnswer("full", None, refused=True)
-    return _from(inner, "full", otherwise="full")
-
-
-def _unboxed(answer: str) -> str:
-    return boxed(answer).answer or answer
-
-
-def _from(found: Extracted, format: Format, *, otherwise: Format) -> ParsedAnswer:
-    if found.reason == "several":
-        return ParsedAnswer(format, None, refused=True)
-    return ParsedAnswer(format if found.answer is not None else otherwise, found.answer)
+    once = all(response.count(tag) == 1 for tag in TAGS)
+    return once and positions == sorted(positions) and not response[positions[-1] + len(TAGS[-1]) :].strip()
 
 
 RewardKind = Literal["zero_one", "plus_minus", "gtpo"]
@@ -135,4 +96,4 @@ def answer_verdict(
 
 def _format_wrong(kind: RewardKind, reading: ParsedAnswer) -> bool:
     """Whether a response without an answer has a wrong format; AR-Lopti's reward knows no format."""
-    return reading.refused or reading.format == "partial" or (kind != "zero_one" and reading.format == "none")
+    return reading.format == "partial" or (kind != "zero_one" and reading.format == "none")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.data import LeftOut
 from rlvr_cli.tasks.problem import MissingFields, Problem
-from rlvr_cli.verify.math_answer import boxed, clean
+from rlvr_cli.verify.math_answer import clean, last_box
+
+# What JSON makes of \beta, \frac, \times and \right with one backslash.
+_DAMAGED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]|\t(?:imes|ext|heta|an|frac)|\r(?:ight|ho)")
 
 _QUESTIONS = ("question", "problem", "prompt")
 _ANSWERS = ("answer", "gt_answer", "final_answer", "ground_truth", "expected_answer")
@@ -105,7 +109,7 @@ def _answer_of(fields: dict[str, Any], where: str) -> str:
         if value is None:
             name, value = f"{outer}.{inner}", _inner(fields, outer, inner)
     if value is None and isinstance(fields.get("solution"), str):
-        name, value = "solution (its last box)", boxed(fields["solution"]).answer
+        name, value = "solution (its last box)", last_box(fields["solution"])
         if value is None:
             raise LeftOut(where, "whose solution has no boxed answer")
     if value is None:
@@ -113,7 +117,12 @@ def _answer_of(fields: dict[str, Any], where: str) -> str:
     text = answer_text(value)
     if text is None:
         raise UserError(f"{where}: {name} must be text, a number or a list of them")
-    return text
+    if (damage := _DAMAGED.search(text)) is not None:
+        raise UserError(
+            f"{where}: {name} has the control character U+{ord(damage[0][0]):04X}, so a formula is damaged. In JSON "
+            r"each backslash of LaTeX is written twice (\\frac)."
+        )
+    return last_box(text) or text
 
 
 def from_turns(record: Any) -> Any:

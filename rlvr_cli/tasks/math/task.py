@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -12,22 +12,23 @@ from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Contradiction
-from rlvr_cli.tasks.base import Data
-from rlvr_cli.tasks.data import LeftOut
+from rlvr_cli.core.streams import stream_seed
+from rlvr_cli.tasks.base import Data, RuleKey
+from rlvr_cli.tasks.data import LeftOut, split_of
 from rlvr_cli.tasks.hub import Hub
 from rlvr_cli.tasks.math import compact, rows
 from rlvr_cli.tasks.math.answers import AnswerTask
-from rlvr_cli.tasks.math.problems import draw
 from rlvr_cli.tasks.math.reward import ParsedAnswer, Style, extract_answer
 from rlvr_cli.tasks.math.stories import MAX_STEPS, Story, draw_story, from_row, story_problem, with_story
-from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Verdict, made_here
+from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Split, Verdict, made_here
 from rlvr_cli.tasks.shares import Share, SumToOne
-from rlvr_cli.verify.math_answer import MAX_LENGTH, UNPARSED_GOLD, Outcome, clean, is_name, plain_number
+from rlvr_cli.verify.math_answer import MAX_LENGTH, UNPARSED_GOLD, Outcome, clean, plain_number
 
 # The generated problems that the compact styles can write.
 STORIES = "math-story-gen"
+# Draws in a row that bring nothing new before the generator counts as used up.
+_PATIENCE = 100_000
 _MAA = "MIT (collection); the problems are the MAA's, none stated"
-_RELATION = re.compile(r"=|\\(?:eq|equiv|approx|ne|neq)(?![A-Za-z])|\u2248|\u2261")
 
 
 class MathTask(AnswerTask):
@@ -107,7 +108,6 @@ class MathTask(AnswerTask):
             None,
             "Apache-2.0",
         ),
-        "math-gen": made_here("Arithmetic and algebra, generated here."),
         STORIES: made_here("Word problems of several steps, generated here."),
     }
     hubs: ClassVar = {
@@ -132,7 +132,8 @@ class MathTask(AnswerTask):
     json_columns: ClassVar = ("story",)
 
     name: Literal["math"] = Field("math", description="math = mathematics with a boxed answer.")
-    data: Data = "math-gen"
+    data: Data = STORIES
+    rule: RuleKey = "strict"
     style: Literal["auto", "boxed", "reasoning_answer", "compact", "compact_tag"] = Field(  # type: ignore[assignment]
         "auto",
         description="How prompts are written: boxed (the answer in \\boxed{}), reasoning_answer (GTPO's <reasoning> "
@@ -155,11 +156,6 @@ class MathTask(AnswerTask):
                 ("task.style", "task.reward"),
                 f"task.reward=gtpo pays for <reasoning> and <answer>, which style {self.style} has no words for. Set "
                 "task.reward=zero_one",
-            )
-        if self._is_compact and self.is_generated and self.data != STORIES:
-            yield Contradiction(
-                ("task.style", "task.data"),
-                f"style {self.style} has no words for the problems of {self.data}. Set task.data={STORIES}",
             )
 
     def for_model(self, style: str) -> Self:
@@ -203,6 +199,12 @@ class MathTask(AnswerTask):
         worked_out = compact.trace(_story(problem), random.Random(0))
         return iter([worked_out if self.style == "compact" else f"{compact.OPENING} {worked_out}"])
 
+    def about_data(self) -> str | None:
+        """Say that problems are generated where nobody named any others; else as every task."""
+        if not self.is_generated:
+            return super().about_data()
+        return f"{STORIES}: generated word problems. task.data takes a public set or your rows (rlvr tasks sets)."
+
     def load(self, split: DataSplit) -> list[Problem]:
         found = super().load(split)
         if self._is_compact and any(problem.data.get("story") is None for problem in found):
@@ -222,7 +224,7 @@ class MathTask(AnswerTask):
 
         found: list[dict[str, str]] = [{} for _ in answers]
         left = [list(dict.fromkeys(spellings)) for spellings in answers]
-        with shared_pool().pending() as pending:
+        with shared_pool().pending(self.rule) as pending:
             while any(len(spellings) > 1 for spellings in left):
                 for first, *others in filter(None, left):
                     for other in others:
@@ -255,17 +257,22 @@ class MathTask(AnswerTask):
         except LeftOut:
             return rows.make_problem(fields, rows.question_of(fields, where), "")
 
-    def _read(self, problem: Problem, response: str) -> ParsedAnswer:
-        reading = extract_answer(response, self.form, self.rule)
-        if self.rule == "strict" and reading.answer is not None and is_chain(reading.answer, _gold(problem)):
-            return ParsedAnswer(reading.format, None, refused=True)
-        return reading
-
-    def _draw(self, rng: random.Random) -> Problem:
-        if self.data != STORIES:
-            return draw(rng)
-        (steps,) = rng.choices(list(self.steps), weights=list(self.steps.values()))
-        return story_problem(draw_story(rng, steps), rng)
+    def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
+        """Draw ``count`` distinct word problems whose structure belongs to ``split``."""
+        rng = random.Random(stream_seed(seed, self.name, split))
+        problems: dict[str, Problem] = {}
+        idle = 0
+        while len(problems) < count:
+            (steps,) = rng.choices(list(self.steps), weights=list(self.steps.values()))
+            problem = story_problem(draw_story(rng, steps), rng)
+            if problem.id in problems or split_of(str(problem.structure)) != split:
+                idle += 1
+                if idle > _PATIENCE:
+                    raise UserError(f"task.train_size: the generator has only {len(problems)} {split} problems.")
+                continue
+            idle = 0
+            problems[problem.id] = problem
+        return list(problems.values())
 
 
 class _Judging:
@@ -275,11 +282,11 @@ class _Judging:
         # Imported here: a configuration needs no pool of processes.
         from rlvr_cli.verify.pool import shared_pool
 
-        self._task, self._pending = task, shared_pool().pending()
+        self._task, self._pending = task, shared_pool().pending(task.rule)
         self._rows: list[tuple[Problem, str, ParsedAnswer, bool]] = []
 
     def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:
-        gold, reading = _gold(problem), self._task._read(problem, response)
+        gold, reading = _gold(problem), extract_answer(response, self._task.form, self._task.rule)
         if gold.strip() and reading.answer is not None:
             self._pending.add(gold, reading.answer)
         self._rows.append((problem, response, reading, truncated))
@@ -300,7 +307,12 @@ class _Judging:
     def _outcome(self, gold: str, answer: str | None) -> Outcome | None:
         if not gold.strip():
             return UNPARSED_GOLD
-        return None if answer is None else self._pending.outcome(gold, answer)
+        if answer is None:
+            return None
+        outcome = self._pending.outcome(gold, answer)
+        # As accuracy_reward, which pays 0 where its alarm fires.
+        stopped = self._task.rule == "paper" and outcome.reason in ("timeout", "died")
+        return replace(outcome, equal=False) if stopped else outcome
 
     def __enter__(self) -> _Judging:
         return self
@@ -309,18 +321,6 @@ class _Judging:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._pending.__exit__(kind, error, trace)
-
-
-def is_chain(answer: str, gold: str) -> bool:
-    """Whether an answer has an equals sign where the gold answer has none and is not ``name = value``.
-
-    Equations such as ``5=4`` claim several values at once. (math-verify passes those that hold, as ``9-5=4``.)
-    """
-    answer = answer[:MAX_LENGTH]
-    if not _RELATION.search(answer) or _RELATION.search(gold):
-        return False
-    *names, _ = _RELATION.split(clean(answer))
-    return not all(map(is_name, names))
 
 
 def canonical(answer: str | None) -> str | None:
