@@ -27,6 +27,7 @@ from rlvr_cli.core.layers import Layer, Merged, validate
 from rlvr_cli.core.own_code import OwnFile, class_lines, imported, line_of, said_of
 from rlvr_cli.core.own_modules import TEXT
 from rlvr_cli.core.section import Choice
+from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.base import CODE, Advantage, Part, PolicyLoss, Shaping
 from rlvr_cli.methods.lopti import Passes
@@ -303,6 +304,13 @@ def _preset(
         raise UserError(
             f"{source.file}: the name {preset.name!r} must be of lower-case letters, digits and -, at most 40 of them"
         )
+    if isinstance(preset, MethodPreset):
+        if preset.inherits and preset.inherits not in METHODS:
+            raise UserError(
+                f"{source.file}: inherits={preset.inherits!r}: no such method.{did_you_mean(preset.inherits, METHODS)} "
+                f"Allowed: {', '.join(METHODS)}."
+            )
+        preset = preset.resolved(METHODS)
     return dataclasses.replace(preset, module=module.__name__, file=source.file, aliases=())
 
 
@@ -315,14 +323,14 @@ def _of_one_class(source: OwnFile, section: str, part: type[Part]) -> MethodPres
         )
     said = inspect.cleandoc(part.__doc__ or "").split("\n\n")[0] if "__doc__" in vars(part) else ""
     name = Path(source.file).name
-    kept = {key: value for key, value in METHODS["grpo"].sets.items() if not key.startswith(f"{section}.")}
     return MethodPreset(
         _called(part).replace("_", "-"),
         title=re.sub(r"(?<=[a-z])(?=[A-Z])", " ", part.__name__),
         summary=" ".join(said.split()) or f"{part.__name__} of {name}, with all else as in grpo.",
         paper=Paper(name, "a file of your own"),
         extra_cost="not stated",
-        sets={**kept, f"{section}.kind": (_called(part), name)},
+        sets={f"{section}.kind": (_called(part), name)},
+        inherits="grpo",
     )
 
 
