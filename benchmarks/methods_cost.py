@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PrinterCallback
 
@@ -27,6 +28,7 @@ from rlvr_cli.models.load import eos_token_ids, load_model
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.tasks.base import prompt_ids, response_text
+from rlvr_cli.training.packing import TensorRows, own_tokens
 from rlvr_cli.training.rollouts import RolloutBatch
 from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config
@@ -49,9 +51,9 @@ tokens), and every preset trains on it. The columns say how often each completio
 once): *with gradient* (the backward pass included), *without* (old log-probs, entropies, values), and through the
 *reference* model of a KL term. *FLOPs* are those of the matrix products in these passes, padding included, relative to
 `grpo` with as many updates. A pass over the whole rollout (`ppo`, `gtpo`) has less padding than one per step. Sampling
-and verification are not counted; `sft` has no rollout. The measurement skips nothing that [training
-skips](../speed.md). `reweight` and `lopti` have their paper's KL term, `grpo+reweight` and `grpo+lopti` don't. Made by
-`make docs`."""
+and verification are not counted; `sft` has no rollout. The measurement computes every token and prompt, also what
+[training skips](../speed.md). `reweight` and `lopti` have their paper's KL term, `grpo+reweight` and `grpo+lopti`
+don't. Made by `make docs`."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class Recorded:
 
 
 class CountingTrainer(PolicyTrainer):
-    """Counts the rows of its forward passes."""
+    """Counts the rows of its forward passes, with every token in each, as an algorithm asks for."""
 
     def __init__(self, **arguments: Any) -> None:
         self.rows = {"with_gradient": 0, "without_gradient": 0, "reference": 0}
@@ -101,6 +103,9 @@ class CountingTrainer(PolicyTrainer):
         self.model.register_forward_pre_hook(self._count)
         if self.ref_model is not None:
             self.ref_model.register_forward_pre_hook(self._count)
+
+    def _grad_mask(self, rows: TensorRows) -> Tensor:
+        return own_tokens(rows).bool()
 
     def _count(self, model: Any, inputs: tuple[Any, ...]) -> None:
         kind = "with_gradient" if torch.is_grad_enabled() else "without_gradient"
@@ -133,12 +138,12 @@ def cost(name: str, updates: int, rollouts: Recorded, *overrides: str) -> Cost:
         trainer = CountingTrainer(
             method=method,
             rollouts=rollouts,
-            compute_everything=True,  # what an algorithm asks for; docs/speed.md has what can be left out
             model=model,
             processing_class=tokenizer,
             args=arguments,
             train_dataset=Dataset.from_dict({"problem": list(range(PROMPTS))}),
         )
+        trainer.forward.share_prompts = False
         trainer.remove_callback(PrinterCallback)
         with FlopCounterMode(display=False) as counter:
             trainer.train()

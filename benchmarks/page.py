@@ -85,13 +85,6 @@ SECTIONS = (
         ("benchmarks.updates methods",),
     ),
     Section(
-        "everything",
-        "What leaving out saves",
-        "Our update with everything computed (`run.compute_everything`), over the default ([speed.md](speed.md)). "
-        "Half of the groups have equal rewards.",
-        ("benchmarks.updates everything",),
-    ),
-    Section(
         "step",
         "A whole step",
         "Sampling, judging, updating and recording, then where our step spends its time.",

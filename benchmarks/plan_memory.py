@@ -215,6 +215,7 @@ def train_worst_case(config: Config, prepare_trainer: Callable[[Any], None]) -> 
     from rlvr_cli.runs.folder import create_run
     from rlvr_cli.tasks.base import prompt_ids
     from rlvr_cli.training.build import build_trainer
+    from rlvr_cli.training.packing import own_tokens
     from rlvr_cli.training.prepare import prepare_run
     from rlvr_cli.training.progress import Reporter
 
@@ -231,7 +232,9 @@ def train_worst_case(config: Config, prepare_trainer: Callable[[Any], None]) -> 
         with Reporter(run.log_path, console=Console(file=nowhere), rollouts=1, steps=steps) as reporter:
             trainer: Any = build_trainer(smaller, smaller.batch, run, prepared, Counter(), reporter, StopRequest())
             trainer.sampler_checked = True  # nothing was sampled
-            trainer.forward.compute_everything = True
+            # The largest update: each token has a gradient, each row a prompt of its own.
+            trainer._grad_mask = lambda rows: own_tokens(rows).bool()
+            trainer.forward.share_prompts = False
             trainer.remove_callback(trainer.checkpointer)
             prepare_trainer(trainer)
             trainer.train()

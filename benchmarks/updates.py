@@ -1,7 +1,7 @@
 """Seconds of the update on one rollout: ours against TRL's on the same rows, and every method against our own GRPO.
 
     python -m benchmarks.updates trl [--models lab 10M 100M] [--repeats 5] [--threads 1]
-    python -m benchmarks.updates lopti | head | methods | everything
+    python -m benchmarks.updates lopti | head | methods
 
 Rows are scripted (scripted.py) and models have random weights (peers.py, which says what is timed). Nothing is printed
 of a case in which the gradients of the two trainers differ by more than 1e-4 of their norm, in float32. Two sides take
@@ -154,50 +154,17 @@ def methods_table(models: list[str], repeats: int) -> None:
             print(line([model, name, found[0].cells()[1], *(of_share.ratio for of_share in found)]), flush=True)
 
 
-def everything(name: str, rollout: Rollout, model: str, repeats: int) -> Compared:
-    """A method with everything computed, against the same that leaves out what changes no gradient."""
-    place, config = Place(), SHAPES[model]()
-    script = Script(rollout, config.vocab_size)
-    with trainers_folder() as folder:
-        own = place.model(config)
-        method = comparable(name, rollout, own, script)
-        less = our_trainer(folder / "less", own, rollout, script, place, method)
-        less.update()
-        whole = our_trainer(
-            folder / "whole", place.model(config), rollout, script, place, method, compute_everything=True
-        )
-        whole.update()
-        return compared(less.update, whole.update, repeats)
-
-
-def everything_table(models: list[str], repeats: int) -> None:
-    """What is saved by leaving out: seconds with everything computed over seconds as it is, where that acts."""
-    for model in models:
-        base = replace(ROLLOUTS[model], zero=0.5)
-        columns = {
-            "grpo": ("grpo", base),
-            "long prompts": ("grpo", replace(base, prompt=4 * base.mean)),
-            "4 updates": ("grpo", replace(base, updates=4, part=min(base.part, base.rows // 4))),
-            "lopti": ("grpo+lopti", base),
-        }
-        cells = [everything(name, rollout, model, repeats).ratio for name, rollout in columns.values()]
-        print(heading(model, *columns))
-        print(line(["everything computed", *cells]), flush=True)
-
-
 TABLES = {
     "trl": trl_table,
     "head": head_table,
     "lopti": lopti_table,
     "methods": methods_table,
-    "everything": everything_table,
 }
 MODELS = {
     "trl": ["lab", "10M", "100M"],
     "head": ["head, V=32,000", "head, V=150,000"],
     "lopti": ["lab", "10M"],
     "methods": ["lab"],
-    "everything": ["lab"],
 }
 
 

@@ -154,10 +154,6 @@ class RunConfig(Section):
         description="CPU threads of each process; null = every core, shared out. Results repeat exactly only with "
         "the same number.",
     )
-    compute_everything: bool = Field(
-        False,
-        description="For debugging: the update computes what changes no gradient too (docs/speed.md).",
-    )
 
 
 class TrackConfig(Section):

@@ -34,7 +34,7 @@ from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Scale
 from rlvr_cli.methods.base import Advantage, EpsLow, PolicyLoss, Tokens, quantile
 from rlvr_cli.methods.grpo import PPOClip
-from rlvr_cli.methods.preset import GROUP_STD, ONE_PASS, MethodPreset, Paper, Sets
+from rlvr_cli.methods.preset import MethodPreset, Paper
 
 EPS_LOW_AT_MAX = 0.2
 
@@ -137,27 +137,6 @@ def _spread(values: Tensor, bins: Tensor, number: int) -> tuple[Tensor, Tensor]:
 
 PAPER = Paper("What Are Key Factors for Updates in RL for LLM Reasoning?", "anonymous, under review", None)
 EXTRA_COST = "one forward without gradient over the batch of every step except a rollout's first (spread of the ratios)"
-SETS: Sets = {
-    "advantage.kind": ("group", "ACPO paper, section 2.1: rewards standardised within the group"),
-    **GROUP_STD,
-    "policy_loss.kind": ("acpo", "ACPO paper, equation 8"),
-    "policy_loss.alpha": (3.0, "ACPO paper, section 4.1 (the three-sigma rule)"),
-    "policy_loss.eps_b": (
-        0.1,
-        "our choice: the paper says a small constant and gives no number; section 4.3 says that the average "
-        "bound is tighter than GRPO's 0.2, which the released script's 0.2 excludes",
-    ),
-    "policy_loss.bins": (5, "ACPO paper, section 4.1: five"),
-    "policy_loss.edges": (
-        "equal_width",
-        "our choice, the paper gives no edges: by lemma 1 the spread is a function of the probability itself",
-    ),
-    "policy_loss.bound": ("per_bin", "ACPO paper, section 4.1: a range for each bin"),
-    "aggregation.kind": ("sequence_mean", "ACPO paper, equation 8"),
-    "aggregation.sequences": ("valid", "as verl: a completion without a valid token is not counted"),
-    **ONE_PASS,
-    "kl.beta": (0.0, "no KL term in the ACPO paper's equation 8"),
-}
 ABLATION = ("acpo", "ACPO paper, equation 8, with the bound of the ablation in table 3")
 PRESETS = (
     MethodPreset(
@@ -167,7 +146,26 @@ PRESETS = (
         paper=PAPER,
         golden=("acpo",),
         extra_cost=EXTRA_COST,
-        sets=SETS,
+        inherits="grpo",
+        sets={
+            "advantage.kind": ("group", "ACPO paper, section 2.1: rewards standardised within the group"),
+            "policy_loss.kind": ("acpo", "ACPO paper, equation 8"),
+            "policy_loss.alpha": (3.0, "ACPO paper, section 4.1 (the three-sigma rule)"),
+            "policy_loss.eps_b": (
+                0.1,
+                "our choice: the paper says a small constant and gives no number; section 4.3 says that the average "
+                "bound is tighter than GRPO's 0.2, which the released script's 0.2 excludes",
+            ),
+            "policy_loss.bins": (5, "ACPO paper, section 4.1: five"),
+            "policy_loss.edges": (
+                "equal_width",
+                "our choice, the paper gives no edges: by lemma 1 the spread is a function of the probability itself",
+            ),
+            "policy_loss.bound": ("per_bin", "ACPO paper, section 4.1: a range for each bin"),
+            "aggregation.kind": ("sequence_mean", "ACPO paper, equation 8"),
+            "aggregation.sequences": ("valid", "as verl: a completion without a valid token is not counted"),
+            "kl.beta": (0.0, "no KL term in the ACPO paper's equation 8"),
+        },
     ),
     MethodPreset(
         "acpo-max",
@@ -176,8 +174,8 @@ PRESETS = (
         paper=PAPER,
         golden=("acpo",),
         extra_cost=EXTRA_COST,
+        inherits="acpo",
         sets={
-            **SETS,
             "policy_loss.kind": ABLATION,
             "policy_loss.bound": (
                 "max",
@@ -193,8 +191,8 @@ PRESETS = (
         golden=("acpo",),
         extra_cost=EXTRA_COST,
         aliases=("acpo-avg",),
+        inherits="acpo",
         sets={
-            **SETS,
             "policy_loss.kind": ABLATION,
             "policy_loss.bound": ("mean", "ACPO paper, table 3 and section 4.3: Clip=Avg"),
         },

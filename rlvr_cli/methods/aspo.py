@@ -25,7 +25,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.base import AboveOne, Advantage, EpsLow, OpenShare, PolicyLoss, Tokens
-from rlvr_cli.methods.preset import GROUP_ADVANTAGE, ONE_PASS, MethodPreset, Paper
+from rlvr_cli.methods.preset import MethodPreset, Paper
 
 
 class ASPO(PolicyLoss):
@@ -95,8 +95,8 @@ PRESETS = (
         golden=("aspo",),
         extra_cost="one reference-model forward per rollout (KL penalty); with method.policy_loss.eps_high_entropy, "
         "token entropies",
+        inherits="grpo",
         sets={
-            **GROUP_ADVANTAGE,
             "policy_loss.kind": ("aspo", "released code; DGPO paper, equation 6"),
             "policy_loss.eps": (0.2, "DGPO paper, table 12; released code (tokens of low entropy)"),
             "policy_loss.eps_high_entropy": (
@@ -110,7 +110,6 @@ PRESETS = (
             ),
             "policy_loss.soft_clip_negative": (3.0, "DGPO paper, table 12; released code"),
             "aggregation.kind": ("token_mean", "DGPO paper, equation 1; released code (always token-mean)"),
-            **ONE_PASS,
             "kl.beta": (0.001, "released code's recipe (k3); the DGPO paper's comparison has 0"),
         },
     ),

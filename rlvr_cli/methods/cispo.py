@@ -23,7 +23,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor
 from rlvr_cli.methods.base import EpsHigh, EpsLow, PolicyLoss, Tokens
-from rlvr_cli.methods.preset import GROUP_ADVANTAGE, ONE_PASS, MethodPreset, Paper
+from rlvr_cli.methods.preset import MethodPreset, Paper
 
 
 class CISPO(PolicyLoss):
@@ -52,8 +52,8 @@ PRESETS = (
         summary="The clipped ratio as a constant weight, so no token loses its gradient.",
         paper=PAPER,
         golden=("cispo",),
+        inherits="grpo",
         sets={
-            **GROUP_ADVANTAGE,
             "policy_loss.kind": ("cispo", "DGPO paper, equation 3; MiniMax-M1's objective"),
             "policy_loss.eps_low": (
                 0.2,
@@ -64,7 +64,6 @@ PRESETS = (
                 "DGPO paper, table 12: 0.2 on both sides for every method; MiniMax-M1 tunes it and prints no number",
             ),
             "aggregation.kind": ("token_mean", "MiniMax-M1's objective; DGPO paper, equation 1"),
-            **ONE_PASS,
             "kl.beta": (0.0, "DGPO paper, appendix B.4, common configurations: KL coefficient 0"),
         },
     ),

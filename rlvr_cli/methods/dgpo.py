@@ -22,7 +22,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.base import EpsHigh, EpsLow, PolicyLoss, Tokens
-from rlvr_cli.methods.preset import GROUP_STD, ONE_PASS, MethodPreset, Paper
+from rlvr_cli.methods.preset import MethodPreset, Paper, trust_region
 
 
 class DGPO(PolicyLoss):
@@ -61,16 +61,14 @@ PRESETS = (
         summary="Beyond the bounds the weight on grad pi decays: as a power on the left, as a root on the right.",
         paper=PAPER,
         golden=("dgpo",),
+        inherits="grpo",
         sets={
             "advantage.kind": ("group", "DGPO paper, section 3, following GRPO"),
-            **GROUP_STD,
             "policy_loss.kind": ("dgpo", "DGPO paper, equations 9 and 10"),
-            "policy_loss.eps_low": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
-            "policy_loss.eps_high": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
+            **trust_region(0.2, 0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
             "policy_loss.n": (1.0, "DGPO paper, table 12 and section 5.3: 1 for 7B and 14B, 2 for 1.5B"),
             "policy_loss.m": (2.0, "DGPO paper, table 12 and section 5.3"),
             "aggregation.kind": ("token_mean", "DGPO paper, equation 10"),
-            **ONE_PASS,
             "kl.beta": (0.0, "DGPO paper, appendix B.4, common configurations: KL coefficient 0"),
         },
     ),

@@ -26,7 +26,7 @@ from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Scale
 from rlvr_cli.methods.base import AboveOne, EpsHigh, EpsLow, PolicyLoss, Tokens
 from rlvr_cli.methods.grpo import PPOClip, dual_clipped
-from rlvr_cli.methods.preset import GROUP_ADVANTAGE, ONE_PASS, MethodPreset, Paper, Sets
+from rlvr_cli.methods.preset import MethodPreset, Paper, trust_region
 
 
 class GPPO(PolicyLoss):
@@ -66,21 +66,6 @@ PAPER_2 = Paper(
     "Su et al.",
     "2509.20712",
 )
-SETS: Sets = {
-    **GROUP_ADVANTAGE,
-    "policy_loss.kind": ("gppo", "DGPO paper, equation 4"),
-    "policy_loss.eps_low": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
-    "policy_loss.eps_high": (0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
-    "policy_loss.beta1": (1.0, "DGPO paper, equation 4: the bound itself"),
-    "policy_loss.beta2": (1.0, "DGPO paper, equation 4: the bound itself"),
-    "policy_loss.dual_clip": (
-        None,
-        "off: not in the formula (DGPO paper, equations 4 and 5); the released code adds verl's, 10 in its recipes",
-    ),
-    "aggregation.kind": ("token_mean", "DGPO paper, equation 1; released code"),
-    **ONE_PASS,
-    "kl.beta": (0.0, "DGPO paper, appendix B.4, common configurations: KL coefficient 0"),
-}
 PRESETS = (
     MethodPreset(
         "gppo",
@@ -88,7 +73,20 @@ PRESETS = (
         summary="Tokens beyond the bounds keep the weight they have at the bound.",
         paper=PAPER_1,
         golden=("gppo",),
-        sets=SETS,
+        inherits="grpo",
+        sets={
+            "policy_loss.kind": ("gppo", "DGPO paper, equation 4"),
+            **trust_region(0.2, 0.2, "DGPO paper, table 12: 0.2 on both sides for every method"),
+            "policy_loss.beta1": (1.0, "DGPO paper, equation 4: the bound itself"),
+            "policy_loss.beta2": (1.0, "DGPO paper, equation 4: the bound itself"),
+            "policy_loss.dual_clip": (
+                None,
+                "off: not in the formula (DGPO paper, equations 4 and 5); the released code adds verl's, 10 in its "
+                "recipes",
+            ),
+            "aggregation.kind": ("token_mean", "DGPO paper, equation 1; released code"),
+            "kl.beta": (0.0, "DGPO paper, appendix B.4, common configurations: KL coefficient 0"),
+        },
     ),
     MethodPreset(
         "ce-gppo",
@@ -96,8 +94,8 @@ PRESETS = (
         summary="GPPO with a separate factor for each bound: beta1 below, beta2 above.",
         paper=PAPER_2,
         golden=("ce_gppo",),
+        inherits="gppo",
         sets={
-            **SETS,
             "policy_loss.kind": ("gppo", "DGPO paper, equation 5: GPPO with two factors"),
             "policy_loss.beta1": (
                 0.75,

@@ -35,7 +35,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.base import AboveOne, Advantage, EpsHigh, EpsLow, PolicyLoss, Rollout, Tokens
-from rlvr_cli.methods.preset import GROUP_ADVANTAGE, NO_DUAL_CLIP, ONE_PASS, MethodPreset, Paper
+from rlvr_cli.methods.preset import MethodPreset, Paper, trust_region
 
 STD_EPSILON = 1e-6
 
@@ -138,23 +138,24 @@ PRESETS = (
         golden=("grpo", "advantages"),
         extra_cost="none (the baseline)",
         sets={
-            **GROUP_ADVANTAGE,
+            "advantage.kind": ("group", "DeepSeekMath, section 4.1.2: relative to the prompt's group"),
+            "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
             "policy_loss.kind": ("ppo_clip", "DeepSeekMath, equation 3"),
-            "policy_loss.eps_low": (
+            **trust_region(
+                0.2,
                 0.2,
                 "PPO paper (arXiv:1707.06347), table 1, where 0.2 scores best; verl's default; DGPO paper, table 12",
             ),
-            "policy_loss.eps_high": (
-                0.2,
-                "PPO paper (arXiv:1707.06347), table 1, where 0.2 scores best; verl's default; DGPO paper, table 12",
+            "policy_loss.dual_clip": (
+                None,
+                "off: not in the paper's formula; verl adds it to every run (3; 10 in recipes)",
             ),
-            **NO_DUAL_CLIP,
             "aggregation.kind": (
                 "token_mean",
                 "AR-Lopti paper, equation 1; DGPO paper, equation 10. DeepSeekMath and the ACPO paper divide by each "
                 "completion's length first: method.aggregation=sequence_mean",
             ),
-            **ONE_PASS,
+            "passes.kind": ("one_pass", "every token in each update, as in the paper's objective"),
             "kl.beta": (0.0, "DGPO paper, appendix B.4, and DAPO. DeepSeekMath: 0.04; AR-Lopti paper: 0.001"),
         },
     ),
@@ -165,14 +166,13 @@ PRESETS = (
         paper=PAPER_2,
         golden=("dapo",),
         extra_cost="none; with rollout.dynamic_sampling, the replacement samples",
+        inherits="grpo",
         sets={
-            **GROUP_ADVANTAGE,
             "policy_loss.kind": ("ppo_clip", "DAPO paper, equation 8"),
             "policy_loss.eps_low": (0.2, "DAPO paper, section 4.1"),
             "policy_loss.eps_high": (0.28, "DAPO paper, section 4.1 (clip-higher)"),
             "policy_loss.dual_clip": (None, "off: no term of DAPO's equation 8; 10 in verl's DAPO recipe"),
             "aggregation.kind": ("token_mean", "DAPO paper, equation 8 (token-level loss)"),
-            **ONE_PASS,
             "kl.beta": (0.0, "DAPO paper, section 2.3: no KL penalty"),
         },
     ),
@@ -182,19 +182,17 @@ PRESETS = (
         summary="GRPO without its two divisions, by length and by standard deviation.",
         paper=PAPER_3,
         golden=("dr_grpo", "advantages"),
+        inherits="grpo",
         sets={
             "advantage.kind": ("group", "Dr. GRPO paper, section 3.2: the reward minus the group's mean"),
             "advantage.scale": ("none", "Dr. GRPO paper: no division by the standard deviation"),
             "policy_loss.kind": ("ppo_clip", "Dr. GRPO paper: GRPO's clip is kept"),
-            "policy_loss.eps_low": (0.2, "verl's default; the paper keeps GRPO's clip"),
-            "policy_loss.eps_high": (0.2, "verl's default; the paper keeps GRPO's clip"),
-            **NO_DUAL_CLIP,
+            **trust_region(0.2, 0.2, "verl's default; the paper keeps GRPO's clip"),
             "aggregation.kind": (
                 "constant_length",
                 "Dr. GRPO paper: a constant instead of each length, rollout.max_new_tokens here",
             ),
             "aggregation.sequences": ("all", "Dr. GRPO paper: the mean over all completions of a group"),
-            **ONE_PASS,
             "kl.beta": (0.0, "Dr. GRPO paper: no KL penalty"),
         },
     ),

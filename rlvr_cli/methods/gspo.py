@@ -25,7 +25,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.base import EpsHigh, EpsLow, PolicyLoss, Regions, Tokens, regions
-from rlvr_cli.methods.preset import GROUP_STD, ONE_PASS, MethodPreset, Paper
+from rlvr_cli.methods.preset import MethodPreset, Paper
 
 
 class GSPO(PolicyLoss):
@@ -69,9 +69,9 @@ PRESETS = (
         summary="One length-normalised ratio for the whole completion, clipped as a whole.",
         paper=PAPER,
         golden=("gspo",),
+        inherits="grpo",
         sets={
             "advantage.kind": ("group", "GSPO paper: the advantage is GRPO's"),
-            **GROUP_STD,
             "policy_loss.kind": ("gspo", "GSPO paper, equations 5 and 7"),
             "policy_loss.eps_low": (0.0003, "GSPO paper, section 5.1"),
             "policy_loss.eps_high": (0.0004, "GSPO paper, section 5.1"),
@@ -81,7 +81,6 @@ PRESETS = (
             ),
             "aggregation.kind": ("sequence_mean", "GSPO paper, equation 5: the mean over completions"),
             "aggregation.sequences": ("valid", "as verl: a completion without a valid token is not counted"),
-            **ONE_PASS,
             "kl.beta": (0.0, "no KL term in the GSPO paper's equation 5"),
         },
     ),

@@ -39,7 +39,7 @@ from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Contradiction, Count, NotNegative, Scale
 from rlvr_cli.methods.base import Advantage, Rollout, RolloutShaping, Shaping
 from rlvr_cli.methods.likelihood import LikelihoodAdvantage
-from rlvr_cli.methods.preset import ONE_PASS, MethodPreset, Modifier, Paper
+from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper, Sets
 
 
 def conflict_run(token_ids: Tensor, mask: Tensor, signs: Tensor, group_size: int) -> Tensor:
@@ -253,6 +253,24 @@ PAPER = Paper(
     "Simoni et al.",
     "2508.03772",
 )
+ENTROPY_COST = "token entropies: one forward per rollout, unless the sampler returns them"
+CONFLICT: Sets = {
+    "shaping.conflict.ends": ("both", "GTPO paper, section 5.1: conflict tokens from both ends"),
+    "shaping.conflict.positive": (2.0, "GTPO paper, equation 9"),
+    "shaping.conflict.negative": (0.0, "GTPO paper, equation 9"),
+}
+WHEN = "GTPO paper, equation 10: off for a model whose entropy is above ln 2 to begin with"
+FILTER: Sets = {
+    "shaping.entropy_filter.threshold": (
+        0.6931471805599453,
+        "GTPO paper, equation 10: ln 2, two equally likely tokens; released code: 0.7",
+    ),
+    "shaping.entropy_filter.sequences": ("all", "GTPO paper, equation 10: whatever the advantage"),
+    "shaping.entropy_filter.when": ("initially_below", WHEN),
+}
+PENALTY: Sets = {
+    "shaping.entropy_penalty.gamma": (0.1, "GTPO paper, equation 11 and section 6.2: 0.1 performs best"),
+}
 PRESETS = (
     MethodPreset(
         "gtpo",
@@ -260,8 +278,8 @@ PRESETS = (
         summary="Spares or doubles tokens that right and wrong answers share; leaves out high-entropy completions.",
         paper=PAPER,
         golden=("gtpo",),
-        extra_cost="token entropies: one forward per rollout, unless the sampler returns them, and once for the "
-        "untrained model",
+        extra_cost=f"{ENTROPY_COST}, and once for the untrained model",
+        inherits="grpo",
         sets={
             "advantage.kind": ("group", "GTPO paper, section 3, as GRPO"),
             "advantage.scale": (
@@ -273,23 +291,15 @@ PRESETS = (
                 "GTPO paper, section 6: one update per rollout, where equation 11's ratio is 1; with several the "
                 "ratio itself, method.policy_loss=is",
             ),
-            "shaping.conflict.ends": ("both", "GTPO paper, section 5.1: conflict tokens from both ends"),
-            "shaping.conflict.positive": (2.0, "GTPO paper, equation 9"),
-            "shaping.conflict.negative": (0.0, "GTPO paper, equation 9"),
-            "shaping.entropy_filter.threshold": (
-                0.6931471805599453,
-                "GTPO paper, equation 10: ln 2, two equally likely tokens; released code: 0.7",
-            ),
-            "shaping.entropy_filter.sequences": ("all", "GTPO paper, equation 10: whatever the advantage"),
+            **CONFLICT,
+            **FILTER,
             "shaping.entropy_filter.when": (
                 "initially_below",
-                "GTPO paper, equation 10: off for a model whose entropy is above ln 2 to begin with; measured on the "
-                "first rollout, in the paper on 100 problems (entropy_filter.samples)",
+                f"{WHEN}; measured on the first rollout, in the paper on 100 problems (entropy_filter.samples)",
             ),
-            "shaping.entropy_penalty.gamma": (0.1, "GTPO paper, equation 11 and section 6.2: 0.1 performs best"),
+            **PENALTY,
             "aggregation.kind": ("sequence_mean", "GTPO paper, equation 11: each row's length, then the group"),
             "aggregation.sequences": ("valid", "as verl: a completion without a valid token is not counted"),
-            **ONE_PASS,
             "kl.beta": (0.0, "GTPO paper, section 5.2: no KL term and no reference model"),
         },
     ),
@@ -299,11 +309,7 @@ PRESETS = (
         summary="Tokens that right and wrong answers share: spared in wrong ones, doubled in right ones.",
         paper=PAPER,
         golden=("gtpo",),
-        sets={
-            "shaping.conflict.ends": ("both", "GTPO paper, section 5.1: conflict tokens from both ends"),
-            "shaping.conflict.positive": (2.0, "GTPO paper, equation 9"),
-            "shaping.conflict.negative": (0.0, "GTPO paper, equation 9"),
-        },
+        sets=CONFLICT,
     ),
     Modifier(
         "entropy-filter",
@@ -311,19 +317,8 @@ PRESETS = (
         summary="Leaves out completions of mean entropy above ln 2, if the untrained model's was below.",
         paper=PAPER,
         golden=("gtpo",),
-        extra_cost="token entropies: one forward per rollout, unless the sampler returns them, and once for the "
-        "untrained model",
-        sets={
-            "shaping.entropy_filter.threshold": (
-                0.6931471805599453,
-                "GTPO paper, equation 10: ln 2, two equally likely tokens; released code: 0.7",
-            ),
-            "shaping.entropy_filter.sequences": ("all", "GTPO paper, equation 10: whatever the advantage"),
-            "shaping.entropy_filter.when": (
-                "initially_below",
-                "GTPO paper, equation 10: off for a model whose entropy is above ln 2 to begin with",
-            ),
-        },
+        extra_cost=f"{ENTROPY_COST}, and once for the untrained model",
+        sets=FILTER,
     ),
     Modifier(
         "entropy-penalty",
@@ -331,9 +326,7 @@ PRESETS = (
         summary="Lowers a completion's advantage by a tenth of its mean entropy.",
         paper=PAPER,
         golden=("gtpo",),
-        extra_cost="token entropies: one forward per rollout, unless the sampler returns them",
-        sets={
-            "shaping.entropy_penalty.gamma": (0.1, "GTPO paper, equation 11 and section 6.2: 0.1 performs best"),
-        },
+        extra_cost=ENTROPY_COST,
+        sets=PENALTY,
     ),
 )

@@ -64,8 +64,6 @@ PRESETS = (
         paper=PAPER,
         golden=("high_entropy_mask",),
         extra_cost="token entropies: one forward per rollout, unless the sampler returns them",
-        sets={
-            "shaping.high_entropy.share": (0.2, "80/20 paper: the top 20%"),
-        },
+        sets={"shaping.high_entropy.share": (0.2, "80/20 paper: the top 20%")},
     ),
 )

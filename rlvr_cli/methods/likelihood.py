@@ -25,7 +25,7 @@ from pydantic import Field
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.base import Advantage, Rollout
-from rlvr_cli.methods.preset import NO_DUAL_CLIP, ONE_PASS, MethodPreset, Paper, Sets
+from rlvr_cli.methods.preset import MethodPreset, Paper, trust_region
 
 
 class LikelihoodAdvantage(Advantage):
@@ -60,84 +60,62 @@ PAPER_2 = Paper(
 )
 
 
-def _sets(side: str, where: str, *, policy_loss: Sets | None = None, constant_length: bool = False) -> Sets:
-    """What a likelihood method sets; ``where`` of the paper it stands; ``policy_loss`` has sources of its own."""
-    if constant_length:
-        aggregation = "constant_length", f"{where}: the longest possible length, rollout.max_new_tokens here"
-    else:
-        aggregation = "sequence_mean", f"{where}: each completion's length, then their number"
-    counted = f"{where}: the trained completions; counted over the whole step"
-    if side != "both":
-        counted += ", in the paper per prompt (trained_per_prompt)"
-    return {
-        "advantage.kind": (
-            "likelihood",
-            f"{where}: plus or minus one by the verdict",
-        ),
-        "advantage.side": (side, where),
-        **({"policy_loss.kind": ("is", where)} if policy_loss is None else policy_loss),
-        "aggregation.kind": aggregation,
-        "aggregation.sequences": ("trained", counted),
-        **ONE_PASS,
-        "kl.beta": (0.0, "landscape paper, section 2: no KL term"),
-    }
+def _preset(
+    name: str, title: str, summary: str, side: str, equation: str, aliases: tuple[str, ...] = ()
+) -> MethodPreset:
+    """Make the preset of a likelihood method from ``equation`` of the landscape paper."""
+    source = f"landscape paper, {equation}"
+    rows = f"{source}: the trained completions; counted over the whole step"
+    divisor = ("sequence_mean", f"{source}: each completion's length, then their number")
+    if equation == "equation 12":
+        divisor = ("constant_length", f"{source}: the longest possible length, rollout.max_new_tokens here")
+    return MethodPreset(
+        name,
+        title=title,
+        summary=summary,
+        paper=PAPER_1,
+        golden=("likelihood_family",),
+        aliases=aliases,
+        inherits="grpo",
+        sets={
+            "advantage.kind": ("likelihood", f"{source}: plus or minus one by the verdict"),
+            "advantage.side": (side, source),
+            "policy_loss.kind": ("is", source if equation != "section 4.3" else "landscape paper, equations 8 and 9"),
+            "aggregation.kind": divisor,
+            "aggregation.sequences": (
+                "trained",
+                rows if side == "both" else f"{rows}, in the paper per prompt (trained_per_prompt)",
+            ),
+            "kl.beta": (0.0, "landscape paper, section 2: no KL term"),
+        },
+    )
 
 
+CONSTANT = "divided by a constant instead of each length."
+EQUATION_7 = "landscape paper, equation 7 and section 4.2"
 PRESETS = (
-    MethodPreset(
+    _preset(
         "pl",
-        title="Positive Likelihood (PSR)",
-        summary="Only correct completions, all with advantage 1.",
-        paper=PAPER_1,
-        golden=("likelihood_family",),
-        aliases=("psr",),
-        sets=_sets("positive", "landscape paper, equation 8"),
+        "Positive Likelihood (PSR)",
+        "Only correct completions, all with advantage 1.",
+        "positive",
+        "equation 8",
+        ("psr",),
     ),
-    MethodPreset(
+    _preset(
         "nl",
-        title="Negative Likelihood (NSR)",
-        summary="Only wrong completions, all with advantage -1.",
-        paper=PAPER_1,
-        golden=("likelihood_family",),
-        aliases=("nsr",),
-        sets=_sets("negative", "landscape paper, equation 9"),
+        "Negative Likelihood (NSR)",
+        "Only wrong completions, all with advantage -1.",
+        "negative",
+        "equation 9",
+        ("nsr",),
     ),
-    MethodPreset(
-        "cl",
-        title="Combined Likelihood",
-        summary="Correct completions with advantage 1, wrong ones with -1.",
-        paper=PAPER_1,
-        golden=("likelihood_family",),
-        sets=_sets(
-            "both",
-            "landscape paper, section 4.3",
-            policy_loss={"policy_loss.kind": ("is", "landscape paper, equations 8 and 9")},
-        ),
+    _preset(
+        "cl", "Combined Likelihood", "Correct completions with advantage 1, wrong ones with -1.", "both", "section 4.3"
     ),
-    MethodPreset(
-        "tnpl",
-        title="Token-normalised Positive Likelihood",
-        summary="PL divided by a constant instead of each length.",
-        paper=PAPER_1,
-        golden=("likelihood_family",),
-        sets=_sets("positive", "landscape paper, equation 12", constant_length=True),
-    ),
-    MethodPreset(
-        "tnnl",
-        title="Token-normalised Negative Likelihood",
-        summary="NL divided by a constant instead of each length.",
-        paper=PAPER_1,
-        golden=("likelihood_family",),
-        sets=_sets("negative", "landscape paper, equation 12", constant_length=True),
-    ),
-    MethodPreset(
-        "tncl",
-        title="Token-normalised Combined Likelihood",
-        summary="CL divided by a constant instead of each length.",
-        paper=PAPER_1,
-        golden=("likelihood_family",),
-        sets=_sets("both", "landscape paper, equation 12", constant_length=True),
-    ),
+    _preset("tnpl", "Token-normalised Positive Likelihood", f"PL {CONSTANT}", "positive", "equation 12"),
+    _preset("tnnl", "Token-normalised Negative Likelihood", f"NL {CONSTANT}", "negative", "equation 12"),
+    _preset("tncl", "Token-normalised Combined Likelihood", f"CL {CONSTANT}", "both", "equation 12"),
     MethodPreset(
         "raft-pp",
         title="RAFT++",
@@ -145,18 +123,14 @@ PRESETS = (
         paper=PAPER_2,
         golden=("likelihood_family",),
         aliases=("raft++",),
-        sets=_sets(
-            "positive",
-            "landscape paper, equation 8",
-            policy_loss={
-                "policy_loss.kind": (
-                    "ppo_clip",
-                    "landscape paper, equation 7 and section 4.2: importance sampling and clipping",
-                ),
-                "policy_loss.eps_low": (0.2, "landscape paper, equation 7 and section 4.2 (verl's 0.2)"),
-                "policy_loss.eps_high": (0.2, "landscape paper, equation 7 and section 4.2 (verl's 0.2)"),
-                **NO_DUAL_CLIP,
-            },
-        ),
+        inherits="pl",
+        sets={
+            "policy_loss.kind": ("ppo_clip", f"{EQUATION_7}: importance sampling and clipping"),
+            **trust_region(0.2, 0.2, f"{EQUATION_7} (verl's 0.2)"),
+            "policy_loss.dual_clip": (
+                None,
+                "off: not in the paper's formula; verl adds it to every run (3; 10 in recipes)",
+            ),
+        },
     ),
 )

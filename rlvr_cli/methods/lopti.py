@@ -25,7 +25,8 @@ from pydantic import Field
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Choice, Contradiction, Probability
 from rlvr_cli.methods.base import Advantage, Part, Rollout, Tokens, quantile
-from rlvr_cli.methods.preset import GROUP_STD, MethodPreset, Modifier, Paper, Sets
+from rlvr_cli.methods.preset import MethodPreset, Modifier, Sets
+from rlvr_cli.methods.reweight import AR_LOPTI, PAPER
 
 # What each pass trains on, in order.
 ORDERS = {
@@ -151,7 +152,6 @@ class ByProbability(Passes):
         return tokens.mask.bool() & (low if which == "low" else ~low)
 
 
-PAPER = Paper("Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", "Yang et al.", "2505.12929")
 TWO_PASSES: Sets = {
     "passes.kind": ("lopti", "AR-Lopti paper, algorithm 1, lines 12 to 20"),
     "passes.order": (
@@ -161,6 +161,8 @@ TWO_PASSES: Sets = {
     "passes.eta": (0.5, "AR-Lopti paper, table 3; released scripts: 0.4, and 0.5 with reweighting"),
     "passes.rule": ("probability", "AR-Lopti paper, section 4.2: a threshold on the probability"),
 }
+COST = "a second pass over the rollout: twice the optimizer steps, forward and backward in both"
+QUARTILES = "AR-Lopti paper, section 4.2: a threshold on the probability; its figure 1 uses quartiles"
 PRESETS = (
     MethodPreset(
         "lopti",
@@ -168,22 +170,9 @@ PRESETS = (
         summary="Two passes over each rollout: first the unlikely tokens, then the likely ones.",
         paper=PAPER,
         golden=("lopti",),
-        extra_cost="a second pass over the rollout: twice the optimizer steps, forward and backward in both;"
-        " one reference-model forward per rollout (KL penalty)",
-        sets={
-            "advantage.kind": ("group", "AR-Lopti paper, algorithm 1, line 7"),
-            **GROUP_STD,
-            "policy_loss.kind": ("ppo_clip", "AR-Lopti paper, equation 1"),
-            "policy_loss.eps_low": (0.2, "AR-Lopti paper, table 2"),
-            "policy_loss.eps_high": (0.24, "AR-Lopti paper, table 2"),
-            "policy_loss.dual_clip": (
-                None,
-                "off: no term of the AR-Lopti paper's equation 1; 10 in the released scripts",
-            ),
-            "aggregation.kind": ("token_mean", "AR-Lopti paper, equation 1"),
-            **TWO_PASSES,
-            "kl.beta": (0.001, "AR-Lopti paper, table 2"),
-        },
+        extra_cost=f"{COST}; one reference-model forward per rollout (KL penalty)",
+        inherits="grpo",
+        sets={**AR_LOPTI, **TWO_PASSES},
     ),
     Modifier(
         "lopti",
@@ -191,7 +180,7 @@ PRESETS = (
         summary="Two passes over each rollout: first the unlikely tokens, then the likely ones.",
         paper=PAPER,
         golden=("lopti", "ar_lopti"),
-        extra_cost="a second pass over the rollout: twice the optimizer steps, forward and backward in both",
+        extra_cost=COST,
         sets=TWO_PASSES,
     ),
     Modifier(
@@ -208,10 +197,7 @@ PRESETS = (
                 "paper, appendix D.1, for p < 0.2: an analysis of gradients, without training",
             ),
             "passes.eta": (0.5, "our choice, Lopti's threshold: figure 1e has p < 0.25, figure 6a says none"),
-            "passes.rule": (
-                "probability",
-                "AR-Lopti paper, section 4.2: a threshold on the probability; its figure 1 uses quartiles",
-            ),
+            "passes.rule": ("probability", QUARTILES),
         },
     ),
     Modifier(
@@ -228,10 +214,7 @@ PRESETS = (
                 "training",
             ),
             "passes.eta": (0.5, "our choice, Lopti's threshold: figure 1f has p > 0.75"),
-            "passes.rule": (
-                "probability",
-                "AR-Lopti paper, section 4.2: a threshold on the probability; its figure 1 uses quartiles",
-            ),
+            "passes.rule": ("probability", QUARTILES),
         },
     ),
 )

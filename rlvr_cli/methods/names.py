@@ -23,7 +23,8 @@ def _registered() -> tuple[dict[str, MethodPreset], dict[str, Modifier]]:
         for module in define_all(__package__, but=ABOVE)
         for preset in getattr(module, "PRESETS", ())
     ]
-    methods = [preset for preset in found if isinstance(preset, MethodPreset)]
+    written = {preset.name: preset for preset in found if isinstance(preset, MethodPreset)}
+    methods = [preset.resolved(written) for preset in written.values()]
     modifiers = [preset for preset in found if isinstance(preset, Modifier)]
     methods.sort(key=lambda preset: (preset.imitates, preset.paper.arxiv or "9999"))
     order = [*(f"shaping.{kind.key}" for kind in shaping_kinds()), "passes", "reward.source", "reward.noise"]

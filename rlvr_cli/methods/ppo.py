@@ -29,7 +29,7 @@ from pydantic import Field
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import NotNegative, Probability
 from rlvr_cli.methods.base import Advantage, Part, Rollout
-from rlvr_cli.methods.preset import NO_DUAL_CLIP, ONE_PASS, MethodPreset, Paper
+from rlvr_cli.methods.preset import MethodPreset, Paper, trust_region
 from rlvr_cli.methods.reinforce_pp import on_last_token, whitened
 
 
@@ -125,6 +125,7 @@ PRESETS = (
         golden=("ppo_value",),
         extra_cost="a value head (one vector of the hidden size), one forward per rollout for its predictions, and its "
         "loss",
+        inherits="grpo",
         sets={
             "advantage.kind": ("gae", "landscape paper, appendix B, equation 22; PPO paper, section 5"),
             "advantage.gamma": (1.0, "verl's default; the landscape paper's equation 22 leaves it open"),
@@ -138,14 +139,11 @@ PRESETS = (
                 "verl trains a separate critic; here only the head is trained by the value loss",
             ),
             "policy_loss.kind": ("ppo_clip", "PPO paper, equation 7; landscape paper, equation 21"),
-            "policy_loss.eps_low": (0.2, "PPO paper, table 1, where 0.2 scores best; verl's default"),
-            "policy_loss.eps_high": (0.2, "PPO paper, table 1, where 0.2 scores best; verl's default"),
-            **NO_DUAL_CLIP,
+            **trust_region(0.2, 0.2, "PPO paper, table 1, where 0.2 scores best; verl's default"),
             "aggregation.kind": (
                 "token_mean",
                 "verl's default; landscape paper, equation 21, divides by each row's length first",
             ),
-            **ONE_PASS,
             "kl.beta": (0.0, "landscape paper, appendix E: PPO without the KL term"),
         },
     ),

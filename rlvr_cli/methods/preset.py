@@ -1,34 +1,24 @@
 """Named methods and modifiers: what each sets, where its numbers come from, what it costs.
 
 Each stands in the tuple ``PRESETS`` of the module that computes what is particular to it, which is all it takes to have
-a name. A method sets every choice that characterises it; a modifier sets one choice on top of a method.
+a name. A method sets what characterises it and inherits the rest of another one; a modifier sets one choice on top of a
+method.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Values = Mapping[str, Any]
 # Key below `method` -> its value, and where that comes from.
 Sets = Mapping[str, tuple[Any, str]]
 
-# What many methods set alike.
-GROUP_STD: Sets = {
-    "advantage.scale": ("std", "DeepSeekMath, section 4.1.2: divided by the group's standard deviation"),
-}
-GROUP_ADVANTAGE: Sets = {
-    "advantage.kind": ("group", "DeepSeekMath, section 4.1.2: relative to the prompt's group"),
-    **GROUP_STD,
-}
-NO_DUAL_CLIP: Sets = {
-    "policy_loss.dual_clip": (
-        None,
-        "off: not in the paper's formula; verl adds it to every run (3; 10 in recipes)",
-    ),
-}
-ONE_PASS: Sets = {"passes.kind": ("one_pass", "every token in each update, as in the paper's objective")}
+
+def trust_region(low: float, high: float, source: str) -> Sets:
+    """Set the bounds 1 - low and 1 + high of the ratio."""
+    return {"policy_loss.eps_low": (low, source), "policy_loss.eps_high": (high, source)}
 
 
 @dataclass(frozen=True)
@@ -103,9 +93,28 @@ class MethodPreset(Preset):
 
     Attributes:
         imitates: whether it imitates demonstrations: it has no parts, and so no modifiers.
+        inherits: the method whose values it has where `sets` has none; "" = none.
     """
 
     imitates: bool = False
+    inherits: str = ""
+
+    def resolved(self, presets: Mapping[str, MethodPreset]) -> MethodPreset:
+        """Add what it inherits, except the keys of a part of which it sets another kind.
+
+        Raises:
+            KeyError: no such method.
+        """
+        if not self.inherits:
+            return self
+        inherited = presets[self.inherits].resolved(presets).sets
+        replaced = tuple(
+            key.removesuffix("kind")
+            for key, (kind, _) in self.sets.items()
+            if key.endswith(".kind") and kind != inherited.get(key, (kind, ""))[0]
+        )
+        kept = {key: value for key, value in inherited.items() if not key.startswith(replaced)}
+        return replace(self, sets={**kept, **self.sets})
 
 
 @dataclass(frozen=True)

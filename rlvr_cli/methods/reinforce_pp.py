@@ -29,7 +29,7 @@ from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import NotNegative, Probability
 from rlvr_cli.methods.base import Advantage, Rollout
 from rlvr_cli.methods.grpo import group_advantage
-from rlvr_cli.methods.preset import ONE_PASS, MethodPreset, Paper
+from rlvr_cli.methods.preset import MethodPreset, Paper, trust_region
 
 WHITENING_EPSILON = 1e-8
 
@@ -125,6 +125,7 @@ PRESETS = (
         paper=PAPER,
         golden=("reinforce_pp",),
         extra_cost="one reference-model forward per rollout (KL penalty in the reward)",
+        inherits="grpo",
         sets={
             "advantage.kind": ("reinforce_pp", "AR-Lopti paper, equation 20"),
             "advantage.kl_in_reward": (0.001, "AR-Lopti paper, equation 20 and appendix D.2: as for GRPO, table 2"),
@@ -134,14 +135,12 @@ PRESETS = (
                 "AR-Lopti paper, equation 20: no group; verl's reinforce_plus_plus_baseline subtracts the group's mean",
             ),
             "policy_loss.kind": ("ppo_clip", "AR-Lopti paper, equation 21"),
-            "policy_loss.eps_low": (0.2, "AR-Lopti paper, appendix D.2: as for GRPO, table 2"),
-            "policy_loss.eps_high": (0.24, "AR-Lopti paper, appendix D.2: as for GRPO, table 2"),
+            **trust_region(0.2, 0.24, "AR-Lopti paper, appendix D.2: as for GRPO, table 2"),
             "policy_loss.dual_clip": (
                 None,
                 "off: no term of the AR-Lopti paper's equation 21; 10 in the released scripts",
             ),
             "aggregation.kind": ("token_mean", "AR-Lopti paper, equation 21"),
-            **ONE_PASS,
             "kl.beta": (0.0, "AR-Lopti paper, equation 21: the penalty is in the reward, not in the loss"),
         },
     ),

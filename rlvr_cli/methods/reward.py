@@ -94,9 +94,7 @@ PRESETS = (
         paper=PAPER_1,
         golden=("entropy_min_reward",),
         extra_cost="token entropies: one forward per rollout, unless the sampler returns them",
-        sets={
-            "reward.source": ("entropy_min", "landscape paper, appendix C, after Prabhudesai et al."),
-        },
+        sets={"reward.source": ("entropy_min", "landscape paper, appendix C, after Prabhudesai et al.")},
     ),
     Modifier(
         "noise",

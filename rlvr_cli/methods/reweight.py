@@ -19,7 +19,7 @@ from pydantic import Field
 from rlvr_cli.core.lazy import Tensor
 from rlvr_cli.core.section import Probability
 from rlvr_cli.methods.base import Tokens, TokenShaping
-from rlvr_cli.methods.preset import GROUP_STD, ONE_PASS, MethodPreset, Modifier, Paper
+from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper, Sets, trust_region
 
 
 class Reweight(TokenShaping):
@@ -39,6 +39,16 @@ class Reweight(TokenShaping):
 
 
 PAPER = Paper("Do Not Let Low-Probability Tokens Over-Dominate in RL for LLMs", "Yang et al.", "2505.12929")
+AR_LOPTI: Sets = {
+    "advantage.kind": ("group", "AR-Lopti paper, algorithm 1, line 7"),
+    "policy_loss.kind": ("ppo_clip", "AR-Lopti paper, equation 1"),
+    **trust_region(0.2, 0.24, "AR-Lopti paper, table 2"),
+    "policy_loss.dual_clip": (None, "off: no term of the AR-Lopti paper's equation 1; 10 in the released scripts"),
+    "aggregation.kind": ("token_mean", "AR-Lopti paper, equation 1"),
+    "kl.beta": (0.001, "AR-Lopti paper, table 2"),
+}
+TABLE_3 = "AR-Lopti paper, table 3: 0.3 for K&K, 0.1 for math (tasks math and gsm8k)"
+FOR_TASK = {"math": {"shaping.reweight.alpha": 0.1}, "gsm8k": {"shaping.reweight.alpha": 0.1}}
 PRESETS = (
     MethodPreset(
         "reweight",
@@ -48,29 +58,9 @@ PRESETS = (
         golden=("ar",),
         extra_cost="one reference-model forward per rollout (KL penalty)",
         aliases=("advantage-reweighting", "ar"),
-        sets={
-            "advantage.kind": ("group", "AR-Lopti paper, algorithm 1, line 7"),
-            **GROUP_STD,
-            "policy_loss.kind": ("ppo_clip", "AR-Lopti paper, equation 1"),
-            "policy_loss.eps_low": (0.2, "AR-Lopti paper, table 2"),
-            "policy_loss.eps_high": (0.24, "AR-Lopti paper, table 2"),
-            "policy_loss.dual_clip": (
-                None,
-                "off: no term of the AR-Lopti paper's equation 1; 10 in the released scripts",
-            ),
-            "shaping.reweight.alpha": (
-                0.3,
-                "AR-Lopti paper, table 3: 0.3 for K&K, 0.1 for math (tasks math and gsm8k); section 5.3: task-"
-                "sensitive",
-            ),
-            "aggregation.kind": ("token_mean", "AR-Lopti paper, equation 1"),
-            **ONE_PASS,
-            "kl.beta": (0.001, "AR-Lopti paper, table 2"),
-        },
-        for_task={
-            "math": {"shaping.reweight.alpha": 0.1},
-            "gsm8k": {"shaping.reweight.alpha": 0.1},
-        },
+        inherits="grpo",
+        sets={**AR_LOPTI, "shaping.reweight.alpha": (0.3, f"{TABLE_3}; section 5.3: task-sensitive")},
+        for_task=FOR_TASK,
     ),
     Modifier(
         "reweight",
@@ -78,19 +68,8 @@ PRESETS = (
         summary="Scales each token's advantage by its probability.",
         paper=PAPER,
         golden=("ar", "ar_lopti"),
-        sets={
-            "shaping.reweight.alpha": (
-                0.3,
-                "AR-Lopti paper, table 3: 0.3 for K&K, 0.1 for math (tasks math and gsm8k); with reinforce-pp 0.1, "
-                "appendix D.2",
-            ),
-        },
-        for_base={
-            "reinforce-pp": {"shaping.reweight.alpha": 0.1},
-        },
-        for_task={
-            "math": {"shaping.reweight.alpha": 0.1},
-            "gsm8k": {"shaping.reweight.alpha": 0.1},
-        },
+        sets={"shaping.reweight.alpha": (0.3, f"{TABLE_3}; with reinforce-pp 0.1, appendix D.2")},
+        for_base={"reinforce-pp": {"shaping.reweight.alpha": 0.1}},
+        for_task=FOR_TASK,
     ),
 )

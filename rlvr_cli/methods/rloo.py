@@ -21,7 +21,7 @@ from pydantic import Field
 from rlvr_cli.core.lazy import Tensor
 from rlvr_cli.methods.base import Advantage, Rollout
 from rlvr_cli.methods.grpo import group_advantage, known_of_group
-from rlvr_cli.methods.preset import NO_DUAL_CLIP, ONE_PASS, MethodPreset, Paper
+from rlvr_cli.methods.preset import MethodPreset, Paper, trust_region
 
 
 class RLOOAdvantage(Advantage):
@@ -53,27 +53,20 @@ PRESETS = (
         summary="Each reward minus the mean reward of the prompt's other completions.",
         paper=PAPER,
         golden=("advantages",),
+        inherits="grpo",
         sets={
             "advantage.kind": ("rloo", "RLOO paper: the mean of the other completions as the baseline"),
             "policy_loss.kind": (
                 "ppo_clip",
                 "verl's default; the paper has no ratio, and at one update per rollout it is 1",
             ),
-            "policy_loss.eps_low": (
+            **trust_region(
+                0.2,
                 0.2,
                 "verl's default; at one update per rollout, as in the paper, the ratio is 1 and nothing is clipped",
             ),
-            "policy_loss.eps_high": (
-                0.2,
-                "verl's default; at one update per rollout, as in the paper, the ratio is 1 and nothing is clipped",
-            ),
-            **NO_DUAL_CLIP,
             "aggregation.kind": ("token_mean", "verl's default; the paper sums over the completion as one action"),
-            **ONE_PASS,
-            "kl.beta": (
-                0.0,
-                "the paper puts a KL penalty into the reward of its preference task",
-            ),
+            "kl.beta": (0.0, "the paper puts a KL penalty into the reward of its preference task"),
         },
     ),
 )

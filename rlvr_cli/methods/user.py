@@ -25,6 +25,7 @@ from rlvr_cli.core.keys import schema_of
 from rlvr_cli.core.layers import Layer, Merged, validate
 from rlvr_cli.core.lazy import torch
 from rlvr_cli.core.section import Also, Choice
+from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.user_code import PREFIX, UserFile, class_lines, guarded, load_module, shown, value_text
 from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.base import Advantage, Part, PolicyLoss, Shaping, UserPart
@@ -259,6 +260,13 @@ def _preset(
     if not isinstance(preset.name, str) or not _NAME.match(preset.name):
         said = "must be of lower-case letters, digits and -, at most 40 of them"
         raise UserError(f"{where}:1: the name {preset.name!r} {said}.")
+    if isinstance(preset, MethodPreset):
+        if preset.inherits and preset.inherits not in METHODS:
+            raise UserError(
+                f"{where}:{_presets_line(file)}: inherits={preset.inherits!r}: no such method."
+                f"{did_you_mean(preset.inherits, METHODS)} Allowed: {', '.join(METHODS)}."
+            )
+        preset = preset.resolved(METHODS)
     return dataclasses.replace(preset, module=module.__name__, file=str(file.path), aliases=())
 
 
@@ -280,14 +288,14 @@ def _of_one_class(file: UserFile, section: str, part: type[Part]) -> MethodPrese
             f'sets={{"{section}.{part.main_key}": (VALUE, "why")}}),)` ({PAGE}).'
         )
     summary = inspect.cleandoc(part.__doc__ or "").split("\n\n")[0] if "__doc__" in vars(part) else ""
-    kept = {key: value for key, value in METHODS["grpo"].sets.items() if not key.startswith(f"{section}.")}
     return MethodPreset(
         _name_of(part).replace("_", "-"),
         title=re.sub(r"(?<=[a-z])(?=[A-Z])", " ", part.__name__),
         summary=" ".join(summary.split()) or f"{part.__name__} of {name}, with all else as in grpo.",
         paper=Paper(name, "a file of your own"),
         extra_cost="not stated",
-        sets={**kept, f"{section}.kind": (_name_of(part), name)},
+        sets={f"{section}.kind": (_name_of(part), name)},
+        inherits="grpo",
     )
 
 

@@ -46,8 +46,7 @@ class PolicyForward:
         temperature: log-probs are those of logits divided by it.
         trl_pass: TRL's forward pass, for models whose logits are more than a linear head of the last states.
         micro_tokens: tokens of one pass; None = as many as ``micro_rows`` of the longest row have.
-        micro_rows: rows of one pass, where neither ``micro_tokens`` nor the packing of short rows decides.
-        compute_everything: leave nothing out, whether it changes a gradient or not.
+        micro_rows: with ``micro_tokens`` None, how many of the longest rows one pass has room for.
         checkpointing: transformers' ``gradient_checkpointing_kwargs``.
         value_head: predicts values from the same states; None = there is none.
         aux_loss: whether the model is a mixture of experts with an auxiliary loss.
@@ -60,7 +59,6 @@ class PolicyForward:
     trl_pass: Callable[..., tuple[Tensor, Tensor | None, Tensor | None]]
     micro_tokens: int | None
     micro_rows: int
-    compute_everything: bool
     checkpointing: dict[str, Any] | None
     value_head: ValueHead | None = None
     aux_loss: bool = False
@@ -116,7 +114,7 @@ class PolicyForward:
                 distinct = sorted(set(numbers))
                 prompts = torch.tensor([distinct.index(number) for number in numbers], device=ids.device)
                 prompt_ids, prompt_mask = prompt_ids[distinct], prompt_mask[distinct]
-            at = torch.ones_like(chosen) if self.compute_everything else chosen & (not values_only)
+            at = chosen & (not values_only)
             function = partial(chosen_log_probs, plain, temperature=self.temperature, entropies=entropies)
             with self.accelerator.autocast():
                 log_probs, found, states = inside(
@@ -187,13 +185,8 @@ class PolicyForward:
         # One row even where nothing is trained: a step without a backward pass would have no gradient instead of 0.
         taken = [row for row in every if row.completion] or [min(every, key=lambda row: (row.prompt, row.index))]
         longest = max(row.prompt + int(length) for row, length in zip(every, mask.sum(dim=1).tolist(), strict=True))
-        by_tokens = self.micro_tokens or (None if self.compute_everything else self.micro_rows * longest)
-        micro_batches = pack(
-            taken,
-            most_tokens=by_tokens or 2**62,
-            most_rows=None if by_tokens else self.micro_rows,
-            share_prompts=self.share_prompts and not self.compute_everything,
-        )
+        most_tokens = self.micro_tokens or self.micro_rows * longest
+        micro_batches = pack(taken, most_tokens=most_tokens, share_prompts=self.share_prompts)
         if self.divided:
             # Each forward and backward pass gathers what all processes hold.
             passes = torch.tensor([len(micro_batches.rows)], device=self.accelerator.device)
@@ -205,11 +198,11 @@ class PolicyForward:
 
     def _computed(self, mask: Tensor, chosen: Tensor) -> Tensor:
         """(n, T) to the last of which, in each row, the layers compute; (n, T) the completions, the chosen tokens."""
-        whole, taken = mask | chosen, chosen.any(dim=1, keepdim=True)
+        if self.own_head:
+            return chosen
+        whole = mask | chosen
         # The auxiliary loss of a mixture of experts is one of all rows.
-        if self.compute_everything or self.aux_loss:
-            chosen, taken = torch.where(taken, chosen, whole), torch.ones_like(taken)
-        return chosen if self.own_head and not self.compute_everything else whole & taken
+        return whole if self.aux_loss else whole & chosen.any(dim=1, keepdim=True)
 
 
 def row_ends(chosen: Tensor) -> Tensor:

@@ -152,16 +152,13 @@ class TokenRow:
     prompt_id: int
 
 
-def pack(rows: list[TokenRow], *, most_tokens: int, most_rows: int | None = None, share_prompts: bool) -> MicroBatches:
+def pack(rows: list[TokenRow], *, most_tokens: int, share_prompts: bool) -> MicroBatches:
     """Rows of like length together, in passes of at most ``most_tokens`` tokens; a row that is longer has its own.
 
-    Prompts are shared where that saves a fifth of the tokens (:data:`LEAST_SAVED`).
-
-    Args:
-        most_rows: rows of a pass, whatever their length. share_prompts: whether prompts may be shared.
+    With ``share_prompts`` they are shared where that saves a fifth of the tokens (:data:`LEAST_SAVED`).
     """
     by_length = sorted(rows, key=lambda row: (row.completion, row.index))
-    alone = _packed([[row] for row in by_length], most_tokens, most_rows, shared=False)
+    alone = _packed([[row] for row in by_length], most_tokens, shared=False)
     if not share_prompts:
         return alone
     longest: dict[int, int] = {}
@@ -169,8 +166,8 @@ def pack(rows: list[TokenRow], *, most_tokens: int, most_rows: int | None = None
         longest[row.prompt_id] = max(longest.get(row.prompt_id, 0), row.completion)
     by_prompt = sorted(by_length, key=lambda row: (longest[row.prompt_id], row.prompt_id))
     groups = [list(group) for _, group in groupby(by_prompt, key=lambda row: row.prompt_id)]
-    pieces = [piece for group in groups for piece in _pieces(group, most_tokens, most_rows)]
-    shared = _packed(pieces, most_tokens, most_rows, shared=True)
+    pieces = [piece for group in groups for piece in _pieces(group, most_tokens)]
+    shared = _packed(pieces, most_tokens, shared=True)
     return shared if shared.tokens <= (1 - LEAST_SAVED) * alone.tokens else alone
 
 
@@ -195,26 +192,26 @@ class _Pass:
     def tokens(self) -> int:
         return self.prompts * self.prompt + self.rows * self.completion
 
-    def fits(self, most_tokens: int, most_rows: int | None) -> bool:
+    def fits(self, most_tokens: int) -> bool:
         # Each row keeps the keys and values of its prompt for the backward pass, whoever computed them.
         copies = self.rows * self.prompt // COPIED if self.shared else 0
-        return self.tokens + copies <= most_tokens and (most_rows is None or self.rows <= most_rows)
+        return self.tokens + copies <= most_tokens
 
 
-def _pieces(group: list[TokenRow], most_tokens: int, most_rows: int | None) -> Iterator[list[TokenRow]]:
+def _pieces(group: list[TokenRow], most_tokens: int) -> Iterator[list[TokenRow]]:
     """The completions of one prompt, whole where one pass has room for them."""
     piece: list[TokenRow] = []
     for row in group:
         longer = _Pass(shared=True)
         longer.add([*piece, row])
-        if piece and not longer.fits(most_tokens, most_rows):
+        if piece and not longer.fits(most_tokens):
             yield piece
             piece = []
         piece.append(row)
     yield piece
 
 
-def _packed(pieces: list[list[TokenRow]], most_tokens: int, most_rows: int | None, *, shared: bool) -> MicroBatches:
+def _packed(pieces: list[list[TokenRow]], most_tokens: int, *, shared: bool) -> MicroBatches:
     """Consecutive pieces together: of all cuts those with the fewest tokens, padding and passes counted."""
     # For the pieces before each place: the least cost, the place of the last cut, the tokens of what follows it.
     best: list[tuple[int, int, int]] = [(0, 0, 0)]
@@ -223,7 +220,7 @@ def _packed(pieces: list[list[TokenRow]], most_tokens: int, most_rows: int | Non
         last = _Pass(shared)
         for start in range(end - 1, -1, -1):
             last.add(pieces[start])
-            if found is not None and not last.fits(most_tokens, most_rows):
+            if found is not None and not last.fits(most_tokens):
                 break
             cost = best[start][0] + last.tokens + PASS_TOKENS
             if found is None or cost < found[0]:

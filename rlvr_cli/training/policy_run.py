@@ -209,7 +209,6 @@ def policy_trainer(
         tis_cap=config.rollout.tis_cap,
         micro_tokens=config.update.micro_tokens,
         micro_rows=batch.micro_batch,
-        compute_everything=config.run.compute_everything,
         dropout=config.update.dropout,
         sampler_exact=_sampler_exact(config, model, bf16=args.bf16),
         **of_every_run,

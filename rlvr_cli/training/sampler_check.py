@@ -101,8 +101,7 @@ class SamplerCheck:
             f"WARNING: the sampler does not compute the policy that is trained ({self.sentence()}; the {which} "
             f"difference should be below {limit:.2g} in {self.precision}). The gradient would be that of other "
             "samples. See that the sampler has the same weights, the same temperature in its log-probs and the same "
-            "number format (model.dtype). run.compute_everything=true takes old log-probs from the trainer; "
-            "rollout.engine=transformers samples with the trainer's own model; "
+            "number format (model.dtype). rollout.engine=transformers samples with the trainer's own model; "
             "rollout.tis_cap=2 weighs each token for a small difference that cannot be helped."
         )
 

@@ -84,9 +84,8 @@ class PolicyTrainer(GRPOTrainer):
         group_size: completions of each prompt; None = ``args.num_generations``, which TRL wants to be 2 at least.
         tis_cap: largest weight of a token where trainer and sampler differ (objective.py); None = no weights.
         micro_tokens: tokens of one forward pass; None = as many as ``micro_rows`` of the step's longest row have.
-        micro_rows: rows of one forward pass, where ``micro_tokens`` or the packing of short rows does not decide;
-            None = ``args.per_device_train_batch_size``.
-        compute_everything: leave nothing out of the forward passes, whether it changes a gradient or not.
+        micro_rows: with ``micro_tokens`` None, how many of the longest rows one forward pass has room for; None =
+            ``args.per_device_train_batch_size``.
         dropout: update with the model's own dropout on. TRL's ``disable_dropout`` switches off that of adapters too.
         sampler_exact: whether the log-probs and entropies of ``rollouts`` are the policy's up to rounding.
         others: the other arguments of ``trl.GRPOTrainer``.
@@ -122,7 +121,6 @@ class PolicyTrainer(GRPOTrainer):
         tis_cap: float | None = None,
         micro_tokens: int | None = None,
         micro_rows: int | None = None,
-        compute_everything: bool = False,
         dropout: bool = False,
         sampler_exact: bool = False,
         **others: Any,
@@ -189,7 +187,6 @@ class PolicyTrainer(GRPOTrainer):
             super()._get_per_token_logps_and_entropies,
             micro_tokens,
             micro_rows or args.per_device_train_batch_size,
-            compute_everything,
             self.args.gradient_checkpointing_kwargs,
             self.value_head,
             self.aux_loss_enabled,
@@ -208,7 +205,7 @@ class PolicyTrainer(GRPOTrainer):
             correct_above=correct_above,
             tis_cap=tis_cap,
             # With weights for a sampler that differs, the old log-probs must be the trainer's own.
-            sampler_told=sampler_exact and not compute_everything and tis_cap is None,
+            sampler_told=sampler_exact and tis_cap is None,
         )
         if rollouts is None and args.save_strategy == "steps" and args.save_steps % self.steps_per_rollout:
             warnings.warn(

@@ -13,7 +13,7 @@ import rlvr_cli
 from rlvr_cli.config.load import dump_yaml, load, load_config
 from rlvr_cli.methods.method import AnyMethod, Method
 from rlvr_cli.methods.names import BASES, METHODS, MODIFIER_PRESETS, MODIFIERS
-from rlvr_cli.methods.preset import Modifier, Preset, flat
+from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper, Preset, flat
 from rlvr_cli.methods.sft import SFT
 
 ALL: tuple[Preset, ...] = (*METHODS.values(), *MODIFIER_PRESETS.values())
@@ -192,3 +192,16 @@ def test_a_name_that_is_wrong_is_refused_without_a_file_too() -> None:
             METHOD.validate_python(values)
     with pytest.raises(ValueError, match="not a policy-gradient method"):
         Method(name="sft")
+
+
+def test_a_preset_inherits_all_but_the_keys_of_another_kind() -> None:
+    """Not the clip of GSPO below CISPO, whose keys are other ones; and nothing of a part whose kind stays is lost."""
+    paper = Paper("none", "nobody")
+    other = MethodPreset("x", "X", "X.", paper, {"policy_loss.kind": ("cispo", "ours")}, inherits="gspo")
+    resolved = other.resolved(METHODS)
+    assert resolved.sets["policy_loss.kind"] == ("cispo", "ours")
+    kept = {key: value for key, value in METHODS["gspo"].sets.items() if not key.startswith("policy_loss.")}
+    assert {key: value for key, value in resolved.sets.items() if not key.startswith("policy_loss.")} == kept
+    assert [key for key in resolved.sets if key.startswith("policy_loss.")] == ["policy_loss.kind"]
+    same = MethodPreset("x", "X", "X.", paper, {"policy_loss.kind": ("gspo", "ours")}, inherits="gspo")
+    assert same.resolved(METHODS).sets == {**METHODS["gspo"].sets, "policy_loss.kind": ("gspo", "ours")}

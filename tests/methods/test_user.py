@@ -291,6 +291,11 @@ def test_what_presets_say_must_be_a_method_of_the_file(tmp_path: Path) -> None:
         (SURPRISE.replace("shaping.surprise.strength", "kl.beta"), "is off in surprise"),
         (SURPRISE.replace('Modifier(\n        "surprise"', 'Modifier(\n        "lopti"'), "of a built-in method"),
         (SURPRISE + "PRESETS = (*PRESETS, *PRESETS)\n", "one MethodPreset or Modifier"),
+        (
+            FILE + "from rlvr_cli.methods.preset import MethodPreset, Paper\n"
+            'PRESETS = MethodPreset("x", "X", "X.", Paper("x", "x"), {}, inherits="grop")\n',
+            "no such method. Did you mean `grpo`",
+        ),
         (SURPRISE.replace("1 + self", "-1 - self"), "is negative"),
         (SURPRISE.replace('main_key: ClassVar[str] = "strength"', 'main_key: ClassVar[str] = "x"'), "main_key"),
     ]

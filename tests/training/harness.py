@@ -26,6 +26,7 @@ from rlvr_cli.training.rollouts import RolloutBatch
 from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config
 from tests.methods.surrogates import aggregated, surrogate
+from tests.training.plain_forward import leave_nothing_out
 
 MAX_NEW_TOKENS = 12
 LEARNING_RATE = 0.2
@@ -236,19 +237,23 @@ def train(
     *,
     rows: int = 16,
     group: int = 4,
-    everything: bool = False,
+    plain: bool = False,
     micro_tokens: int | None = None,
     told: bool = False,
     dropout: bool = False,
     **settings: Any,
 ) -> GradientTrainer:
-    """Run the trainer on scripted rollouts to its end; ``told``: the sampler says how probable its tokens were."""
+    """Run the trainer on scripted rollouts to its end.
+
+    Args:
+        plain: make one forward pass of the bare model for each row.
+        told: the sampler says how probable its tokens were.
+    """
     config = arguments(folder, method, rows=rows, group=group, **settings)
     trainer = GradientTrainer(
         method=method,
         rollouts=TellingRollouts(rows, model) if told else ScriptedRollouts(rows),
         sampler_exact=told,
-        compute_everything=everything,
         micro_tokens=micro_tokens,
         dropout=dropout,
         model=model,
@@ -256,6 +261,8 @@ def train(
         args=config,
         train_dataset=dataset(rows, group, settings.get("rollouts", 2)),
     )
+    if plain:
+        leave_nothing_out(trainer)
     trainer.train()
     return trainer
 

@@ -44,6 +44,7 @@ GRPO = ("policy_loss.eps_high=0.28", "advantage.scale=none")
 ROWS, GROUP = 16, 4
 TOLERANCE = 1e-6
 SPLIT_TOLERANCE = 1e-10  # the model is float64 throughout
+PLAIN_TOLERANCE = 1e-8  # rows by themselves round otherwise, and four large steps multiply that: ratios reach 400
 
 
 def relative_error(ours: torch.Tensor, other: torch.Tensor) -> float:
@@ -101,17 +102,17 @@ def test_does_not_depend_on_micro_batches(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", every_method(*READERS))
 def test_does_not_depend_on_what_is_left_out(tmp_path: Path, name: str) -> None:
-    """Everything that saves forward passes, tokens or prompts against nothing of it, one update and four a rollout.
+    """Everything that saves forward passes, tokens or prompts against a plain pass of each row, one update and four.
 
     A group in three has no advantage in GRPO, prompts are shared by four rows, and a pass holds 40 tokens.
     """
     method = divided(method_of(name))
     for updates, sizes in ((1, {"micro_batch": 4}), (4, {"micro_batch": 2, "micro_tokens": 40})):
         base = load_base(tmp_path)
-        plain = train(tmp_path, method, base, updates=updates, everything=True, **sizes)
+        plain = train(tmp_path, method, base, updates=updates, plain=True, **sizes)
         quick = train(tmp_path, method, load_base(tmp_path), updates=updates, **sizes)
         for mine, other in zip(quick.gradients, plain.gradients, strict=True):
-            assert relative_error(mine, other) < SPLIT_TOLERANCE, updates
+            assert relative_error(mine, other) < PLAIN_TOLERANCE, updates
 
 
 @pytest.mark.parametrize("name", every_method("lopti", "gtpo"))

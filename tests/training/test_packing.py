@@ -60,11 +60,6 @@ def test_prompts_are_shared_where_that_saves_enough() -> None:
     assert not pack(short, most_tokens=2000, share_prompts=True).share_prompts
 
 
-def test_the_rows_of_a_pass_may_be_bounded() -> None:
-    parts = pack(some_rows(32, prompt=5, group=8, longest=20), most_tokens=10**9, most_rows=6, share_prompts=True)
-    assert max(map(len, parts.rows)) <= 6
-
-
 def test_prompts_are_told_apart_by_their_tokens_and_not_by_their_padding() -> None:
     ids = torch.tensor([[0, 0, 7], [0, 5, 7], [9, 9, 7], [0, 5, 7]])
     mask = torch.tensor([[0, 0, 1], [0, 1, 1], [0, 0, 1], [0, 1, 1]])
