@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -311,17 +312,10 @@ class Source:
 
 def puzzle_of(problem: Problem) -> KKPuzzle:
     """Return the puzzle of a problem that has statements."""
-    data = problem.data
-    statements = tuple(_as_statement(statement) for statement in data["statements"])
-    return KKPuzzle(tuple(data["names"]), statements, tuple(data["solution"]))
-
-
-def _as_list(statement: Statement) -> list[Any]:
-    return [_as_list(part) if isinstance(part, tuple) else part for part in statement]
-
-
-def _as_statement(value: list[Any]) -> Statement:
-    return tuple(_as_statement(part) if isinstance(part, list) else part for part in value)
+    names, solution = problem.data["names"], problem.data["solution"]
+    statements = _statements(problem.data["statements"], len(names))
+    assert statements is not None
+    return KKPuzzle(tuple(names), statements, tuple(solution))
 
 
 def problem_from(fields: Any, where: str) -> Problem:
@@ -365,8 +359,8 @@ def _problem(
 ) -> Problem:
     if statements is not None and structure is None:
         structure = structure_key(statements)
-    rows = None if statements is None else [_as_list(statement) for statement in statements]
-    data = {"names": list(names), "solution": list(solution), "statements": rows}
+    # Lists in place of tuples, as a row of a file has them.
+    data = {"names": list(names), "solution": list(solution), "statements": json.loads(json.dumps(statements))}
     return Problem(identifier, question, data, f"{len(names)} people", structure)
 
 
