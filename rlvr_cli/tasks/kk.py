@@ -239,13 +239,13 @@ class KnightsAndKnaves(SharedOut):
         }
         available: dict[int, int] = {}
         while True:
-            wanted = quotas(self.people, count, available)
+            counts = quotas(self.people, count, available)
             for number, source in sources.items():
-                if not source.fill(wanted[number]):
+                if not source.fill(counts[number]):
                     available[number] = len(source.problems)
-            if all(len(source.problems) >= wanted[number] for number, source in sources.items()):
+            if all(len(source.problems) >= counts[number] for number, source in sources.items()):
                 break
-        drawn = [problem for number, source in sources.items() for problem in source.problems[: wanted[number]]]
+        drawn = [problem for number, source in sources.items() for problem in source.problems[: counts[number]]]
         return self.shuffled(drawn, split, seed)
 
 
@@ -360,7 +360,11 @@ def _problem(
     if statements is not None and structure is None:
         structure = structure_key(statements)
     # Lists in place of tuples, as a row of a file has them.
-    data = {"names": list(names), "solution": list(solution), "statements": json.loads(json.dumps(statements))}
+    data: dict[str, Any] = {
+        "names": list(names),
+        "solution": list(solution),
+        "statements": json.loads(json.dumps(statements)),
+    }
     return Problem(identifier, question, data, f"{len(names)} people", structure)
 
 
@@ -385,12 +389,12 @@ def _statements(value: Any, people: int) -> tuple[Statement, ...] | None:
 def _statement(value: Any, people: int, depth: int) -> Statement | None:
     if not isinstance(value, list | tuple) or not value or depth > 20:
         return None
-    kind, *parts = value
+    kind, *operands = value
     if kind in ("telling-truth", "lying"):
-        valid = len(parts) == 1 and type(parts[0]) is int and 0 <= parts[0] < people
-        return (kind, parts[0]) if valid else None
+        valid = len(operands) == 1 and type(operands[0]) is int and 0 <= operands[0] < people
+        return (kind, operands[0]) if valid else None
     arity = {"not": 1, "and": 2, "or": 2, "->": 2, "<=>": 2}.get(kind) if isinstance(kind, str) else None
-    if arity != len(parts):
+    if arity != len(operands):
         return None
-    inner = [_statement(part, people, depth + 1) for part in parts]
-    return None if any(part is None for part in inner) else (kind, *inner)
+    operands = [_statement(operand, people, depth + 1) for operand in operands]
+    return None if any(operand is None for operand in operands) else (kind, *operands)

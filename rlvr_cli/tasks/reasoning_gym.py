@@ -74,8 +74,8 @@ SYSTEM = (
 def keys_of(written: str) -> dict[str, Any]:
     """Return the keys of `rg:countdown`, and of `rg:chain_sum,countdown=2` with weights. Raises UserError."""
     datasets: dict[str, float] = {}
-    for part in written.removeprefix(PREFIX).split(","):
-        name, equals, weight = (word.strip() for word in part.partition("="))
+    for item in written.removeprefix(PREFIX).split(","):
+        name, equals, weight = (word.strip() for word in item.partition("="))
         try:
             datasets[name] = float(weight) if equals else 1.0
         except ValueError:
