@@ -224,9 +224,9 @@ class Countdown(SharedOut):
         return super().hub_share([problem for problem in train if problem.structure not in held_out], split)
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
-        wanted = quotas(self.numbers, count, {})
+        counts = quotas(self.numbers, count, {})
         drawn = [
-            problem for number in sorted(wanted) for problem in self._generated(split, number, wanted[number], seed)
+            problem for number in sorted(counts) for problem in self._generated(split, number, counts[number], seed)
         ]
         return self.shuffled(drawn, split, seed)
 

@@ -142,8 +142,8 @@ def _halves(numbers: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[i
     indices = range(1, len(numbers))
     for size in range(len(numbers) - 1):
         for joined in itertools.combinations(indices, size):
-            part = (numbers[0], *(numbers[index] for index in joined))
-            yield part, tuple(numbers[index] for index in indices if index not in joined)
+            group = (numbers[0], *(numbers[index] for index in joined))
+            yield group, tuple(numbers[index] for index in indices if index not in joined)
 
 
 def _missing(value: Ratio, target: int) -> Iterator[tuple[str, Ratio, bool]]:

@@ -284,12 +284,12 @@ def _splits(written: str, count: int) -> Iterator[list[str]]:
         yield [written]
     if count == 1 or listed is not None:
         return
-    parts = [part for part in _HARD_SEPARATOR.split(written) if part.strip()]
-    if len(parts) > 1:
-        yield parts if ";" in written or "|" in written else _unmarked(parts)
+    items = [item for item in _HARD_SEPARATOR.split(written) if item.strip()]
+    if len(items) > 1:
+        yield items if ";" in written or "|" in written else _unmarked(items)
         return
     for separator in _SOFT_SEPARATORS:
-        yield [_AND.sub("", part, count=1) if _AND.match(part) else part for part in separator.split(written)]
+        yield [_AND.sub("", item, count=1) if _AND.match(item) else item for item in separator.split(written)]
 
 
 def _unmarked(lines: list[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -238,13 +239,13 @@ class KnightsAndKnaves(SharedOut):
         }
         available: dict[int, int] = {}
         while True:
-            wanted = quotas(self.people, count, available)
+            counts = quotas(self.people, count, available)
             for number, source in sources.items():
-                if not source.fill(wanted[number]):
+                if not source.fill(counts[number]):
                     available[number] = len(source.problems)
-            if all(len(source.problems) >= wanted[number] for number, source in sources.items()):
+            if all(len(source.problems) >= counts[number] for number, source in sources.items()):
                 break
-        drawn = [problem for number, source in sources.items() for problem in source.problems[: wanted[number]]]
+        drawn = [problem for number, source in sources.items() for problem in source.problems[: counts[number]]]
         return self.shuffled(drawn, split, seed)
 
 
@@ -311,17 +312,10 @@ class Source:
 
 def puzzle_of(problem: Problem) -> KKPuzzle:
     """Return the puzzle of a problem that has statements."""
-    data = problem.data
-    statements = tuple(_as_statement(statement) for statement in data["statements"])
-    return KKPuzzle(tuple(data["names"]), statements, tuple(data["solution"]))
-
-
-def _as_list(statement: Statement) -> list[Any]:
-    return [_as_list(part) if isinstance(part, tuple) else part for part in statement]
-
-
-def _as_statement(value: list[Any]) -> Statement:
-    return tuple(_as_statement(part) if isinstance(part, list) else part for part in value)
+    names, solution = problem.data["names"], problem.data["solution"]
+    statements = _statements(problem.data["statements"], len(names))
+    assert statements is not None
+    return KKPuzzle(tuple(names), statements, tuple(solution))
 
 
 def problem_from(fields: Any, where: str) -> Problem:
@@ -365,8 +359,12 @@ def _problem(
 ) -> Problem:
     if statements is not None and structure is None:
         structure = structure_key(statements)
-    rows = None if statements is None else [_as_list(statement) for statement in statements]
-    data = {"names": list(names), "solution": list(solution), "statements": rows}
+    # Lists in place of tuples, as a row of a file has them.
+    data: dict[str, Any] = {
+        "names": list(names),
+        "solution": list(solution),
+        "statements": json.loads(json.dumps(statements)),
+    }
     return Problem(identifier, question, data, f"{len(names)} people", structure)
 
 
@@ -391,12 +389,12 @@ def _statements(value: Any, people: int) -> tuple[Statement, ...] | None:
 def _statement(value: Any, people: int, depth: int) -> Statement | None:
     if not isinstance(value, list | tuple) or not value or depth > 20:
         return None
-    kind, *parts = value
+    kind, *operands = value
     if kind in ("telling-truth", "lying"):
-        valid = len(parts) == 1 and type(parts[0]) is int and 0 <= parts[0] < people
-        return (kind, parts[0]) if valid else None
+        valid = len(operands) == 1 and type(operands[0]) is int and 0 <= operands[0] < people
+        return (kind, operands[0]) if valid else None
     arity = {"not": 1, "and": 2, "or": 2, "->": 2, "<=>": 2}.get(kind) if isinstance(kind, str) else None
-    if arity != len(parts):
+    if arity != len(operands):
         return None
-    inner = [_statement(part, people, depth + 1) for part in parts]
-    return None if any(part is None for part in inner) else (kind, *inner)
+    operands = [_statement(operand, people, depth + 1) for operand in operands]
+    return None if any(operand is None for operand in operands) else (kind, *operands)

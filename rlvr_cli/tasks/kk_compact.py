@@ -81,13 +81,13 @@ def roles_text(roles: Sequence[bool]) -> str:
     return "".join("K" if role else "N" for role in roles)
 
 
-def _parts(statement: Statement) -> Iterator[Statement]:
+def _literals(statement: Statement) -> Iterator[Statement]:
     """Yield the literals, negated or not, that a claim is made of."""
     if statement[0] in LITERALS or (statement[0] == "not" and statement[1][0] in LITERALS):
         yield statement
     else:
-        for part in statement[1:]:
-            yield from _parts(part)
+        for operand in statement[1:]:
+            yield from _literals(operand)
 
 
 def _evaluate(statement: Statement, values: Iterator[bool], misread: bool) -> bool:
@@ -96,7 +96,7 @@ def _evaluate(statement: Statement, values: Iterator[bool], misread: bool) -> bo
         return next(values)
     if kind == "not":
         return not _evaluate(statement[1], values, misread)
-    left, right = (_evaluate(part, values, misread) for part in statement[1:])
+    left, right = (_evaluate(operand, values, misread) for operand in statement[1:])
     if kind == "and" or (kind == "->" and misread):
         return left and right
     return {"or": left or right, "->": not left or right, "<=>": left == right}[kind]
@@ -143,10 +143,10 @@ def trace(puzzle: KKPuzzle, rng: random.Random, noise: Noise = CLEAN, first: tup
         words.append(roles_text(guess))
         for speaker in people:
             statement = puzzle.statements[speaker]
-            values = [holds(part, guess) != (rng.random() < noise.atom) for part in _parts(statement)]
+            values = [holds(literal, guess) != (rng.random() < noise.atom) for literal in _literals(statement)]
             words.append(f"{LETTERS[speaker]}:")
-            for part, value in zip(_parts(statement), values, strict=True):
-                words += [*_claim(part), "t" if value else "f"]
+            for literal, value in zip(_literals(statement), values, strict=True):
+                words += [*_claim(literal), "t" if value else "f"]
             says = _evaluate(statement, iter(values), misread=rng.random() < noise.implication)
             if (says == guess[speaker]) == (rng.random() < noise.verdict):
                 words.append("no")

@@ -57,7 +57,7 @@ def _truth(statement: Statement, knights: Sequence[int], every: int) -> int:
         return every ^ knights[statement[1]]
     if kind == "not":
         return every ^ _truth(statement[1], knights, every)
-    left, right = (_truth(part, knights, every) for part in statement[1:])
+    left, right = (_truth(operand, knights, every) for operand in statement[1:])
     if kind == "and":
         return left & right
     if kind == "or":
@@ -74,8 +74,8 @@ def people_in(statement: Statement) -> Iterator[int]:
     if statement[0] in LITERALS:
         yield statement[1]
     else:
-        for part in statement[1:]:
-            yield from people_in(part)
+        for operand in statement[1:]:
+            yield from people_in(operand)
 
 
 @cache
@@ -160,10 +160,10 @@ def _encode(statement: Statement, labels: Sequence[str], positive: bool = True) 
         return _encode(statement[1], labels, not positive)
     if kind in LITERALS:
         return ("T" if (kind == "telling-truth") == positive else "L") + labels[statement[1]]
-    parts = [_encode(part, labels) for part in statement[1:]]
+    operands = [_encode(operand, labels) for operand in statement[1:]]
     if kind in _COMMUTATIVE:
-        parts.sort()
-    return f"{'' if positive else '!'}({kind} {' '.join(parts)})"
+        operands.sort()
+    return f"{'' if positive else '!'}({kind} {' '.join(operands)})"
 
 
 def _views(
@@ -282,7 +282,7 @@ def claim_text(statement: Statement, names: Sequence[str], nested: bool = False)
         if inner[0] in LITERALS:
             return f"{names[inner[1]]} is not a {'knight' if inner[0] == 'telling-truth' else 'knave'}"
         return f"it is not the case that {claim_text(inner, names, nested=True)}"
-    left, right = (claim_text(part, names, nested=True) for part in statement[1:])
+    left, right = (claim_text(operand, names, nested=True) for operand in statement[1:])
     text = {
         "and": f"{left} and {right}",
         "or": f"{left} or {right}",

@@ -74,8 +74,8 @@ SYSTEM = (
 def keys_of(written: str) -> dict[str, Any]:
     """Return the keys of `rg:countdown`, and of `rg:chain_sum,countdown=2` with weights. Raises UserError."""
     datasets: dict[str, float] = {}
-    for part in written.removeprefix(PREFIX).split(","):
-        name, equals, weight = (word.strip() for word in part.partition("="))
+    for item in written.removeprefix(PREFIX).split(","):
+        name, equals, weight = (word.strip() for word in item.partition("="))
         try:
             datasets[name] = float(weight) if equals else 1.0
         except ValueError:
@@ -250,7 +250,7 @@ class ReasoningGym(Task):
             score = float(future.result())
         except JobError as error:
             if error.loading or not isinstance(error, JobTimeout | WorkerDied):
-                raise RunError(f"reasoning-gym: a verifier failed: {error}.") from error
+                raise RunError(f"reasoning-gym: a verifier failed: {str(error) or 'it took too long'}.") from error
             reason = "timeout" if isinstance(error, JobTimeout) else "died"
             return Verdict(0.0, {"score": 0.0}, False, answer, reason, scorable=False)
         reward = score if self.reward == "raw" else float(score == 1.0)
@@ -275,7 +275,8 @@ def _ask(job: dict[str, Any]) -> Any:
     try:
         return _pool(None).submit(job).result()
     except JobError as error:
-        raise RunError(f"reasoning-gym cannot {job['do']} {job.get('name', 'data sets')}: {error}.") from error
+        cause = str(error) or "it took too long"
+        raise RunError(f"reasoning-gym cannot {job['do']} {job.get('name', 'data sets')}: {cause}.") from error
 
 
 def split_of(question: str) -> Split:
@@ -287,8 +288,8 @@ def split_of(question: str) -> Split:
 @lru_cache(maxsize=1)
 def installed() -> str | None:
     """Return the version of reasoning-gym, on which problems and verdicts depend; None without it."""
-    found = importlib.util.find_spec("reasoning_gym") is not None
-    return importlib.metadata.version("reasoning-gym") if found else None
+    spec = importlib.util.find_spec("reasoning_gym")
+    return importlib.metadata.version("reasoning-gym") if spec is not None else None
 
 
 def _check_installed() -> None:
@@ -346,13 +347,16 @@ def check(datasets: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the mistakes in data sets and their options."""
     known = describe()
     mistakes = [f"task.datasets: {_unknown(name, known)}" for name in datasets if name not in known]
-    for name in datasets.keys() & known.keys():
+    for name in filter(known.__contains__, datasets):
         keys = known[name]
         unknown = [key for key in datasets[name] if key not in keys]
-        hint = f"It has {', '.join(keys)}."
-        mistakes += [f"task.options.{name}.{key}: no such option.{did_you_mean(key, keys)} {hint}" for key in unknown]
+        for key in unknown:
+            hint = f"{did_you_mean(key, keys)} It has {', '.join(keys)}."
+            mistakes.append(f"task.options.{name}.{key}: no such option.{hint}")
+        if unknown:
+            continue
         try:
-            None if unknown else _dataset(name, json.dumps(datasets[name]), 0)
+            _dataset(name, json.dumps(datasets[name]), 0)
         except Exception as error:
             mistakes.append(f"task.options.{name}: {str(error) or type(error).__name__} (says reasoning-gym)")
     return mistakes
