@@ -62,11 +62,6 @@ class Aggregation(Part, Choice, ABC):
     def coefficients(self, mask: Tensor, count: Tensor) -> Tensor:
         """(B, T) 1/Z of each token in float64, 0 on padding; ``count`` is that of the whole step."""
 
-    def aggregate(self, values: Tensor, mask: Tensor, advantages: Tensor) -> Tensor:
-        """() the (B, T) ``values`` of a whole step as one number."""
-        weights = self.coefficients(mask, self.count(mask, advantages)).to(values.dtype)
-        return torch.where(mask.bool(), values * weights, 0.0).sum()
-
 
 class TokenMean(Aggregation):
     """All tokens of the step."""
