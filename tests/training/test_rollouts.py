@@ -15,8 +15,8 @@ from typing import Any, cast
 
 import pytest
 from rich.console import Console
-from rlvr_cli.collapse.rules import point_of
 
+from rlvr_cli.collapse.rules import point_of
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.models.load import load_model
