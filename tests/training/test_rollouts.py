@@ -16,7 +16,7 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from rlvr_cli.collapse.rules import point_of
+from rlvr_cli.collapse.alerts import AlertMonitor
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.models.load import load_model
@@ -316,9 +316,7 @@ def test_a_rollout_without_any_score_has_no_mean(tmp_path: Path) -> None:
     source.store(rewards, [0.0] * 4, None)
     parts = [name for name in source.summary if name.startswith("reward/")]
     assert parts and {source.summary[name] for name in ("reward", "format", *parts)} == {None}
-    point = point_of({"rollout": 0, **source.summary}, 1)
-    assert point.accuracy is None and point.format is None
-    assert point_of({"rollout": 0, **source.summary, "unscorable": 0.0}, 1).format is None
+    AlertMonitor(1, rows=[{"rollout": index, **source.summary} for index in range(10)]).alerts()
 
 
 class ScoresSome:
