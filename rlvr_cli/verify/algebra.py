@@ -105,7 +105,7 @@ def judge_paper(gold: str, answer: str) -> Outcome:
 
 @lru_cache(maxsize=_KEPT)
 def _parsed_gold(gold: str) -> list[Any]:
-    return parse(gold if _DELIMITED.search(gold) else rf"\boxed{{{gold}}}", parsing_timeout=None)
+    return list(parse(gold if _DELIMITED.search(gold) else rf"\boxed{{{gold}}}", parsing_timeout=None))
 
 
 def judge_answer(gold: str, answer: str) -> Outcome:

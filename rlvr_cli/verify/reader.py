@@ -120,7 +120,7 @@ def same(gold: Any, answer: Any) -> bool:
     if isinstance(gold, sympy.FiniteSet) and written and pair:
         gold = sympy.Tuple(*written)
     try:
-        return verify(gold, answer, timeout_seconds=None, allow_set_relation_comp=True, raise_on_error=True)
+        return bool(verify(gold, answer, timeout_seconds=None, allow_set_relation_comp=True, raise_on_error=True))
     except MemoryError:
         raise
     except Exception:
@@ -136,9 +136,8 @@ def _may_agree(gold: sympy.Equality, answer: sympy.Equality) -> bool:
         return True
     if gold.lhs == answer.lhs and isinstance(gold.lhs, Symbol) and equal_values(gold.rhs, answer.rhs) is False:
         return False
-    return all(sympy.expand(side.lhs - side.rhs).free_symbols for side in (gold, answer)) and (
-        gold.free_symbols == answer.free_symbols
-    )
+    named = all(sympy.expand(side.lhs - side.rhs).free_symbols for side in (gold, answer))
+    return named and bool(gold.free_symbols == answer.free_symbols)
 
 
 def repeated(value: Any) -> int:

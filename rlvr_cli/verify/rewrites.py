@@ -52,7 +52,9 @@ def convert_degrees(text: str) -> str:
     r"""Convert degrees within trigonometric functions: ``\cos 15^\circ`` is ``\cos (\frac{15\pi}{180})``."""
     if not _OF_ANGLE.search(text) or not _DEGREE.search(text):
         return text
-    text, pieces, done = _DEGREE.sub(_MARK, text), [], 0
+    text = _DEGREE.sub(_MARK, text)
+    pieces: list[str] = []
+    done = 0
     for function in _OF_ANGLE.finditer(text):
         start = function.end()
         if start < done:

@@ -17,7 +17,6 @@ from re import _parser as parser
 import rlvr_cli.tasks
 import rlvr_cli.verify
 from rlvr_cli.config.load import choose_task
-from rlvr_cli.verify.math_answer import UNPARSED_ANSWER
 from rlvr_cli.verify.pool import MathPool
 
 # Seconds of processor time for one text. What is linear takes milliseconds, what is cubic minutes.
@@ -101,8 +100,8 @@ def texts():
 def main(name, rule, style):
     # What the pool's processes compute has a deadline of its own; here only what the judge itself reads counts.
     done = Future()
-    done.set_result(UNPARSED_ANSWER)
-    MathPool._submit = lambda pool, gold, answer: done
+    done.set_result([False, "unparsed"])
+    MathPool.submit = lambda pool, job: done
     task = choose_task(name, rule=rule, generated=True).for_model(style)
     problem = task.problem_from(ROWS[name], "here")
     signal.signal(signal.SIGVTALRM, lambda number, frame: sys.exit(f"more than {LIMIT} s: {label}"))
