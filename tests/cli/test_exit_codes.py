@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from rlvr_cli.cli import app as cli
+from rlvr_cli.cli.templates import files_of
 from rlvr_cli.core.errors import RunError, UserError
 
 
@@ -77,33 +78,20 @@ def test_an_error_of_ours_shows_its_traceback(
     assert "bug in rlvr" in printed
 
 
+@pytest.mark.parametrize("fault", ["{}['x']", "raise SystemExit", "raise SystemExit(0)", "raise SystemExit('done')"])
 def test_an_error_of_the_users_code_names_its_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "tasks" / "own.md").read_text(encoding="utf-8")
-    file = tmp_path / "my_task.py"
-    text = page.split("```python\n")[2].split("```")[0].rstrip()
-    file.write_text(f"{text}\n\n    def contradictions(self):\n        return {{}}['x']\n", encoding="utf-8")
-    monkeypatch.setattr("sys.argv", ["rlvr", "config", "show", "--task", str(file)])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
+    """Also where the code leaves: a command that did nothing must not end as one that did all."""
+    text = files_of("task", "mine")["mine.py"]
+    head, prompt, rest = text.partition("    def prompt(self, problem: dict[str, Any]) -> str:\n")
+    file = tmp_path / "mine.py"
+    file.write_text(f"{head}{prompt}        {fault}\n{rest}", encoding="utf-8")
+    assert cli.run(["tasks", "show", str(file)]) == 1
     printed = capsys.readouterr().err
-    assert end.value.code == 1
-    assert printed.splitlines()[-1] == f"{file}:{len(file.read_text().splitlines())}: KeyError: 'x'"
+    line = f"{head}{prompt}".count("\n") + 1
+    assert f"mine.py:{line}: " in printed and ("KeyError: 'x'" in printed or "SystemExit" in printed)
     assert "Traceback" not in printed
-
-
-@pytest.mark.parametrize("leave", ["raise SystemExit", "raise SystemExit(0)", "raise SystemExit('done')"])
-def test_code_of_the_user_s_that_leaves_is_a_failure(
-    leave: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A command that did nothing must not end as one that did all."""
-    page = (Path(__file__).parents[2] / "docs" / "tasks" / "own.md").read_text(encoding="utf-8")
-    file = tmp_path / "my_task.py"
-    text = page.split("```python\n")[2].split("```")[0].rstrip()
-    file.write_text(f"{text}\n\n    def contradictions(self):\n        {leave}\n", encoding="utf-8")
-    assert cli.run(["config", "show", "--task", str(file)]) == 1
-    assert f"{file}:{len(file.read_text().splitlines())}: SystemExit" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["trian"], ["plan", "--no-such-option"], ["runs", "show"], []])
