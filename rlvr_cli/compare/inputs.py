@@ -17,7 +17,6 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.methods.equivalence import same_gradients
-from rlvr_cli.methods.names import parse_method_name
 from rlvr_cli.results.arms import Arm, Replicate, group_arms, grouped, keys_of, learned
 from rlvr_cli.results.find import Run, find_runs, place_in_sweep
 from rlvr_cli.results.metrics import metric as declared
@@ -179,7 +178,7 @@ def choose_baseline(request: CompareRequest, arms: Sequence[Arm], problems: list
     first = [arm for arm in arms if any(run.place == 0 for run in arm.runs.values())]
     if len(first) == 1:
         return first[0].name
-    ranked = sorted(arms, key=lambda arm: (bool(parse_method_name(arm.method).modifiers), _first_trial(arm), arm.name))
+    ranked = sorted(arms, key=lambda arm: ("+" in arm.method, _first_trial(arm), arm.name))
     return ranked[0].name if ranked else ""
 
 
