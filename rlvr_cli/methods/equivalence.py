@@ -62,14 +62,15 @@ def same_gradients(methods: Mapping[str, AnyMethod], updates: int) -> list[SameG
         later ones, only those that say more than the earlier ones.
     """
     policies = {name: method.policy for name, method in methods.items() if method.policy is not None}
-    one_step = {name: method for name, method in policies.items() if updates * len(method.passes.names) == 1}
+    computed = {name: method for name, method in policies.items() if not _is_recorded(method)}
+    one_step = {name: method for name, method in computed.items() if updates * len(method.passes.names) == 1}
     found: list[SameGradient] = []
     for names in _groups(policies, lambda method: _normal_form(method, on_policy=False)):
-        empty = {policies[name].passes.empty_passes for name in names}
+        empty = {policies[name].passes.empty_passes for name in names if name in computed}
         found.append(SameGradient(names, "always", empty_pass=len(empty) > 1))
     stages: tuple[tuple[When, Mapping[str, Method]], ...] = (
         ("one_step", one_step),
-        ("first_step", policies),
+        ("first_step", computed),
     )
     for when, candidates in stages:
         for names in _groups(candidates, lambda method: _normal_form(method, on_policy=True)):
@@ -85,18 +86,26 @@ def _groups(methods: Mapping[str, Method], form: Callable[[Method], dict[str, An
     return [tuple(names) for names in by_form.values() if len(names) > 1]
 
 
+def _is_recorded(method: Method) -> bool:
+    """Return whether a part's formula is in a user's file that was not imported."""
+    return any(isinstance(part, UserPart) and part.recorded for part in method.parts)
+
+
 def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
     """The choices without what does not matter, so that equal forms are equal gradients.
 
     Args:
         on_policy: whether only a step at which every ratio is 1 counts.
     """
+    files = [without_folder(one) for one in getattr(method, "files", ())]
+    if _is_recorded(method):
+        # Only equal files with equal values are known to be the same.
+        return {"recorded": method.model_dump(exclude={"name", "files"}), "files": files}
     critic = method.critic.model_dump() if method.advantage.needs_values else {}
     if on_policy:
         # The value head has not moved away from its predictions yet.
         critic.pop("clip", None)
     plain = on_policy and weighs_one_on_policy(method.policy_loss)
-    files = [without_folder(one) for one in getattr(method, "files", ())]
     on = (
         method.advantage,
         *(() if plain else (method.policy_loss,)),
