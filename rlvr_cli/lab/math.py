@@ -78,4 +78,4 @@ class MathLab(Lab[Story]):
 
     def held_out(self, recipe: MathRecipe) -> MathTask:
         shares: Any = self.shares(recipe.phases[-1])
-        return MathTask(steps=shares, style="compact", data=STORIES)
+        return MathTask(steps=shares, style="compact", data=STORIES, rule="paper")

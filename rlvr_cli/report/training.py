@@ -202,6 +202,11 @@ def without_signal(subject: ReportData, run: Run) -> str | None:
 
 def run_alerts(subject: ReportData, run: Run, problems: list[str]) -> list[Alert]:
     """Compute the alerts of a run from its lines; damaged lines become an entry of ``problems``."""
+    for row in subject.metrics[run.path]:
+        for name in ("accuracy", "entropy", "length", "reward"):
+            if row.get(name) is not None and number(row[name]) is None:
+                problems.append(f"{run.dir.metrics_path}: {name} is {row[name]!r}, not a number. The file was altered.")
+                return []
     try:
         return _monitor(subject, run).alerts()
     except (TypeError, KeyError, ValueError, ArithmeticError, AttributeError) as error:

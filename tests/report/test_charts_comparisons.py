@@ -12,6 +12,7 @@ from scipy import stats
 from rlvr_cli.compare.contrasts import compare_task
 from rlvr_cli.compare.inputs import gather
 from rlvr_cli.compare.request import CompareRequest
+from rlvr_cli.compare.wording import VERDICTS
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.report.charts.effects import effects_figure
 from rlvr_cli.report.charts.over_k import over_k_figures
@@ -90,7 +91,7 @@ def test_effects_are_the_comparisons_differences_around_a_zero(tmp_path: Path) -
         shown = [f"{100 * value:+z.1f}" for value in (difference.value, difference.low, difference.high)]
         assert [column(figure, name, arm=row.arm)[0] for name in ("difference, points", "low", "high")] == shown
         assert f"{shown[0]} ({shown[1]} to {shown[2]})" in texts(figure.svg)
-        assert column(figure, "verdict", arm=row.arm) == [row.contrast.verdict]
+        assert column(figure, "verdict", arm=row.arm) == [VERDICTS[row.contrast.verdict]]
     assert {"0", "better →", "← worse", "points, less grpo"} <= set(texts(figure.svg))
     # What is drawn of an arm can be hidden with it.
     assert set(re.findall('data-arm="([0-9])"', figure.svg)) == {"1", "2"}

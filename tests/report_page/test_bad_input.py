@@ -37,7 +37,7 @@ def test_numbers_that_are_none(tmp_path: Path, refused: Callable[..., str]) -> N
     made.metrics_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     made.rollouts_dir.joinpath("rollout-000000.jsonl").write_text("{]\n")
     said = refused(made.path)
-    assert f"{made.metrics_path}: holds something that is no number" in said
+    assert f"{made.metrics_path}: accuracy is 'half', not a number" in said
     assert "rollout-000000.jsonl:1: not a JSON line" in said
 
 

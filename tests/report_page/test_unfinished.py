@@ -22,7 +22,7 @@ def test_what_is_not_done_is_said_at_the_top(tmp_path: Path, report: Callable[..
     page = report(root)
     top = page.sections["answer"]
     assert f"{root}/dapo-s0" in top and "rollout 4 of 4" in top
-    assert "Is lopti better than grpo?" in top, "what is there is compared"
+    assert "How does this run of lopti differ from this run of grpo?" in top, "what is there is compared"
     assert f"rlvr train --resume {root}/dapo-s0" in page.commands
     assert f"rlvr eval {root}/lopti-s1" in page.commands
     assert f"{root}/lopti-s1" in page.sections["notes"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.config.user_files import user_files
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import read_jsonl, sole_writer
+from rlvr_cli.core.user_code import keep_copies
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.expand import Sweep, expand
 from rlvr_cli.sweeps.folder import MOST_LOST, SweepDir, SweepPlan
@@ -192,7 +195,10 @@ def test_an_edited_reward_is_named_with_both_hashes(tmp_path: Path) -> None:
     reward.write_text("def one(completions, **columns):\n    return [1.0 for _ in completions]\n")
     task = f"{{name: own, data: {tmp_path}/rows.jsonl, reward: {reward}:one}}"
     text = f"name: pair\nset: {{task: {task}}}\nseeds: 2\n"
-    _, place, _ = begun(tmp_path, text)
+    made, place, _ = begun(tmp_path, text)
+    for trial in made.trials:
+        run = RunDir(place.path / trial.name)
+        run.manifest_path.write_text(json.dumps(keep_copies(user_files(trial.config), run.path)))
     assert prepare_sweep(sweep(tmp_path, text), place).notes == ()
     reward.write_text(reward.read_text().replace("1.0", "0.5"))
     with pytest.raises(UserError, match=rf"{reward} \(grpo-s0 has SHA-256 [0-9a-f]{{12}}.*now it is.*Undo the change"):
