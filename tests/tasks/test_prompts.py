@@ -91,10 +91,13 @@ def test_variables_of_the_chat_template_reach_it(name: str) -> None:
     for switch, overrides in ((False, []), (True, ["task.chat_template_kwargs={enable_thinking: false}"])):
         style = ["task.style=logic_rl"] if name == "kk" else []
         task = load_config(task=name, overrides=[*style, *overrides]).task
-        if name == "hitab":
-            problem = task.problem_from({"question": "q?", "table": [["a", "b"], ["c", "1"]], "answer": [1]}, "here")
-        else:
-            problem = load_config(task=name, overrides=[f"task.data={name}-gen"]).task.generate("dev", 1, 0)[0]
+        row: dict[str, Any] = {
+            "question": "q?",
+            "table": [["a", "b"], ["c", "1"]],
+            "answer": [1] if name == "hitab" else "4",
+        }
+        loaded = name in ("hitab", "gsm8k")
+        problem = task.problem_from(row, "here") if loaded else task.generate("dev", 1, 0)[0]
         assert ("NO THOUGHTS" in task.prompt(problem, tokenizer)) == switch
         assert ("chat_template_kwargs" in task.settings) == switch
 
