@@ -354,6 +354,8 @@ class UserTask(base.Task):
         return self._verdict(given if isinstance(given, dict) else {"reward": given}, response)
 
     def _verdict(self, given: Mapping[str, Any], response: str) -> Verdict:
+        if not isinstance(given.get("parts", {}), dict):
+            raise self._wrong("judge", given, "a dict of numbers for parts")
         if "reward" not in given and "parts" not in given:
             raise self._wrong("judge", given, "a dict with reward, or with parts that add up to it")
         logged = {
@@ -371,8 +373,6 @@ class UserTask(base.Task):
             raise RunError(f"{self._place('judge')}: judge gave text that cannot be written: {unwritable}")
         if given.get("reward", 0.0) is None:
             return Verdict(0.0, {"reward": 0.0}, False, answer, "unscored", False, logged)
-        if not isinstance(given.get("parts", {}), dict):
-            raise self._wrong("judge", given, "a dict of numbers for parts")
         parts = {str(name): self._number(value) for name, value in given.get("parts", {}).items()}
         reward = self._number(given["reward"] if "reward" in given else sum(parts.values()))
         if parts and not math.isclose(sum(parts.values()), reward, abs_tol=1e-6):
