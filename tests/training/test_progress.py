@@ -60,7 +60,7 @@ def test_the_display_keeps_its_last_numbers_within_80_columns(
     assert all(len(line) <= 80 for line in last)
     assert "2/60 rollouts" in last[0] and "left" in last[0]
     words = " ".join(last).split()
-    for word in ("reward", "1.250", "accuracy", "grad", "10.00%", "25.00%", "hacking", "1,234", "[0.377,", "0.756],"):
+    for word in ("reward", "1.250", "accuracy", "grad", "10.00%", "25.00%", "collapse", "1,234", "[0.377,", "0.756],"):
         assert word in words
     assert last[-1] == "saved at step 2; continue with: rlvr train --resume runs/one"
     assert "held-out after rollout 1: avg@4 0.578 [0.377, 0.756], greedy accuracy 0.875" in log
