@@ -134,8 +134,8 @@ def test_a_worker_keeps_its_state_and_what_it_prints_is_no_answer(
 
 def test_a_judge_by_its_module() -> None:
     with Pool(Target("rlvr_cli.verify.algebra:ready"), Limits(60.0)) as pool:
-        assert asked(pool, ["x+1", "1+x"]) == [True, "equal"]
-        assert pool.submit(["x+1", "x+2"]).result() == [False, "different"]
+        assert asked(pool, ["strict", "x+1", "1+x"]) == [True, "equal"]
+        assert pool.submit(["strict", "x+1", "x+2"]).result() == [False, "different"]
 
 
 @pytest.mark.parametrize(
