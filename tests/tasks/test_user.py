@@ -36,7 +36,8 @@ def short_limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def task_of(folder: Path, text: str = FILE, *keys: str) -> Any:
     (folder / "my_task.py").write_text(text)
     # Only what hangs is to meet the deadline, on a busy machine too.
-    limits = (f"task.reward_timeout={1 if 'while True: pass' in text or 'sleep' in text else 30}", "task.reward_memory=512")
+    seconds = 1 if "while True: pass" in text or "sleep" in text else 30
+    limits = (f"task.reward_timeout={seconds}", "task.reward_memory=512")
     return load_config(task=str(folder / "my_task.py"), overrides=[*limits, *keys], import_files=True).task
 
 
