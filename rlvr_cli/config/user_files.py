@@ -161,7 +161,7 @@ def config_type(tasks: tuple[type[Task], ...], method: type[Method]) -> type[Con
 
 
 class _AsWritten(Method):
-    """A method of a configuration whose file is not imported: what stands there, as it stands."""
+    """Keep a method whose file is not imported as it is written; an override may set any of its keys."""
 
     @model_serializer(mode="wrap")
     def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class _AsWritten(Method):
 
 
 def _opaque_method(values: Mapping[str, Any]) -> type[Method]:
-    fields: dict[str, Any] = {key: (Any, None) for key in values if key != "name"}
+    fields: dict[str, Any] = {key: (Any, None) for key in (*Method.model_fields, *values) if key != "name"}
     made: type[Method] = create_model("Method", __base__=_AsWritten, name=(str, str(values["name"])), **fields)
     made.tables = None
     return made

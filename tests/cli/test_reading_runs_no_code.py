@@ -66,7 +66,7 @@ READS = {
     "tasks benchmarks": [()],
     "config keys": [()],
     "config show": [
-        ("-c", "base.yaml", "--method", "power.py+lopti"),
+        ("-c", "base.yaml", "--method", "power.py+lopti", "method.policy_loss.power=0.3"),
         ("-c", "rewarded.yaml"),
         ("-c", "runs/mine/power/config.yaml"),
         ("-c", "sweep.yaml:power.py"),
