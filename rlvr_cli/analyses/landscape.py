@@ -6,6 +6,7 @@ Curves and single numbers are those of metrics.jsonl.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
@@ -158,7 +159,7 @@ def _course(run: Run, last: int | None, problems: list[str]) -> Course | None:
         problems.append(f"{run.path}: there is no rollout {last} yet; the newest is {newest}.")
         return None
     kept = [row for row in rows if last is None or row["rollout"] <= last]
-    return course(kept, run.config.rollout.prompts, run.config.batch.steps_per_rollout)
+    return course(kept, run.config.rollout.prompts)
 
 
 def _as_json(found: Course) -> dict[str, Any]:
@@ -301,14 +302,15 @@ class Course:
     kl: str | None
 
 
-def course(rows: Sequence[Mapping[str, Any]], problems: int, steps_per_rollout: int) -> Course:
-    """The course that the lines of metrics.jsonl tell.
+def course(rows: Sequence[Mapping[str, Any]], problems: int) -> Course:
+    """Compute the curves, the summary and the collapses of a run from the lines of metrics.jsonl.
 
     Args:
-        rows: at least one, each with an integer `rollout`, in their order.
-        problems: of each rollout (`rollout.prompts`). steps_per_rollout: optimizer steps made from one.
+        rows: at least one, one per optimizer step, each with an integer `rollout`, in their order.
+        problems: problems per rollout (`rollout.prompts`).
     """
     curves = _curves(rows)
+    steps_per_rollout = max(Counter(row["rollout"] for row in rows).values())
     rollouts = max(row["rollout"] for row in rows) + 1
     monitor = AlertMonitor(problems, rows=rows)
     collapses = tuple(alert for alert in monitor.alerts() if alert.name != NO_SIGNAL)

@@ -159,6 +159,8 @@ def expand(
                 found.setdefault(problem, []).append(name)
             continue
         id_ = config_hash(config)
+        # The recorded spelling: `power.py+surprise.py+lopti` is `power+lopti+surprise`.
+        shown |= {METHOD: config.method.name} if METHOD in shown else {}
         name = trial_name(shown, shorts, config.method.name, names)
         name = unique(name, id_, [trial.name for trial in trials])
         trials.append(Trial(name, id_, method, (*given, *own), values, config, row))

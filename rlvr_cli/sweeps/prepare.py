@@ -21,7 +21,7 @@ from rlvr_cli.core.user_code import UserFile, keep_copies
 from rlvr_cli.core.yaml import dump
 from rlvr_cli.methods.equivalence import SameGradient, same_gradients
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.sweeps.axes import SEED, AxisPoint, in_a_name, values_of
+from rlvr_cli.sweeps.axes import METHOD, SEED, AxisPoint, in_a_name, values_of
 from rlvr_cli.sweeps.expand import Sweep, Trial, load_trial
 from rlvr_cli.sweeps.folder import Entry, SearchState, SweepDir, SweepPlan
 from rlvr_cli.sweeps.naming import config_differences, config_hash, deciding, short_keys, trial_name, unique
@@ -109,6 +109,7 @@ def suggested_trials(
         config, method, own = load_trial(base, (*points, seed), given, {})
         id_ = config_hash(config)
         shown = {key: value for key, value in unnamed.items() if key in keys}
+        shown |= {METHOD: config.method.name} if METHOD in shown else {}
         name = trial_name(shown, shorts, config.method.name, names)
         name = unique(name, id_, {*taken, *(trial.name for trial in found)})
         found.append(Trial(name, id_, method, (*given, *own), values, config))

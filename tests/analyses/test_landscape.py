@@ -39,7 +39,7 @@ def lines(count: int = 12, **series: Sequence[Any]) -> list[dict[str, Any]]:
 def test_starts_ends_and_extremes() -> None:
     accuracy = [0.1, 0.2, 0.3, 0.9, 0.8, 0.5, 0.5, 0.5, 0.5, 0.5]
     length = [10.0, 20.0, 30.0, 100.0, 5.0, 40.0, 40.0, 40.0, 40.0, 40.0]
-    found = course(lines(10, accuracy=accuracy, length=length), 16, 1).summary
+    found = course(lines(10, accuracy=accuracy, length=length), 16).summary
     expected = {
         "accuracy_start": 0.2,
         "accuracy_best": 0.9,
@@ -78,7 +78,7 @@ def test_a_value_of_a_rollout_is_the_mean_over_its_updates() -> None:
             )
         )
     ]
-    found = course(rows, 16, 2).summary
+    found = course(rows, 16).summary
     assert found["ratio_distance_mean"] == pytest.approx(0.25)
     assert found["prob_distance_mean"] == pytest.approx(0.01)
     assert found["clip_share_mean"] == pytest.approx(0.15)
@@ -93,7 +93,7 @@ def test_held_out_and_predicted_values() -> None:
         # Where no completion was right there is no value of one.
         if place != 7:
             row["value/correct"] = 0.5
-    found = course(rows, 16, 1).summary
+    found = course(rows, 16).summary
     assert found["accuracy_held_out"] == 0.6
     assert found["value_correct_end"] == 0.5
     assert found["value_incorrect_end"] == pytest.approx(-0.5)
@@ -104,10 +104,10 @@ def test_a_length_that_stays_short_has_collapsed_and_one_that_comes_back_has_not
     stays = [20.0, 20, 20, 9, 20, 9, 9, 9, 9, 9, 9, 9]
     comes_back = [20.0, 20, 20, 9, 9, 9, 9, 20, 20, 20, 20, 20]
     explodes = [20.0, 20, 20, 20, 20, 20, 20, 41, 41, 41, 41, 41]
-    assert course(lines(length=stays), 16, 1).summary["length_collapse_at"] == 6
-    assert course(lines(length=comes_back), 16, 1).summary["length_collapse_at"] == 13
-    assert course(lines(length=explodes), 16, 1).summary["length_explosion_at"] == 8
-    assert course(lines(), 16, 1).summary["length_explosion_at"] == 13
+    assert course(lines(length=stays), 16).summary["length_collapse_at"] == 6
+    assert course(lines(length=comes_back), 16).summary["length_collapse_at"] == 13
+    assert course(lines(length=explodes), 16).summary["length_explosion_at"] == 8
+    assert course(lines(), 16).summary["length_explosion_at"] == 13
 
 
 def test_stays_beyond_counts_values_in_a_row() -> None:
@@ -128,25 +128,26 @@ def test_a_warning_is_far_from_the_first_rollouts_for_three_in_a_row() -> None:
 def test_the_lead_of_entropy_over_kl() -> None:
     entropy = [0.2, 0.21, 0.2, 0.19, 0.2, 0.2, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9]
     kl = [0.0, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.5, 0.5, 0.5]
-    found = course(lines(entropy=entropy, kl_reference=kl), 16, 1)
+    found = course(lines(entropy=entropy, kl_reference=kl), 16)
     assert found.kl == "KL to reference"
     assert [found.summary[f"{name}_warning_at"] for name in ("entropy", "kl")] == [7, 10]
     assert found.summary["entropy_warning_lead"] == 3
     # Without a reference the policy that sampled stands in; one that never warns counts as after the last rollout.
     noise = [0.001, *[0.0] * 10, 0.001]
-    late = course(lines(entropy=entropy, kl_old=noise), 16, 2)
+    twice = [row | {"update": update} for row in lines(entropy=entropy, kl_old=noise) for update in (0, 1)]
+    late = course(twice, 16)
     assert (late.kl, late.summary["entropy_warning_lead"]) == ("KL to sampler", 6)
     # With one update it is the policy that sampled, and its divergence is rounding.
-    assert course(lines(entropy=entropy, kl_old=noise), 16, 1).summary["entropy_warning_lead"] is None
+    assert course(lines(entropy=entropy, kl_old=noise), 16).summary["entropy_warning_lead"] is None
 
 
 def test_the_collapse_is_the_detectors_and_none_is_one_after_the_last() -> None:
-    healthy = course(lines(20), 16, 1).summary
+    healthy = course(lines(20), 16).summary
     assert (healthy["collapsed"], healthy["collapse_at"]) == (0, 21)
     accuracy = [0.3, 0.5, 0.6, 0.6, 0.6, 0.6, *[0.0] * 14]
     length = [20.0] * 6 + [144.0] * 14
     rows = lines(20, accuracy=accuracy, length=length, truncated=[0.0] * 6 + [1.0] * 14)
-    found = course(rows, 16, 1)
+    found = course(rows, 16)
     assert found.summary["collapsed"] == 1
     assert found.summary["collapse_at"] == found.collapses[0].first + 1
     assert 7 <= found.collapses[0].first + 1 <= 13
