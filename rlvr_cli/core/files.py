@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import glob
 import json
 import math
 import os
+import re
+import shutil
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -59,6 +62,51 @@ def write_bytes(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
         raise
     fsync(path.parent)
+
+
+@contextmanager
+def replace_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
+    """Yield an empty folder beside ``target`` that takes its place when the context ends, complete or not at all.
+
+    Whatever interrupts it, Ctrl-C included, an older ``target`` stays or comes back; what a killed process left is
+    deleted by the next one.
+
+    Raises:
+        OSError: the disk refuses, or ``target`` exists and not ``overwrite``.
+    """
+    _remove_leftovers(target)
+    new, old = (target.with_name(f".{target.name}.{which}-{os.getpid()}") for which in ("new", "old"))
+    new.mkdir()
+    try:
+        yield new
+        if overwrite and target.exists():
+            target.rename(old)
+        new.rename(target)
+    except BaseException:
+        if old.exists() and not target.exists():
+            old.rename(target)
+        raise
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+    fsync(target.parent)
+
+
+def _remove_leftovers(target: Path) -> None:
+    for path in target.parent.glob(f".{glob.escape(target.name)}.*-*"):
+        match = re.fullmatch(r"(?:new|old)-(\d+)", path.name.removeprefix(f".{target.name}."))
+        if match and not _is_alive(int(match[1])) and not is_held(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def write_json(path: Path, value: Any) -> None:

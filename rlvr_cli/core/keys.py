@@ -13,9 +13,8 @@ from pydantic.fields import FieldInfo
 
 from rlvr_cli.core.section import Also, Choice, Section
 from rlvr_cli.core.text import nearest
+from rlvr_cli.core.yaml import KeyPath
 
-# Keys and places in lists, from the outermost section inwards.
-Path = tuple[Any, ...]
 Variant = type[Section]
 
 
@@ -55,15 +54,15 @@ class Schema:
     other_names: Mapping[str, str] = field(default_factory=dict)
     command: str = ""
     include: bool = False
-    _variants: dict[Path, tuple[Variant, ...]] = field(default_factory=dict, repr=False)
+    _variants: dict[KeyPath, tuple[Variant, ...]] = field(default_factory=dict, repr=False)
 
-    def variants(self, path: Path) -> tuple[Variant, ...]:
+    def variants(self, path: KeyPath) -> tuple[Variant, ...]:
         """The sections that may stand at `path`; empty where a value stands, or nothing."""
         if path not in self._variants:
             self._variants[path] = tuple(self._found(path))
         return self._variants[path]
 
-    def _found(self, path: Path) -> Iterator[Variant]:
+    def _found(self, path: KeyPath) -> Iterator[Variant]:
         if not path:
             yield self.root
         elif isinstance(path[-1], int):
@@ -75,29 +74,29 @@ class Schema:
                     yield from _sections_of(declared.annotation)
                     yield from (kind for item in declared.metadata if isinstance(item, Also) for kind in item.kinds)
 
-    def is_known(self, path: Path) -> bool:
+    def is_known(self, path: KeyPath) -> bool:
         """Whether some variant has a key or a section at `path`."""
         return any(path[-1] in fields(parent) for parent in self.variants(path[:-1]))
 
-    def field(self, path: Path) -> FieldInfo | None:
+    def field(self, path: KeyPath) -> FieldInfo | None:
         """What is declared at `path`, in the first variant that has it."""
         found = (fields(parent).get(path[-1]) for parent in self.variants(path[:-1])) if path else ()
         return next((one for one in found if one is not None), None)
 
-    def chooser(self, path: Path) -> str:
+    def chooser(self, path: KeyPath) -> str:
         """The key of a section that says which one it is (`name` of a task, `kind` of an advantage); "" = none."""
         return next((variant.chooser for variant in self.variants(path)), "")
 
-    def plain_key(self, path: Path) -> str:
+    def plain_key(self, path: KeyPath) -> str:
         """The key that a plain value in the place of the section at `path` sets: its chooser, or its main key."""
         return self.chooser(path) or next((one.main_key for one in self.variants(path) if one.main_key), "")
 
-    def takes_list(self, path: Path) -> bool:
+    def takes_list(self, path: KeyPath) -> bool:
         """Whether the value of the key at `path` is a list."""
         field = self.field(path)
         return field is not None and get_origin(field.annotation) is tuple
 
-    def choices(self, path: Path) -> dict[str, Variant]:
+    def choices(self, path: KeyPath) -> dict[str, Variant]:
         """What the chooser of a section may be, where the schema lists it: `clip`, `dgpo`, ..."""
         key = self.chooser(path)
         listed = {}
@@ -107,11 +106,11 @@ class Schema:
                 listed.update(dict.fromkeys(get_args(found.annotation), variant))
         return listed
 
-    def is_choice(self, path: Path) -> bool:
+    def is_choice(self, path: KeyPath) -> bool:
         """Whether a section has several variants that the schema lists by name: a task, an advantage; not a method."""
         return 1 < len(self.variants(path)) == len(self.choices(path))
 
-    def chosen(self, path: Path, values: Any) -> Variant | None:
+    def chosen(self, path: KeyPath, values: Any) -> Variant | None:
         """The variant that the `values` of a section choose; the default where they are silent."""
         found = self.variants(path)
         if len(found) < 2:
@@ -123,19 +122,19 @@ class Schema:
         others = [variant for variant in found if variant not in listed.values()]
         return listed.get(tag) or next(iter(others), None)
 
-    def canonical(self, path: Path, value: Any) -> Any:
+    def canonical(self, path: KeyPath, value: Any) -> Any:
         """The value of a key as it is compared and stored: choices have one spelling."""
         section = path[:-1]
         is_choice = isinstance(value, str) and path[-1] == self.chooser(section)
         return self.variants(section)[0].canonical(value) if is_choice else value
 
-    def default(self, path: Path) -> Any:
+    def default(self, path: KeyPath) -> Any:
         """The default at `path`, of the first variant that has the key."""
         found = self.field(path)
         assert found is not None
         return found.get_default(call_default_factory=True)
 
-    def key_of(self, path: Path) -> Path:
+    def key_of(self, path: KeyPath) -> KeyPath:
         """The key that `path` belongs to: itself, or the key inside whose value it lies."""
         return next((path[:length] for length in range(1, len(path)) if not self.variants(path[:length])), path)
 
@@ -196,14 +195,14 @@ class Schema:
         alike = [name for name in names if nearest(path[-1], [name.rsplit(".", 1)[-1]])]
         return nearest(".".join(path), alike, cutoff=0.8)
 
-    def _sections_below(self, path: Path) -> Iterator[Path]:
+    def _sections_below(self, path: KeyPath) -> Iterator[KeyPath]:
         for variant in self.variants(path):
             for name in fields(variant):
                 if self.variants((*path, name)):
                     yield (*path, name)
                     yield from self._sections_below((*path, name))
 
-    def _keys_below(self, path: Path) -> Iterator[Key]:
+    def _keys_below(self, path: KeyPath) -> Iterator[Key]:
         chooser, listed, found = self.chooser(path), self.choices(path), self.variants(path)
         if len(found) > 1 and len(listed) == len(found):
             yield self._choice_key((*path, chooser), listed)
@@ -226,7 +225,7 @@ class Schema:
                 keys[same] = Key(key.name, key.type, key.default, key.meaning, kinds)
         yield from keys.values()
 
-    def _choice_key(self, path: Path, listed: dict[str, Variant]) -> Key:
+    def _choice_key(self, path: KeyPath, listed: dict[str, Variant]) -> Key:
         """The key that chooses between variants: the meaning of each, one after the other."""
         meanings = [variant.model_fields[path[-1]].description or "" for variant in listed.values()]
         default = getattr(self.default(path[:-1]), path[-1])

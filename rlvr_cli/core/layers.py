@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from rlvr_cli.core.keys import Path, Schema
+from rlvr_cli.core.keys import Schema
 from rlvr_cli.core.messages import drop_odd_keys, faults, set_paths, value_at
 from rlvr_cli.core.section import Contradiction, Section
 from rlvr_cli.core.text import nearest, without_secrets
-from rlvr_cli.core.yaml import YamlProblem, dump, parse
+from rlvr_cli.core.yaml import KeyPath, YamlProblem, dump, parse
 
 SHOWN = 80
 S = TypeVar("S", bound=Section)
-SetByUser = Callable[[Path], bool]
+SetByUser = Callable[[KeyPath], bool]
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Layer:
 
     label: str
     data: dict[Any, Any]
-    lines: Mapping[Path, int] = field(default_factory=dict)
+    lines: Mapping[KeyPath, int] = field(default_factory=dict)
     preset: bool = False
 
-    def origin(self, path: Path) -> Origin:
+    def origin(self, path: KeyPath) -> Origin:
         """Where in this layer `path` was set: the line of the longest prefix that has one."""
         found = (self.lines.get(path[:length]) for length in range(len(path), -1, -1))
         line = next((line for line in found if line is not None), None)
@@ -59,23 +59,23 @@ class Merged:
     schema: Schema
     presets: tuple[Layer, ...] = ()
     data: dict[Any, Any] = field(default_factory=dict)
-    layers: dict[Path, Layer] = field(default_factory=dict)
+    layers: dict[KeyPath, Layer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for layer in self.presets:
             self.add(layer)
 
-    def origin(self, path: Path) -> Origin | None:
+    def origin(self, path: KeyPath) -> Origin | None:
         """The origin of `path` (a section, a key, or a place inside a key's value); None for a default."""
         layer = self.layers.get(self.schema.key_of(path))
         return None if layer is None else layer.origin(path)
 
-    def set_by_user(self, path: Path) -> bool:
+    def set_by_user(self, path: KeyPath) -> bool:
         """Whether something else than a preset or a default set the key at `path`."""
         layer = self.layers.get(path)
         return layer is not None and not layer.preset
 
-    def places(self, paths: Iterable[Path]) -> str:
+    def places(self, paths: Iterable[KeyPath]) -> str:
         """The distinct places that set `paths`, as text: `a.yaml:3,7, override eval.samples=4`.
 
         Presets are named only where nothing else took part: the user's own lines come first. What the preset of a named
@@ -92,7 +92,7 @@ class Merged:
             f"{label}:{','.join(map(str, sorted(numbers)))}" if numbers else label for label, numbers in lines.items()
         )
 
-    def _blamed(self, path: Path) -> Origin | None:
+    def _blamed(self, path: KeyPath) -> Origin | None:
         origin, name = self.origin(path), (path[0], self.schema.chooser(path[:1]))
         of_a_preset = origin is None or origin.preset
         return self.origin(name) if of_a_preset and self.set_by_user(name) else origin
@@ -105,7 +105,7 @@ class Merged:
         """
         self._lay((), self.data, layer.data, layer)
 
-    def _lay(self, path: Path, below: dict[Any, Any], values: dict[Any, Any], layer: Layer) -> None:
+    def _lay(self, path: KeyPath, below: dict[Any, Any], values: dict[Any, Any], layer: Layer) -> None:
         chooser = self.schema.chooser(path)
         chosen = self.schema.canonical((*path, chooser), values[chooser]) if chooser and chooser in values else None
         if chooser and chooser in values and chosen != below.get(chooser, chosen):
@@ -131,7 +131,7 @@ class Merged:
                     below[key] = {}
                 self._lay(place, below[key], value, layer)
 
-    def _choose_again(self, path: Path, below: dict[Any, Any]) -> None:
+    def _choose_again(self, path: KeyPath, below: dict[Any, Any]) -> None:
         """Takes out what belongs to the choice before; of a section of the root, its presets take that place."""
         dropped = self.schema.variants(path)[0].of_the_choice
         for key in dropped or ():
@@ -143,7 +143,7 @@ class Merged:
             for preset in self.presets if len(path) == 1 else ():
                 self._lay(path, below, preset.data.get(path[0], {}), preset)
 
-    def _forget(self, path: Path) -> None:
+    def _forget(self, path: KeyPath) -> None:
         for place in [place for place in self.layers if len(place) > len(path) and place[: len(path)] == path]:
             del self.layers[place]
 
@@ -222,7 +222,7 @@ def choices_first(schema: Schema, layers: list[Layer]) -> list[Layer]:
 
     def rank(layer: Layer) -> int:
         """How deep a choice is made; behind every choice for anything else."""
-        path: Path = ()
+        path: KeyPath = ()
         value: Any = layer.data
         while isinstance(value, dict) and len(value) == 1:
             ((key, value),) = value.items()
@@ -247,7 +247,7 @@ def validate(
     """
     schema, data = merged.schema, copy.deepcopy(merged.data)
     problems: list[tuple[str, str]] = []
-    bad: set[Path] = set()
+    bad: set[KeyPath] = set()
     for fault in drop_odd_keys(schema, data):
         problems.append((merged.places([fault.place]), str(fault)))
     while True:
@@ -276,7 +276,7 @@ def _state_kinds(schema: Schema, data: dict[Any, Any]) -> None:
             values.setdefault(chooser, getattr(schema.default(path), chooser))
 
 
-def _judged_wrong(schema: Schema, path: Path, bad: set[Path]) -> bool:
+def _judged_wrong(schema: Schema, path: KeyPath, bad: set[KeyPath]) -> bool:
     """Whether a value that was judged wrong has a say in the value at `path`: its own, or that of a choice above."""
     return any(
         wrong == path[: len(wrong)]
@@ -285,7 +285,7 @@ def _judged_wrong(schema: Schema, path: Path, bad: set[Path]) -> bool:
     )
 
 
-def _drop(schema: Schema, data: Any, path: Path) -> None:
+def _drop(schema: Schema, data: Any, path: KeyPath) -> None:
     """Takes the value at `path` out; with a choice, what was set of it, except where the choice meant is plain."""
     section = path[:-1]
     values = value_at(data, section)

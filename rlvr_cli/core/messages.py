@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from rlvr_cli.core.keys import Path, Schema, Variant, describe_field, fields, schema_of
+from rlvr_cli.core.keys import Schema, Variant, describe_field, fields, schema_of
 from rlvr_cli.core.section import Section
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.core.yaml import yaml_text
+from rlvr_cli.core.yaml import KeyPath, yaml_text
 
 _PLAIN = re.compile(r"[^\s\"'`]+")
 S = TypeVar("S", bound=Section)
@@ -30,8 +30,8 @@ class Fault:
         message: what is allowed.
     """
 
-    path: Path
-    place: Path
+    path: KeyPath
+    place: KeyPath
     message: str
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ def read_section(model: type[S], data: Any, name: str = "") -> tuple[S | None, l
 
 def faults(schema: Schema, data: Any, error: ValidationError) -> list[Fault]:
     """What pydantic found; a key with several faults gets one."""
-    found: dict[Path, Fault] = {}
+    found: dict[KeyPath, Fault] = {}
     for detail in error.errors(include_url=False, include_context=False):
         path, place = _where(schema, detail, data)
         found.setdefault(path, Fault(path, place, _message(schema, detail, path, place, data)))
@@ -68,7 +68,7 @@ def drop_odd_keys(schema: Schema, data: Any) -> list[Fault]:
     return found
 
 
-def set_paths(schema: Schema, values: Any, path: Path = ()) -> Iterator[Path]:
+def set_paths(schema: Schema, values: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
     """Every section and key that is set."""
     for key, value in values.items() if isinstance(values, dict) else ():
         place = (*path, key)
@@ -77,7 +77,7 @@ def set_paths(schema: Schema, values: Any, path: Path = ()) -> Iterator[Path]:
             yield from set_paths(schema, value, place)
 
 
-def value_at(data: Any, path: Path) -> Any:
+def value_at(data: Any, path: KeyPath) -> Any:
     """The value at `path`; None where there is none."""
     for part in path:
         try:
@@ -87,14 +87,14 @@ def value_at(data: Any, path: Path) -> Any:
     return data
 
 
-def dotted(path: Path) -> str:
+def dotted(path: KeyPath) -> str:
     """A path as a name: `optimizer.lr`."""
     return ".".join(part if isinstance(part, str) and _PLAIN.fullmatch(part) else yaml_text(part) for part in path)
 
 
-def _where(schema: Schema, detail: ErrorDetails, data: Any) -> tuple[Path, Path]:
+def _where(schema: Schema, detail: ErrorDetails, data: Any) -> tuple[KeyPath, KeyPath]:
     """The key and the part of its value: pydantic's place without the names of types that it puts in between."""
-    path: Path = ()
+    path: KeyPath = ()
     rest = list(detail["loc"])
     while rest:
         if len(schema.variants(path)) > 1:
@@ -117,7 +117,7 @@ def _where(schema: Schema, detail: ErrorDetails, data: Any) -> tuple[Path, Path]
     return path, place
 
 
-def _holds(data: Any, path: Path) -> bool:
+def _holds(data: Any, path: KeyPath) -> bool:
     """Whether there is a value at ``path``, null included."""
     parent = value_at(data, path[:-1])
     if isinstance(parent, list):
@@ -125,7 +125,7 @@ def _holds(data: Any, path: Path) -> bool:
     return isinstance(parent, dict) and path[-1] in parent
 
 
-def _message(schema: Schema, detail: ErrorDetails, path: Path, place: Path, data: Any) -> str:
+def _message(schema: Schema, detail: ErrorDetails, path: KeyPath, place: KeyPath, data: Any) -> str:
     kind, declared = detail["type"], schema.field(path)
     if kind == "extra_forbidden":
         return _unknown_key(schema, path, data)
@@ -152,7 +152,7 @@ def _message(schema: Schema, detail: ErrorDetails, path: Path, place: Path, data
     return f"must be {describe_field(declared)}; got {got}{_remedy(value, declared.annotation)}"
 
 
-def _wanted(schema: Schema, path: Path) -> str:
+def _wanted(schema: Schema, path: KeyPath) -> str:
     """What may stand at ``path``."""
     declared, found = schema.field(path), schema.variants(path)
     if declared is not None and (declared.title or not found):
@@ -162,7 +162,7 @@ def _wanted(schema: Schema, path: Path) -> str:
     return f"a mapping with the keys {_key_names(found)}"
 
 
-def _unknown_key(schema: Schema, path: Path, data: Any) -> str:
+def _unknown_key(schema: Schema, path: KeyPath, data: Any) -> str:
     section, key = path[:-1], path[-1]
     values = value_at(data, section)
     own = schema.chosen(section, values)
@@ -182,7 +182,7 @@ def _unknown_key(schema: Schema, path: Path, data: Any) -> str:
     return f"unknown key.{hint} Keys{of}: {_key_names((own,) if own else schema.variants(section))}"
 
 
-def _of_another_kind(schema: Schema, path: Path, values: Any, others: list[Variant]) -> str:
+def _of_another_kind(schema: Schema, path: KeyPath, values: Any, others: list[Variant]) -> str:
     """For a key that the section has, but not with the kind that is chosen."""
     section, key = path[:-1], path[-1]
     chooser = schema.chooser(section)
@@ -198,7 +198,7 @@ def _of_another_kind(schema: Schema, path: Path, values: Any, others: list[Varia
     return f"{subject} {tag} has no {key}; {listed}.{hint}"
 
 
-def _deepest(path: Path, value: Any) -> Path:
+def _deepest(path: KeyPath, value: Any) -> KeyPath:
     """`path` and on through mappings of one key: `update.kl.beta=0` was meant as a dotted name."""
     while isinstance(value, dict) and len(value) == 1:
         ((key, value),) = value.items()

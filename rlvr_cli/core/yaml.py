@@ -21,7 +21,8 @@ MAX_BYTES = 200_000
 MAX_DEPTH = 20
 MAX_NODES = 5_000
 
-Place = tuple[Any, ...]
+# Keys and list indices from the outermost mapping inwards: `("optimizer", "lr")`.
+KeyPath = tuple[Any, ...]
 
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # What plain words mean in YAML 1.2: `yes` and `1:30` stay text, and `1e-6` is a number.
@@ -34,19 +35,8 @@ _NULL = re.compile(r"^(?:~|null|Null|NULL|)$")
 _NOT_PRINTABLE = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-class LongText(str):
-    """Text of many lines, which is written as a block where YAML can."""
-
-
 class _Dumper(yaml.SafeDumper):
     """Quotes text that either YAML 1.1 or 1.2 takes for something else."""
-
-
-def _as_block(dumper: yaml.SafeDumper, text: LongText) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|")
-
-
-_Dumper.add_representer(LongText, _as_block)
 
 
 for _kind, _pattern, _first in (
@@ -63,14 +53,14 @@ class YamlDocument:
     """A YAML document as plain data, and the line (from 1) on which each key or list item stands."""
 
     data: Any
-    lines: dict[Place, int]
+    lines: dict[KeyPath, int]
 
-    def line(self, place: Place) -> int | None:
+    def line(self, place: KeyPath) -> int | None:
         """The line of ``place``, or of what it stands in; None for a document without any line."""
         known = (self.lines.get(place[:length]) for length in range(len(place), -1, -1))
         return next((line for line in known if line is not None), None)
 
-    def at(self, file: object, place: Place) -> str:
+    def at(self, file: object, place: KeyPath) -> str:
         """Where ``place`` is, as `file.yaml:3`."""
         line = self.line(place) if place else None
         return str(file) if line is None else f"{file}:{line}"
@@ -161,7 +151,7 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self._events: Iterator[Any] = iter(yaml.parse(text, Loader=_PARSER))
-        self._lines: dict[Place, int] = {}
+        self._lines: dict[KeyPath, int] = {}
         self._nodes = 0
 
     def document(self) -> YamlDocument:
@@ -175,7 +165,7 @@ class _Reader:
                     raise YamlProblem(_line(event), "a second YAML document starts here; put it into a file of its own")
         return YamlDocument(data, self._lines)
 
-    def _value(self, event: Any, path: Place) -> Any:
+    def _value(self, event: Any, path: KeyPath) -> Any:
         line = _line(event)
         self._lines.setdefault(path, line)
         self._nodes += 1
@@ -191,13 +181,13 @@ class _Reader:
             raise YamlProblem(line, f"is nested deeper than {MAX_DEPTH} levels; a configuration has 4")
         return self._list(path) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(path)
 
-    def _list(self, path: Place) -> list[Any]:
+    def _list(self, path: KeyPath) -> list[Any]:
         items: list[Any] = []
         while not isinstance(event := next(self._events), yaml.CollectionEndEvent):
             items.append(self._value(event, (*path, len(items))))
         return items
 
-    def _mapping(self, path: Place) -> dict[Any, Any]:
+    def _mapping(self, path: KeyPath) -> dict[Any, Any]:
         result: dict[Any, Any] = {}
         while not isinstance(event := next(self._events), yaml.CollectionEndEvent):
             line = _line(event)

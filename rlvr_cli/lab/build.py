@@ -23,13 +23,14 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rlvr_cli.config.load import preset_of_task, preset_path, preset_task
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import replace_folder
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.evaluate import evaluate
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.lab.form import Lab, P, Phase, Recipe, stream
 from rlvr_cli.lab.model import make_model, make_tokenizer
-from rlvr_cli.runs.checkpoints import file_hash
+from rlvr_cli.runs.seal import file_hash
 from rlvr_cli.tasks import Task
 
 Progress = Callable[[str, int, int, float], None]
@@ -226,8 +227,7 @@ def build(
         task = lab.held_out(recipe)
         dev = measure(model, tokenizer, task, count=dev_count, samples=samples, max_new_tokens=recipe.max_tokens)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
+    with replace_folder(folder) as aside:
         model.save_pretrained(aside)
         tokenizer.save_pretrained(aside)
         manifest = {
@@ -252,15 +252,8 @@ def build(
         preset = preset_of_task("lab", lab.name)
         if preset_task(preset) == lab.name:
             shutil.copyfile(preset_path("models", preset), aside / SETTINGS)
-        aside.chmod(0o755)
         for path in aside.iterdir():
             path.chmod(0o644)  # safetensors makes files that only their owner can read
-        if folder.exists():
-            folder.rmdir()
-        aside.rename(folder)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
     return manifest
 
 

@@ -19,8 +19,8 @@ from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.ledger.jobs import Job
 from rlvr_cli.ledger.schema import At, Call, Claim
 from rlvr_cli.ledger.trainings import ArmSeed, Folders
-from rlvr_cli.runs.checkpoints import file_hash
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.runs.seal import file_hash
 from rlvr_cli.sweeps.folder import SweepDir, TrialStatus
 
 SHOWN = 12

@@ -20,7 +20,7 @@ from rlvr_cli.core.yaml import dump
 from rlvr_cli.ledger.claims import ClaimSet
 from rlvr_cli.ledger.jobs import Job
 from rlvr_cli.ledger.schema import LAB, Claim
-from rlvr_cli.runs.checkpoints import file_hash
+from rlvr_cli.runs.seal import file_hash
 from rlvr_cli.sweeps.axes import NAME, SEED
 from rlvr_cli.sweeps.expand import Sweep, expand
 from rlvr_cli.sweeps.spec import SweepFile, SweepSpec

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from rlvr_cli.core.files import fsync, write_text
-from rlvr_cli.core.hashes import text_digest
+from rlvr_cli.core.files import fsync, replace_folder
+from rlvr_cli.runs.seal import BadSeal, damage_of, entry_of, read_seal_file, write_seal
 
 MANIFEST = "MANIFEST.json"
 STEP = re.compile(r"step-(\d+)")
@@ -36,12 +33,6 @@ class Damaged:
     reason: str
 
 
-def file_hash(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def write_checkpoint(directory: Path, step: int, write: Callable[[Path], None]) -> Checkpoint:
     """Let ``write`` fill a folder aside, then make it ``directory/step-N`` in one rename.
 
@@ -49,61 +40,28 @@ def write_checkpoint(directory: Path, step: int, write: Callable[[Path], None]) 
     one that was resumed past) is replaced. Raises OSError when the disk refuses; nothing half-written stays.
     """
     _remove_leftovers(directory)
-    aside = directory / f".tmp-step-{step}-{os.getpid()}"
-    aside.mkdir()
-    try:
+    final = directory / f"step-{step}"
+    with replace_folder(final) as aside:
         write(aside)
         files = sorted(path for path in aside.rglob("*") if path.is_file())
-        entries = {
-            path.relative_to(aside).as_posix(): {"size": path.stat().st_size, "sha256": file_hash(path)}
-            for path in files
-        }
         for path in files:
             fsync(path)
-        write_text(aside / MANIFEST, _manifest_text(step, entries))
+        write_seal(aside / MANIFEST, {path.relative_to(aside).as_posix(): entry_of(path) for path in files}, step=step)
         for folder in [path for path in aside.rglob("*") if path.is_dir()]:
             fsync(folder)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
-    final = directory / f"step-{step}"
-    if final.exists():
-        _discard(final)
-    aside.rename(final)
-    fsync(directory)
     return Checkpoint(step, final)
 
 
 def find_damage(path: Path) -> str | None:
-    """Why the checkpoint at ``path`` cannot be trusted; None when every listed file has its size and hash."""
+    """Return why the checkpoint at ``path`` cannot be used; None when every listed file has its size and hash."""
     try:
-        text = (path / MANIFEST).read_text(encoding="utf-8")
-        manifest = json.loads(text)
-        step, entries = manifest["step"], manifest["files"]
-        expected = [(name, entry["size"], entry["sha256"]) for name, entry in entries.items()]
-    except FileNotFoundError:
-        return f"{MANIFEST} is missing"
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        return f"{MANIFEST} cannot be read ({type(error).__name__})"
-    if text != _manifest_text(step, entries):
-        return f"{MANIFEST} was altered (its own hash differs)"
-    if path.name != f"step-{step}":
-        return f"{MANIFEST} is of step {step}"
-    for name, size, sha256 in expected:
-        file = path / name
-        if not file.is_file():
-            return f"{name} is missing"
-        if file.stat().st_size != size:
-            return f"{name} has {file.stat().st_size} bytes, not {size}"
-        if file_hash(file) != sha256:
-            return f"{name} was altered (its hash differs)"
-    return None
-
-
-def _manifest_text(step: int, entries: dict[str, dict[str, Any]]) -> str:
-    content = {"step": step, "files": entries}
-    own = text_digest(json.dumps(content, sort_keys=True))
-    return json.dumps({**content, "sha256": own}, indent=2) + "\n"
+        manifest = read_seal_file(path / MANIFEST)
+    except BadSeal as problem:
+        return f"{MANIFEST} {problem}"
+    if path.name != f"step-{manifest.get('step')}":
+        return f"{MANIFEST} is of step {manifest.get('step')}"
+    damages = ((name, damage_of(path / name, entry)) for name, entry in manifest["files"].items())
+    return next((f"{name} {damage}" for name, damage in damages if damage), None)
 
 
 def survey(directory: Path) -> list[Checkpoint | Damaged]:
@@ -143,5 +101,6 @@ def _discard(path: Path) -> None:
 
 
 def _remove_leftovers(directory: Path) -> None:
-    for path in [*directory.glob(".tmp-step-*"), *directory.glob(".trash-step-*")]:
-        shutil.rmtree(path, ignore_errors=True)
+    for pattern in (".step-*.new-*", ".step-*.old-*", ".trash-step-*"):
+        for path in directory.glob(pattern):
+            shutil.rmtree(path, ignore_errors=True)

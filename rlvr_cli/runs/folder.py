@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import json
-import os
-import shutil
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.files import LOCK, check_no_link, fsync, is_held, sole_writer, write_json
+from rlvr_cli.core.files import LOCK, check_no_link, replace_folder, sole_writer, write_json
 
 # Status of a run that waits in a queue: made, but never begun.
 SUBMITTED = "submitted"
@@ -122,48 +121,22 @@ def create_run(root: Path, name: str, *, overwrite: bool, fill: Callable[[RunDir
     """
     run = RunDir(root / name)
     check_free(run, overwrite=overwrite)
-    aside = RunDir(root / f".{name}.new-{os.getpid()}")
     try:
         root.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(root, name)
-        aside.path.mkdir()
-        try:
+        with ExitStack() as held:
+            if run.path.exists():
+                held.enter_context(run.lock())
+            aside = RunDir(held.enter_context(replace_folder(run.path, overwrite=overwrite)))
             with aside.lock():
                 aside.make_folders()
                 fill(aside)
-                _put_in_place(aside, run)
-        except BaseException:
-            shutil.rmtree(aside.path, ignore_errors=True)
-            raise
-        fsync(root)
     except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            check_free(run, overwrite=False)  # another start took the name meanwhile
         raise UserError(
             f"{run.path}: cannot be created ({error.strerror}). Make room, or set run.dir to a folder you can write to."
         ) from error
     return run
-
-
-def _put_in_place(aside: RunDir, run: RunDir) -> None:
-    """Rename ``aside`` to ``run``; a run that is there already is deleted once it is replaced."""
-    if not run.path.exists():
-        aside.path.rename(run.path)
-        return
-    old = run.path.with_name(f".{run.name}.old-{os.getpid()}")
-    with run.lock():
-        run.path.rename(old)
-        try:
-            aside.path.rename(run.path)
-        except BaseException:
-            old.rename(run.path)
-            raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _remove_leftovers(root: Path, name: str) -> None:
-    """Delete what starts of this name left that were killed before their run was in place."""
-    for path in root.iterdir():
-        if path.name.startswith((f".{name}.new-", f".{name}.old-")) and not is_held(path):
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def check_free(run: RunDir, *, overwrite: bool) -> None:

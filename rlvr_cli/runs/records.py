@@ -18,19 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.core.files import read_jsonl, truncate_jsonl, write_bytes, write_text
-from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.runs.checkpoints import file_hash
+from rlvr_cli.core.files import read_jsonl, truncate_jsonl, write_bytes
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.runs.seal import BadSeal, Entries, damage_of, entry_of, read_seal_file, write_seal
 
 FILE = "records.json"
 IN_CHECKPOINT = "trainer/records.json"
 # What the manifest of a run says whose records are sealed.
 SEALED = "sealed"
 _BLOCK = 1 << 20
-
-# By the path in the run: `size` and `sha256`; of metrics.jsonl, which grows, those of its first `size` bytes.
-Seal = dict[str, dict[str, Any]]
 
 
 class Sealer:
@@ -41,12 +37,12 @@ class Sealer:
         self._files = read_seal(run) or {}
         self._metrics, self._at = hashlib.sha256(), 0
 
-    def seal(self) -> Seal:
+    def seal(self) -> Entries:
         """Hash what was recorded until now, and write it to the run."""
         for path in _whole_files(self.run):
             name = path.relative_to(self.run.path).as_posix()
             if name not in self._files:
-                self._files[name] = {"size": path.stat().st_size, "sha256": file_hash(path)}
+                self._files[name] = entry_of(path)
         with self.run.metrics_path.open("rb") as stream:
             stream.seek(self._at)
             while block := stream.read(_BLOCK):
@@ -57,42 +53,27 @@ class Sealer:
         return dict(self._files)
 
 
-def write_seal(path: Path, seal: Mapping[str, Mapping[str, Any]]) -> None:
-    """Replace the seal at ``path``."""
-    write_text(path, seal_text(seal))
-
-
-def seal_text(seal: Mapping[str, Mapping[str, Any]]) -> str:
-    """A seal as the content of a file, with a hash of its own."""
-    own = text_digest(json.dumps(seal, sort_keys=True))
-    return json.dumps({"files": seal, "sha256": own}, indent=1, sort_keys=True) + "\n"
-
-
-def parse_seal(path: Path) -> Seal:
-    """The seal in a file. Raises RunError where it is missing or was altered."""
+def read_entries(path: Path) -> Entries:
+    """Read the sealed files of a run. Raises RunError where the seal is missing or was altered."""
     try:
-        text = path.read_text(encoding="utf-8")
-        seal: Seal = json.loads(text)["files"]
-        whole = text == seal_text(seal)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise RunError(f"{path}: cannot be read ({error}). It holds the hashes of the run's records.") from error
-    if not whole:
-        raise RunError(f"{path}: was altered (its own hash differs). It holds the hashes of the run's records.")
-    return seal
+        entries: Entries = read_seal_file(path)["files"]
+    except BadSeal as problem:
+        raise RunError(f"{path}: {problem}. It holds the hashes of the run's records.") from problem
+    return entries
 
 
-def read_seal(run: RunDir) -> Seal | None:
+def read_seal(run: RunDir) -> Entries | None:
     """The run's seal; None for a run that was begun before there were any. Raises RunError where it is damaged."""
     path = run.path / FILE
     if not path.exists() and not (run.manifest_path.exists() and run.read_manifest().get(SEALED)):
         return None
-    return parse_seal(path)
+    return read_entries(path)
 
 
 def damaged_records(run: RunDir, seal: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """A sentence for each record that is not as it was sealed."""
     for name, entry in seal.items():
-        damage = _damage(run.path / name, entry, grows=name == run.metrics_path.name)
+        damage = damage_of(run.path / name, entry, grows=name == run.metrics_path.name)
         if damage:
             yield f"{run.path / name}: {damage}"
 
@@ -101,29 +82,11 @@ def read_record(run: RunDir, path: Path) -> list[dict[str, Any]]:
     """The lines of a record of the run (:func:`read_jsonl`). Raises RunError where it is not as it was sealed."""
     name = path.relative_to(run.path).as_posix()
     entry = (read_seal(run) or {}).get(name)
-    damage = None if entry is None else _damage(path, entry, grows=name == run.metrics_path.name)
+    damage = None if entry is None else damage_of(path, entry, grows=name == run.metrics_path.name)
     if damage is not None:
         read_jsonl(path)  # names the line, where one can't be read
         raise RunError(f"{path}: {damage}.")
     return read_jsonl(path)
-
-
-def _damage(path: Path, entry: Mapping[str, Any], *, grows: bool) -> str | None:
-    size = entry["size"]
-    try:
-        found = path.stat().st_size
-        if found < size or (found > size and not grows):
-            return f"was altered after it was written (it has {found} bytes, not {size})"
-        with path.open("rb") as stream:
-            sha256, left = hashlib.sha256(), size
-            while left and (block := stream.read(min(_BLOCK, left))):
-                sha256.update(block)
-                left -= len(block)
-    except FileNotFoundError:
-        return "is missing"
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
-    return None if sha256.hexdigest() == entry["sha256"] else "was altered after it was written (its hash differs)"
 
 
 def _whole_files(run: RunDir) -> Iterator[Path]:

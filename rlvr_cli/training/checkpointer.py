@@ -23,7 +23,8 @@ from rlvr_cli.core.files import fsync
 from rlvr_cli.models.adapter import load_adapter_of_checkpoint, trained_tensors
 from rlvr_cli.runs.checkpoints import keep_newest, write_checkpoint
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.runs.records import IN_CHECKPOINT, Seal, Sealer, drop_made_again, seal_text
+from rlvr_cli.runs.records import IN_CHECKPOINT, Sealer, drop_made_again
+from rlvr_cli.runs.seal import Entries, write_seal
 from rlvr_cli.runs.trained_on import FILE as TRAINED_ON
 from rlvr_cli.training import checkpoint_state
 from rlvr_cli.training.sharding.base import load_model_weights, optimizer_name
@@ -105,7 +106,7 @@ class Checkpointer(TrainerCallback):
         counters: dict[str, Any],
         processes: list[bytes],
         optimizer_parts: Path | None,
-        seal: Seal,
+        seal: Entries,
     ) -> None:
         trainer = self.trainer
         model = trainer.adapter or trainer.model
@@ -131,7 +132,7 @@ class Checkpointer(TrainerCallback):
             save_file(value_head, inner / HEAD_FILE)
         (inner / checkpoint_state.SCHEDULER).write_text(json.dumps(trainer.lr_scheduler.state_dict()), encoding="utf-8")
         (inner / checkpoint_state.COUNTERS).write_text(json.dumps(counters), encoding="utf-8")
-        (folder / IN_CHECKPOINT).write_text(seal_text(seal), encoding="utf-8")
+        write_seal(folder / IN_CHECKPOINT, seal)
         for rank, packed in enumerate(processes):
             (inner / checkpoint_state.PROCESS.format(rank=rank)).write_bytes(packed)
         for path in folder.rglob("*.safetensors"):

@@ -37,16 +37,8 @@ from rlvr_cli.runs.checkpoints import Checkpoint, Damaged, survey
 from rlvr_cli.runs.environment import git_state, hardware, versions
 from rlvr_cli.runs.folder import STARTED_IN, SUBMITTED, RunDir, check_free, create_run, now, unique_name
 from rlvr_cli.runs.records import FILE as SEAL
-from rlvr_cli.runs.records import (
-    IN_CHECKPOINT,
-    Seal,
-    damaged_records,
-    parse_seal,
-    read_seal,
-    rewind,
-    truncate_timings,
-    write_seal,
-)
+from rlvr_cli.runs.records import IN_CHECKPOINT, damaged_records, read_entries, read_seal, rewind, truncate_timings
+from rlvr_cli.runs.seal import Entries, write_seal
 from rlvr_cli.runs.trained_on import write_training_problems
 from rlvr_cli.tasks.sets import problems_name
 from rlvr_cli.training.extension import KEY, check_extension, extend, extended
@@ -63,7 +55,7 @@ class _Resumption:
 
     checkpoint: Checkpoint | None
     notes: tuple[str, ...]
-    seal: Seal
+    seal: Entries
 
 
 @dataclass(frozen=True)
@@ -244,10 +236,10 @@ def _choose_checkpoint(run: RunDir) -> _Resumption:
     return _Resumption(checkpoint, (*skipped, *notes), seal)
 
 
-def _seal_at(run: RunDir, checkpoint: Checkpoint | None) -> tuple[Seal, list[str]]:
+def _seal_at(run: RunDir, checkpoint: Checkpoint | None) -> tuple[Entries, list[str]]:
     """The hashes of what was recorded until ``checkpoint``, and notes."""
     path = checkpoint.path / IN_CHECKPOINT if checkpoint else None
-    seal = parse_seal(path) if path is not None and path.exists() else {}
+    seal = read_entries(path) if path is not None and path.exists() else {}
     try:
         read_seal(run)
     except RunError as error:

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.sweep_kills import own_files
 from rlvr_cli.cli.templates import files_of
-from rlvr_cli.runs.checkpoints import file_hash
+from rlvr_cli.runs.seal import file_hash
 
 # Four updates on each rollout and a checkpoint every third step: most checkpoints lie in the middle of a buffer.
 SETTINGS = [
@@ -65,7 +65,7 @@ def kill_after_a_step(process: subprocess.Popen[bytes], run: Path, rng: random.R
 def kill_inside_a_save(process: subprocess.Popen[bytes], run: Path, rng: random.Random) -> bool:
     """Kill while a checkpoint is being written aside."""
     while process.poll() is None:
-        if any((run / "checkpoints").glob(".tmp-step-*")):
+        if any((run / "checkpoints").glob(".step-*.new-*")):
             time.sleep(rng.uniform(0, 0.01))
             process.kill()
             return True

@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
+from rlvr_cli.runs.checkpoints import valid_checkpoints
+from rlvr_cli.runs.seal import file_hash
 from rlvr_cli.training.sharding.choose import check_devices
 from tests.launch.launches import NARROW, SHIM, SMALL, assert_same_run, finish, kill_tree, rows, sharded, start
 

@@ -14,7 +14,8 @@ import pytest
 from benchmarks.sweep_kills import own_files
 from rlvr_cli.config.load import load_config
 from rlvr_cli.launch.command import free_port
-from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
+from rlvr_cli.runs.checkpoints import valid_checkpoints
+from rlvr_cli.runs.seal import file_hash
 from tests.launch.launches import (
     NARROW,
     SMALL,

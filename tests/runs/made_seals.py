@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.runs.records import FILE, Sealer, write_seal
+from rlvr_cli.runs.records import FILE, Sealer
+from rlvr_cli.runs.seal import write_seal
 
 
 def reseal(folder: Path) -> None:

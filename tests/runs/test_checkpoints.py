@@ -72,7 +72,7 @@ def test_a_writer_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_leftovers_of_a_killed_writer_are_not_checkpoints_and_go_away(tmp_path: Path) -> None:
-    content_aside = tmp_path / ".tmp-step-5-123"
+    content_aside = tmp_path / ".step-5.new-999999999"
     content_aside.mkdir()
     content(content_aside)
     assert survey(tmp_path) == []

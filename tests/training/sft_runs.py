@@ -9,8 +9,9 @@ from typing import Any
 from rich.console import Console
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
+from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.runs.seal import file_hash
 from rlvr_cli.training import run as running
 
 STEPS = 12

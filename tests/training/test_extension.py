@@ -13,8 +13,9 @@ from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.source import PRESETS
-from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
+from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.runs.seal import file_hash
 from rlvr_cli.training import extension
 from rlvr_cli.training import run as running
 from rlvr_cli.training.extension import extend

@@ -19,8 +19,9 @@ from safetensors.torch import load_file
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.runs import records
-from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
+from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.folder import RunDir, open_run
+from rlvr_cli.runs.seal import file_hash
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.training import build, log_probs
 from rlvr_cli.training import run as running

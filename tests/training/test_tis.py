@@ -24,8 +24,9 @@ from rlvr_cli.methods.kl import k3
 from rlvr_cli.methods.method import Method
 from rlvr_cli.models.sampling.engine import Completions, SamplingParams
 from rlvr_cli.models.sampling.local import sample
-from rlvr_cli.runs.checkpoints import file_hash, valid_checkpoints
+from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.runs.seal import file_hash
 from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.training import run as running
 from rlvr_cli.training.metrics import StepMeter
