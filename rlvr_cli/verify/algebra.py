@@ -29,7 +29,7 @@ from rlvr_cli.verify.math_answer import (
     is_name,
 )
 from rlvr_cli.verify.numbers import exact_number, too_big
-from rlvr_cli.verify.rewrites import chosen_letter, rewrite, without_shared_percent
+from rlvr_cli.verify.rewrites import chosen_letter, for_parser, rewrite, without_shared_percent
 from rlvr_cli.verify.spelling import alike, hides_digits, letters, marks_differ, spelled, without_unit
 
 logging.disable(logging.CRITICAL)
@@ -344,7 +344,7 @@ def _normalised(text: str) -> str:
 def _parsed(text: str, case: bool, unreal: bool = False) -> Any:
     """The expression, or None when there is none."""
     try:
-        return reader.read_expression(text, case=case, unreal=unreal)
+        return reader.read_expression(for_parser(text), case=case, unreal=unreal)
     except MemoryError:
         raise
     except Exception:

@@ -1,4 +1,4 @@
-"""Read one LaTeX expression as math-verify does, but for what it takes for something else, and compare two.
+"""Read one LaTeX expression with math-verify's parser, and compare two.
 
 Imported by worker processes only.
 """
@@ -9,88 +9,40 @@ import re
 from typing import Any
 
 import sympy
-from latex2sympy2_extended import latex2sympy2
+from latex2sympy2_extended import latex2sympy
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig
 from math_verify import parser, verify
 from sympy import Add, Expr, Mul, Number, NumberSymbol, Pow, Rational, Symbol, UnevaluatedExpr
 from sympy.core.cache import clear_cache
 from sympy.functions.elementary import exponential, trigonometric
 
-_EXPR = (sympy.Expr, sympy.Matrix)
-_DIGITS = re.compile(r"\d+\Z")
-_NUMBER = re.compile(r"\{*[\d.,]+\}*\Z|\\frac")
-_NUMBER_START = re.compile(r"\{*\.?\d")
 _ORDER = re.compile(r"[<>]|\\(?:le|ge|lt|gt|leq|geq)(?![A-Za-z])")
 _RUNNING = re.compile(r"\\(?:sum|prod|mathbf|vec|hat|bigcup|bigcap)(?![A-Za-z])|_\{?i")
 _WORD = re.compile(r"\\(?:text|mbox|operatorname)[a-z]*\s*\{[^{}]*\}|\\[A-Za-z]+|[A-Za-z]{4,}")
 _UNIT = re.compile(r"(?<![A-Za-z])(?:[a-z]?i|i[a-z]?)(?![A-Za-z])")
-_FRACTION = re.compile(r"\\frac(?:\{(\d+)\}|(\d))(?:\{(\d+)\}|(\d))\Z")
 # Below this six decimals say little or nothing, so numbers are compared by their ratio.
 _SMALL = 1e-4
 _RATIO = 1e-6
 
 
-class Unreadable(Exception):
-    """The text may mean several things."""
-
-
-class _Reader(latex2sympy2._Latex2Sympy):
-    """What stands side by side is multiplied; a mixed number is a whole number before a fraction and nothing else.
-
-    A number next to a number is refused, and a number with a base that is not ten is a name.
-    """
-
-    def convert_postfix_list(self, arr: Any, i: int = 0) -> Any:
-        if i + 1 >= len(arr):
-            return super().convert_postfix_list(arr, i)
-        left, right = arr[i].getText(), arr[i + 1].getText()
-        fraction = _FRACTION.match(right)
-        if _DIGITS.match(left) and fraction is not None:
-            top, bottom = int(fraction[1] or fraction[2]), int(fraction[3] or fraction[4])
-            if bottom == 0 or top >= bottom:
-                raise Unreadable
-            mixed = sympy.Integer(left) + sympy.Rational(top, bottom)
-            return mixed if i + 2 == len(arr) else self.mul_flat(mixed, self.convert_postfix_list(arr, i + 2))
-        if _NUMBER.match(left) and _NUMBER_START.match(right):
-            raise Unreadable
-        value = self.convert_postfix(arr[i])
-        if not isinstance(value, _EXPR):
-            return super().convert_postfix_list(arr, i)
-        rest = self.convert_postfix_list(arr, i + 1)
-        matrices = getattr(value, "is_Matrix", False) or getattr(rest, "is_Matrix", False)
-        return self.mat_mul_flat(value, rest) if matrices else self.mul_flat(value, rest)
-
-    def convert_atom(self, atom: Any) -> Any:
-        number = atom.number_subexpr()
-        if number is not None and number.subexpr() is not None:
-            base = number.subexpr().getText().lstrip("_").strip("{}")
-            if base != "10":
-                return sympy.Symbol(f"{number.NUMBER().getText()}_{base}")
-        return super().convert_atom(atom)
-
-
 def read_expression(text: str, *, case: bool, unreal: bool = False) -> Any:
-    """The expression that ``text`` spells. Raises what the parser raises for text that is none.
+    """Return the expression that ``text`` spells. Raises what the parser raises for text that is none.
 
     ``case``: capital letters are other names than small ones. ``unreal``: i is the imaginary unit.
     """
     if len(_ORDER.findall(text)) > 1:
         # SymPy's cache has one object for all chains of the same relations, whatever their order.
         clear_cache()
+    real = not unreal and not parser.should_treat_as_complex(text)
+    config = ConversionConfig(lowercase_symbols=not case)
     try:
-        return _read(text, case, unreal)
-    except (MemoryError, Unreadable):
+        value = latex2sympy(text, is_real=real, normalization_config=None, conversion_config=config)
+    except MemoryError:
         raise
     except Exception:
-        last = parser.get_last_eq(text)
-        if last == text:
+        if (last := parser.get_last_eq(text)) == text:
             raise
-        return _read(last, case, unreal)
-
-
-def _read(text: str, case: bool, unreal: bool) -> Any:
-    config = latex2sympy2.ConversionConfig(lowercase_symbols=not case)
-    real = not unreal and not parser.should_treat_as_complex(text)
-    value = _Reader(is_real=real, config=config).parse(text)
+        return read_expression(last, case=case, unreal=unreal)
     if unreal and isinstance(value, (sympy.Basic, sympy.MatrixBase)):
         value = value.subs({name: sympy.I for name in value.free_symbols if name.name == "i"})
     return value

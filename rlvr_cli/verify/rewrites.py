@@ -23,6 +23,12 @@ _ANGLE = re.compile(
     rf"(\d+(?:\.\d+)?[A-Za-z]?|\\[dtc]?frac\s*{_GROUP}\s*{_GROUP}|\\?[A-Za-z]+|\([^()]*\)|\{{[^{{}}]*\}}){_MARK}"
 )
 
+_PLAIN_FRACTION = r"\\frac\{(\d+)\}\{(\d+)\}"
+_MIXED = re.compile(rf"(?<![\w.,^}}])(\d+)\s*{_PLAIN_FRACTION}")
+# Not behind the index of a logarithm or the power of a function.
+_FACTOR = re.compile(r"(?:(?<=\d)(?<![_^]\d)|(?<=\d\)))(?:\s|\\,)*(?=\(|\\binom)")
+_BASED = re.compile(r"(?<![\w.}])(\d+)_(?:\{(\d+)\}|(\d+))")
+
 _ABOUT = re.compile(
     r"(?:\s|\\[;:, ]|\\q?quad(?![A-Za-z]))*"
     r"(?:\\(?:text|mbox|mathrm)\s*\{\s*,?\s*\(?\s*(?:or )?(?:about|approximately|approx\.?)\s*"
@@ -81,6 +87,28 @@ def _end_of_argument(text: str, start: int) -> int:
     return angle.end() if angle is not None else start
 
 
+def mixed_numbers(text: str) -> str:
+    r"""Write a mixed number as one fraction: ``2\frac{3}{4}`` is ``\frac{11}{4}``."""
+
+    def improper(match: re.Match[str]) -> str:
+        whole, top, bottom = (int(group) for group in match.groups())
+        return rf"\frac{{{whole * bottom + top}}}{{{bottom}}}" if top < bottom else match[0]
+
+    return _MIXED.sub(improper, text)
+
+
+def multiply_brackets(text: str) -> str:
+    r"""Write the sign of a product between a number and a bracket: ``4(8)`` is ``4\cdot (8)``, not 12."""
+    return _FACTOR.sub(r"\\cdot ", text)
+
+
+def name_bases(text: str) -> str:
+    r"""Make a number with a base a name of its own: ``x+12_3``; with base ten it is a plain number."""
+    return _BASED.sub(
+        lambda match: match[1] if "10" in match.groups() else rf"\variable{{{match[1]}_{match[2] or match[3]}}}", text
+    )
+
+
 def mark_approximation(text: str) -> str:
     r"""Spell an approximation behind the value with ``\approx``: ``\frac{5}{7}\text{ (about 0.714)}``."""
     return _ABOUT.sub(lambda match: rf"\approx {match[1] or match[2]}", _APPROX.sub(r"\\approx ", text))
@@ -109,6 +137,25 @@ REWRITES: tuple[Callable[[str], str], ...] = (
     round_brackets,
     spell_or,
 )
+
+
+# Applied to what the parser reads only: pieces of it are compared as they were written first.
+FOR_THE_PARSER: tuple[Callable[[str], str], ...] = (mixed_numbers, multiply_brackets, name_bases)
+_FRACTION = rf"\\[dtc]?frac\s*{_GROUP}\s*{_GROUP}"
+# Two numbers side by side, also in braces or behind a fraction; a whole number before an improper fraction.
+_SIDE_BY_SIDE = re.compile(
+    rf"(?<![\w^.,}}])\d+(?:,\d{{3}})*(?:\.\d*)?(?:\s+|\s*\{{+)\.?\d|(?:\A|[^\w\\}}\]^])\{{+[\d.,]+\}}+\s*\{{*\.?\d|{_FRACTION}\s*\d"
+    rf"|(?<![\w^.}}])\d+\s*{_PLAIN_FRACTION}"
+)
+
+
+def for_parser(text: str) -> str:
+    """Return ``text`` as math-verify's parser reads it rightly. Raises ValueError where it could mean several things."""
+    for change in FOR_THE_PARSER:
+        text = change(text)
+    if _SIDE_BY_SIDE.search(text):
+        raise ValueError(f"two numbers side by side: {text}")
+    return text
 
 
 def rewrite(text: str) -> str:
