@@ -1,4 +1,4 @@
-"""Read one LaTeX expression with math-verify's parser, and compare two.
+"""Read one LaTeX expression with math-verify's parser, and compare two: by their values at a few points first.
 
 Imported by worker processes only.
 """
@@ -20,9 +20,18 @@ _ORDER = re.compile(r"[<>]|\\(?:le|ge|lt|gt|leq|geq)(?![A-Za-z])")
 _RUNNING = re.compile(r"\\(?:sum|prod|mathbf|vec|hat|bigcup|bigcap)(?![A-Za-z])|_\{?i")
 _WORD = re.compile(r"\\(?:text|mbox|operatorname)[a-z]*\s*\{[^{}]*\}|\\[A-Za-z]+|[A-Za-z]{4,}")
 _UNIT = re.compile(r"(?<![A-Za-z])(?:[a-z]?i|i[a-z]?)(?![A-Za-z])")
+# Only where every node is one of these: they have one value at a point, and evalf knows how exact it is.
+_KNOWN = (
+    *(Add, Mul, Pow, Number, NumberSymbol, Symbol, UnevaluatedExpr, type(sympy.I)),
+    *(sympy.Abs, sympy.binomial, sympy.factorial, exponential.exp, exponential.log),
+    *(trigonometric.TrigonometricFunction, trigonometric.InverseTrigonometricFunction),
+)
+_MOST_NODES = 400
+_LARGEST_EXPONENT = 10_000
+_POINTS = 3
+_DIGITS_SURE = 15
 # Below this six decimals say little or nothing, so numbers are compared by their ratio.
-_SMALL = 1e-4
-_RATIO = 1e-6
+_SMALL, _RATIO = 1e-4, 1e-6
 
 
 def read_expression(text: str, *, case: bool, unreal: bool = False) -> Any:
@@ -37,31 +46,41 @@ def read_expression(text: str, *, case: bool, unreal: bool = False) -> Any:
     config = ConversionConfig(lowercase_symbols=not case)
     try:
         value = latex2sympy(text, is_real=real, normalization_config=None, conversion_config=config)
+        if unreal and isinstance(value, (sympy.Basic, sympy.MatrixBase)):
+            value = value.subs({name: sympy.I for name in value.free_symbols if name.name == "i"})
+        return value
     except MemoryError:
         raise
     except Exception:
         if (last := parser.get_last_eq(text)) == text:
             raise
         return read_expression(last, case=case, unreal=unreal)
-    if unreal and isinstance(value, (sympy.Basic, sympy.MatrixBase)):
-        value = value.subs({name: sympy.I for name in value.free_symbols if name.name == "i"})
-    return value
 
 
 def has_imaginary_unit(text: str) -> bool:
-    r"""Whether the letter i may be the imaginary unit: no index, no part of a word, no vector beside j."""
+    """Return whether the letter i may be the imaginary unit: no index, no part of a word, no vector beside j."""
     if "i" not in text or _RUNNING.search(text):
         return False
     text = _WORD.sub(" ", text)
     return _UNIT.search(text) is not None and "j" not in text
 
 
+def read_set(text: str, *, case: bool) -> Any:
+    """Return the set that an interval, a union or inequalities in one name describe; None for any other text."""
+    value = read_expression(text, case=case)
+    if isinstance(value, sympy.Equality):
+        value = value.rhs
+    elif isinstance(value, (sympy.core.relational.Relational, sympy.And)) and len(value.free_symbols) == 1:
+        value = value.as_set()
+    return value if isinstance(value, (sympy.Interval, sympy.Union)) or value is sympy.S.EmptySet else None
+
+
 def same(gold: Any, answer: Any) -> bool:
-    """Whether math-verify takes the two for equal; lists with their repetitions, and pairs in their order.
+    """Return whether math-verify takes the two for equal; lists with their repetitions, and pairs in their order.
 
     Two expressions are compared by their values at a few points first, which mostly decides.
     """
-    if repeated(gold) != repeated(answer):
+    if _repeated(gold) != _repeated(answer):
         return False
     if isinstance(gold, sympy.Equality) and isinstance(answer, sympy.Equality) and not _may_agree(gold, answer):
         return False
@@ -80,7 +99,7 @@ def same(gold: Any, answer: Any) -> bool:
 
 
 def _may_agree(gold: sympy.Equality, answer: sympy.Equality) -> bool:
-    """Whether two equations may say the same; math-verify takes any two without solutions for equal.
+    """Return whether two equations may say the same; math-verify takes any two without solutions for equal.
 
     Both need the same names, and none is true or false whatever its names are.
     """
@@ -92,40 +111,16 @@ def _may_agree(gold: sympy.Equality, answer: sympy.Equality) -> bool:
     return named and bool(gold.free_symbols == answer.free_symbols)
 
 
-def repeated(value: Any) -> int:
-    """How many elements of a list, or of ``x = `` a list, are there already."""
+def _repeated(value: Any) -> int:
+    """Count the elements of a list, or of ``x = `` a list, that are there already."""
     if isinstance(value, sympy.Equality):
         value = value.rhs
     written = getattr(value, "_unsorted_args", None)
     return len(written) - len(value.args) if isinstance(value, sympy.FiniteSet) and written else 0
 
 
-# Only where every node is one of these: they have one value at a point, and evalf knows how exact it is.
-_KNOWN = (
-    Add,
-    Mul,
-    Pow,
-    Number,
-    NumberSymbol,
-    Symbol,
-    UnevaluatedExpr,
-    type(sympy.I),
-    sympy.Abs,
-    sympy.binomial,
-    sympy.factorial,
-    exponential.exp,
-    exponential.log,
-    trigonometric.TrigonometricFunction,
-    trigonometric.InverseTrigonometricFunction,
-)
-_MOST_NODES = 400
-_LARGEST_EXPONENT = 10_000
-_POINTS = 3
-_DIGITS_SURE = 15
-
-
 def equal_values(a: Any, b: Any) -> bool | None:
-    """Whether two expressions have the same values at a few points; None where that says nothing.
+    """Return whether two expressions have the same values at a few points; None where that says nothing.
 
     Numbers with a decimal point are the same if they agree to six places, small ones (below 0.0001) to a millionth of
     themselves. Exact ones differ by however little; names stand for positive numbers without relation.
@@ -141,11 +136,18 @@ def equal_values(a: Any, b: Any) -> bool | None:
             return _near(a.doit().evalf(20), b.doit().evalf(20))
         difference = a.doit() - b.doit()
         for point in range(_POINTS if names else 1):
-            value = difference.evalf(_DIGITS_SURE, subs=_positive_point(names, point), maxn=200)
+            # Near 1, so that powers neither vanish nor explode.
+            values = {
+                name: Rational(7919 + 613 * index + 211 * point, 7001 + 101 * index)
+                for index, name in enumerate(names, start=1)
+            }
+            value = difference.evalf(_DIGITS_SURE, subs=values, maxn=200)
             if not value.is_number or value.has(sympy.nan, sympy.zoo, sympy.oo):
                 return None
-            if not _is_zero(value):
-                return False if all(part.is_zero or part._prec > 1 for part in value.as_real_imag()) else None
+            parts = value.as_real_imag()
+            # evalf knows no digit of a zero that it cannot prove.
+            if not all(part == 0 or part._prec == 1 for part in parts):
+                return False if all(part.is_zero or part._prec > 1 for part in parts) else None
         return True if not names else None
     except MemoryError:
         raise
@@ -164,28 +166,13 @@ def _evaluable(expression: Any) -> bool:
     return True
 
 
-def _is_zero(value: Any) -> bool:
-    """Whether no digit of a computed value is known, which evalf says of a zero that it cannot prove."""
-    return all(part == 0 or part._prec == 1 for part in value.as_real_imag())
-
-
 def _near(first: Any, second: Any) -> bool:
     largest, distance = max(abs(first), abs(second)), abs(first - second)
-    if largest < _SMALL:
-        return bool(distance <= _RATIO * largest)
-    return bool(distance <= max(5e-7, 1e-12 * largest))
-
-
-def _positive_point(names: list[Any], point: int) -> dict[Any, Rational]:
-    """A positive number for each name, near 1, so that powers neither vanish nor explode."""
-    return {
-        name: Rational(7919 + 613 * index + 211 * point, 7001 + 101 * index)
-        for index, name in enumerate(names, start=1)
-    }
+    return bool(distance <= (_RATIO * largest if largest < _SMALL else max(5e-7, 1e-12 * largest)))
 
 
 def rounds_to(value: Any, decimals: str) -> bool:
-    """Whether a number is ``decimals`` when it is rounded, or cut off, to as many places."""
+    """Return whether a number is ``decimals`` when it is rounded, or cut off, to as many places."""
     digits = decimals.replace(",", "")
     unit = Rational(1, 10 ** len(digits.partition(".")[2]))
     number, written = sympy.N(value, 20), Rational(digits)
