@@ -1,6 +1,6 @@
 """Compare two answers by math-verify, for worker processes: it may take any time and any memory.
 
-``judge_paper`` calls math-verify as TRL's ``accuracy_reward`` does. ``judge_answer`` is the strict rule: rewrites
+``judge_paper`` calls math-verify as TRL's ``accuracy_reward`` does. ``judge_strict`` is the strict rule: rewrites
 (``rlvr_cli.verify.rewrites``), values at a few points, then math-verify's comparison of two expressions. Its search for
 an expression in running text is not used there: it takes the last number of a garbled answer for the answer.
 """
@@ -14,44 +14,20 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+import sympy
 from latex2sympy2_extended import NormalizationConfig
 from math_verify import LatexExtractionConfig, parse, parser, verify
 
-from rlvr_cli.verify import reader
-from rlvr_cli.verify.math_answer import (
-    DIFFERENT,
-    EQUAL,
-    UNPARSED_ANSWER,
-    UNPARSED_GOLD,
-    Outcome,
-    check,
-    clean,
-    is_name,
-)
+from rlvr_cli.verify import values
+from rlvr_cli.verify.math_answer import DIFFERENT, EQUAL, UNPARSED_ANSWER, UNPARSED_GOLD, Outcome, check, is_name
 from rlvr_cli.verify.numbers import exact_number, too_big
-from rlvr_cli.verify.rewrites import chosen_letter, rewrite, without_shared_percent
-from rlvr_cli.verify.spelling import alike, hides_digits, letters, marks_differ, spelled, without_unit
+from rlvr_cli.verify.rewrites import FRACTION, chosen_letter, for_parser, rewrite, without_shared_percent, without_unit
 
 logging.disable(logging.CRITICAL)
 
 # Expressions that are kept: a gold answer is compared with the answers of a whole group.
 _KEPT = 500
-_NORMALISATION = replace(parser.LatexExtractionConfig().normalization_config, boxed="last", units=False)
-_BOX = re.compile(r"\\(?:boxed|fbox)")
-# The reader takes each digit behind a fraction for a factor of its own: 20 would be 2 times 0.
-_SCALED_FRACTION = re.compile(r"\\[dt]?frac\s*\{[^{}]*\}\s*\{[^{}]*\}\s*\d")
-_BRACE = re.compile(r"\\.|[{}]")
-_TOP = re.compile(r"\\.|[{}()\[\],;]")
-_AND = re.compile(r"\\(?:text|mbox|mathrm)\s*\{\s*,?\s*(?:and|or)\s*\}|\b(?:and|or)\b")
-_EQUALS = re.compile(r"(?<![\\<>!:])=|\\(?:equiv|approx|in)(?![A-Za-z])")
-_APPROX = re.compile(r"\\approx(?![A-Za-z])")
-_COORDINATES = re.compile(r"\(\s*([xyz](?:\s*,\s*[xyz])+)\s*\)\s*=")
 _DELIMITED = re.compile(r"\$|\\[(\[]|\\boxed")
-_DECIMALS = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
-_DOTS = re.compile(r"\\[lcd]?dots|\.\.\.|\u2026")
-# What takes room and shows nothing; the reader passes over the command and reads what is in it.
-_HIDDEN = re.compile(r"\\[hv]?phantom(?![A-Za-z])")
-_CHOICE = re.compile(r"[A-Ha-h]\Z")
 # Judged before any pair of a user's, as importing and the parser's first looks at common forms take long.
 _WARM = [
     ("1/2", r"\frac{2}{4}"),
@@ -66,18 +42,17 @@ _WARM = [
 
 
 def ready(_: Any) -> Callable[[list[str]], list[Any]]:
-    """Make what workers do with a pair, once the algebra is warm: ``[rule, gold, answer]`` to ``[equal, reason]``."""
+    """Return what workers do with a pair, once the algebra is warm: ``[rule, gold, answer]`` to ``[equal, reason]``."""
     for gold, answer in _WARM:
-        judge_answer(gold, answer)
+        judge_strict(gold, answer)
         judge_paper(gold, answer)
     return _answer
 
 
 def _answer(job: list[str]) -> list[Any]:
     rule, gold, answer = job
-    judge: dict[str, Callable[[str, str], Outcome]] = {"paper": judge_paper, "strict": judge_answer}
     try:
-        outcome = judge[rule](gold, answer)
+        outcome = judge_paper(gold, answer) if rule == "paper" else judge_strict(gold, answer)
     except MemoryError:
         raise
     except Exception:
@@ -108,105 +83,140 @@ def _parsed_gold(gold: str) -> list[Any]:
     return list(parse(gold if _DELIMITED.search(gold) else rf"\boxed{{{gold}}}", parsing_timeout=None))
 
 
-def judge_answer(gold: str, answer: str) -> Outcome:
-    r"""Whether ``answer`` is worth ``gold``.
+def judge_strict(gold: str, answer: str) -> Outcome:
+    r"""Compare as math-verify does two expressions, after the rewrites and with its slips refused.
 
-    As math-verify says, but for equations: where the gold answer has none, the sides of ``a=b=c`` must equal each
-    other (names on the left, as in ``x=5``, aside), while math-verify looks at the last one only. Numbers too large
-    to compute are not computed, braces must be balanced, and no number may stand behind a fraction (all
-    ``unparsed``). Units are left out at the end of an answer only. See docs/verifiers.md for the rest.
+    The sides of ``a=b=c`` must equal each other (names on the left, as in ``x=5``, aside), while math-verify looks at
+    the last one only. Numbers too large to compute are not computed, braces must be balanced, and no number may stand
+    behind a fraction (all ``unparsed``). Units are left out at the end of an answer only. See docs/verifiers.md.
     """
-    marked = marks_differ(clean(gold), clean(answer))
-    gold, answer = alike(gold, chosen_letter(gold, answer))
-    gold, answer = without_shared_percent(rewrite(spelled(gold)), rewrite(spelled(answer)))
+    gold, answer = without_shared_percent(rewrite(gold), rewrite(chosen_letter(gold, answer)))
     if _malformed(answer):
         return UNPARSED_ANSWER
     if _malformed(gold):
         return UNPARSED_GOLD
-    if _HIDDEN.search(answer) and not _HIDDEN.search(gold):
-        return UNPARSED_ANSWER
-    if hides_digits(answer) and not hides_digits(gold) and not answer.startswith("\\text"):
-        return DIFFERENT
-    if _turned(answer) and not _turned(gold):
-        return DIFFERENT
-    if (_DOTS.search(answer) is None) != (_DOTS.search(gold) is None):
-        return DIFFERENT
+    marked = marks_differ(gold, answer)
     if not marked and _same_pieces(gold, answer):
         return EQUAL
-    if not _APPROX.search(gold) and (sides := _approximation(answer)) is not None:
-        return _of_approximation(gold, *sides)
-    outcome = _with_units(gold, answer) if _EQUALS.search(gold) else _of_value(gold, answer)
-    if outcome.equal and (marked or not _same_approximations(gold, answer)):
-        outcome = DIFFERENT
-    if outcome.equal and _EQUALS.search(gold):
-        outcome = _chains_agree(gold, answer)
-    return outcome
+    if (outcome := _of_ranges(gold, answer)) is None and (outcome := _of_approximation(gold, answer)) is None:
+        outcome = _of_equation(gold, answer) if _RELATION.search(gold) else _of_value(gold, answer)
+    return DIFFERENT if marked and outcome.equal else outcome
 
 
-def _same_pieces(gold: str, answer: str) -> bool:
-    """Whether both list the same texts in the same order, with commas, semicolons or words between them."""
-    expected, written = ([_squeezed(piece) for piece in _pieces(text)] for text in (gold, answer))
-    return len(expected) > 1 and "=" in gold and expected == written
+# The parser takes each digit behind a fraction for a factor of its own: 20 would be 2 times 0.
+_SCALED_FRACTION = re.compile(rf"{FRACTION}\s*\d")
+_BOX = re.compile(r"\\(?:boxed|fbox)")
+_BRACE = re.compile(r"\\.|[{}]")
 
 
-def _approximation(answer: str) -> tuple[str, str] | None:
-    """The value and the decimals of an answer such as ``x=\\frac{5}{7} \\approx 0.714``."""
-    value, *decimals = map(str.strip, _APPROX.split(answer))
-    if len(decimals) != 1 or not _DECIMALS.fullmatch(without_unit(decimals[0])):
-        return None
-    names, equals, last = value.rpartition("=")
-    value = last.strip() if equals and is_name(names) else value
-    return None if not value or is_name(value) or "=" in value else (value, without_unit(decimals[0]))
+def _malformed(text: str) -> bool:
+    depth = 0
+    for match in _BRACE.finditer(text):
+        depth += {"{": 1, "}": -1}.get(match[0], 0)
+        if depth < 0:
+            return True
+    return depth != 0 or _BOX.search(text) is not None or _SCALED_FRACTION.search(text) is not None or too_big(text)
 
 
-def _of_approximation(gold: str, value: str, decimals: str) -> Outcome:
-    """The value counts, and its decimals must be its own, rounded."""
-    case = _cases_differ(gold, value)
-    exact = _parsed(_normalised(without_unit(value)), case)
-    if exact is None:
-        return UNPARSED_ANSWER
-    if not reader.rounds_to(exact, decimals):
-        return DIFFERENT
-    outcome = _of_value(gold, value)
-    return EQUAL if "." in gold and exact_number(gold) == exact_number(decimals) else outcome
+# What the parser passes over although it changes what an answer says. Each counts where only the answer has it.
+_MARKS = tuple(
+    re.compile(mark)
+    for mark in (
+        # What takes room and shows nothing; digits in words that are no powers.
+        r"\\[hv]?phantom(?![A-Za-z])",
+        r"(?:(?<=.)\\text|\\(?:mbox|math|operatorname))[a-z]*\s*\{(?:[^{}\d]|\^\s*\{?\d\}?|\{[^{}\d]*\})*\{?\d",
+        # Coordinates in another order than a pair has them; an index of a power, a fraction or a bracket.
+        r"\([xyz,\s]*(?:[yz]\s*,\s*x|z\s*,\s*y)[xyz,\s]*\)\s*=",
+        r"(?:[)\]]|\^\s*(?:\d|\{(?:[^{}]|\{[^{}]*\})*\})|\}\s*\{[^{}]*\})\s*_",
+        # Intervals that hold infinity; words that deny or change.
+        r"\\infty\s*\]|\[\s*-\s*\\infty",
+        r"\\(?:text|mbox|textrm|textbf|mathrm|operatorname)\s*\{[^{}]*\b(?i:not|nor?|never|neither|plus|minus|times|less|more"
+        r"|fewer|wrong|incorrect|false|except|hundred|thousand|million|billion)\b",
+    )
+)
+# Marks of which both sides may have one, and then the same.
+_HALF_OF_DAY = re.compile(r"(?i)(?<![A-Za-z])([ap])\.?\s?m(?![A-Za-z])")
+_JOIN = re.compile(r"(?<![A-Za-z])(?:and|or)(?![A-Za-z])|\\(?:land|wedge)(?![A-Za-z])")
+_DOTS = re.compile(r"\\[lcd]?dots|\.\.\.|\u2026")
+_ORDER = re.compile(r"[<>]|\\(?:le|ge|lt|gt)(?![A-Za-z])")
+_DEGREES = re.compile(r"\\circ(?![A-Za-z])|\\degree(?![A-Za-z])")
+_FEET = re.compile(r"-?[\d.,]+(?:'[\d.,\s]*)?'{1,2}")
+_RUNNING = re.compile(r"\\(?:sum|prod|int|lim|bigcup|bigcap)(?![A-Za-z])")
+_NOTHING = re.compile(r"[\s$.~]|\\[,;!]|\\q?quad(?![A-Za-z])")
+# An infinity between these is a bound or an answer; a bracket around nothing else is one of a product or of a function.
+_LIMITS = (
+    r"[,;<>=:|()\[\]]|and|or|\\(?:[lg]e|[lg]t|ne|in|cup|cap|setminus|to|land|wedge|[{}]|(?:text|mbox|mathrm)\{[^{}]*\})"
+)
+_BOUND = re.compile(rf"(?:\A|{_LIMITS})(?:[-+]|\\pm)?\{{?[-+]?\\infty\}}?(?=\Z|{_LIMITS})")
+_APPLIED = re.compile(r"\([-+]?\\infty\)|\|[-+]?\\infty\|")
 
 
-def _of_value(gold: str, answer: str) -> Outcome:
-    """The outcome where the gold answer is no equation."""
-    pieces = _pieces(answer)
-    if len(pieces) == 1:
-        sides = _values(answer)
-        if len(sides) == 1:
-            return _with_units(gold, sides[0])
-    values = [_values(piece) for piece in _in_order(pieces)]
-    if "=" in answer and ";" not in answer and all(len(sides) == 1 for sides in values):
-        return _with_units(gold, ", ".join(sides[0] for sides in values))
-    outcome = _with_units(gold, answer)
-    if outcome.equal:
-        for sides in values:
-            if sides and any(_with_units(sides[-1], side).equal is not True for side in sides[:-1]):
-                return DIFFERENT
-    return outcome
+def marks_differ(gold: str, answer: str) -> bool:
+    r"""Return whether two answers differ in such a mark: ``f'`` and ``f``, ``x^{2}_7`` and ``x^2``, "and" and "or".
+
+    ``5'`` are feet, but no degrees. No interval holds infinity, and nothing is computed with it. An "and" that joins no
+    inequalities says nothing, nor does a time without ``a.m.``.
+    """
+    if any(mark.search(answer) and not mark.search(gold) for mark in _MARKS):
+        return True
+    left, right = (gold, answer) if "=" in gold and "=" in answer else (_last_side(gold), _last_side(answer))
+    if _primes(left) != _primes(right) or (_DEGREES.search(left) and "'" in right and "'" not in left):
+        return True
+    if (_DOTS.search(answer) is None) != (_DOTS.search(gold) is None) or (_computed(answer) and not _computed(gold)):
+        return True
+    ordered = _ORDER.search(gold) and _ORDER.search(answer)
+    for mark in (_HALF_OF_DAY, _JOIN) if ordered else (_HALF_OF_DAY,):
+        expected, written = ({match.lower() for match in mark.findall(text)} for text in (gold, answer))
+        if expected and written and expected != written:
+            return True
+    return False
 
 
-def _turned(text: str) -> bool:
-    """Whether coordinates are listed in another order than a pair has them: ``(y,x)=(1,2)``."""
-    return any("".join(sorted(names)) != names for names in map(_letters_only, _COORDINATES.findall(text)))
+def _last_side(text: str) -> str:
+    return text.rpartition("=")[2]
 
 
-def _letters_only(text: str) -> str:
-    return "".join(filter(str.isalpha, text))
+def _primes(text: str) -> int:
+    return 0 if _FEET.fullmatch(text.strip()) else text.count("'")
 
 
-def _in_order(pieces: list[str]) -> list[str]:
-    """Coordinates that are named, ``y=2, x=3``, in the order in which a pair holds them."""
-    names = [piece.partition("=")[0].strip() for piece in pieces]
-    return sorted(pieces, key=lambda piece: piece.partition("=")[0].strip()) if set(names) <= {*"xyz"} else pieces
+def _computed(text: str) -> bool:
+    r"""Return whether something is computed with infinity, as in ``2\infty``: the parser takes that for infinity."""
+    if "\\infty" not in text or _RUNNING.search(text) is not None:
+        return False
+    text = _NOTHING.sub("", text)
+    return _APPLIED.search(text) is not None or "\\infty" in _BOUND.sub("", text)
 
 
-def _values(text: str) -> list[str]:
-    """The sides of a chain of equations, without the names on its left."""
-    return _without_names([side.strip() for side in _EQUALS.split(text) if side.strip()])
+_AND = re.compile(r",?\s*(?:\\(?:text|mbox|mathrm)\s*\{\s*,?\s*(?:and|or)\s*\}|\b(?:and|or)\b)\s*")
+_SEPARATOR = re.compile(r"(?<!\\)[,;]")
+_TOP = re.compile(r"\\.|[{}()\[\],;]")
+_RELATION = re.compile(r"(?<![\\<>!:])=|\\(?:equiv|approx|in)(?![A-Za-z])")
+_DECIMALS = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
+
+
+def _pieces(text: str) -> list[str]:
+    """Split ``text`` at the commas and semicolons that stand in no bracket, and at "and" and "or"."""
+    text = _AND.sub(",", text)
+    return _split(text, _SEPARATOR)
+
+
+def _sides(piece: str) -> list[str]:
+    """Return the sides of a chain of equations; an equals sign in brackets belongs to a side: ``P(X=4)=1/8``."""
+    return [side.strip() for side in _split(piece, _RELATION) if side.strip()]
+
+
+def _split(text: str, separator: re.Pattern[str]) -> list[str]:
+    """Split ``text`` at the separators that stand in no bracket."""
+    pieces, start, position, depth = [], 0, 0, 0
+    for match in separator.finditer(text):
+        for bracket in _TOP.finditer(text, position, match.start()):
+            depth += (bracket[0] in "{([") - (bracket[0] in "})]")
+        position = match.end()
+        if depth <= 0:
+            pieces.append(text[start : match.start()])
+            start = position
+    return [*pieces, text[start:]]
 
 
 def _without_names(sides: list[str]) -> list[str]:
@@ -215,69 +225,133 @@ def _without_names(sides: list[str]) -> list[str]:
     return sides
 
 
-def _chains_agree(gold: str, answer: str) -> Outcome:
-    """Of ``a=b=c`` the comparison sees the ends only, and of equations side by side it makes such a chain.
+def _same_pieces(gold: str, answer: str) -> bool:
+    """Return whether both list the same texts in the same order, with commas, semicolons or words between them."""
+    expected, written = ([_squeezed(piece) for piece in _pieces(text)] for text in (gold, answer))
+    return len(expected) > 1 and "=" in gold and expected == written
 
-    So each piece of either side that has several equals signs must have its like among the other's pieces.
+
+_JOINED_BY_OR, _JOINED_BY_AND = (
+    re.compile(rf"\s*,?\s*(?:\\(?:text|mbox|mathrm)\s*\{{\s*{word}\s*\}}|(?<![A-Za-z]){word}(?![A-Za-z]){signs})\s*")
+    for word, signs in (("or", ""), ("and", r"|\\(?:land|wedge)(?![A-Za-z])"))
+)
+
+
+def _of_ranges(gold: str, answer: str) -> Outcome | None:
+    """Compare as sets two ranges, one of them joined by "and" or "or"; None where they are no ranges."""
+    if not (_JOINED_BY_OR.search(gold + answer) or _JOINED_BY_AND.search(gold + answer)):
+        return None
+    case = _cases_differ(gold, answer)
+    expected = _range(gold, case)
+    written = _range(answer, case) if expected is not None else None
+    return None if written is None else EQUAL if values.same(expected, written) else DIFFERENT
+
+
+def _range(text: str, case: bool) -> Any:
+    for word, combined in ((_JOINED_BY_OR, sympy.Union), (_JOINED_BY_AND, sympy.Intersection)):
+        if len(parts := word.split(text)) > 1:
+            ranges = [_range(part, case) for part in parts]
+            # In one name.
+            names = {name for part in parts for name in _letters(part)}
+            return combined(*ranges) if None not in ranges and len(names) <= 1 else None
+    try:
+        return values.read_set(_normalised(text), case=case)
+    except MemoryError:
+        raise
+    except Exception:
+        return None
+
+
+def _of_approximation(gold: str, answer: str) -> Outcome | None:
+    r"""Compare ``x=\frac{5}{7} \approx 0.714``: the value counts, and its decimals must be its own, rounded.
+
+    None where the answer is no such thing, or the gold answer is one too.
     """
+    exact, approx, decimals = answer.rpartition(r"\approx")
+    decimals = without_unit(decimals.strip())
+    sides = _without_names(_sides(exact))
+    if r"\approx" in gold + exact or not approx or not _DECIMALS.fullmatch(decimals) or not sides or is_name(sides[-1]):
+        return None
+    number = _parsed(_normalised(without_unit(sides[-1])), _cases_differ(gold, exact))
+    if number is None:
+        return UNPARSED_ANSWER
+    if not values.rounds_to(number, decimals):
+        return DIFFERENT
+    return EQUAL if "." in gold and exact_number(gold) == exact_number(decimals) else _of_value(gold, exact)
+
+
+def _of_value(gold: str, answer: str) -> Outcome:
+    """Compare with a gold answer that is no equation: of one in the answer the last side counts, if all equal it."""
+    if not _RELATION.search(answer):
+        return _with_units(gold, answer)
+    pieces = _pieces(answer)
+    names = [piece.partition("=")[0].strip() for piece in pieces]
+    if set(names) <= {*"xyz"}:
+        # Coordinates that are named, in the order in which a pair holds them.
+        pieces = [piece for _, piece in sorted(zip(names, pieces, strict=True))]
+    chains = [_without_names(_sides(piece)) or [""] for piece in pieces]
+    outcome = _with_units(gold, answer if ";" in answer else ", ".join(chain[-1] for chain in chains))
+    if outcome.equal and not all(_all_equal(chain) for chain in chains):
+        return DIFFERENT
+    return outcome
+
+
+def _all_equal(sides: list[str]) -> bool:
+    return all(_with_units(sides[-1], side).equal is True for side in sides[:-1])
+
+
+def _of_equation(gold: str, answer: str) -> Outcome:
+    r"""Compare with a gold answer that has an equation.
+
+    Of ``a=b=c`` math-verify sees the ends only, of what stands behind ``\approx`` nothing, and equations side by side
+    are such a chain to it. So each of these must have its like among the other's pieces.
+    """
+    outcome = _with_units(gold, answer)
+    if not outcome.equal:
+        return outcome
     expected, written = _pieces(gold), _pieces(answer)
-    for piece in expected:
-        if _is_chain(piece):
-            outcomes = [_chain_agrees(piece, other) for other in written]
-            if EQUAL not in outcomes:
-                return outcomes[0] if len(expected) == len(written) == 1 else DIFFERENT
-    for other in written:
-        if _is_chain(other) and all(_chain_agrees(piece, other) != EQUAL for piece in expected):
+    for piece in filter(_is_chain, expected):
+        outcomes = [_chain_agrees(piece, other) for other in written]
+        if EQUAL not in outcomes:
+            return outcomes[0] if len(expected) == len(written) == 1 else DIFFERENT
+    for other in filter(_is_chain, written):
+        if all(_chain_agrees(piece, other) != EQUAL for piece in expected):
             return DIFFERENT
     return EQUAL
 
 
 def _is_chain(piece: str) -> bool:
-    return len(_EQUALS.split(piece)) > 2
+    return len(_RELATION.split(piece)) > 2 or r"\approx" in piece
 
 
 def _chain_agrees(gold: str, answer: str) -> Outcome:
-    """Whether two equations, one of them at least a chain, agree side by side, or all sides of both are one value."""
+    """Compare two equations, one of them at least a chain: side by side, or all sides of both as one value."""
     expected, written = _sides(gold), _sides(answer)
     if not expected or not written:
         return DIFFERENT
     if len(written) == 1 and len(expected) <= 2:
         return EQUAL
-    if len(expected) == len(written) and all(
-        _with_units(*sides).equal is True for sides in zip(expected, written, strict=True)
-    ):
+    if _pairwise_equal(expected, written):
         return EQUAL
-    *others, last = _without_names(expected)
-    if any(_with_units(last, side).equal is not True for side in others):
+    (names, expected), (others, written) = _divided(expected), _divided(written)
+    if names and others and not names & others:
+        return DIFFERENT
+    if _pairwise_equal(expected, written):
+        return EQUAL
+    if not _all_equal(expected):
         # Perhaps several equations side by side.
-        return UNPARSED_GOLD if len(expected) > 2 else DIFFERENT
-    agree = all(_with_units(last, side).equal is True for side in _without_names(written))
-    return EQUAL if agree else DIFFERENT
+        return UNPARSED_GOLD if len(expected) + len(names) > 2 else DIFFERENT
+    return EQUAL if _all_equal([*written, expected[-1]]) else DIFFERENT
 
 
-def _sides(piece: str) -> list[str]:
-    """The sides of a chain of equations; an equals sign in brackets belongs to a side, as in ``P(X=4)=1/8``."""
-    sides, start, place, depth = [], 0, 0, 0
-    for equals in _EQUALS.finditer(piece):
-        for match in _TOP.finditer(piece, place, equals.start()):
-            depth += (match[0] in "{([") - (match[0] in "})]")
-        place = equals.end()
-        if depth <= 0:
-            sides.append(piece[start : equals.start()])
-            start = place
-    return [side.strip() for side in [*sides, piece[start:]] if side.strip()]
+def _divided(sides: list[str]) -> tuple[set[str], list[str]]:
+    bare = _without_names(sides)
+    return {_squeezed(name) for name in sides[: len(sides) - len(bare)]}, bare
 
 
-def _same_approximations(gold: str, answer: str) -> bool:
-    r"""Whether what stands behind ``\approx`` is the same in both; the reader leaves it out."""
-    expected, written = ([_APPROX.split(piece) for piece in _pieces(text)] for text in (gold, answer))
-    if not any(len(sides) > 1 for sides in expected) or not any(len(sides) > 1 for sides in written):
-        return True
-    if len(expected) != len(written):
-        return False
-    return all(
-        len(one) == len(other) and (len(one) == 1 or _with_units(one[-1], other[-1]).equal is True)
-        for one, other in zip(expected, written, strict=True)
+def _pairwise_equal(expected: list[str], written: list[str]) -> bool:
+    return len(expected) == len(written) and all(
+        _with_units(*sides).equal is True for sides in zip(expected, written, strict=True)
     )
 
 
@@ -290,12 +364,19 @@ def _with_units(gold: str, answer: str) -> Outcome:
 
 
 def _bare(text: str) -> str:
-    """``text`` without its unit; a list without the units of its elements."""
-    pieces = _pieces(text)
+    """Return ``text`` without its unit; a list without the units of its elements."""
+    pieces = [piece.strip() for piece in _pieces(text)]
     if len(pieces) == 1 or ";" in text:
         return without_unit(text)
-    bare = [without_unit(piece.strip()) for piece in pieces]
-    return text if bare == [piece.strip() for piece in pieces] else ", ".join(bare)
+    bare = [without_unit(piece) for piece in pieces]
+    return text if bare == pieces else ", ".join(bare)
+
+
+_NORMALISATION = replace(parser.LatexExtractionConfig().normalization_config, boxed="last", units=False)
+_CHOICE = re.compile(r"[A-Ha-h]")
+_WORD = re.compile(
+    r"\\(?:text|mbox|mathrm|textrm|textnormal|textup|operatorname)(?:bf|it|rm)?\s*\{[A-Za-z ]{2,}\}|\\[A-Za-z]+"
+)
 
 
 def _compared(gold: str, answer: str) -> Outcome:
@@ -304,63 +385,47 @@ def _compared(gold: str, answer: str) -> Outcome:
     right_text, left_text = _normalised(gold), _normalised(answer)
     if right_text and right_text == left_text:
         return EQUAL
+    if len(_ORDER.findall(gold)) > 1:
+        # An expression that is kept may have the relations of a chain in another order by now: SymPy shares them.
+        _parsed.cache_clear()
     case = _cases_differ(gold, answer)
-    unreal = reader.has_imaginary_unit(gold) or reader.has_imaginary_unit(answer)
+    unreal = values.has_imaginary_unit(gold) or values.has_imaginary_unit(answer)
     right = _parsed(right_text, case, unreal)
     if right is None:
         return EQUAL if _squeezed(right_text) and _squeezed(right_text) == _squeezed(left_text) else UNPARSED_GOLD
     left = _parsed(left_text, case, unreal)
     if left is None:
         return UNPARSED_ANSWER
-    return EQUAL if reader.same(right, left) else DIFFERENT
-
-
-def _cases_differ(gold: str, answer: str) -> bool:
-    """Whether a letter is used in both sizes; ``b`` is the choice ``B``."""
-    if _CHOICE.match(gold) and _CHOICE.match(answer):
-        return False
-    used = letters(gold) | letters(answer)
-    return any(letter.isupper() and letter.lower() in used for letter in used)
-
-
-def _squeezed(text: str) -> str:
-    return "".join(text.split())
-
-
-def _malformed(text: str) -> bool:
-    depth = 0
-    for match in _BRACE.finditer(text):
-        depth += {"{": 1, "}": -1}.get(match[0], 0)
-        if depth < 0:
-            return True
-    return depth != 0 or _BOX.search(text) is not None or _SCALED_FRACTION.search(text) is not None or too_big(text)
+    return EQUAL if values.same(right, left) else DIFFERENT
 
 
 def _normalised(text: str) -> str:
-    return str(parser.normalize_latex(f"\\boxed{{{text}}}", config=_NORMALISATION)).strip()
+    return str(parser.normalize_latex(f"\\boxed{{{_AND.sub(', ', text)}}}", config=_NORMALISATION)).strip()
 
 
 @lru_cache(maxsize=_KEPT)
 def _parsed(text: str, case: bool, unreal: bool = False) -> Any:
-    """The expression, or None when there is none."""
+    """Return the expression, or None when there is none."""
     try:
-        return reader.read_expression(text, case=case, unreal=unreal)
+        return values.read_expression(for_parser(text), case=case, unreal=unreal)
     except MemoryError:
         raise
     except Exception:
         return None
 
 
-def _pieces(text: str) -> list[str]:
-    """``text`` split at the commas and semicolons that stand in no bracket, and at "and" and "or"."""
-    text = _AND.sub(",", text)
-    pieces, depth, start = [], 0, 0
-    for match in _TOP.finditer(text):
-        if match[0] in "{([":
-            depth += 1
-        elif match[0] in "})]":
-            depth -= 1
-        elif match[0] in ",;" and depth <= 0:
-            pieces.append(text[start : match.start()])
-            start = match.end()
-    return [*pieces, text[start:]]
+def _cases_differ(gold: str, answer: str) -> bool:
+    """Return whether a letter is used in both sizes; ``b`` is the choice ``B``."""
+    if _CHOICE.fullmatch(gold) and _CHOICE.fullmatch(answer):
+        return False
+    used = _letters(gold) | _letters(answer)
+    return any(letter.isupper() and letter.lower() in used for letter in used)
+
+
+def _letters(text: str) -> set[str]:
+    """Return the letters that stand for something: those of commands and words aside."""
+    return {character for character in _WORD.sub(" ", text) if character.isalpha()}
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())

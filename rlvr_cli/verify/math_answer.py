@@ -26,13 +26,8 @@ MOST_BOXES = 100
 
 # math-verify rounds to six decimals where either side has a decimal point; nearer numbers than this are its to judge.
 _ROUNDING = Fraction(1, 100_000)
-
-# Numbers smaller than this are compared by their ratio.
-_SMALL = Fraction(1, 10_000)
-_RATIO = Fraction(1, 1_000_000)
 _LONGEST_NAME = 60
-_BASED = re.compile(r"(?P<digits>-?\d+)_\{?(?P<base>\d{1,3})\}?")
-
+_BASED = re.compile(r"(-?\d+)_\{?(\d{1,3})\}?")
 _SHORT_WHOLE = re.compile(r"-?[1-9][0-9]{0,14}|0")
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
@@ -49,10 +44,6 @@ _RANGE = re.compile("(?<=[0-9])\\s?[\\u2012-\\u2015]\\s?(?=[0-9])")
 _RELATION = re.compile(r"\\(le|ge|ne)(?:q?slant|qq?)(?![A-Za-z])")
 # The space of `48, 384` stays: without it two numbers would be one with a thousands separator.
 _LOOSE_SPACE = re.compile(r"(?<![A-Za-z0-9]) (?!(?:(?<=\d, )|(?<=\d , ))\d{3}(?!\d))| (?![A-Za-z0-9])")
-_NAMED = re.compile(
-    r"(?P<name>(?:[A-Za-z]|\\(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|nu|rho|sigma|tau|phi|varphi|omega)"
-    r"(?![A-Za-z]))(?:_(?:\w|\{\w+\}))?'{0,2}(?:\([A-Za-z]\))?)="
-)
 # In a name: an index, what a function is of, words.
 _INDEX = re.compile(r"_(?:[A-Za-z0-9]|\\[A-Za-z]+|\{[^{}]{1,12}\})")
 _OF = re.compile(r"(?<=[A-Za-z}'])\s*\(-?[^()=<>+*/^-]{1,20}\)|(?<=[fghFGHPQ])\s*\([^()=<>]{1,20}\)")
@@ -168,27 +159,20 @@ def check(gold: str, answer: str) -> Outcome | None:
         return UNPARSED_ANSWER
     if gold == answer:
         return EQUAL
-    gold_name, gold = _without_name(gold)
-    name, answer = _without_name(answer)
+    (gold_name, gold), (name, answer) = _without_name(gold), _without_name(answer)
     if gold_name and name and gold_name != name:
         return None
-    if _BASED.fullmatch(gold) is not None or _BASED.fullmatch(answer) is not None:
-        return _in_bases(gold, answer)
-    gold_percent, gold = _without_percent(gold)
-    percent, answer = _without_percent(answer)
+    if (same := _same_in_bases(gold, answer)) is not None:
+        return EQUAL if same else DIFFERENT
+    (gold_percent, gold), (percent, answer) = _without_percent(gold), _without_percent(answer)
     left, right = (plain_number(text.removeprefix("\\$").strip()) for text in (gold, answer))
     if left is None or right is None:
         return None
     if left == right:
         return EQUAL
-    if gold_percent != percent:
-        return None
-    rounded = "." in gold or "." in answer
-    if not rounded or abs(left - right) > _ROUNDING:
-        return DIFFERENT
-    largest = max(abs(left), abs(right))
-    # Below this, six decimals say little or nothing.
-    return None if largest >= _SMALL else EQUAL if abs(left - right) <= _RATIO * largest else DIFFERENT
+    # What differs by little may be rounded.
+    exact = "." not in gold and "." not in answer
+    return DIFFERENT if gold_percent == percent and (exact or abs(left - right) > _ROUNDING) else None
 
 
 def check_paper(gold: str, answer: str) -> Outcome | None:
@@ -225,12 +209,8 @@ def _bare_words(match: re.Match[str]) -> str:
 
 
 def _without_name(text: str) -> tuple[str, str]:
-    if (match := _NAMED.match(text)) is not None:
-        return match["name"], text[match.end() :]
     name, equals, value = text.partition("=")
-    if equals and "=" not in value and len(name) <= _LONGEST_NAME and is_name(name):
-        return name, value
-    return "", text
+    return (name, value) if equals and "=" not in value and is_name(name) else ("", text)
 
 
 def _without_percent(text: str) -> tuple[bool, str]:
@@ -238,17 +218,13 @@ def _without_percent(text: str) -> tuple[bool, str]:
     return bare != text, bare.removesuffix("\\").strip() if bare != text else text
 
 
-def _in_bases(gold: str, answer: str) -> Outcome | None:
-    """Two whole numbers, one of them at least with its base. Without one it is ten, or the gold answer's."""
-    left, right = _BASED.fullmatch(gold), _BASED.fullmatch(answer)
-    if left is not None and right is not None:
-        return EQUAL if left["digits"] == right["digits"] and left["base"] == right["base"] else DIFFERENT
-    if left is not None:
-        return EQUAL if answer == left["digits"] else DIFFERENT if exact_number(answer) is not None else None
-    assert right is not None
-    if exact_number(gold) is None:
+def _same_in_bases(gold: str, answer: str) -> bool | None:
+    """Compare two whole numbers, one of them with its base. Without one it is ten, or the gold answer's."""
+    numbers = [match.groups() if (match := _BASED.fullmatch(text)) else (text, "") for text in (gold, answer)]
+    (digits, base), (written, other) = numbers
+    if not (base or other) or exact_number(digits) is None or exact_number(written) is None:
         return None
-    return EQUAL if right["base"] == "10" and gold == right["digits"] else DIFFERENT
+    return digits == written and (other in ("", base) if base else other == "10")
 
 
 def _braces_around(text: str) -> int:

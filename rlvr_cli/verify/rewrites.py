@@ -1,132 +1,249 @@
-r"""Rewrites of answers for the strict rule, each documented with its example in docs/verifiers.md.
+r"""Rewrites of answers for the strict rule, each with its example.
 
-A rewrite turns a common spelling into one that math-verify reads as it is meant. Text in, text out; applied in the
-order of ``REWRITES``, linear in the text.
+A rewrite turns a common spelling into one that math-verify reads as it is meant. Text in, text out, linear in the text.
+The tables hold an example with what becomes of it; a test checks each, and docs/verifiers.md lists them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import NamedTuple
+
+from rlvr_cli.verify.math_answer import clean, without_stop
+
+Match = re.Match[str]
+
+
+class Rewrite(NamedTuple):
+    """A regular expression, what replaces its matches, and an example with its result."""
+
+    pattern: str
+    replacement: str | Callable[[Match], str]
+    example: str
+    result: str
+
+    def apply(self, text: str) -> str:
+        """Replace every match."""
+        return re.sub(self.pattern, self.replacement, text)
+
 
 _GROUP = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
 _BARE = r"(\\[A-Za-z]+|[^\s{}\\\[])"
-_FIRST_ARGUMENT = re.compile(rf"(\\(?:[dtc]?frac|[dt]?binom)(?![A-Za-z]))\s*{_BARE}")
-_SECOND_ARGUMENT = re.compile(rf"(\\(?:[dtc]?frac|[dt]?binom)\s*{_GROUP})\s*{_BARE}")
-_ROOT_ARGUMENT = re.compile(rf"(\\sqrt(?![A-Za-z])\s*(?:\[[^\[\]]{{1,9}}\])?)\s*{_BARE}")
-_POWER_ARGUMENT = re.compile(rf"([\^_])\s*(\\[dtc]?frac\s*{_GROUP}\s*{_GROUP})")
-
-_DEGREE = re.compile(r"\s*(?:\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\^?\s*\\degree(?![A-Za-z]))")
+FRACTION = rf"\\[dtc]?frac\s*{_GROUP}\s*{_GROUP}"
+_PLAIN_FRACTION = r"\\frac\{(\d+)\}\{(\d+)\}"
+_TEXT = r"\\(?:text|mbox|mathrm|textrm|textnormal|textup|operatorname)"
+_POWER = r"(?:\s*\^\s*\{?\s*-?\s*\d\s*\}?|\s*\{\s*\^\s*\d\s*\})?"
 _MARK = "\N{DEGREE SIGN}"
-_OF_ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])(?:\s*\^\s*(?:\{[^{}]*\}|\d))?\s*")
-_ANGLE = re.compile(
-    rf"(\d+(?:\.\d+)?[A-Za-z]?|\\[dtc]?frac\s*{_GROUP}\s*{_GROUP}|\\?[A-Za-z]+|\([^()]*\)|\{{[^{{}}]*\}}){_MARK}"
+_ANGLE = rf"(\d+(?:\.\d+)?[A-Za-z]?|{FRACTION}|\\?[A-Za-z]+|\([^()]*\)|\{{[^{{}}]*\}}){_MARK}"
+_ABOUT = r"(?:\s|\\[;:, ]|\\q?quad(?![A-Za-z]))*"
+
+
+def _in_radians(match: Match) -> str:
+    return match[1] + re.sub(_ANGLE, r"(\\frac{\1\\pi}{180})", match[2])
+
+
+def _improper(match: Match) -> str:
+    whole, top, bottom = (int(group) for group in match.groups())
+    return rf"\frac{{{whole * bottom + top}}}{{{bottom}}}" if top < bottom else match[0]
+
+
+def _named_base(match: Match) -> str:
+    base = match[2] or match[3]
+    return match[1] if base == "10" else rf"\variable{{{match[1]}_{base}}}"
+
+
+REWRITES = (
+    # Kelvin; as text, or without a command, K may be a thousand.
+    Rewrite(r"(?<=[\d}])\s*(?:\\,)?\s*\\mathrm\{K\}", r"\\mathrm{kelvin}", r"3\,\mathrm{K}", r"3\mathrm{kelvin}"),
+    Rewrite(
+        r"\\(?:text|mathrm|mathit|rm)\s*\{\s*([ied])\s*\}|\{\\rm ([ied])\}",
+        r" \1\2",
+        r"3+4\mathrm{i}",
+        "3+4 i",
+    ),
+    Rewrite(
+        r"\^\s*(?:\{\s*(?:\\prime\s*)+\}|\\prime(?![A-Za-z]))",
+        lambda match: "'" * match[0].count("\\prime"),
+        r"f^{\prime\prime}",
+        "f''",
+    ),
+    Rewrite(
+        r"\\(?:text|textbf|mathrm|mathbf)\s*\{\s*(\(?[A-Z]\)?(?:\s*,\s*\(?[A-Z]\)?)+)\s*\}", r"\1", r"\text{B,E}", "B,E"
+    ),
+    Rewrite(
+        r"\A((?:\\?\$)?-?\d{1,3}(?:,\d{3})+(?:\.\d+)?)"
+        rf"((?:\s|\\,)*(?:[A-Za-z][A-Za-z ]*|{_TEXT}\s*\{{[A-Za-z\s]*\}}{_POWER}))\Z",
+        lambda match: match[1].replace(",", "") + match[2],
+        r"350,000\text{ pages}",
+        r"350000\text{ pages}",
+    ),
+    Rewrite(
+        r"(?<![\w.\\}])(\d+(?:\.\d*)?)[eE]\+?(-?\d{1,3})(?![\w.])",
+        r"\1\\times 10^{\2}",
+        "1.5e-3",
+        r"1.5\times 10^{-3}",
+    ),
+    Rewrite(r"(?<![\w.^_}/])(\d+) (\d+)/(\d+)(?![\w.^/])", r"\1\\frac{\2}{\3}", "1 1/2", r"1\frac{1}{2}"),
+    Rewrite(rf"(\\sqrt(?![A-Za-z])\s*(?:\[[^\[\]]{{1,9}}\])?)\s*{_BARE}", r"\1{\2}", r"\sqrt[3]2", r"\sqrt[3]{2}"),
+    Rewrite(rf"(\\(?:[dtc]?frac|[dt]?binom)(?![A-Za-z]))\s*{_BARE}", r"\1{\2}", r"\frac\pi{3}", r"\frac{\pi}{3}"),
+    Rewrite(rf"(\\(?:[dtc]?frac|[dt]?binom)\s*{_GROUP})\s*{_BARE}", r"\1{\2}", r"\frac{c}a", r"\frac{c}{a}"),
+    Rewrite(rf"([\^_])\s*({FRACTION})", r"\1{\2}", r"2^\frac{1}{2}", r"2^{\frac{1}{2}}"),
+    # Degrees within trigonometric functions, which are read in radians.
+    Rewrite(
+        r"\s*(?:\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\^?\s*\\degree(?![A-Za-z]))",
+        _MARK,
+        r"15^{\circ}",
+        f"15{_MARK}",
+    ),
+    Rewrite(
+        r"(\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])(?:\s*\^\s*(?:\{[^{}]*\}|\d))?\s*)"
+        rf"(\((?:[^()]|\([^()]*\))*\){_MARK}?|{_GROUP}{_MARK}?|{_ANGLE})",
+        _in_radians,
+        f"\\cos 15{_MARK}",
+        r"\cos (\frac{15\pi}{180})",
+    ),
+    Rewrite(_MARK, r"^\\circ", f"60{_MARK}", r"60^\circ"),
+    # Approximations behind a value.
+    Rewrite(r"\\(?:simeq|thickapprox|approxeq|doteq)(?![A-Za-z])|\u2248", r"\\approx ", "1\u22481", r"1\approx 1"),
+    Rewrite(
+        rf"{_ABOUT}(?:\\(?:text|mbox|mathrm)\s*\{{\s*,?\s*\(?\s*(?:or )?(?:about|approximately|approx\.?)\s*"
+        rf"(-?\d+(?:\.\d+)?)\s*\)?\s*\}}|\(\s*\\approx\s*(-?\d+(?:\.\d+)?)\s*\))\s*\Z",
+        r"\\approx \1\2",
+        r"\frac{5}{7}\;\text{(about 0.714)}",
+        r"\frac{5}{7}\approx 0.714",
+    ),
+    Rewrite(
+        r"\\(?:varnothing|emptyset)(?![A-Za-z])|[\u2205\u00d8]|\\\{\s*\\\}", r"\\emptyset ", r"\{\}", r"\emptyset "
+    ),
+    Rewrite(
+        r"\\(?:langle|left\s*<)(?![A-Za-z])([^<>]*?)\\(?:rangle|right\s*>)(?![A-Za-z])",
+        r"(\1)",
+        r"\langle 1,2\rangle",
+        "( 1,2)",
+    ),
+    Rewrite(r"\\(?:lor|vee)(?![A-Za-z])|\u2228", r"\\text{ or }", r"x=1 \lor x=2", r"x=1 \text{ or } x=2"),
 )
 
-_ABOUT = re.compile(
-    r"(?:\s|\\[;:, ]|\\q?quad(?![A-Za-z]))*"
-    r"(?:\\(?:text|mbox|mathrm)\s*\{\s*,?\s*\(?\s*(?:or )?(?:about|approximately|approx\.?)\s*"
-    r"(-?\d+(?:\.\d+)?)\s*\)?\s*\}"
-    r"|\(\s*\\(?:approx|simeq)\s*(-?\d+(?:\.\d+)?)\s*\))\s*\Z"
+# For what the parser reads only: the pieces of an answer are compared as they were written first.
+FOR_PARSER = (
+    Rewrite(rf"(?<![\w.,^}}])(\d+)\s*{_PLAIN_FRACTION}", _improper, r"2\frac{3}{4}", r"\frac{11}{4}"),
+    # The parser adds: 12. Not behind the index of a logarithm or the power of a function.
+    Rewrite(
+        r"(?:(?<=\d)(?<![_^]\d)|(?<=\d\)))(?:\s|\\,)*(?=\(|\\binom)",
+        r"\\cdot ",
+        "4(8)",
+        r"4\cdot (8)",
+    ),
+    # A number with a base is a name of its own.
+    Rewrite(r"(?<![\w.}])(\d+)_(?:\{(\d+)\}|(\d+))", _named_base, "x+12_3", r"x+\variable{12_3}"),
 )
-_APPROX = re.compile(r"\\(?:simeq|thickapprox|approxeq|doteq)(?![A-Za-z])|\u2248")
-_EMPTY = re.compile(r"\\(?:varnothing|emptyset)(?![A-Za-z])|\u2205|\u00d8|\\\{\s*\\\}")
-_ANGLED = re.compile(r"\\(?:langle|left\s*<)(?![A-Za-z])([^<>]*?)\\(?:rangle|right\s*>)(?![A-Za-z])")
+# Two numbers side by side, also in braces or behind a fraction; a whole number before an improper fraction.
+_SIDE_BY_SIDE = re.compile(
+    rf"(?<![\w^.,}}])\d+(?:,\d{{3}})*(?:\.\d*)?(?:\s+|\s*\{{+)\.?\d|(?<![\w^.}}])\d+\s*{_PLAIN_FRACTION}"
+)
+_COMMAND = re.compile(rf"\\[A-Za-z]+(?:\[[^\[\]]*\])?(?:\s*{_GROUP})+")
+_BRACED = re.compile(r"(?<![\]^_{])\{+[\d.,]+\}+\s*\{*\.?\d")
+
+_DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]")
+_LOOSE_SPACE = re.compile(r" +(?![A-Za-z0-9 ])")
+_BOLD_NUMBER = re.compile(r"\\(?:text|math)(?:bf|rm|it|normal)?\s*\{\s*([-+]?[\d.,/]+)\s*\}")
+
+
+def rewrite(text: str) -> str:
+    """Return an answer without math delimiters, with every rewrite applied, in order."""
+    # `$$ ... .$$` ends in a full stop too.
+    text = without_stop(" ".join(_LOOSE_SPACE.sub("", _DELIMITER.sub(" ", clean(text))).split()))
+    if (bold := _BOLD_NUMBER.fullmatch(text)) is not None:
+        text = bold[1]
+    for change in REWRITES:
+        text = change.apply(text)
+    return text.strip()
+
+
+def for_parser(text: str) -> str:
+    """Return ``text`` as math-verify's parser reads it rightly. Raises ValueError where it may mean several things."""
+    for change in FOR_PARSER:
+        text = change.apply(text)
+    if _SIDE_BY_SIDE.search(text) or _BRACED.search(_COMMAND.sub("x", text)):
+        raise ValueError(f"two numbers side by side: {text}")
+    return text
+
+
 _PERCENT = re.compile(r"\s*\\?%[\s$]*\Z")
-_OR = re.compile(r"\\(?:lor|vee)(?![A-Za-z])|\u2228")
 _CHOICE = re.compile(
     r"\s*(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*(?:\(([A-J])\)|([A-J])[.:)](?=[\s~}\\]|\Z))\}?"
-    r"(?P<rest>.*)",
+    r"(?!.*(?:(?<![A-Za-z])(?:[A-J]\)|or|and|not|[B-J](?=[.,:])))).*",
     re.DOTALL,
 )
 
 
-def brace_arguments(text: str) -> str:
-    r"""Brace what a command takes without braces: ``\frac\pi3`` is ``\frac{\pi}{3}``, ``\sqrt2`` is ``\sqrt{2}``."""
-    text = _ROOT_ARGUMENT.sub(r"\1{\2}", text)
-    text = _SECOND_ARGUMENT.sub(r"\1{\2}", _FIRST_ARGUMENT.sub(r"\1{\2}", text))
-    return _POWER_ARGUMENT.sub(r"\1{\2}", text)
-
-
-def convert_degrees(text: str) -> str:
-    r"""Convert degrees within trigonometric functions: ``\cos 15^\circ`` is ``\cos (\frac{15\pi}{180})``."""
-    if not _OF_ANGLE.search(text) or not _DEGREE.search(text):
-        return text
-    text = _DEGREE.sub(_MARK, text)
-    pieces: list[str] = []
-    done = 0
-    for function in _OF_ANGLE.finditer(text):
-        start = function.end()
-        if start < done:
-            continue
-        end = _end_of_argument(text, start)
-        pieces += [text[done:start], _ANGLE.sub(_in_radians, text[start:end])]
-        done = end
-    return "".join([*pieces, text[done:]]).replace(_MARK, r"^\circ")
-
-
-def _in_radians(angle: re.Match[str]) -> str:
-    return rf"(\frac{{{angle[1]}\pi}}{{180}})"
-
-
-def _end_of_argument(text: str, start: int) -> int:
-    """The end of a bracket that opens here, with a degree sign behind it; else of the angle that is written here."""
-    depth = 0
-    if text[start : start + 1] in ("(", "{"):
-        for position in range(start, len(text)):
-            depth += (text[position] in "({") - (text[position] in ")}")
-            if depth == 0:
-                return position + 1 + text.startswith(_MARK, position + 1)
-    angle = _ANGLE.match(text, start)
-    return angle.end() if angle is not None else start
-
-
-def mark_approximation(text: str) -> str:
-    r"""Spell an approximation behind the value with ``\approx``: ``\frac{5}{7}\text{ (about 0.714)}``."""
-    return _ABOUT.sub(lambda match: rf"\approx {match[1] or match[2]}", _APPROX.sub(r"\\approx ", text))
-
-
-def name_empty_set(text: str) -> str:
-    r"""Give the empty set one name: ``\varnothing`` and ``\{\}`` are ``\emptyset``."""
-    return _EMPTY.sub(r"\\emptyset ", text).strip()
-
-
-def round_brackets(text: str) -> str:
-    r"""Write vectors with round brackets: ``\langle 1,2\rangle`` is ``(1,2)``."""
-    return _ANGLED.sub(r"(\1)", text)
-
-
-def spell_or(text: str) -> str:
-    r"""Spell the sign for "or" as the word: ``x=1 \lor x=-2`` is ``x=1 \text{ or } x=-2``."""
-    return _OR.sub(r"\\text{ or }", text)
-
-
-REWRITES: tuple[Callable[[str], str], ...] = (
-    brace_arguments,
-    convert_degrees,
-    mark_approximation,
-    name_empty_set,
-    round_brackets,
-    spell_or,
-)
-
-
-def rewrite(text: str) -> str:
-    """Apply every rewrite, in order."""
-    for change in REWRITES:
-        text = change(text)
-    return text
-
-
 def chosen_letter(gold: str, answer: str) -> str:
-    """The letter of an answer such as ``E. some text``, where the gold answer is a letter; else the answer."""
+    """Return the letter of an answer such as ``E. some text`` where the gold answer is a letter; else the answer."""
     choice = _CHOICE.fullmatch(answer) if re.fullmatch(r"\(?[A-J]\)?", gold.strip()) else None
-    if choice is None or re.search(r"(?<![A-Za-z])(?:[A-J]\)|or|and|not|[B-J](?=[.,:]))", choice["rest"]):
-        return answer
-    return choice[1] or choice[2]
+    return answer if choice is None else choice[1] or choice[2]
 
 
 def without_shared_percent(gold: str, answer: str) -> tuple[str, str]:
-    r"""Both without the percent sign that both end in: ``33\frac13\%`` and ``\frac{100}{3}\%``."""
+    r"""Return both without the percent sign that both end in: ``33\frac13\%`` and ``\frac{100}{3}\%``."""
     bare = [_PERCENT.sub("", text) for text in (gold, answer)]
     return (bare[0], bare[1]) if all(bare) and bare[0] != gold and bare[1] != answer else (gold, answer)
+
+
+# Words that change the number they stand behind, or that deny it or join it to another: never a unit.
+_CHANGING = re.compile(
+    r"(?<![A-Za-z])(?:\w*(?:hundred|thousand|illion|eleven|teen|twelfth|tieth)(?:ths?|s)?|googol\w*|[mbt]l?n|trn|mil|lacs?"
+    r"|bps|basis|lakhs?|crores?|grand|dozens?|score|gross|pairs?|half|halves|thirds?|quarters?|fourths?|fifths?|sixths?"
+    r"|sevenths?|eighths?|ninths?|tenths?|double|twice|triple|zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven"
+    r"|twelve|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|minus|negative|plus|times|squared|cubed|factorials?"
+    r"|sqrt|root|log|less|more|fewer|or|and|but|not|no|nor|never|neither|cannot|isn|to|than|least|most|between|about|mod"
+    r"|modulo|over|divided|multiplied|is|are|was|were|be|so|if|then|answer|false|wrong|incorrect|too|except|pi"
+    r"|a?(?:sin|cos|tan)h?|arc(?:sin|cos|tan)|sec|csc|cot|ln|lg|exp|det|gcd|lcm|choose|repeat\w*|recurring|remainder|point"
+    r"|above|below|under|beyond|kilo|mega|giga|milli|micro|nano|ish|ought|almost|nearly|permille|mille|unless|maybe|perhaps"
+    r"|probably|possibly|guess|hex\w*|binary|octal|doubled|halved|tripled|myriads?|pp[mb]|tens|couples|reversed|negated"
+    r"|inverted|radicals?|unlikely|rejected|invalid|impossible|untrue|excluded|fail\w*|\w*fold|thou|halfs|halve|dozenths"
+    r"|exponent\w*|raised|powered|added|subtracted|conjugate|imaginary|undefined|infinit\w*|nope|nah|nil|nought|null|void"
+    r"|mistaken|erroneous|bogus|lies?|denied|disproved|refuted|instead|else|backwards|hecto|tera|peta|centi|deci|pico|femto"
+    r"|first|second(?= [a-z])|nth|powers?|roots|opposites?|reciprocals?|inverses?)(?![A-Za-z])",
+    re.IGNORECASE,
+)
+_UNIT_TEXT = re.compile(rf"(?:{_TEXT}\s*\{{[^{{}}\d\\]*\}}{_POWER}(?:\s*(?:/|\\cdot|\\,)\s*|\s*))+\Z")
+_UNIT_WORDS = re.compile(_TEXT + r"\s*\{([^{}]*)\}")
+_SHORT_UNITS = re.compile(
+    r"[ckmdnpu]m|ft|in|yd|mi|[km]g|lb|oz|hr|sq|cu|rs|[mcd]l|cc|ha|hz|[kmgtp][bwvajn]|pa|ev|[mk]t|au|ly|pc|sr|st|pt|qt",
+    re.IGNORECASE,
+)
+# Units without a text command.
+_NAMES = (
+    "feet|foot|ft|inch(?:es)?|in|yards?|yds?|miles?|mi|mph|km/h|kmph|[ckmd]m|(?:kilo|centi|milli)?met(?:er|re)s?|lit(?:er|re)s?"
+    "|m[lL]|gallons?|gal|acres?|hectares?|pounds?|lbs?|[km]g|(?:kilo)?grams?|ounces?|oz|tons?|seconds?|secs?|minutes?|mins?"
+    "|hours?|hrs?|days?|weeks?|months?|years?|yrs?|degrees?|deg|radians?|rad|cents?|dollars?|rupees?|rs|euros?|units?|square"
+    "|sq|cubic|cu|per|students?|people|persons?|men|women|children|boys|girls|edges?|digits?|ways|tiles?|coins?|apples?"
+    "|marbles?|meals?|toys?|monkeys?|soldiers?|points?|kelvins?|pies|marks?|numbers?|integers?|ohms?|Hz"
+)
+_UNIT_NAMES = re.compile(
+    rf"(?<=[\d}})])(?:\s?(?:/\s?)?(?:{_NAMES})(?![A-Za-z]))+(?:\s?\^\{{?[23]\}}?)?\Z|(?<=[\d}})]) [msghL]\Z"
+)
+_OPERATOR_AT_END = re.compile(
+    r"(?:[-+*/=^_,;:<>({\[|!]|\\(?:times|cdot|div|pm|le|ge|ne|in|to|cup|cap|approx|equiv))\s*\Z"
+)
+
+
+def without_unit(text: str) -> str:
+    """Return ``text`` without the unit at its end; as it is where what stands there is none."""
+    match = _UNIT_TEXT.search(text) if text.endswith("}") or "\\" in text[-40:] else None
+    if match is None:
+        match = _UNIT_NAMES.search(text)
+    elif not all(map(_is_unit, _UNIT_WORDS.findall(match[0]))):
+        return text
+    number = text[: match.start()].strip().removesuffix("\\,").strip() if match is not None else ""
+    return text if not number or _OPERATOR_AT_END.search(number) else number
+
+
+def _is_unit(words: str) -> bool:
+    words = words.strip()
+    if not words or _CHANGING.search(words):
+        return False
+    if len(words) <= 2:
+        return words in tuple("msghLlNJWVACFT") or _SHORT_UNITS.fullmatch(words) is not None
+    return len(words.split()) <= 5 and words.isascii() and not set(words) & set("+*=<>!?:;,&|^_")

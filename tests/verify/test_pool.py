@@ -225,10 +225,10 @@ def changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], 
 def test_a_memory_bomb(changed: Callable[[str], None]) -> None:
     """A worker without the size guard, so that memory is what stops it."""
     changed(
-        "judge = algebra.judge_answer\n"
+        "judge = algebra.judge_strict\n"
         "def bomb(gold, answer):\n"
         "    return len(bytearray(2**31)) if answer == 'bomb' else judge(gold, answer)\n"
-        "algebra.judge_answer = bomb\n"
+        "algebra.judge_strict = bomb\n"
     )
     with MathPool(workers=1, memory_mib=512) as pool:
         assert pool.judge_many([HARD, ("7", "bomb"), ("x+1", "1+x")]) == [EQUAL, DIED, EQUAL]
@@ -236,7 +236,7 @@ def test_a_memory_bomb(changed: Callable[[str], None]) -> None:
 
 def test_a_segfault_and_junk(changed: Callable[[str], None]) -> None:
     changed(
-        "judge = algebra.judge_answer\n"
+        "judge = algebra.judge_strict\n"
         "def bad(gold, answer):\n"
         "    if answer == 'segfault':\n"
         "        import ctypes\n"
@@ -248,7 +248,7 @@ def test_a_segfault_and_junk(changed: Callable[[str], None]) -> None:
         "            except OSError:\n"
         "                pass\n"
         "    return judge(gold, answer)\n"
-        "algebra.judge_answer = bad\n"
+        "algebra.judge_strict = bad\n"
     )
     with MathPool(workers=1) as pool:
         pairs = [("7", "segfault"), HARD, ("7", "junk"), ("x+1", "1+x"), ("x+1", "x+2")]
