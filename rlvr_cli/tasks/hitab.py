@@ -20,7 +20,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.answers import last_box, read_number
+from rlvr_cli.tasks.answers import BOX, last_box, read_number
 from rlvr_cli.tasks.base import Data, RuleKey, Task
 from rlvr_cli.tasks.data import RowOrigin
 from rlvr_cli.tasks.files import BadRow, read_rows, text_problem
@@ -59,7 +59,7 @@ _SOFT_SEPARATORS = (re.compile(r",\s"), re.compile(r",\s+and\s|,\s|\sand\s"), re
 _ITEM = re.compile(r"""\s*+(?:'((?:[^'\\]|\\.)*+)'\s*+|"((?:[^"\\]|\\.)*+)"\s*+|([^,'"\[\]]++))(?P<end>,|\Z)""")
 # What strict counts as a candidate or as reasoning, however it is written.
 _TAG = re.compile(r"<\s*+(/?)\s*+(answer|think)\s*+>", re.IGNORECASE)
-_ANY_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
+_BOXED = re.compile(r"\\boxed(?![A-Za-z])")
 _BULLET = re.compile(r"\s*+[-*\u2022]\s++(?=\S)")
 _LINE_NUMBER = re.compile(r"\s*+(\d{1,2})[.)]\s++(?=\S)")
 _AND = re.compile(r"\s*and\s")
@@ -237,12 +237,12 @@ def _answer(response: str) -> tuple[str | None, str]:
     text = response.rpartition("</think>")[2]
     end = text.rfind(_CLOSE)
     start = text.rfind(_OPEN, 0, end) if end >= 0 else -1
-    box = last_box(text)
-    if start >= 0 and (box is None or box[1] <= end + len(_CLOSE)):
+    box = last_box(text, _BOXED)
+    if start >= 0 and (box is None or box.end <= end + len(_CLOSE)):
         block = text[start + len(_OPEN) : end]
-        inner = last_box(block)
-        return _bounded(block if inner is None else block[inner[0] : inner[1]])
-    return _bounded(text[box[0] : box[1]]) if box is not None else (None, "no_answer")
+        inner = last_box(block, _BOXED)
+        return _bounded(block if inner is None else inner.content)
+    return _bounded(box.content) if box is not None else (None, "no_answer")
 
 
 def _only_answer(response: str) -> tuple[str | None, str]:
@@ -251,22 +251,22 @@ def _only_answer(response: str) -> tuple[str | None, str]:
     tags = [(tag[2].lower(), bool(tag[1])) for tag in _TAG.finditer(text)]
     if ("think", False) in tags:
         return None, "no_answer"
-    opened, closed, boxes = text.count(_OPEN), text.count(_CLOSE), len(_ANY_BOX.findall(text))
+    opened, closed, boxes = text.count(_OPEN), text.count(_CLOSE), len(BOX.findall(text))
     if tags.count(("answer", False)) > 1 or tags.count(("answer", True)) > 1 or boxes > 1:
         return None, "several_answers"
-    box = last_box(text)
+    box = last_box(text, _BOXED)
     if boxes and box is None:
         return None, "several_answers" if opened and closed else "no_answer"
     if not opened and not closed:
-        return _bounded(text[box[0] : box[1]]) if box is not None else (None, "no_answer")
+        return _bounded(box.content) if box is not None else (None, "no_answer")
     start, end = text.find(_OPEN) + len(_OPEN), text.find(_CLOSE)
     if not (opened and closed and start <= end):
         return None, "no_answer"
     if box is None:
         return _bounded(text[start:end])
-    around = text[start : box[0] - len("\\boxed{")] + text[box[1] + 1 : end]
-    inside = start < box[0] and box[1] < end and not around.strip(" \t\r\n$.")
-    return _bounded(text[box[0] : box[1]]) if inside else (None, "several_answers")
+    around = text[start : box.start] + text[box.end : end]
+    inside = start <= box.start and box.end <= end and not around.strip(" \t\r\n$.")
+    return _bounded(box.content) if inside else (None, "several_answers")
 
 
 def _bounded(answer: str) -> tuple[str | None, str]:
