@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -22,14 +23,13 @@ from pydantic import Field
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.answers import BOX, last_box, read_number
 from rlvr_cli.tasks.base import Data, RuleKey, Task
-from rlvr_cli.tasks.data import RowOrigin
-from rlvr_cli.tasks.files import BadRow, read_rows, text_problem
+from rlvr_cli.tasks.data import TABLES
+from rlvr_cli.tasks.files import BadRow, RowOrigin, read_rows, text_problem
 from rlvr_cli.tasks.hitab_tables import problem_from, rendered
 from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Rule, Verdict
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
 from rlvr_cli.verify.numbers import normalise
 
-_TABLES_FILES = ("tables.jsonl", "tables.jsonl.gz")
 # ACPO (2025) trains on HiTab and prints no prompt for it. These are the project's own: table, question, the form of the
 # answer, and the data's conventions for numbers, which a model cannot guess (docs/tasks/hitab.md).
 _INTRODUCTION = (
@@ -125,10 +125,7 @@ class HiTab(Task):
         """Return when two numbers are equal."""
         return Conventions(Fraction(str(self.tolerance)), self.percent, self.sign)
 
-    def read_companion(self, path: Path, wrong: list[str]) -> dict[str, str]:
-        return _tables(path.parent, wrong)
-
-    def row(self, record: dict[str, Any], place: RowOrigin) -> Problem:
+    def row(self, record: dict[str, Any], origin: RowOrigin) -> Problem:
         """Read the problem of a row, whose table stands in it or in a file next to it."""
         fields = dict(record)
         if self.corrected:
@@ -137,15 +134,19 @@ class HiTab(Task):
                 if isinstance(record.get(f"{key}_checked"), kind):
                     fields[key] = record[f"{key}_checked"]
         if fields.get("table") is None and "table_id" in record:
-            tables = place.companion or {}
+            tables, problems = _tables(origin.path.parent) if origin.path is not None else ({}, ())
+            if problems:
+                raise UserError(problems)
             if str(record["table_id"]) not in tables:
-                raise UserError(f"{place.where}: table {record['table_id']!r} is not in tables.jsonl next to this file")
+                raise UserError(
+                    f"{origin.where}: table {record['table_id']!r} is not in tables.jsonl next to this file"
+                )
             fields["table"] = tables[str(record["table_id"])]
-        problem = problem_from(fields, place.where)
+        problem = problem_from(fields, origin.where)
         if not problem.question.strip() or not problem.data["table"]:
             missing = [key for key in ("question", "table") if not fields.get(key)]
             needed = "a row needs question and table (or table_id, with tables.jsonl next to the file)"
-            raise MissingFields(place.where, missing, needed, record)
+            raise MissingFields(origin.where, missing, needed, record)
         return problem
 
     def divider(self, problem: Problem) -> str:
@@ -177,23 +178,29 @@ def user_text(question: str, table: str, style: str) -> str:
     return f"{shown}## Question\n{question}\n\n{_CONVENTIONS} {_FORMS[style]}"
 
 
-def _tables(folder: Path, wrong: list[str]) -> dict[str, str]:
-    """Read the rendered tables by id, of the folder's file of tables if it has one."""
-    path = next((folder / name for name in _TABLES_FILES if (folder / name).is_file()), None)
+def _tables(folder: Path) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Read the rendered tables by id, of the folder's file of tables if it has one; and what is wrong with them."""
+    path = next((folder / name for name in TABLES if (folder / name).is_file()), None)
+    return _read_tables(path, path.stat().st_mtime_ns) if path is not None else ({}, ())
+
+
+@lru_cache(maxsize=4)
+def _read_tables(path: Path, version: int) -> tuple[dict[str, str], tuple[str, ...]]:
     tables: dict[str, str] = {}
-    for _, where, record in read_rows(path) if path is not None else ():
+    problems: list[str] = []
+    for record, origin in read_rows(path):
         try:
             if isinstance(record, BadRow):
-                raise UserError(f"{where}: {record}")
+                raise UserError(f"{origin.where}: {record}")
             if not isinstance(record, dict) or "id" not in record:
-                raise UserError(f"{where}: a table is {{id, title, texts}}")
+                raise UserError(f"{origin.where}: a table is {{id, title, texts}}")
             problem = text_problem(record)
             if problem is not None:
-                raise UserError(f"{where}: {problem}")
-            tables[str(record["id"])] = rendered(record, where)
+                raise UserError(f"{origin.where}: {problem}")
+            tables[str(record["id"])] = rendered(record, origin.where)
         except UserError as error:
-            wrong += error.problems
-    return tables
+            problems += error.problems
+    return tables, tuple(problems)
 
 
 def judge_table_answer(

@@ -14,7 +14,8 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Contradiction
 from rlvr_cli.tasks.answers import boxed_answer, last_tagged
 from rlvr_cli.tasks.base import RuleKey, Task
-from rlvr_cli.tasks.data import LeftOut, RowOrigin
+from rlvr_cli.tasks.data import LeftOut
+from rlvr_cli.tasks.files import RowOrigin
 from rlvr_cli.tasks.math_rows import from_turns
 from rlvr_cli.tasks.problem import Problem, Verdict, coin
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
@@ -194,12 +195,12 @@ class AnswerTask(Task):
     def record(self, value: Any) -> Any:
         return from_turns(value)
 
-    def row(self, record: dict[str, Any], place: RowOrigin) -> Problem:
-        """The problem of a row to train or evaluate on."""
+    def row(self, record: dict[str, Any], origin: RowOrigin) -> Problem:
+        """Read the problem of a row to train or evaluate on."""
         if isinstance(record.get("answer"), str) and not record["answer"].strip():
-            raise LeftOut(place.where, "with an empty answer")
-        identity = place.id if place.path is None else f"{place.source}:{place.number}"
-        return self.row_problem({"id": identity, "subgroup": place.source, **record}, place.where)
+            raise LeftOut(origin.where, "with an empty answer")
+        identity = origin.id if origin.path is None else f"{origin.source}:{origin.number}"
+        return self.row_problem({"id": identity, "subgroup": origin.source, **record}, origin.where)
 
     def row_problem(self, fields: dict[str, Any], where: str) -> Problem:
         """The problem of a row's fields. Raises LeftOut for one that cannot be judged."""
