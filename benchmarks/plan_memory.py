@@ -106,9 +106,7 @@ CASES = (
 
 def architecture(shape: str) -> Architecture:
     """The shape as `rlvr plan` reads it."""
-    found = from_config(SHAPES[shape])
-    assert found is not None
-    return found
+    return from_config(SHAPES[shape])
 
 
 def estimated(case: Case, prompt_tokens: int) -> MemoryEstimate:

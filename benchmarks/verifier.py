@@ -26,7 +26,7 @@ from pathlib import Path
 import math_verify
 
 from benchmarks.turns import processor_seconds
-from rlvr_cli.verify.math_answer import last_box
+from rlvr_cli.tasks.answers import boxed_answer
 from rlvr_cli.verify.pool import MathPool, Outcome
 
 # Answers that take a parser or SymPy long, or break them. None of them is the gold answer of its row, which is 7.
@@ -146,7 +146,7 @@ def compared(judged: list[Row], workers: int) -> tuple[list[Outcome], list[bool]
         piece = judged[start : start + size]
         with _measured(ours):
             pool = pool or MathPool(workers=workers)
-            outcomes += pool.judge_many([(row.gold, last_box(row.response) or "") for row in piece])
+            outcomes += pool.judge_many([(row.gold, boxed_answer(row.response) or "") for row in piece])
             if start + size >= len(judged):
                 # What children used is known when they have ended.
                 pool.close()

@@ -138,17 +138,17 @@ def fetch(
             f"rlvr tasks fetch: {offline}. Fetch on a machine with a network and copy {folder}, or put the files there "
             "by hand (docs/data.md)."
         )
-    found = []
+    manifests = []
     for task in tasks_of.values():
-        one = fetch_set(
-            task, folder, revision=revision, overwrite=overwrite, say=lambda said: echo(said, file=sys.stderr)
+        fetched = fetch_set(
+            task, folder, revision=revision, overwrite=overwrite, say=lambda line: echo(line, file=sys.stderr)
         )
-        found.append(asdict(one))
+        manifests.append(asdict(fetched))
         if form != "json":
-            rows = ", ".join(f"{file.rows:,} in {folder / file.name}" for file in one.files)
-            echo(f"{one.name}: {rows}; {one.hub} at {one.revision[:12]}, licence: {one.licence}.")
+            rows = ", ".join(f"{file.rows:,} in {folder / file.name}" for file in fetched.files)
+            echo(f"{fetched.name}: {rows}; {fetched.hub} at {fetched.revision[:12]}, licence: {fetched.licence}.")
     if form == "json":
-        print_json({"folder": str(folder), "fetched": found})
+        print_json({"folder": str(folder), "fetched": manifests})
 
 
 @app.command()

@@ -15,9 +15,9 @@ from rlvr_cli.models.source import PRESETS
 from rlvr_cli.tasks import Problem, Split, Task
 from rlvr_cli.tasks import reasoning_gym as rg
 from rlvr_cli.tasks.base import prompt_ids
-from rlvr_cli.tasks.data import file_of, split_at_home, split_mark
-from rlvr_cli.tasks.files import file_rows, is_data
-from rlvr_cli.tasks.sets import data_sets, is_generated, problems_name, task_kinds
+from rlvr_cli.tasks.data import file_of, set_files
+from rlvr_cli.tasks.files import file_rows
+from rlvr_cli.tasks.sets import data_sets, is_generated, problems_name, task_kinds, whole_set
 
 SPLITS = ("train", "dev", "test")
 NO_ANSWER = "I do not know."
@@ -174,15 +174,13 @@ def _worked(task: Task, problem: Problem) -> list[str]:
 
 
 def _rows(name: str, split: str, folder: Path) -> int | None:
-    found = file_of(data_sets()[name], split, folder)
-    if found is None:
+    path = file_of(data_sets()[name], split, folder)
+    if path is None:
         return None
-    if found.is_file():
-        return file_rows(found)
-    places = data_sets()[name].files.values()
-    alone = len(set(places)) == len(places)
-    belongs = split_at_home if alone else lambda path, split: is_data(path) and split_mark(path) == split
-    files = [path for path in found.iterdir() if belongs(path, split)]
+    try:
+        files = set_files(whole_set(name), path, split)[split]
+    except UserError:
+        return None  # a folder without files of rows
     return sum(map(file_rows, files)) if files else None
 
 

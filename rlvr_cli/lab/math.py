@@ -11,16 +11,25 @@ from pydantic import Field
 from rlvr_cli.core.section import FromList
 from rlvr_cli.lab.form import Lab, Phase, Recipe, weights_of
 from rlvr_cli.tasks.data import split_of
-from rlvr_cli.tasks.math import compact
-from rlvr_cli.tasks.math.stories import MAX_STEPS, Story, draw_story, to_row
-from rlvr_cli.tasks.math.task import STORIES, MathTask
+from rlvr_cli.tasks.math import STORIES, MathTask
+from rlvr_cli.tasks.math_stories import (
+    MAX_STEPS,
+    OPENING,
+    Noise,
+    Story,
+    compact_prompt,
+    compact_trace,
+    compact_vocabulary,
+    draw_story,
+    to_row,
+)
 
 
 class MathPhase(Phase):
     """A phase with shares of the numbers of steps to the answer."""
 
     lengths: Annotated[dict[int, float], weights_of("numbers of steps", 1, MAX_STEPS)]
-    noise: compact.Noise = compact.Noise()
+    noise: Noise = Noise()
 
 
 class MathRecipe(Recipe):
@@ -45,7 +54,7 @@ class MathRecipe(Recipe):
             lr=5e-4,
             batch=32,
             lengths={2: 0.3, 3: 0.4, 4: 0.3},
-            noise=compact.Noise(sign=0.08, look=0.08, sum=0.01, stop=0.33),
+            noise=Noise(sign=0.08, look=0.08, sum=0.01, stop=0.33),
         ),
     )
 
@@ -57,7 +66,7 @@ class MathLab(Lab[Story]):
     recipe = MathRecipe
 
     def vocabulary(self) -> list[str]:
-        return compact.vocabulary()
+        return compact_vocabulary()
 
     def sizes(self, phase: MathPhase) -> Mapping[int, float]:
         return phase.lengths
@@ -70,11 +79,11 @@ class MathLab(Lab[Story]):
         return to_row(problem)
 
     def prompt(self, problem: Story) -> str:
-        return compact.prompt(problem, opened=False)
+        return compact_prompt(problem, opened=False)
 
     def traces(self, problem: Story, phase: MathPhase, rng: random.Random) -> Iterator[str]:
         while True:
-            yield f"{compact.OPENING} {compact.trace(problem, rng, phase.noise)}"
+            yield f"{OPENING} {compact_trace(problem, rng, phase.noise)}"
 
     def held_out(self, recipe: MathRecipe) -> MathTask:
         shares: Any = self.shares(recipe.phases[-1])

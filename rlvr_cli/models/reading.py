@@ -97,12 +97,12 @@ def _few_problems(kind: type[Task], values: str) -> list[Problem]:
 
 
 class FileTokenizer:
-    """What a folder's tokenizer.json says, without transformers, which takes seconds to load; no chat template.
+    """Tokenize with a folder's tokenizer.json alone: importing transformers takes five seconds. No chat template.
 
     Args:
         about: tokenizer_config.json.
     Raises:
-        Exception: the library `tokenizers` cannot read the file, and has no exception of its own.
+        Exception: the library `tokenizers` cannot read the file, and has no exception class.
     """
 
     chat_template = None
@@ -110,31 +110,15 @@ class FileTokenizer:
     def __init__(self, path: Path, about: dict[str, Any]) -> None:
         from tokenizers import Tokenizer
 
-        self.about, self._tokenizer = about, Tokenizer.from_file(str(path))
+        self._tokenizer = Tokenizer.from_file(str(path))
+        tokens = {name: about.get(name) for name in ("bos_token", "unk_token")}
+        texts = {name: token.get("content") if isinstance(token, dict) else token for name, token in tokens.items()}
+        self.bos_token: str | None = texts["bos_token"]
+        ids = {name: None if text is None else self._tokenizer.token_to_id(text) for name, text in texts.items()}
+        self.bos_token_id, self.unk_token_id = ids["bos_token"], ids["unk_token"]
 
     def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
         return {"input_ids": self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids}
-
-    def _token(self, name: str) -> str | None:
-        token = self.about.get(name)
-        token = token.get("content") if isinstance(token, dict) else token
-        return token if isinstance(token, str) else None
-
-    @property
-    def bos_token(self) -> str | None:
-        """What a text begins with, where the tokenizer has such a token."""
-        return self._token("bos_token")
-
-    @property
-    def bos_token_id(self) -> int | None:
-        """The id of ``bos_token``."""
-        return None if self.bos_token is None else self._tokenizer.token_to_id(self.bos_token)
-
-    @property
-    def unk_token_id(self) -> int | None:
-        """The id of what stands for unknown words; None where every text is known."""
-        token = self._token("unk_token")
-        return None if token is None else self._tokenizer.token_to_id(token)
 
 
 def _tokenizer_of(folder: Path) -> tuple[FileTokenizer, dict[str, Any]] | None:

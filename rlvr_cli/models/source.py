@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from safetensors import SafetensorError, safe_open
+
 from rlvr_cli.config.load import preset_document, preset_names
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
@@ -34,6 +36,7 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_BASE = "base.json"
 
+_WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
 
@@ -152,13 +155,15 @@ def _check_folder(folder: Path) -> None:
 
 def _check_adapter(folder: Path) -> None:
     problems: list[str] = []
-    path = folder / ADAPTER_WEIGHTS
-    if path.is_file():
-        problems += [problem for problem in [_safetensors_problem(path)] if problem]
-    else:
+    try:
+        with safe_open(folder / ADAPTER_WEIGHTS, "np"):
+            pass
+    except FileNotFoundError:
         problems.append(
             f"model: {folder} has an adapter_config.json and no {ADAPTER_WEIGHTS}. The save may be incomplete."
         )
+    except (OSError, SafetensorError) as error:
+        problems.append(f"model: {folder / ADAPTER_WEIGHTS} is damaged ({error}). Download or save the model again.")
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         problems.append(f"model: {folder} has no tokenizer. Copy the tokenizer files of the adapter's model into it.")
     if problems:
@@ -186,42 +191,47 @@ def _config_problems(folder: Path) -> list[str]:
 
 
 def _weight_problems(folder: Path) -> list[str]:
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        try:
-            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
-            return [f"model: {index} cannot be read: {error!r}. Download or save the model again."]
-        files = [folder / str(name) for name in names]
-    else:
-        files = [folder / "model.safetensors"]
-    if not index.is_file() and not files[0].is_file():
+    if not (folder / _INDEX).is_file() and not (folder / _WEIGHTS).is_file():
         if any(folder.glob("*.bin")):
             return [
                 f"model: {folder} has weights only as .bin files, which can run code when they are loaded. Convert "
                 "them to model.safetensors (`model.save_pretrained(folder)` in transformers does)."
             ]
         return [f"model: {folder} has no weights (model.safetensors). Is the download or the save complete?"]
-    return [problem for path in files if (problem := _safetensors_problem(path))]
-
-
-def _safetensors_problem(path: Path) -> str | None:
-    """What is wrong with a safetensors file, judged by its header and size; None if nothing is."""
-    if not path.is_file():
-        return f"model: {path} is missing. Download or save the model again."
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        header_size = int.from_bytes(file.read(8), "little")
-        header = file.read(header_size) if 8 + header_size <= size else b""
     try:
-        tensors = json.loads(header)
-        ends = [entry["data_offsets"][1] for key, entry in tensors.items() if key != "__metadata__"]
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-        return f"model: {path} is damaged (its header cannot be read). Download or save the model again."
-    expected = 8 + header_size + max(ends, default=0)
-    if size != expected:
-        return f"model: {path} is damaged ({size} bytes, its header says {expected}). Download or save it again."
-    return None
+        weight_shapes(folder)
+    except UserError as error:
+        return error.problems
+    return []
+
+
+def weight_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every tensor in a model folder's safetensors files, from their headers; empty without any.
+
+    Raises UserError with every file that is missing or damaged.
+    """
+    files = [folder / _WEIGHTS] if (folder / _WEIGHTS).is_file() else []
+    if (folder / _INDEX).is_file():
+        try:
+            index = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
+            files = [folder / str(name) for name in sorted(set(index["weight_map"].values()))]
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise UserError(
+                f"model: {folder / _INDEX} cannot be read: {error!r}. Download or save the model again."
+            ) from error
+    shapes: dict[str, tuple[int, ...]] = {}
+    problems: list[str] = []
+    for path in files:
+        try:
+            with safe_open(path, "np") as tensors:
+                shapes |= {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+        except FileNotFoundError:
+            problems.append(f"model: {path} is missing. Download or save the model again.")
+        except (OSError, SafetensorError) as error:
+            problems.append(f"model: {path} is damaged ({error}). Download or save the model again.")
+    if problems:
+        raise UserError(problems)
+    return shapes
 
 
 def _looks_like_a_path(name: str) -> bool:

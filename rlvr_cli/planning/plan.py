@@ -16,6 +16,7 @@ from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.launch.deepspeed_config import deepspeed_settings, stage_of, sums_in_float32
 from rlvr_cli.models.architecture import Architecture, FoundArchitecture, find_architecture
 from rlvr_cli.models.reading import check_readable
+from rlvr_cli.models.sampling.memory import FAMILIES
 from rlvr_cli.models.source import PRESETS as LOCAL_PRESETS
 from rlvr_cli.planning import advice
 from rlvr_cli.planning.memory import (
@@ -338,7 +339,7 @@ def sampling_of(config: Config, model: Architecture | None = None) -> Sampling:
         return Sampling("none", 0)
     engine: str = rollout.engine
     if engine == "auto":
-        engine = "local" if model is None or model.counted is None else "transformers"
+        engine = "local" if model is None or model.family in FAMILIES else "transformers"
     return Sampling(
         cast(Engine, engine),
         rows,

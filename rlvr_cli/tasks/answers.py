@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from fractions import Fraction
+from typing import NamedTuple
 
 from rlvr_cli.verify.numbers import exact_number
 
-_BOXED = "\\boxed{"
+# A box closes within LONGEST_BOX characters; the last MOST_BOXES are looked at, so the time is linear in any text.
+LONGEST_BOX, MOST_BOXES = 4000, 100
+BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_SPACES = re.compile(r"\s*")
+_BARE = re.compile(r"\s*([^\s{}$\\]+)")
 # A longer text is no number that a person writes.
 _MAX_NUMBER = 64
 _CURRENCY = re.compile(r"(?:us|ca?|au?|nz|hk)?\$|[\u20ac\u00a3\u00a5\u20b9]")
@@ -31,19 +37,32 @@ def last_tagged(text: str, tag: str = "answer") -> str | None:
         position = end + len(closing)
 
 
-def last_box(text: str) -> tuple[int, int] | None:
-    r"""Return the limits of the content of the last ``\boxed{}``; None where there is none or it is never closed."""
-    start = text.rfind(_BOXED)
-    if start < 0:
-        return None
-    start += len(_BOXED)
-    depth = 1
-    for match in _BRACE.finditer(text, start):
-        if match[0] in "{}":
-            depth += 1 if match[0] == "{" else -1
+class Box(NamedTuple):
+    r"""Limits of a ``\boxed{...}`` in a text, the command included, and its content."""
+
+    start: int
+    end: int
+    content: str
+
+
+def last_box(text: str, command: re.Pattern[str] = BOX) -> Box | None:
+    r"""Return the last closed ``\boxed{...}`` or ``\fbox{...}``, braces balanced; ``\boxed 5`` is read too."""
+    for match in reversed(deque(command.finditer(text), MOST_BOXES)):
+        opening = match.end() + len(_SPACES.match(text, match.end())[0])  # type: ignore[index]
+        depth = 0
+        for brace in _BRACE.finditer(text, opening, opening + LONGEST_BOX) if text.startswith("{", opening) else ():
+            depth += {"{": 1, "}": -1}.get(brace[0], 0)
             if depth == 0:
-                return start, match.start()
+                return Box(match.start(), brace.end(), text[opening + 1 : brace.start()].strip())
+        if (bare := _BARE.match(text, match.end())) is not None:
+            return Box(match.start(), bare.end(), bare[1].rstrip(".,;"))
     return None
+
+
+def boxed_answer(text: str) -> str | None:
+    """Return the content of the last box behind the last ``</think>``; None without a box or for an empty one."""
+    box = last_box(text.rpartition("</think>")[2])
+    return box.content or None if box is not None else None
 
 
 def read_number(text: str) -> tuple[Fraction | None, bool]:

@@ -28,12 +28,11 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Choice, Contradiction, Count, Text
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.core.user_code import without_folder
-from rlvr_cli.tasks.answers import last_tagged
+from rlvr_cli.tasks.answers import boxed_answer, last_tagged
 from rlvr_cli.tasks.data import FromData
 from rlvr_cli.tasks.fetch import origin_of
 from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Rule, Split, Verdict
 from rlvr_cli.tasks.prompts import check_template_options
-from rlvr_cli.verify.math_answer import last_box
 
 # How many of a set's prompts are looked at before a model is trained or evaluated on them.
 PROMPTS_MEASURED = 256
@@ -158,8 +157,9 @@ class Task(FromData, Choice):
             )
 
     def without_verifier(self) -> tuple[str, str, str] | None:
-        """The key, its value and what that is, as `the toss of a coin`, where no verifier has a say in the reward."""
-        return None
+        """Return key, value and meaning of a reward that knows nothing of the answer; None where a verifier decides."""
+        random_reward = getattr(self, "reward", None) == "random"
+        return ("task.reward", "random", "the toss of a coin") if random_reward else None
 
     def problem_wording(self, problem: Problem) -> str:
         """What is asked, by which a problem is known again in another file, under another id or with another answer."""
@@ -325,6 +325,6 @@ def response_text(tokenizer: Any, token_ids: Sequence[int], stops: Collection[in
 def vote(response: str) -> str | None:
     r"""What majority votes count: the last <answer> block, the last \boxed, or the last line; None for nothing."""
     answer = last_tagged(response)
-    answer = last_box(response) if answer is None else answer
+    answer = boxed_answer(response) if answer is None else answer
     lines = response.strip().splitlines() if answer is None else [answer]
     return " ".join(lines[-1].split()) or None if lines else None

@@ -128,9 +128,6 @@ class Countdown(SharedOut):
     def keys_for(cls, keys: Mapping[str, Any], style: str | None) -> Mapping[str, Any]:
         return {**keys, "numbers": {compact.NUMBERS: 1.0}, "style": "compact"} if style == "compact" else keys
 
-    def without_verifier(self) -> tuple[str, str, str] | None:
-        return ("task.reward", "random", "the toss of a coin") if self.reward == "random" else None
-
     @property
     def reward_range(self) -> tuple[float, float]:
         return 0.0, FORMAT + ANSWER

@@ -1,6 +1,6 @@
-"""Rows of data files that people made, one after another: JSON lines, a JSON list, CSV and parquet.
+"""Read rows of data files with their place: JSON lines, a JSON list, CSV, parquet and saved data sets.
 
-Every row comes with its place. JSON and CSV need no library, so that a configuration is checked without one.
+JSON and CSV need no library, and parquet is read without the copy that `datasets` makes of it.
 """
 
 from __future__ import annotations
@@ -8,11 +8,14 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
+import io
 import json
 import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,58 +23,68 @@ from rlvr_cli.core.errors import More, UserError
 
 ENDINGS = (".jsonl", ".jsonl.gz", ".json", ".csv", ".parquet")
 LISTED = ".jsonl, .jsonl.gz, .json, .csv or .parquet"
-
 _SHOWN = 10
-# A folder that `datasets` saved a data set to has this file.
-_SAVED = "state.json"
 # A cell may hold a whole table; the limit of Python's reader is 128 KiB.
 _LONGEST_CELL = 2**31 - 1
 
 
+class BadRow(ValueError):
+    """Describe the fault of a row, to be written behind its place."""
+
+
+@dataclass(frozen=True)
+class RowOrigin:
+    """Name the place of a row.
+
+    Attributes:
+        where: for errors: `file:line`, `file, row 3`, or the hub data set and the row's number.
+        id: the id of its problem unless the row has one.
+        number: of its line, or of the row.
+        source: the file's name without its ending, or the hub data set's name.
+        path: the file; None on the hub.
+    """
+
+    where: str
+    id: str
+    number: int
+    source: str
+    path: Path | None = None
+
+
 def is_data(path: Path) -> bool:
-    """Whether :func:`read_rows` reads what has this name: one of ``ENDINGS``, or a saved `datasets.Dataset`."""
-    return path.name.endswith(ENDINGS) or (path / _SAVED).is_file()
+    """Tell whether :func:`read_rows` reads files of this name, or a folder of `datasets.Dataset.save_to_disk`."""
+    return path.name.endswith(ENDINGS) or (path / "state.json").is_file()
 
 
 def is_jsonl(path: Path) -> bool:
-    """Whether the name is that of a file :func:`read_lines` reads."""
+    """Tell whether :func:`read_lines` reads files of this name."""
     return path.name.endswith((".jsonl", ".jsonl.gz"))
 
 
-def stem(path: Path) -> str:
-    """The name of a data file without its ending."""
-    return next((path.name.removesuffix(ending) for ending in ENDINGS if path.name.endswith(ending)), path.name)
-
-
-class BadRow(ValueError):
-    """What is wrong with a row, to be written behind its place."""
-
-
-def read_rows(path: Path) -> Iterator[tuple[int, str, Any]]:
-    """Each row of a data file: its number, its place (`file:line`, `file, row 3`), and its value or a BadRow.
+def read_rows(path: Path) -> Iterator[tuple[Any, RowOrigin]]:
+    """Yield each row of a data file: its value or a BadRow, and its place.
 
     Rows without lines of their own (JSON lists, parquet, saved data sets) are counted from 1. The cells of a CSV file
-    are text. Raises UserError when the file cannot be read, or the names of its columns tell no columns apart.
+    are text. Raises UserError for a file that cannot be read, or whose columns have equal names.
     """
-    if is_jsonl(path):
-        for number, line in read_lines(path):
-            yield number, f"{path}:{number}", _tried(line)
-    elif path.name.endswith(".csv"):
-        for number, value in _csv(path):
-            yield number, f"{path}:{number}", value
+    source = next((path.name.removesuffix(ending) for ending in ENDINGS if path.name.endswith(ending)), path.name)
+    rows: Iterator[tuple[int, Any]]
+    if lined := is_jsonl(path) or path.name.endswith(".csv"):
+        rows = _csv(path) if path.name.endswith(".csv") else ((n, _row(line)) for n, line in read_lines(path))
     else:
-        listed = _json(path) if path.name.endswith(".json") else _saved(path) if path.is_dir() else _parquet(path)
-        for number, value in enumerate(listed, start=1):
-            yield number, f"{path}, row {number}", value
+        rows = enumerate(_json(path) if path.name.endswith(".json") else _table(path), start=1)
+    for number, value in rows:
+        where = f"{path}:{number}" if lined else f"{path}, row {number}"
+        yield value, RowOrigin(where, f"{path.name}:{number}", number, source, path)
 
 
 def file_rows(path: Path) -> int:
-    """The number of rows of a data file. Raises UserError as :func:`read_rows`."""
+    """Count the rows of a data file. Raises UserError as :func:`read_rows`."""
     return sum(1 for _ in (read_lines(path) if is_jsonl(path) else read_rows(path)))
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Number and bytes of every line that is not blank, of a ``.jsonl`` or ``.jsonl.gz`` file, for :func:`parsed`.
+    """Yield number and bytes of every line that is not blank, of a ``.jsonl`` or ``.jsonl.gz`` file.
 
     A byte order mark is left out. Raises UserError when the file cannot be read.
     """
@@ -87,7 +100,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def parsed(line: bytes, objects: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """The JSON value that a line is; ``objects`` makes an object of its pairs, as ``object_pairs_hook``.
+    """Parse a line as JSON; ``objects`` makes an object of its pairs, as ``object_pairs_hook``.
 
     Raises:
         BadRow: it is no UTF-8 or no JSON (NaN and Infinity are none), holds a number that no float holds (1e400), or
@@ -103,7 +116,7 @@ def parsed(line: bytes, objects: Callable[[list[tuple[str, Any]]], Any] | None =
 
 
 def text_problem(value: Any) -> str | None:
-    """What keeps a JSON value from being written as UTF-8, if anything does: half a surrogate pair, as "\\ud800"."""
+    """Return why a JSON value cannot be written as UTF-8 (half a surrogate pair, as "\\ud800"), or None."""
     try:
         json.dumps(value, ensure_ascii=False, default=str).encode("utf-8")
     except UnicodeEncodeError as error:
@@ -125,7 +138,7 @@ def raise_if(problems: Sequence[str]) -> None:
     raise UserError(shown)
 
 
-def _tried(line: bytes) -> Any:
+def _row(line: bytes) -> Any:
     try:
         return parsed(line)
     except BadRow as error:
@@ -162,59 +175,47 @@ def _json(path: Path) -> list[Any]:
 
 
 def _csv(path: Path) -> Iterator[tuple[int, Any]]:
-    """Each row with the line that it begins on; blank lines are none."""
+    """Yield each row with the line that it begins on; blank lines are none."""
     csv.field_size_limit(_LONGEST_CELL)
-    begins = 0
-
-    def text(stream: Iterator[bytes]) -> Iterator[str]:
-        for number, line in enumerate(stream, start=1):
-            yield _decoded(line.removeprefix(codecs.BOM_UTF8) if number == 1 else line)
-
+    begins = 1
     try:
-        with path.open("rb") as stream:
-            reader = csv.reader(text(iter(stream)), strict=True)
-            names = next(reader, None)
-            if names is None:
-                raise UserError(f"{path}: is empty; the first line of a .csv file has the names of its columns.")
-            _check_columns(path, names)
+        lines = io.BytesIO(path.read_bytes().removeprefix(codecs.BOM_UTF8))
+        reader = csv.reader(map(_decoded, lines), strict=True)
+        names = next(reader, None)
+        if names is None:
+            raise UserError(f"{path}: is empty; the first line of a .csv file has the names of its columns.")
+        _check_columns(path, names)
+        begins = reader.line_num + 1
+        for cells in reader:
+            if len(cells) == len(names):
+                yield begins, dict(zip(names, cells, strict=True))
+            elif cells:
+                wrong = f"{len(cells)} cells in {len(names)} columns; a cell with a comma needs quotation marks"
+                yield begins, BadRow(wrong)
             begins = reader.line_num + 1
-            for cells in reader:
-                if cells:
-                    yield (
-                        begins,
-                        dict(zip(names, cells, strict=True))
-                        if len(cells) == len(names)
-                        else BadRow(
-                            f"{len(cells)} cells in {len(names)} columns; a cell with a comma needs quotation marks"
-                        ),
-                    )
-                begins = reader.line_num + 1
     except BadRow as error:
         raise UserError(f"{path}:{reader.line_num + 1}: {error}") from error
     except (OSError, csv.Error) as error:
-        raise UserError(f"{path}:{max(begins, 1)}: cannot be read as CSV ({error}).") from error
+        raise UserError(f"{path}:{begins}: cannot be read as CSV ({error}).") from error
 
 
-def _parquet(path: Path) -> Iterator[Any]:
-    from importlib import import_module
-
-    pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+def _table(path: Path) -> Iterator[Any]:
+    """Yield the rows of a parquet file, or of a folder that `datasets` saved a data set to."""
+    kind = "a saved data set" if path.is_dir() else "parquet"
     try:
-        with parquet.ParquetFile(path) as file:
-            _check_columns(path, file.schema_arrow.names)
-            for batch in file.iter_batches():
-                yield from batch.to_pylist()
-    except (OSError, pyarrow.ArrowException) as error:
-        raise UserError(f"{path}: cannot be read as parquet ({str(error)[:200]}).") from error
+        if path.is_dir():
+            from datasets import load_from_disk
 
+            yield from load_from_disk(str(path))
+        else:
+            parquet = import_module("pyarrow.parquet")
 
-def _saved(path: Path) -> Iterator[Any]:
-    from datasets import load_from_disk
-
-    try:
-        yield from load_from_disk(str(path))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read as a saved data set ({str(error)[:200]}).") from error
+            with parquet.ParquetFile(path) as file:
+                _check_columns(path, file.schema_arrow.names)
+                for batch in file.iter_batches():
+                    yield from batch.to_pylist()
+    except (OSError, ValueError, RuntimeError) as error:  # pyarrow's errors are these
+        raise UserError(f"{path}: cannot be read as {kind} ({str(error)[:200]}).") from error
 
 
 def _check_columns(path: Path, names: Sequence[str]) -> None:

@@ -14,22 +14,22 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.answers import last_box, read_number
+from rlvr_cli.tasks.answers import BOX, last_box, read_number
 from rlvr_cli.tasks.base import Data, RuleKey, Task
-from rlvr_cli.tasks.data import RowOrigin
-from rlvr_cli.tasks.files import BadRow, read_rows, text_problem
+from rlvr_cli.tasks.data import TABLES
+from rlvr_cli.tasks.files import BadRow, RowOrigin, read_rows, text_problem
 from rlvr_cli.tasks.hitab_tables import problem_from, rendered
 from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Rule, Verdict
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
 from rlvr_cli.verify.numbers import normalise
 
-_TABLES_FILES = ("tables.jsonl", "tables.jsonl.gz")
 # ACPO (2025) trains on HiTab and prints no prompt for it. These are the project's own: table, question, the form of the
 # answer, and the data's conventions for numbers, which a model cannot guess (docs/tasks/hitab.md).
 _INTRODUCTION = (
@@ -59,7 +59,7 @@ _SOFT_SEPARATORS = (re.compile(r",\s"), re.compile(r",\s+and\s|,\s|\sand\s"), re
 _ITEM = re.compile(r"""\s*+(?:'((?:[^'\\]|\\.)*+)'\s*+|"((?:[^"\\]|\\.)*+)"\s*+|([^,'"\[\]]++))(?P<end>,|\Z)""")
 # What strict counts as a candidate or as reasoning, however it is written.
 _TAG = re.compile(r"<\s*+(/?)\s*+(answer|think)\s*+>", re.IGNORECASE)
-_ANY_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
+_BOXED = re.compile(r"\\boxed(?![A-Za-z])")
 _BULLET = re.compile(r"\s*+[-*\u2022]\s++(?=\S)")
 _LINE_NUMBER = re.compile(r"\s*+(\d{1,2})[.)]\s++(?=\S)")
 _AND = re.compile(r"\s*and\s")
@@ -125,10 +125,7 @@ class HiTab(Task):
         """Return when two numbers are equal."""
         return Conventions(Fraction(str(self.tolerance)), self.percent, self.sign)
 
-    def read_companion(self, path: Path, wrong: list[str]) -> dict[str, str]:
-        return _tables(path.parent, wrong)
-
-    def row(self, record: dict[str, Any], place: RowOrigin) -> Problem:
+    def row(self, record: dict[str, Any], origin: RowOrigin) -> Problem:
         """Read the problem of a row, whose table stands in it or in a file next to it."""
         fields = dict(record)
         if self.corrected:
@@ -137,15 +134,19 @@ class HiTab(Task):
                 if isinstance(record.get(f"{key}_checked"), kind):
                     fields[key] = record[f"{key}_checked"]
         if fields.get("table") is None and "table_id" in record:
-            tables = place.companion or {}
+            tables, problems = _tables(origin.path.parent) if origin.path is not None else ({}, ())
+            if problems:
+                raise UserError(problems)
             if str(record["table_id"]) not in tables:
-                raise UserError(f"{place.where}: table {record['table_id']!r} is not in tables.jsonl next to this file")
+                raise UserError(
+                    f"{origin.where}: table {record['table_id']!r} is not in tables.jsonl next to this file"
+                )
             fields["table"] = tables[str(record["table_id"])]
-        problem = problem_from(fields, place.where)
+        problem = problem_from(fields, origin.where)
         if not problem.question.strip() or not problem.data["table"]:
             missing = [key for key in ("question", "table") if not fields.get(key)]
             needed = "a row needs question and table (or table_id, with tables.jsonl next to the file)"
-            raise MissingFields(place.where, missing, needed, record)
+            raise MissingFields(origin.where, missing, needed, record)
         return problem
 
     def divider(self, problem: Problem) -> str:
@@ -177,23 +178,29 @@ def user_text(question: str, table: str, style: str) -> str:
     return f"{shown}## Question\n{question}\n\n{_CONVENTIONS} {_FORMS[style]}"
 
 
-def _tables(folder: Path, wrong: list[str]) -> dict[str, str]:
-    """Read the rendered tables by id, of the folder's file of tables if it has one."""
-    path = next((folder / name for name in _TABLES_FILES if (folder / name).is_file()), None)
+def _tables(folder: Path) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Read the rendered tables by id, of the folder's file of tables if it has one; and what is wrong with them."""
+    path = next((folder / name for name in TABLES if (folder / name).is_file()), None)
+    return _read_tables(path, path.stat().st_mtime_ns) if path is not None else ({}, ())
+
+
+@lru_cache(maxsize=4)
+def _read_tables(path: Path, version: int) -> tuple[dict[str, str], tuple[str, ...]]:
     tables: dict[str, str] = {}
-    for _, where, record in read_rows(path) if path is not None else ():
+    problems: list[str] = []
+    for record, origin in read_rows(path):
         try:
             if isinstance(record, BadRow):
-                raise UserError(f"{where}: {record}")
+                raise UserError(f"{origin.where}: {record}")
             if not isinstance(record, dict) or "id" not in record:
-                raise UserError(f"{where}: a table is {{id, title, texts}}")
+                raise UserError(f"{origin.where}: a table is {{id, title, texts}}")
             problem = text_problem(record)
             if problem is not None:
-                raise UserError(f"{where}: {problem}")
-            tables[str(record["id"])] = rendered(record, where)
+                raise UserError(f"{origin.where}: {problem}")
+            tables[str(record["id"])] = rendered(record, origin.where)
         except UserError as error:
-            wrong += error.problems
-    return tables
+            problems += error.problems
+    return tables, tuple(problems)
 
 
 def judge_table_answer(
@@ -237,12 +244,12 @@ def _answer(response: str) -> tuple[str | None, str]:
     text = response.rpartition("</think>")[2]
     end = text.rfind(_CLOSE)
     start = text.rfind(_OPEN, 0, end) if end >= 0 else -1
-    box = last_box(text)
-    if start >= 0 and (box is None or box[1] <= end + len(_CLOSE)):
+    box = last_box(text, _BOXED)
+    if start >= 0 and (box is None or box.end <= end + len(_CLOSE)):
         block = text[start + len(_OPEN) : end]
-        inner = last_box(block)
-        return _bounded(block if inner is None else block[inner[0] : inner[1]])
-    return _bounded(text[box[0] : box[1]]) if box is not None else (None, "no_answer")
+        inner = last_box(block, _BOXED)
+        return _bounded(block if inner is None else inner.content)
+    return _bounded(box.content) if box is not None else (None, "no_answer")
 
 
 def _only_answer(response: str) -> tuple[str | None, str]:
@@ -251,22 +258,22 @@ def _only_answer(response: str) -> tuple[str | None, str]:
     tags = [(tag[2].lower(), bool(tag[1])) for tag in _TAG.finditer(text)]
     if ("think", False) in tags:
         return None, "no_answer"
-    opened, closed, boxes = text.count(_OPEN), text.count(_CLOSE), len(_ANY_BOX.findall(text))
+    opened, closed, boxes = text.count(_OPEN), text.count(_CLOSE), len(BOX.findall(text))
     if tags.count(("answer", False)) > 1 or tags.count(("answer", True)) > 1 or boxes > 1:
         return None, "several_answers"
-    box = last_box(text)
+    box = last_box(text, _BOXED)
     if boxes and box is None:
         return None, "several_answers" if opened and closed else "no_answer"
     if not opened and not closed:
-        return _bounded(text[box[0] : box[1]]) if box is not None else (None, "no_answer")
+        return _bounded(box.content) if box is not None else (None, "no_answer")
     start, end = text.find(_OPEN) + len(_OPEN), text.find(_CLOSE)
     if not (opened and closed and start <= end):
         return None, "no_answer"
     if box is None:
         return _bounded(text[start:end])
-    around = text[start : box[0] - len("\\boxed{")] + text[box[1] + 1 : end]
-    inside = start < box[0] and box[1] < end and not around.strip(" \t\r\n$.")
-    return _bounded(text[box[0] : box[1]]) if inside else (None, "several_answers")
+    around = text[start : box.start] + text[box.end : end]
+    inside = start <= box.start and box.end <= end and not around.strip(" \t\r\n$.")
+    return _bounded(box.content) if inside else (None, "several_answers")
 
 
 def _bounded(answer: str) -> tuple[str | None, str]:

@@ -1,8 +1,7 @@
-"""Rows of data sets of the hub, and how those that the project knows are laid out."""
+"""Read rows of the hub's data sets with `datasets`; how the sets that the project knows are laid out."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections import Counter
@@ -14,21 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.files import ENDINGS, LISTED, read_rows
+from rlvr_cli.tasks.files import ENDINGS, LISTED, RowOrigin, read_rows
 
 _HUB_ID = re.compile(r"(?P<id>[A-Za-z0-9][\w.-]*/[\w.-]+)(?::(?P<config>[\w.-]+))?(?:@(?P<revision>[\w./-]+))?")
-_BATCH = 1000
-# What a row is, of the columns that repeated rows have; what else they hold may number the copies.
+# Columns that make repeated rows equal; others may number the copies.
 _SAME = ("prompt", "problem", "question", "answer", "reward_model")
 
 
 @dataclass(frozen=True)
 class HubTable:
-    """One table of a hub data set.
+    """Name one table of a hub data set.
 
     Attributes:
-        config, split: as the hub calls them; None = its default configuration.
-        ids: what the ids of its rows begin with; "" = the data set's name. Rows are numbered on in tables of equal ids.
+        split: as the hub calls it, or the name of a file. config: None = the default configuration.
+        ids: the start of its rows' ids; "" = the data set's name. Tables of equal ids are numbered on.
         most: the first so many rows; None = all.
     """
 
@@ -40,12 +38,12 @@ class HubTable:
 
 @dataclass(frozen=True)
 class Hub:
-    """Where a hub data set has its rows.
+    """Describe where a hub data set has its rows.
 
     Attributes:
         train, test: the hub's split that is ours of that name, or the file; None where it has none.
-        configs: those to read, one after the other.
-        repeated: the rows stand there many times.
+        configs: those to read, in order.
+        repeated: the rows occur many times.
     """
 
     train: str | None = None
@@ -55,52 +53,48 @@ class Hub:
 
 
 def looks_like_hub_id(data: str) -> bool:
-    """Whether ``data`` is spelled as a hub id is: owner/name, owner/name:configuration, owner/name@revision."""
+    """Tell whether ``data`` has the form owner/name, owner/name:configuration or owner/name@revision."""
     return _HUB_ID.fullmatch(data) is not None and not data.endswith((*ENDINGS, ".gz"))
 
 
 def parts_of(data: str) -> tuple[str, str | None, str | None]:
-    """The hub id, the configuration and the revision that ``data`` spells; the last two are None where it has none."""
-    parts = _HUB_ID.fullmatch(data)
-    assert parts is not None, data
-    return parts["id"], parts["config"], parts["revision"]
+    """Split ``data`` into hub id, configuration and revision; None for the last two where they are left out."""
+    match = _HUB_ID.fullmatch(data)
+    assert match is not None, data
+    return match["id"], match["config"], match["revision"]
 
 
 def hub_rows(
     hub_id: str, tables: Sequence[HubTable], revision: str | None, *, repeated: bool, elsewhere: str
-) -> Iterator[Iterator[tuple[Any, tuple[str, str, int, str]]]]:
-    """The rows of each table, one table after another, a row with its place, id and number, and the set's name.
+) -> Iterator[Iterator[tuple[Any, RowOrigin]]]:
+    """Yield the rows of each table with their places.
 
     Args:
-        repeated: equal rows come once. They are read one after the other: memory grows with the different rows only.
-        elsewhere: where else such problems are, for the error.
+        repeated: equal rows come once.
+        elsewhere: another source of such problems, for the error.
     Raises:
         UserError: a table cannot be loaded.
     """
     name = hub_id.split("/")[1]
     numbers: Counter[str] = Counter()
 
-    def of_table(table: HubTable) -> Iterator[tuple[Any, tuple[str, str, int, str]]]:
-        part = ", ".join(filter(None, (table.config, table.split)))
+    def rows_of(table: HubTable) -> Iterator[tuple[Any, RowOrigin]]:
+        label = ", ".join(filter(None, (table.config, table.split)))
         ids = table.ids or name
         start = numbers[ids]
         try:
-            records = (
-                _file(hub_id, table.split, revision)
-                if table.split.endswith(ENDINGS)
-                else _table(hub_id, table, revision)
-            )
+            records = _records(hub_id, table, revision)
         except _failures() as error:
-            raise _cannot_load(hub_id, part, error, elsewhere) from error
+            raise _cannot_load(hub_id, label, error, elsewhere) from error
         for number, record in islice(_once(records) if repeated else enumerate(records), table.most):
             numbers[ids] = start + number + 1
-            yield record, (f"{hub_id} ({part}):{number}", f"{ids}-{start + number}", start + number, name)
+            yield record, RowOrigin(f"{hub_id} ({label}):{number}", f"{ids}-{start + number}", start + number, name)
 
-    return map(of_table, tables)
+    return map(rows_of, tables)
 
 
 def revision_of(hub_id: str, revision: str | None) -> str:
-    """The commit that a revision of a hub data set, or its newest, is. Raises UserError when it cannot be had."""
+    """Resolve a revision of a hub data set (None = the newest) to its commit. Raises UserError."""
     from huggingface_hub import HfApi
 
     try:
@@ -111,7 +105,7 @@ def revision_of(hub_id: str, revision: str | None) -> str:
 
 @lru_cache(maxsize=8)
 def split_names(hub_id: str, config: str | None, revision: str | None) -> tuple[str, ...]:
-    """The splits of a hub data set, by its own names. Raises UserError when they cannot be had."""
+    """Return the splits of a hub data set, by its names. Raises UserError when they cannot be had."""
     from datasets import get_dataset_split_names
 
     try:
@@ -121,48 +115,37 @@ def split_names(hub_id: str, config: str | None, revision: str | None) -> tuple[
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """A missing data set, a wrong layout, no network: the hub client has no common base class below these."""
+    """Return the errors of a missing data set, a wrong layout and no network, which have no common class."""
     from datasets.exceptions import DatasetsError
-    from huggingface_hub.errors import HfHubHTTPError
 
-    return OSError, ValueError, RuntimeError, DatasetsError, HfHubHTTPError
+    return OSError, ValueError, RuntimeError, DatasetsError
 
 
-def _table(hub_id: str, table: HubTable, revision: str | None) -> Any:
+def _records(hub_id: str, table: HubTable, revision: str | None) -> Iterable[Any]:
+    if table.split.endswith(ENDINGS):
+        from huggingface_hub import hf_hub_download
+
+        path = Path(hf_hub_download(hub_id, table.split, repo_type="dataset", revision=revision))
+        return (value for value, _ in read_rows(path))
     from datasets import load_dataset
 
-    options = {"name": table.config, "split": table.split, "revision": revision}
-    return load_dataset(hub_id, **{key: value for key, value in options.items() if value is not None})
-
-
-def _file(hub_id: str, name: str, revision: str | None) -> Iterable[Any]:
-    from huggingface_hub import hf_hub_download
-
-    path = Path(hf_hub_download(hub_id, name, repo_type="dataset", revision=revision))
-    return (value for _, _, value in read_rows(path))
+    options = {"name": table.config, "revision": revision}
+    return load_dataset(hub_id, split=table.split, **{key: value for key, value in options.items() if value})
 
 
 def _once(table: Any) -> Iterator[tuple[int, Any]]:
-    """The first of each of the equal rows of a `datasets.Dataset`, with its number."""
-    seen: set[bytes] = set()
-    number = 0
-    # Whole batches of the columns that count: row by row, 1.8 million rows take minutes.
+    """Yield the first of each of the equal rows of a `datasets.Dataset`, with its number."""
     columns = [name for name in _SAME if name in table.column_names]
-    for batch in table.select_columns(columns).iter(batch_size=_BATCH):
-        for values in zip(*(batch[name] for name in columns), strict=True):
-            key = hashlib.blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=16).digest()
-            if key not in seen:
-                seen.add(key)
-                yield number, table[number]
-            number += 1
+    for number in table.select_columns(columns).to_pandas().astype(str).drop_duplicates().index:
+        yield int(number), table[int(number)]
 
 
-def _cannot_load(hub_id: str, part: str, error: Exception, elsewhere: str) -> UserError:
+def _cannot_load(hub_id: str, label: str, error: Exception, elsewhere: str) -> UserError:
     offline = [key for key in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE") if os.environ.get(key, "0") not in ("", "0")]
     advice = "Check the id and the network"
     if offline:
         advice = f"{offline[0]} is set, so only what was loaded before can be had: unset it"
     return UserError(
-        f"task.data={hub_id!r}: cannot load {part} ({type(error).__name__}: {str(error)[:300]}). {advice}, or give a "
+        f"task.data={hub_id!r}: cannot load {label} ({type(error).__name__}: {str(error)[:300]}). {advice}, or give a "
         f"local file ({LISTED}) or a folder of them.{elsewhere}"
     )

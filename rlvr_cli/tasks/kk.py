@@ -149,9 +149,6 @@ class KnightsAndKnaves(SharedOut):
         """Return the key of a rule; the Logic-RL paper's score stands for `paper`."""
         return "reward", "logic_rl" if rule == "paper" else rule
 
-    def without_verifier(self) -> tuple[str, str, str] | None:
-        return ("task.reward", "random", "the toss of a coin") if self.reward == "random" else None
-
     @property
     def prompt_tokens(self) -> int:
         """Return the limit of AR-Lopti's scripts; the lab's words are few."""

@@ -1,4 +1,4 @@
-"""Data sets by name: which there are, where the problems of one are, and whether a training has any."""
+"""Look data sets up by name: their tasks, their splits, and whether a training has problems."""
 
 from __future__ import annotations
 
@@ -16,31 +16,8 @@ from rlvr_cli.tasks.hub import looks_like_hub_id
 from rlvr_cli.tasks.problem import DataSet
 
 
-def set_to_fetch(name: str) -> Task:
-    """The task of the public set ``name``, with every row of it. Raises UserError where the hub has none."""
-    sets = data_sets()
-    on_hub = [one for one, found in sets.items() if found.hub is not None]
-    if name not in sets:
-        raise UserError(
-            f"{name}: no data set of that name.{did_you_mean(name, on_hub)} Those of the hub: {', '.join(on_hub)}."
-        )
-    one = sets[name]
-    if one.generated:
-        raise UserError(
-            f"{name}: is generated, so there is nothing to fetch. `rlvr tasks generate {one.task} -o FILE` writes such "
-            "problems to a file."
-        )
-    if one.hub is None:
-        places = " and ".join(f"{place}.jsonl" for place in one.files.values())
-        raise UserError(
-            f"{name}: is not on the Hugging Face hub. Put its rows at {places} inside the folder (docs/data.md)."
-        )
-    kind = task_kinds()[one.task]
-    return kind.model_validate({"name": one.task, "data": name, **kind.whole})
-
-
 def task_kinds() -> Mapping[str, type[Task]]:
-    """Every task by its name."""
+    """Return every task by its name."""
     _define_all()
     return Task.kinds  # type: ignore[return-value]
 
@@ -51,45 +28,73 @@ def _define_all() -> None:
 
 
 def data_sets() -> Mapping[str, DataSet]:
-    """Every data set by its name."""
+    """Return every data set by its name."""
     return _by_name(tuple(task_kinds().items()))
 
 
 @lru_cache(maxsize=4)
 def _by_name(kinds: tuple[tuple[str, type[Task]], ...]) -> dict[str, DataSet]:
-    return {name: replace(one, task=task) for task, kind in kinds for name, one in kind.sets.items()}
+    return {name: replace(data_set, task=task) for task, kind in kinds for name, data_set in kind.sets.items()}
+
+
+def whole_set(name: str) -> Task:
+    """Return the task of the data set ``name``, with keys that leave no row of it out."""
+    task = data_sets()[name].task
+    kind = task_kinds()[task]
+    return kind.model_validate({"name": task, "data": name, **kind.whole})
+
+
+def set_to_fetch(name: str) -> Task:
+    """Return the task of the public set ``name``, with every row of it. Raises UserError where the hub has none."""
+    sets = data_sets()
+    on_hub = [other for other, data_set in sets.items() if data_set.hub is not None]
+    if name not in sets:
+        raise UserError(
+            f"{name}: no data set of that name.{did_you_mean(name, on_hub)} Those of the hub: {', '.join(on_hub)}."
+        )
+    if sets[name].generated:
+        raise UserError(
+            f"{name}: is generated, so there is nothing to fetch. `rlvr tasks generate {sets[name].task} -o FILE` "
+            "writes such problems to a file."
+        )
+    if sets[name].hub is None:
+        files = " and ".join(f"{file}.jsonl" for file in sets[name].files.values())
+        raise UserError(
+            f"{name}: is not on the Hugging Face hub. Put its rows at {files} inside the folder (docs/data.md)."
+        )
+    return whole_set(name)
 
 
 def has_split_mark(data: str) -> bool:
-    """Whether the split of ``data`` is settled by its layout: a named set, a folder, a hub id, or a file's name."""
+    """Tell whether the layout of ``data`` settles its split: a named set, a folder, a hub id, or a file's name."""
     path = local_path(data)
     return data in data_sets() or not path.is_file() or split_mark(path) is not None
 
 
 def sets_of(task: str, split: str | None = None) -> tuple[str, ...]:
-    """The names of the data sets of ``task``, those with problems of ``split`` (train, test) where one is given."""
-    found = {name: one for name, one in data_sets().items() if one.task == task}
-    return tuple(name for name, one in found.items() if split is None or split in one.files)
+    """Return the names of the data sets of ``task``; with ``split`` (train, test) those with such problems."""
+    of_task = {name: data_set for name, data_set in data_sets().items() if data_set.task == task}
+    return tuple(name for name, data_set in of_task.items() if split is None or split in data_set.files)
 
 
 def generated_name(task: str) -> str:
-    """The name of the problems that are generated for ``task``."""
+    """Return the name of the problems that are generated for ``task``."""
     return f"{task}-gen"
 
 
 def is_generated(data: str) -> bool:
-    """Whether ``data`` (`task.data`) names problems that are generated."""
+    """Tell whether ``data`` (`task.data`) names problems that are generated."""
     return data in data_sets() and data_sets()[data].generated
 
 
 def benchmarks() -> tuple[str, ...]:
-    """The names of the data sets with test problems."""
-    return tuple(name for name, one in data_sets().items() if "test" in one.files)
+    """Return the names of the data sets with test problems."""
+    return tuple(name for name, data_set in data_sets().items() if "test" in data_set.files)
 
 
 def generated_names() -> tuple[str, ...]:
-    """The names of the problems that are generated."""
-    return tuple(name for name, one in data_sets().items() if one.generated)
+    """Return the names of the problems that are generated."""
+    return tuple(name for name, data_set in data_sets().items() if data_set.generated)
 
 
 def check_problems(task: Task, splits: Sequence[str]) -> None:
@@ -125,21 +130,21 @@ def check_folder(task: Task) -> None:
     if task.data_dir is None or (task.data in data_sets() and not task.is_generated):
         return
     generated = f"the problems are generated ({task.data})"
-    what = generated if task.is_generated else f"task.data={task.data} is no such name"
+    reason = generated if task.is_generated else f"task.data={task.data} is no such name"
     raise UserError(
-        f"task.data_dir={task.data_dir!r}: is where data sets are looked for by their names, and {what}. Set "
+        f"task.data_dir={task.data_dir!r}: is where data sets are looked for by their names, and {reason}. Set "
         f"task.data to one of {', '.join(sets_of(task.name, 'train'))}, or leave the folder out."
     )
 
 
 def waits_for_a_folder(task: Task) -> bool:
-    """Whether the training problems are a data set that is not on the hub, and no folder was named yet."""
-    one = data_sets().get(task.data)
-    return one is not None and task.data_dir is None and one.hub is None and "train" in one.files
+    """Tell whether the training problems are a set that is not on the hub, and task.data_dir is not set."""
+    data_set = data_sets().get(task.data)
+    return data_set is not None and task.data_dir is None and data_set.hub is None and "train" in data_set.files
 
 
 def problems_name(task: str, data: str) -> str:
-    """What problems are called wherever they are printed, stored and compared: never the name of other problems.
+    """Return the name of problems wherever they are printed, stored and compared: never the name of other problems.
 
     A data set's own name (that of its hub id too); else the name of the file or folder with its ending, or the hub id.
 
@@ -148,7 +153,7 @@ def problems_name(task: str, data: str) -> str:
     """
     if data in data_sets():
         return data
-    of_hub = [name for name, one in data_sets().items() if (one.task, one.hub) == (task, data)]
+    of_hub = [name for name, data_set in data_sets().items() if (data_set.task, data_set.hub) == (task, data)]
     if of_hub and not local_path(data).exists():
         return of_hub[0]
     if looks_like_hub_id(data) and not local_path(data).exists():

@@ -1,4 +1,4 @@
-"""Which part of a response is its mathematical answer, and what can be said about it without parsing it.
+"""Decide mathematical answers without parsing them, where the spelling is enough.
 
 Everything here is pure, takes time linear in the text and raises for no string. What needs algebra goes to
 ``rlvr_cli.verify.pool``.
@@ -7,7 +7,6 @@ Everything here is pure, takes time linear in the text and raises for no string.
 from __future__ import annotations
 
 import re
-from collections import deque
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -19,10 +18,6 @@ Reason = Literal["equal", "different", "timeout", "unparsed", "died", "too_long"
 
 # Characters. The longest gold answer of the public sets has 993.
 MAX_LENGTH = 2000
-# Characters from where a box opens to where it closes, and the boxes that are looked at, from the last one: so the
-# time is linear in whatever a model writes.
-LONGEST_BOX = 2 * MAX_LENGTH
-MOST_BOXES = 100
 
 # math-verify rounds to six decimals where either side has a decimal point; nearer numbers than this are its to judge.
 _ROUNDING = Fraction(1, 100_000)
@@ -30,13 +25,10 @@ _LONGEST_NAME = 60
 _BASED = re.compile(r"(-?\d+)_\{?(\d{1,3})\}?")
 _SHORT_WHOLE = re.compile(r"-?[1-9][0-9]{0,14}|0")
 
-_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-_BARE = re.compile(r"\s*([^\s{}$\\]+)")
 _SPACING = re.compile(r"\\(?:!|displaystyle(?![A-Za-z])|left(?![A-Za-z])|right(?![A-Za-z]))")
 _FRAC = re.compile(r"\\[dtc]frac(?![A-Za-z])")
 _SPACES = re.compile(r"\s+")
-_SPACES_OR_NONE = re.compile(r"\s*")
 # A space that LaTeX keeps; `\\` before a space is a new line.
 _KEPT_SPACE = re.compile(r"\\\\|\\[ ;:]|~|\\q?quad(?![A-Za-z])")
 # A dash between digits is a range; a hyphen or a minus sign is a minus.
@@ -84,31 +76,6 @@ UNPARSED_ANSWER = Outcome(False, "unparsed")
 UNPARSED_GOLD = Outcome(None, "unparsed")
 TOO_LONG_ANSWER = Outcome(False, "too_long")
 TOO_LONG_GOLD = Outcome(None, "too_long")
-
-
-def last_box(text: str) -> str | None:
-    r"""The content of the last closed ``\boxed{...}`` (or ``\fbox``) behind the last ``</think>``, braces balanced.
-
-    ``\boxed 5`` is read too. A box counts as closed if it closes within LONGEST_BOX characters; of MOST_BOXES at most
-    it is looked whether they do.
-    """
-    text = text.rpartition("</think>")[2]
-    for box in reversed(deque(_BOX.finditer(text), MOST_BOXES)):
-        content = _content(text, box.end())
-        if content is None and (bare := _BARE.match(text, box.end())) is not None:
-            content = bare[1].rstrip(".,;")
-        if content is not None:
-            return content or None
-    return None
-
-
-def last_tag(text: str, tag: str = "answer") -> str | None:
-    """The content of the last closed ``<tag>...</tag>`` of ``text``, stripped."""
-    for piece in reversed(text.split(f"</{tag}>")[:-1]):
-        _, opened, content = piece.rpartition(f"<{tag}>")
-        if opened:
-            return content.strip() or None
-    return None
 
 
 def clean(text: str) -> str:
@@ -242,16 +209,3 @@ def _braces_around(text: str) -> int:
     while closing.get(count) == len(text) - 1 - count:
         count += 1
     return count
-
-
-def _content(text: str, start: int) -> str | None:
-    """The content of a box whose command ends at ``start``; None if it never closes. Escaped braces are text."""
-    opening = start + len(_SPACES_OR_NONE.match(text, start)[0])  # type: ignore[index]
-    if not text.startswith("{", opening):
-        return None
-    depth = 0
-    for match in _BRACE.finditer(text, opening, opening + LONGEST_BOX):
-        depth += {"{": 1, "}": -1}.get(match[0], 0)
-        if depth == 0:
-            return text[opening + 1 : match.start()].strip()
-    return None

@@ -12,7 +12,7 @@ from rlvr_cli.evaluation.judged import sample_and_judge
 from rlvr_cli.models.sampling.engine import Completions, OnDone, SamplingParams
 from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.tasks import Problem, Task, Verdict, response_text
-from rlvr_cli.tasks.math.task import MathTask
+from rlvr_cli.tasks.math import MathTask
 from rlvr_cli.verify.pool import MathPool
 from tests.models.tiny import make
 

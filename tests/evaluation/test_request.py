@@ -15,7 +15,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.request import EvalPlan, EvalRequest, Options, make_request, plan_evaluations
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.countdown import Countdown
-from rlvr_cli.tasks.math.answers import AnswerTask
+from rlvr_cli.tasks.math_answers import AnswerTask
 from tests.recipes import loaded
 
 MakeRun = Callable[..., RunDir]

@@ -39,9 +39,7 @@ NOTHING = Sampling("none", 0)
 
 
 def preset(name: str) -> Architecture:
-    found = from_config(preset_document("models", name).data["architecture"])
-    assert found is not None
-    return found
+    return from_config(preset_document("models", name).data["architecture"])
 
 
 SEVEN = preset("qwen2.5-7b")
@@ -261,7 +259,6 @@ def test_what_autograd_keeps_of_the_blocks(family: str, padded: bool) -> None:
     held = sum(event.nbytes() for event in events if event.name() == "[memory]")
     assert kept.requires_grad
     architecture = from_config(values)
-    assert architecture is not None
     training = Training(ROWS, 0, LENGTH, autocast=False, gpu=False, checkpointing=False)
     # The final norm, the rotary angles and the mask are outside of the blocks.
     final, angles = ROWS * LENGTH * 3 * 64 * 4, ROWS * LENGTH * 2 * 16 * 4
@@ -317,7 +314,6 @@ def test_what_is_saved_for_the_backward_pass(family: str, kind: str, attention: 
     ):
         backbone(input_ids=ids, attention_mask=mask, use_cache=False)
     architecture = from_config(values)
-    assert architecture is not None
     training = Training(
         ROWS,
         0,
@@ -348,7 +344,6 @@ def test_what_the_local_sampler_takes(prompt: int, new: int, group: int) -> None
     heads = {"num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 1024}
     values = {"model_type": "llama", "tie_word_embeddings": False, **size, **heads}
     architecture = from_config(values)
-    assert architecture is not None
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**values)).eval()
     prompts = [[5 + row // group] * prompt for row in range(rows)]
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:

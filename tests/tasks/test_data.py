@@ -12,11 +12,11 @@ import pytest
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.countdown import Countdown
-from rlvr_cli.tasks.gsm8k.task import GSM8K
+from rlvr_cli.tasks.gsm8k import GSM8K
 from rlvr_cli.tasks.hitab import HiTab
 from rlvr_cli.tasks.hub import looks_like_hub_id, parts_of
 from rlvr_cli.tasks.kk import KnightsAndKnaves
-from rlvr_cli.tasks.math.task import MathTask
+from rlvr_cli.tasks.math import MathTask
 
 WORDS = [{"id": f"w{n}", "question": f"What is {n}, or\n{n} + 0?", "answer": str(n)} for n in range(40)]
 NUMBERS = [{"id": f"n{n}", "nums": [n, 2, 3], "target": n + 5} for n in range(40)]
@@ -180,7 +180,7 @@ def test_without_a_network_the_hub_is_one_message(tmp_path):
 
 def test_json_lines_and_csv_are_read_without_datasets(tmp_path):
     code = (
-        "import sys\nfrom rlvr_cli.tasks.math.task import MathTask\n"
+        "import sys\nfrom rlvr_cli.tasks.math import MathTask\n"
         "for path in sys.argv[1:]: assert len(MathTask(data=path).load('all')) == 40\n"
         "assert not {'datasets', 'pyarrow', 'torch'} & set(sys.modules)"
     )

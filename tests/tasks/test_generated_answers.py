@@ -7,7 +7,7 @@ import pytest
 from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.countdown_puzzles import CountdownPuzzle, find_solutions
 from rlvr_cli.tasks.kk import KnightsAndKnaves
-from rlvr_cli.tasks.math.task import MathTask
+from rlvr_cli.tasks.math import MathTask
 from tests.tasks import kk_reader
 
 # The problems of each task below: data=None names the generated ones.

@@ -6,8 +6,7 @@ from fractions import Fraction
 import pytest
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.gsm8k.number import read_number
-from rlvr_cli.tasks.gsm8k.task import GSM8K, problem_from
+from rlvr_cli.tasks.gsm8k import GSM8K, problem_from, read_number
 
 STRICT = GSM8K(rule="strict")
 PAPER = GSM8K()

@@ -205,7 +205,7 @@ def test_folders_files_and_splits(tmp_path):
     with pytest.raises(UserError, match="holds test problems, and train ones"):
         HiTab(data=str(tmp_path / "test.jsonl")).load("train")
     (tmp_path / "train.jsonl").unlink()
-    with pytest.raises(UserError, match="no file of train rows in this folder"):
+    with pytest.raises(UserError, match="holds test problems, and train ones"):
         HiTab(data=str(tmp_path)).load("train")
     with pytest.raises(UserError, match="no such file or folder"):
         HiTab(data=str(tmp_path / "none.jsonl")).load("test")

@@ -7,10 +7,10 @@ import pytest
 from rlvr_cli.cli.app import run
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.countdown import Countdown
-from rlvr_cli.tasks.gsm8k.task import GSM8K
+from rlvr_cli.tasks.gsm8k import GSM8K
 from rlvr_cli.tasks.hitab import HiTab
 from rlvr_cli.tasks.kk import KnightsAndKnaves
-from rlvr_cli.tasks.math.task import MathTask
+from rlvr_cli.tasks.math import MathTask
 
 HALF = "\ud800"
 WORDS = {"question": "How many?", "answer": "3"}

@@ -10,10 +10,10 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks import countdown as countdown
 from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.data import LeftOut
-from rlvr_cli.tasks.gsm8k.task import GSM8K
+from rlvr_cli.tasks.gsm8k import GSM8K
 from rlvr_cli.tasks.kk import KnightsAndKnaves
-from rlvr_cli.tasks.math.rows import problem_from
-from rlvr_cli.tasks.math.task import MathTask
+from rlvr_cli.tasks.math import MathTask
+from rlvr_cli.tasks.math_rows import problem_from
 
 datasets = pytest.importorskip("datasets")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.tasks.gsm8k.task import GSM8K
-from rlvr_cli.tasks.math.task import MathTask
+from rlvr_cli.tasks.gsm8k import GSM8K
+from rlvr_cli.tasks.math import MathTask
 
 BESIDE = Path(__file__).parents[3] / "shared" / "data"
 

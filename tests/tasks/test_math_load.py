@@ -6,8 +6,8 @@ import json
 import pytest
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.gsm8k.task import GSM8K
-from rlvr_cli.tasks.math.task import MathTask
+from rlvr_cli.tasks.gsm8k import GSM8K
+from rlvr_cli.tasks.math import MathTask
 from rlvr_cli.tasks.sets import has_split_mark
 
 problem_from = MathTask().problem_from

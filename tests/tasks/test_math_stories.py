@@ -7,10 +7,22 @@ from collections import Counter
 import pytest
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.gsm8k.task import GSM8K
-from rlvr_cli.tasks.math import compact
-from rlvr_cli.tasks.math.stories import KINDS, LARGEST, MAX_STEPS, Step, Story, draw_story, from_row, to_row
-from rlvr_cli.tasks.math.task import STORIES, MathTask
+from rlvr_cli.tasks.gsm8k import GSM8K
+from rlvr_cli.tasks.math import STORIES, MathTask
+from rlvr_cli.tasks.math_stories import (
+    KINDS,
+    LARGEST,
+    MAX_STEPS,
+    Noise,
+    Step,
+    Story,
+    compact_prompt,
+    compact_trace,
+    compact_vocabulary,
+    draw_story,
+    from_row,
+    to_row,
+)
 from rlvr_cli.tasks.problem import Problem
 
 EXAMPLE = Story(
@@ -77,10 +89,10 @@ def test_worked_solutions_are_right(style, rule):
 
 
 def test_a_prompt_and_a_trace_read_as_documented():
-    assert compact.prompt(EXAMPLE) == (
+    assert compact_prompt(EXAMPLE) == (
         "Ada has 14 . Ben has half of Ada . Cleo ? Ben and Ada . Dan has 6 fewer than Cleo . <think>"
     )
-    assert compact.trace(EXAMPLE, random.Random(0)) == (
+    assert compact_trace(EXAMPLE, random.Random(0)) == (
         r"Ada 14 ; Ada 14 / 2 = Ben 7 ; Ben 7 + Ada 14 = Cleo ? 21 </think> \boxed{ 21 }"
     )
 
@@ -100,11 +112,11 @@ def drawn(count):
 
 
 def test_prompts_and_traces_have_known_words_only_whatever_goes_wrong():
-    known = set(compact.vocabulary())
-    assert len(known) == len(compact.vocabulary())
-    noise = compact.Noise(sign=0.5, look=0.5, sum=0.5, stop=0.1)
+    known = set(compact_vocabulary())
+    assert len(known) == len(compact_vocabulary())
+    noise = Noise(sign=0.5, look=0.5, sum=0.5, stop=0.1)
     for i, story in enumerate(drawn(400)):
-        for text in (compact.prompt(story), compact.trace(story, random.Random(i), noise)):
+        for text in (compact_prompt(story), compact_trace(story, random.Random(i), noise)):
             assert set(text.split()) <= known
 
 
@@ -112,8 +124,8 @@ def test_prompts_and_traces_have_known_words_only_whatever_goes_wrong():
 def test_each_noise_makes_some_traces_wrong_and_leaves_the_form_alone(kind):
     wrong = 0
     for i, story in enumerate(drawn(200)):
-        text = compact.trace(story, random.Random(i), compact.Noise(**{kind: 0.3}))
-        assert text == compact.trace(story, random.Random(i), compact.Noise(**{kind: 0.3}))
+        text = compact_trace(story, random.Random(i), Noise(**{kind: 0.3}))
+        assert text == compact_trace(story, random.Random(i), Noise(**{kind: 0.3}))
         found = re.fullmatch(r".* \? (\d+) </think> \\boxed\{ (\d+) \}", text)
         assert found[1] == found[2]
         wrong += found[2] != str(story.values()[story.asked])

@@ -8,8 +8,8 @@ import pytest
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.math.reward import answer_verdict, extract_answer
-from rlvr_cli.tasks.math.task import MathTask
+from rlvr_cli.tasks.math import MathTask
+from rlvr_cli.tasks.math_answers import answer_verdict, extract_answer
 from rlvr_cli.verify.math_answer import DIED, EQUAL, TIMEOUT, TOO_LONG_ANSWER, UNPARSED_ANSWER, UNPARSED_GOLD
 
 FOUR = MathTask().problem_from({"question": "2 + 2?", "answer": "4"}, "here")
@@ -141,7 +141,7 @@ def test_many_responses_are_judged_as_one_by_one():
 def test_the_judging_process_does_not_import_what_parses():
     code = (
         "import sys\n"
-        "from rlvr_cli.tasks.math.task import MathTask\n"
+        "from rlvr_cli.tasks.math import MathTask\n"
         "problem = MathTask().problem_from({'question': '?', 'answer': 'x^2-1'}, 'here')\n"
         "print(MathTask().judge(problem, r'\\boxed{(x-1)(x+1)}').reason)\n"
         "print([name for name in ('sympy', 'math_verify', 'torch', 'trl', 'transformers') if name in sys.modules])\n"

@@ -12,7 +12,7 @@ from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.checks import default_name
-from rlvr_cli.tasks.gsm8k.task import GSM8K
+from rlvr_cli.tasks.gsm8k import GSM8K
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.tasks.sets import data_sets, problems_name
 

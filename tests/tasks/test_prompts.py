@@ -15,7 +15,7 @@ from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.tasks import prompts
 from rlvr_cli.tasks.base import prompt_ids
 from rlvr_cli.tasks.kk import logic_rl_prompt
-from rlvr_cli.tasks.math.task import MathTask
+from rlvr_cli.tasks.math import MathTask
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.prompts import TemplateFailure, by_chat_template
 

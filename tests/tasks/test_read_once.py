@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.tasks import data
-from rlvr_cli.tasks.math.task import MathTask
+from rlvr_cli.tasks.math import MathTask
 
 
 def test_a_file_is_read_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

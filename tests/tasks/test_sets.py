@@ -14,10 +14,10 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.describe.task import data_set_rows
 from rlvr_cli.tasks import data as task_data
 from rlvr_cli.tasks.countdown import Countdown
-from rlvr_cli.tasks.gsm8k.task import GSM8K
+from rlvr_cli.tasks.gsm8k import GSM8K
 from rlvr_cli.tasks.hitab import HiTab
 from rlvr_cli.tasks.kk import KnightsAndKnaves
-from rlvr_cli.tasks.math.task import MathTask
+from rlvr_cli.tasks.math import MathTask
 from rlvr_cli.tasks.sets import benchmarks, data_sets, sets_of, task_kinds
 
 _DATA = os.environ.get("RLVR_DATA_DIR") or Path(__file__).resolve().parents[3] / "shared" / "data"

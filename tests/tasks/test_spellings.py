@@ -10,8 +10,8 @@ from fractions import Fraction
 
 import pytest
 
-from rlvr_cli.tasks.gsm8k.task import GSM8K
-from rlvr_cli.tasks.gsm8k.task import problem_from as gsm8k_problem
+from rlvr_cli.tasks.gsm8k import GSM8K
+from rlvr_cli.tasks.gsm8k import problem_from as gsm8k_problem
 from rlvr_cli.tasks.hitab import HiTab
 from rlvr_cli.tasks.hitab_tables import problem_from as hitab_problem
 

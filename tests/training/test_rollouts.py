@@ -26,7 +26,7 @@ from rlvr_cli.models.sampling.transformers import choose_engine
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks import Problem, Task, Verdict
 from rlvr_cli.tasks.countdown import Countdown
-from rlvr_cli.tasks.gsm8k.task import GSM8K
+from rlvr_cli.tasks.gsm8k import GSM8K
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.training import run as running
 from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource

@@ -5,9 +5,7 @@ from __future__ import annotations
 from rlvr_cli.verify.math_answer import (
     DIFFERENT,
     EQUAL,
-    LONGEST_BOX,
     MAX_LENGTH,
-    MOST_BOXES,
     TOO_LONG_ANSWER,
     TOO_LONG_GOLD,
     UNPARSED_ANSWER,
@@ -15,52 +13,7 @@ from rlvr_cli.verify.math_answer import (
     check,
     check_paper,
     clean,
-    last_box,
-    last_tag,
 )
-
-
-def test_the_last_closed_box_behind_the_thinking() -> None:
-    for text, answer in [
-        (r"so \boxed{5}", "5"),
-        (r"\boxed{4} no, \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
-        (r"\boxed{\boxed{7}}", "7"),
-        (r"\fbox{7}", "7"),
-        (r"\boxed {7}", "7"),
-        (r"$\boxed 7$", "7"),
-        (r"\boxed{\{1,2\}}", r"\{1,2\}"),
-        (r"\boxed{5", None),
-        (r"\boxed{4} and \boxed{5", "4"),
-        (r"\boxed{4 and \boxed{5}", "5"),
-        (r"\boxed{4} and \boxed{}", None),
-        (r"\boxedness{4}", None),
-        ("5", None),
-        ("", None),
-        (r"<think>\boxed{4}</think> \boxed{5}", "5"),
-        (r"<think>\boxed{5}</think> five", None),
-        (r"\boxed{4}</think>\boxed{5}</think>\boxed{6}", "6"),
-        (r"<think>\boxed{4}", "4"),
-    ]:
-        assert last_box(text) == answer, (text, answer)
-
-
-def test_a_box_closes_within_so_many_characters_or_never() -> None:
-    longest = "5" * (LONGEST_BOX - 2)
-    assert last_box(rf"\boxed{{{longest}}}") == longest
-    assert last_box(rf"\boxed{{{longest}5}}") is None
-    assert last_box(rf"\boxed{{5{' ' * LONGEST_BOX}}}") is None
-
-
-def test_of_unclosed_boxes_only_the_last_ones_are_looked_at() -> None:
-    assert last_box(r"\boxed{5}" + r"\boxed{" * (MOST_BOXES - 1)) == "5"
-    assert last_box(r"\boxed{5}" + r"\boxed{" * MOST_BOXES) is None
-
-
-def test_tags() -> None:
-    assert last_tag("<answer>4</answer> <answer> 5 </answer>") == "5"
-    assert last_tag("<answer>5") is None
-    assert last_tag("5</answer>") is None
-    assert last_tag("<answer><answer>5</answer>") == "5"
 
 
 def test_short_whole_numbers_need_no_math_verify() -> None:
@@ -153,8 +106,6 @@ def test_a_megabyte_of_anything_is_read() -> None:
         "\\boxed{5}",
     ]:
         text = piece * (1_000_000 // len(piece))
-        last_box(text)
-        last_tag(text)
         check("5", text)
         clean(text)
         clean(text + "}" * len(text))

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 
 from rlvr_cli.core.errors import RunError
 
+# Values of config.json's `model_type` that the local sampler decodes (models/sampling/decoder.py).
+FAMILIES = ("qwen2", "qwen3", "llama")
 # Rows at once on a GPU, memory permitting: more of them gain little speed.
 MOST_ROWS = 256
 # Prompt tokens read at once: enough to keep a GPU busy.

@@ -61,7 +61,6 @@ def test_prompts_are_read_in_parts() -> None:
 def test_the_plan_knows_the_model_as_the_sampler_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = make(name)
     architecture = from_config({**model.config.to_dict(), "head_dim": getattr(model.config, "head_dim", None)})
-    assert architecture is not None
     monkeypatch.setattr(sampler, "_free_memory", lambda device: 1_500_000)
     planned = planned_memory(architecture, 4, gpu=False)
     assert planned_memory(architecture, 4, gpu=True) == replace(planned, scores=model.config.num_attention_heads)

@@ -1,13 +1,88 @@
-"""The number that an answer spells, exactly. What is read and what is refused: docs/tasks/gsm8k.md."""
+"""GSM8K: grade-school word problems, whose answers are compared as exact numbers."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from fractions import Fraction
+from typing import Any, ClassVar, Literal
 
-from rlvr_cli.verify.math_answer import Rule
+from pydantic import Field
+
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.tasks.base import Data
+from rlvr_cli.tasks.hub import Hub
+from rlvr_cli.tasks.math_answers import AnswerTask, extract_answer
+from rlvr_cli.tasks.math_rows import answer_text, make_problem, question_of
+from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Verdict
+from rlvr_cli.verify.math_answer import DIFFERENT, EQUAL, UNPARSED_ANSWER, Rule
 from rlvr_cli.verify.numbers import exact_number, normalise
+
+_MARK = "####"
+_CALCULATOR = re.compile(r"<<[^<>]*>>")
+
+
+class GSM8K(AnswerTask):
+    """Grade-school word problems."""
+
+    sets: ClassVar = {
+        "gsm8k": DataSet(
+            "GSM8K, grade-school word problems.",
+            {"train": "gsm8k/train", "test": "gsm8k/test"},
+            "openai/gsm8k",
+            "MIT",
+            size=1319,
+        ),
+    }
+
+    hubs: ClassVar = {"openai/gsm8k": Hub("train", "test", configs=("main",))}
+
+    name: Literal["gsm8k"] = Field("gsm8k", description="gsm8k = grade-school word problems.")
+    data: Data = "gsm8k"
+
+    @property
+    def prompt_tokens(self) -> int:
+        return 512
+
+    def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
+        """Judge one response. Pure; raises for no string; time linear in the response."""
+        reading = extract_answer(response, self.form, self.rule)
+        if reading.answer is None:
+            return self.verdict(problem, response, reading, None, answer=None, truncated=truncated)
+        value = read_number(reading.answer, self.rule)
+        gold = read_number(str(problem.data["answer"]))
+        outcome = UNPARSED_ANSWER if value is None else EQUAL if value == gold else DIFFERENT
+        answer = None if value is None else str(value)
+        return self.verdict(problem, response, reading, outcome, answer=answer, truncated=truncated)
+
+    def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
+        return problem_from(fields, where)
+
+    def _plain(self, solution: str) -> str:
+        return _CALCULATOR.sub("", super()._plain(solution).partition(_MARK)[0]).strip()
+
+
+def problem_from(fields: dict[str, Any], where: str) -> Problem:
+    """A word problem from ``question`` and ``answer``.
+
+    ``answer`` is a number, text that spells one, or a solution that ends in ``#### number`` (as the hub's rows).
+
+    Raises:
+        UserError: a field is missing or of another kind, or the answer is no number; says ``where`` and which.
+    """
+    question = question_of(fields, where)
+    text = answer_text(fields.get("answer"))
+    if text is None:
+        needed = "a problem needs question and answer (a number, or text ending in ####)"
+        raise MissingFields(where, ["answer"], needed, fields)
+    solution, mark, gold = text.rpartition(_MARK)
+    gold = gold.strip()
+    if read_number(gold) is None:
+        raise UserError(f"{where}: answer {gold[:40]!r} is not a number")
+    return make_problem({"solution": solution.strip(), **fields} if mark else fields, question, gold)
+
+
+# Numbers: what is read and what is refused, docs/tasks/gsm8k.md
 
 _MULTIPLES = (
     r"hundreds?|thousands?|millions?|billions?|trillions?|quadrillions?|lakhs?|lacs?|crores?|mil|thou|mn|bn|tn|"
@@ -57,17 +132,17 @@ _VERB = re.compile(r"\d\.?\s?(?:is|was|are|were|be|would|should|could|might|may|
 
 
 def changes(text: str) -> bool:
-    """Whether a word or a letter of ``text`` makes its number another one, or says that it is not the answer."""
+    """Tell whether a word or a letter makes the number of ``text`` another one, or denies it."""
     return bool(_WORDS.search(text) or _LETTERS.search(text))
 
 
 def goes_on(text: str) -> bool:
-    """Whether a verb follows the number, so that what follows is no unit."""
+    """Tell whether a verb follows the number, so that the next word is not a unit."""
     return _VERB.search(text) is not None
 
 
 def has_odd_sign(text: str) -> bool:
-    """Whether ``text`` has a sign that is neither ASCII, nor a Latin letter, a currency or a quotation mark."""
+    """Tell whether ``text`` has a sign that is neither ASCII, nor a Latin letter, a currency or a quotation mark."""
     return any(
         not character.isascii()
         and unicodedata.category(character) not in ("Sc", "Pi", "Pf")

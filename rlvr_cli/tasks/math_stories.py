@@ -1,4 +1,15 @@
-"""Word problems of several steps: each person has what follows from somebody before. Answers are whole numbers."""
+r"""Word problems of several steps: each person has what follows from somebody before. Answers are whole numbers.
+
+The compact form, which the lab's tiny model reads and writes:
+
+    prompt     Ada has 14 . Ben has half of Ada . Cleo has Ben and Ada . Dan ? 6 fewer than Cleo . <think>
+    response   Ada 14 ; Ada 14 / 2 = Ben 7 ; Ben 7 + Ada 14 = Cleo 21 ; Cleo 21 - 6 = Dan ? 15 </think>
+               \boxed{ 15 }
+
+The question is a mark: the person asked for has `?` in place of `has`. The reasoning takes the sentences in turn: whose
+number it starts from with that number, what is done to it, who has the result, and `?` where that is the person asked
+for. So every step is local: a look-up finds a name and what stands behind it, and a step has one calculation.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +19,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.math.answers import generated_problem
+from rlvr_cli.core.hashes import text_digest
+from rlvr_cli.core.section import Probability, Section
 from rlvr_cli.tasks.problem import Problem
 
 Kind = Literal["more", "fewer", "times", "half", "and"]
@@ -59,11 +71,11 @@ class Story:
         return self.steps[: people.index(self.asked) + 1]
 
     def values(self) -> dict[str, int]:
-        """What everybody has. Raises KeyError for somebody who is not known yet."""
-        found = {self.first: self.start}
+        """Work out what everybody has. Raises KeyError for somebody who is not known yet."""
+        values = {self.first: self.start}
         for step in self.steps:
-            found[step.who] = result(SIGNS[step.kind], found[step.of], operand(step, found))
-        return found
+            values[step.who] = result(SIGNS[step.kind], values[step.of], operand(step, values))
+        return values
 
     @property
     def structure(self) -> str:
@@ -92,9 +104,9 @@ def draw_story(rng: random.Random, steps: int) -> Story:
     made: list[Step] = []
     for who in people[1:]:
         while True:
-            known = list(values)
-            of = known[-1] if rng.random() < _CHAINED else rng.choice(known)
-            step = _step(rng, who, of, rng.choice(known))
+            people_before = list(values)
+            of = people_before[-1] if rng.random() < _CHAINED else rng.choice(people_before)
+            step = _step(rng, who, of, rng.choice(people_before))
             value = result(SIGNS[step.kind], values[of], operand(step, values))
             even = step.kind != "half" or values[of] % 2 == 0
             if even and step.other != of and 1 <= value <= LARGEST:
@@ -143,11 +155,10 @@ def worked(story: Story) -> str:
 
 def story_problem(story: Story, rng: random.Random) -> Problem:
     """The problem that asks for the answer, with its story, so that it can be written in other words."""
-    needed = len(story.needed)
-    family = f"{needed} step{'s' if needed > 1 else ''}"
-    answer = str(story.values()[story.asked])
-    made = generated_problem("math", family, story.structure, english(story, rng), answer, worked(story))
-    return replace(made, data={**made.data, "story": to_row(story)}, structure=story.structure)
+    needed, question = len(story.needed), english(story, rng)
+    data = {"answer": str(story.values()[story.asked]), "solution": worked(story), "story": to_row(story)}
+    subgroup = f"{needed} step{'s' if needed > 1 else ''}"
+    return Problem(f"math-{text_digest(question)[:16]}", question, data, subgroup, story.structure)
 
 
 def with_story(problem: Problem, fields: Mapping[str, Any], where: str) -> Problem:
@@ -189,3 +200,78 @@ def from_row(value: Any, where: str) -> Story:
 
 def _read_step(who: str, kind: Kind, of: str, last: Any) -> Step:
     return Step(who, kind, of, other=last) if kind == "and" else Step(who, kind, of, last)
+
+
+# The compact form
+
+# The largest number that there is a word for; stories stay below, wrong steps need not.
+TOP = 99
+# The word with which the reasoning begins: the prompt's last, or the response's first.
+OPENING = "<think>"
+_OTHER_SIGN = {"+": "-", "-": "+", "*": "+", "/": "-"}
+
+
+class Noise(Section):
+    """Chances that a step of a trace goes wrong; all zero = a clean trace.
+
+    `sign`: another operation (more as fewer, fewer as more, times as more, half as fewer). `look`: somebody else's
+    number is taken. `sum`: the result is off by 1 or 10. `stop`: somebody before is taken for the person asked for.
+    """
+
+    sign: Probability = 0.0
+    look: Probability = 0.0
+    sum: Probability = 0.0
+    stop: Probability = 0.0
+
+
+CLEAN = Noise()
+
+
+def compact_vocabulary() -> list[str]:
+    """Every word of the compact form, in a fixed order."""
+    words = ["?", ".", ";", "=", "+", "-", "*", "/", "has", "more", "fewer", "than", "times", "half", "of", "and"]
+    return [*words, OPENING, "</think>", r"\boxed{", "}", *NAMES, *map(str, range(TOP + 1))]
+
+
+def compact_prompt(story: Story, *, opened: bool = True) -> str:
+    """The story in compact form; ``opened``: with `<think>`, which is the response's own first word otherwise."""
+    words = [f"{story.first} has {story.start} ."]
+    words += [_compact_sentence(step, "?" if step.who == story.asked else "has") for step in story.steps]
+    return " ".join([*words, *([OPENING] if opened else [])])
+
+
+def _compact_sentence(step: Step, verb: str) -> str:
+    said = {
+        "more": f"{step.number} more than {step.of}",
+        "fewer": f"{step.number} fewer than {step.of}",
+        "times": f"{step.number} times {step.of}",
+        "half": f"half of {step.of}",
+        "and": f"{step.of} and {step.other}",
+    }
+    return f"{step.who} {verb} {said[step.kind]} ."
+
+
+def compact_trace(story: Story, rng: random.Random, noise: Noise = CLEAN) -> str:
+    """A worked response, behind the prompt's `<think>`. A clean one ends in the right answer."""
+    values = {story.first: story.start}
+    words = [f"{story.first} {story.start}"]
+    for step in story.needed:
+        of = rng.choice(list(values)) if rng.random() < noise.look else step.of
+        sign = SIGNS[step.kind]
+        if rng.random() < noise.sign:
+            sign = _OTHER_SIGN[sign]
+        right = operand(step, values)
+        value = _near(result(sign, values[of], right), rng if rng.random() < noise.sum else None)
+        other = f"{step.other} " if step.kind == "and" else ""
+        words.append(f"; {of} {values[of]} {sign} {other}{right} = {step.who}")
+        if step.who == story.asked or rng.random() < noise.stop:
+            break
+        words.append(str(value))
+        values[step.who] = value
+    return " ".join([*words, rf"? {value} </think> \boxed{{ {value} }}"])
+
+
+def _near(value: int, rng: random.Random | None) -> int:
+    """A result that there is a word for; with ``rng`` a wrong one."""
+    off = rng.choice((-10, -1, 1, 10)) if rng is not None else 0
+    return max(0, min(TOP, value + off))

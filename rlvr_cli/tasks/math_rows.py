@@ -8,9 +8,10 @@ import re
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.tasks.answers import boxed_answer
 from rlvr_cli.tasks.data import LeftOut
 from rlvr_cli.tasks.problem import MissingFields, Problem
-from rlvr_cli.verify.math_answer import clean, last_box
+from rlvr_cli.verify.math_answer import clean
 
 # What JSON makes of \beta, \frac, \times and \right with one backslash.
 _DAMAGED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]|\t(?:imes|ext|heta|an|frac)|\r(?:ight|ho)")
@@ -109,7 +110,7 @@ def _answer_of(fields: dict[str, Any], where: str) -> str:
         if value is None:
             name, value = f"{outer}.{inner}", _inner(fields, outer, inner)
     if value is None and isinstance(fields.get("solution"), str):
-        name, value = "solution (its last box)", last_box(fields["solution"])
+        name, value = "solution (its last box)", boxed_answer(fields["solution"])
         if value is None:
             raise LeftOut(where, "whose solution has no boxed answer")
     if value is None:
@@ -122,7 +123,7 @@ def _answer_of(fields: dict[str, Any], where: str) -> str:
             f"{where}: {name} has the control character U+{ord(damage[0][0]):04X}, so a formula is damaged. In JSON "
             r"each backslash of LaTeX is written twice (\\frac)."
         )
-    return last_box(text) or text
+    return boxed_answer(text) or text
 
 
 def from_turns(record: Any) -> Any:

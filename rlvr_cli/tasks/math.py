@@ -13,13 +13,22 @@ from pydantic import Field
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.section import Contradiction
 from rlvr_cli.core.streams import stream_seed
+from rlvr_cli.tasks import math_rows as rows
 from rlvr_cli.tasks.base import Data, RuleKey
 from rlvr_cli.tasks.data import LeftOut, split_of
 from rlvr_cli.tasks.hub import Hub
-from rlvr_cli.tasks.math import compact, rows
-from rlvr_cli.tasks.math.answers import AnswerTask
-from rlvr_cli.tasks.math.reward import ParsedAnswer, Style, extract_answer
-from rlvr_cli.tasks.math.stories import MAX_STEPS, Story, draw_story, from_row, story_problem, with_story
+from rlvr_cli.tasks.math_answers import AnswerTask, ParsedAnswer, Style, extract_answer
+from rlvr_cli.tasks.math_stories import (
+    MAX_STEPS,
+    OPENING,
+    Story,
+    compact_prompt,
+    compact_trace,
+    draw_story,
+    from_row,
+    story_problem,
+    with_story,
+)
 from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Split, Verdict, made_here
 from rlvr_cli.tasks.shares import Share, SumToOne
 from rlvr_cli.verify.math_answer import MAX_LENGTH, UNPARSED_GOLD, Outcome, clean, plain_number
@@ -147,7 +156,7 @@ class MathTask(AnswerTask):
     )
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """Another style may not go with the reward, and the compact ones go with one kind of problem."""
+        """Refuse a style that does not go with the reward."""
         yield from super().contradictions()
         if self._is_compact:
             yield from self.options_without("style", self.style)
@@ -159,7 +168,7 @@ class MathTask(AnswerTask):
             )
 
     def for_model(self, style: str) -> Self:
-        """With the style settled: the lab's model reads the compact one, of generated problems.
+        """Settle the style: the lab's model reads the compact one, of generated problems.
 
         Loaded rows have it where ``style`` says so: those of public sets have no words for it.
         """
@@ -184,35 +193,35 @@ class MathTask(AnswerTask):
 
     @property
     def prompt_tokens(self) -> int:
-        """The lab's words are few."""
+        """Return a few for the lab's words."""
         return 64 if self._is_compact else super().prompt_tokens
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
-        """The full text fed to the model; in the compact style it ends in ``<think>``, in compact_tag before it."""
+        """Write the full prompt; in the compact style it ends in ``<think>``, in compact_tag before it."""
         if not self._is_compact:
             return super().prompt(problem, tokenizer)
-        return compact.prompt(_story(problem), opened=self.style == "compact")
+        return compact_prompt(_story(problem), opened=self.style == "compact")
 
     def solutions(self, problem: Problem) -> Iterator[str]:
         if not self._is_compact:
             return super().solutions(problem)
-        worked_out = compact.trace(_story(problem), random.Random(0))
-        return iter([worked_out if self.style == "compact" else f"{compact.OPENING} {worked_out}"])
+        worked_out = compact_trace(_story(problem), random.Random(0))
+        return iter([worked_out if self.style == "compact" else f"{OPENING} {worked_out}"])
 
     def about_data(self) -> str | None:
-        """Say that problems are generated where nobody named any others; else as every task."""
+        """Say that problems are generated where the user named no others; else as every task."""
         if not self.is_generated:
             return super().about_data()
         return f"{STORIES}: generated word problems. task.data takes a public set or your rows (rlvr tasks sets)."
 
     def load(self, split: DataSplit) -> list[Problem]:
-        found = super().load(split)
-        if self._is_compact and any(problem.data.get("story") is None for problem in found):
+        problems = super().load(split)
+        if self._is_compact and any(problem.data.get("story") is None for problem in problems):
             raise UserError(f"task.data={self.data!r}: the compact styles need rows with `story`; some have none.")
-        return found
+        return problems
 
     def judging(self) -> Judging:
-        """Answers are compared by the pool, unless a plain comparison settles it, while other responses are to come.
+        """Compare answers in the pool while other responses are to come, unless a plain comparison is enough.
 
         Takes at most the pool's deadline for each distinct pair of answers, shared among its workers. Never raises for
         any string.
@@ -222,21 +231,23 @@ class MathTask(AnswerTask):
     def same_answers(self, answers: Sequence[Sequence[str]]) -> list[dict[str, str]]:
         from rlvr_cli.verify.pool import shared_pool
 
-        found: list[dict[str, str]] = [{} for _ in answers]
+        votes: list[dict[str, str]] = [{} for _ in answers]
         left = [list(dict.fromkeys(spellings)) for spellings in answers]
         with shared_pool().pending(self.rule) as pending:
             while any(len(spellings) > 1 for spellings in left):
                 for first, *others in filter(None, left):
                     for other in others:
                         pending.add(first, other)
-                for place, spellings in enumerate(left):
+                for row, spellings in enumerate(left):
                     outcomes = {other: pending.outcome(spellings[0], other) for other in spellings[1:]}
-                    found[place] |= {other: spellings[0] for other, one in outcomes.items() if one.equal}
+                    votes[row] |= {other: spellings[0] for other, outcome in outcomes.items() if outcome.equal}
                     # What takes all the time there is, in every comparison, votes as it is spelled.
-                    stopped = [other for other, one in outcomes.items() if one.equal is None]
+                    stopped = [other for other, outcome in outcomes.items() if outcome.equal is None]
                     slow = set(stopped) if len(stopped) < len(outcomes) else set()
-                    left[place] = [other for other, one in outcomes.items() if not one.equal and other not in slow]
-        return found
+                    left[row] = [
+                        other for other, outcome in outcomes.items() if not outcome.equal and other not in slow
+                    ]
+        return votes
 
     def with_workers(self, workers: int) -> Self:
         from rlvr_cli.verify.pool import size_shared_pool
@@ -248,7 +259,7 @@ class MathTask(AnswerTask):
         return with_story(rows.problem_from(fields, where), fields, where)
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
-        """A problem to judge responses to. A row without an answer is one too.
+        """Return the problem to judge responses to; a row without an answer has one too.
 
         Such a row is left out of what is trained and evaluated on; a response to it that exists is not scorable.
         """
@@ -276,7 +287,7 @@ class MathTask(AnswerTask):
 
 
 class _Judging:
-    """Responses whose answers the shared pool compares."""
+    """Judge responses whose answers the shared pool compares."""
 
     def __init__(self, task: MathTask) -> None:
         # Imported here: a configuration needs no pool of processes.
@@ -324,7 +335,7 @@ class _Judging:
 
 
 def canonical(answer: str | None) -> str | None:
-    """The answer as it is recorded: plain numbers in lowest terms, other answers cleaned.
+    """Return the recorded spelling of an answer: plain numbers in lowest terms, other answers cleaned.
 
     Spaces stay: without its own `1 1/2` would be `11/2`.
     """

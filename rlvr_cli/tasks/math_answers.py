@@ -1,32 +1,115 @@
-"""What the tasks whose problems have one gold answer share: problems, prompts, worked solutions."""
+"""Prompts, answers, rewards and worked solutions of the tasks whose problems have one gold answer."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.section import Contradiction
+from rlvr_cli.tasks.answers import boxed_answer, last_tagged
 from rlvr_cli.tasks.base import RuleKey, Task
-from rlvr_cli.tasks.data import LeftOut, RowOrigin
-from rlvr_cli.tasks.math.reward import (
-    GTPO_FORMAT_RANGE,
-    RANGES,
-    REASONS,
-    ParsedAnswer,
-    RewardKind,
-    Style,
-    answer_verdict,
-)
-from rlvr_cli.tasks.math.rows import from_turns
+from rlvr_cli.tasks.data import LeftOut
+from rlvr_cli.tasks.files import RowOrigin
+from rlvr_cli.tasks.math_rows import from_turns
 from rlvr_cli.tasks.problem import Problem, Verdict, coin
 from rlvr_cli.tasks.prompts import chat_prompt, has_template, leading_bos
-from rlvr_cli.verify.math_answer import Outcome
+from rlvr_cli.verify.math_answer import Outcome, Rule
+
+Style = Literal["boxed", "reasoning_answer"]
+Format = Literal["full", "partial", "none"]
+
+TAGS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
+
+
+@dataclass(frozen=True)
+class ParsedAnswer:
+    """An answer that was read in a response; None without any.
+
+    ``format``: ``full`` = a box, or all four tags; ``partial`` = some of the tags.
+    """
+
+    format: Format
+    answer: str | None
+
+
+def extract_answer(response: str, style: Style, rule: Rule) -> ParsedAnswer:
+    r"""Find the answer in what a model wrote. Pure, raises for no string, linear in its length.
+
+    It is the last closed ``\boxed{}`` behind the last ``</think>``. With the tags it is the last ``<answer>`` block, or
+    the box in it, only where all four tags occur (GTPO's code pays for an answer only then); the strict rule wants each
+    tag once, in order, and nothing behind them.
+    """
+    if style == "boxed":
+        answer = boxed_answer(response)
+        return ParsedAnswer("none" if answer is None else "full", answer)
+    present = [tag in response for tag in TAGS]
+    if not all(present) or (rule == "strict" and not _in_order(response)):
+        return ParsedAnswer("partial" if any(present) else "none", None)
+    block = (last_tagged(response) or "").rpartition("<answer>")[2].strip()
+    return ParsedAnswer("full", boxed_answer(block) or block or None)
+
+
+def _in_order(response: str) -> bool:
+    positions = [response.find(tag) for tag in TAGS]
+    once = all(response.count(tag) == 1 for tag in TAGS)
+    return once and positions == sorted(positions) and not response[positions[-1] + len(TAGS[-1]) :].strip()
+
+
+RewardKind = Literal["zero_one", "plus_minus", "gtpo"]
+
+REASONS = ("correct", "wrong", "no_answer", "bad_format", "too_long", "timeout", "unparsed")
+RANGES: dict[RewardKind, tuple[float, float]] = {"zero_one": (0.0, 1.0), "plus_minus": (-1.0, 1.0), "gtpo": (0.0, 20.0)}
+
+_GTPO_FORMAT: dict[Format, float] = {"full": 10.0, "partial": 1.0, "none": 0.0}
+GTPO_FORMAT_RANGE = (min(_GTPO_FORMAT.values()), max(_GTPO_FORMAT.values()))
+
+
+def _reward_parts(kind: RewardKind, format: Format, correct: bool) -> dict[str, float]:
+    """The reward's parts; ``correct`` implies a full format."""
+    if kind == "gtpo":
+        return {"format": _GTPO_FORMAT[format], "answer": 10.0 if correct else 0.0}
+    wrong, right = RANGES[kind]
+    return {"answer": right if correct else wrong}
+
+
+def answer_verdict(
+    kind: RewardKind, reading: ParsedAnswer, outcome: Outcome | None, *, answer: str | None, truncated: bool
+) -> Verdict:
+    """The verdict on a reading.
+
+    Args:
+        outcome: how the answer compares with the gold answer; None when there is no answer.
+        answer: the answer in the spelling that votes count.
+    ``too_long``: the token limit cut the response off before an answer. ``timeout`` (the comparison was stopped or took
+    its process with it) and a gold answer that cannot be read say nothing about the response: not scorable, the reward
+    is NaN. ``unparsed`` with a reward: the response's answer is no mathematics, or longer than any answer, so it is
+    wrong.
+    """
+    correct = outcome is not None and outcome.equal is True
+    parts = _reward_parts(kind, reading.format, correct)
+    if outcome is None:
+        reason = "too_long" if truncated else "bad_format" if _format_wrong(kind, reading) else "no_answer"
+    elif correct:
+        reason = "correct"
+    elif outcome.reason in ("timeout", "died"):
+        reason = "timeout"
+    else:
+        reason = "wrong" if outcome.reason == "different" else "unparsed"
+    if outcome is not None and outcome.equal is None:
+        return Verdict(math.nan, dict.fromkeys(parts, 0.0), False, answer, reason, scorable=False)
+    return Verdict(sum(parts.values()), parts, correct, answer, reason)
+
+
+def _format_wrong(kind: RewardKind, reading: ParsedAnswer) -> bool:
+    """Tell whether a response without an answer has a wrong format; AR-Lopti's reward knows no format."""
+    return reading.format == "partial" or (kind != "zero_one" and reading.format == "none")
+
 
 # The prompts of AR-Lopti (Yang et al. 2025, appendix C.1.2) and of GTPO (box 8.2).
 BOXED = r"Let's think step by step and output the final answer within \boxed{}."
@@ -61,7 +144,7 @@ class AnswerTask(Task):
     rule: RuleKey = "paper"
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """The reward may pay for tags that the style does not ask for."""
+        """Refuse a reward for tags that the style does not ask for."""
         if self.template == "none":
             yield from self.options_without("template", "none")
         if self.style == "boxed" and self.reward == "gtpo":
@@ -91,9 +174,6 @@ class AnswerTask(Task):
     def settings(self) -> dict[str, Any]:
         return {**super().settings, "style": self.form}
 
-    def without_verifier(self) -> tuple[str, str, str] | None:
-        return ("task.reward", "random", "the toss of a coin") if self.reward == "random" else None
-
     def verdict(
         self,
         problem: Problem,
@@ -115,12 +195,12 @@ class AnswerTask(Task):
     def record(self, value: Any) -> Any:
         return from_turns(value)
 
-    def row(self, record: dict[str, Any], place: RowOrigin) -> Problem:
-        """The problem of a row to train or evaluate on."""
+    def row(self, record: dict[str, Any], origin: RowOrigin) -> Problem:
+        """Read the problem of a row to train or evaluate on."""
         if isinstance(record.get("answer"), str) and not record["answer"].strip():
-            raise LeftOut(place.where, "with an empty answer")
-        identity = place.id if place.path is None else f"{place.source}:{place.number}"
-        return self.row_problem({"id": identity, "subgroup": place.source, **record}, place.where)
+            raise LeftOut(origin.where, "with an empty answer")
+        identity = origin.id if origin.path is None else f"{origin.source}:{origin.number}"
+        return self.row_problem({"id": identity, "subgroup": origin.source, **record}, origin.where)
 
     def row_problem(self, fields: dict[str, Any], where: str) -> Problem:
         """The problem of a row's fields. Raises LeftOut for one that cannot be judged."""
@@ -163,13 +243,6 @@ class AnswerTask(Task):
     def _plain(self, solution: str) -> str:
         r"""A solution without boxes of its own (``\boxed{5}`` becomes ``{5}``), so that there is one answer."""
         return solution.replace("\\boxed", "").replace("\\fbox", "").strip()
-
-
-def generated_problem(task: str, family: str, structure: str, question: str, answer: str, solution: str) -> Problem:
-    """A generated problem with its worked solution; ``structure`` is equal for problems that differ in wording only."""
-    identity = text_digest(question)[:16]
-    data = {"answer": answer, "solution": solution}
-    return Problem(f"{task}-{identity}", question, data, family, f"{family}:{structure}")
 
 
 def _undelimited(answer: str) -> str:

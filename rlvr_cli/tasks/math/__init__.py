@@ -1,5 +1,0 @@
-"""Mathematics with a boxed answer."""
-
-from rlvr_cli.tasks.math.task import MathTask
-
-__all__ = ["MathTask"]
