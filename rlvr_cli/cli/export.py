@@ -35,7 +35,7 @@ def command(
 ) -> None:
     """Write the model of a run as a plain Hugging Face folder; adapters are merged into their base.
 
-    The folder is loaded again and must give the checkpoint's own greedy answers, or nothing is written.
+    The numbers of its model card come from the run's records and from `rlvr eval` of the checkpoint: evaluate first.
     """
     from rlvr_cli.evaluation.targets import find_target
     from rlvr_cli.models.libraries import allow_remote_code
@@ -71,18 +71,12 @@ def command(
                 "folder": str(output),
                 "checkpoint": str(exported.checkpoint),
                 "dtype": exported.dtype,
-                "answers": exported.answers,
-                "same": exported.same,
                 "pushed": address,
             }
         )
         return
     for note in target.notes:
         echo(note)
-    ties = "" if exported.same == exported.answers else "; the others part at a tie, within rounding"
-    echo(
-        f"{output}: {exported.checkpoint.name} in {exported.dtype}, {exported.same} of {exported.answers} greedy "
-        f"answers the same as the checkpoint's{ties}"
-    )
+    echo(f"{output}: {exported.checkpoint.name} in {exported.dtype}")
     if address is not None:
         echo(f"pushed: {address}")

@@ -28,12 +28,12 @@ from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.trained_on import training_problems, wording_hash
 from rlvr_cli.tasks.base import PROMPTS_MEASURED, Task, prompt_ids
 from rlvr_cli.tasks.problem import Problem
-from rlvr_cli.training.demonstrations import SFTMethod, load_demonstrations
 
 if TYPE_CHECKING:
     from rlvr_cli.methods.method import Method
     from rlvr_cli.models.sampling.engine import Engine
     from rlvr_cli.training.run_trainer import RunTrainer
+    from rlvr_cli.training.sft import SFTMethod
     from rlvr_cli.training.vllm_engine import VllmEngine
 
 
@@ -148,6 +148,8 @@ class PreparedSFT(PreparedRun):
 
     @classmethod
     def load(cls, loaded: LoadedParts) -> PreparedSFT:
+        from rlvr_cli.training.sft import load_demonstrations
+
         config = loaded.config
         method = load_demonstrations(config, loaded.task, loaded.model, loaded.tokenizer)
         if config.eval.every:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from pathlib import Path
@@ -14,13 +13,10 @@ from huggingface_hub import ModelCard
 
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.methods.preset import Paper
-from rlvr_cli.models import card as carding
 from rlvr_cli.models.card import bibtex, card_parts, licence_of, model_card
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.results.evaluations import sealed
 from rlvr_cli.runs.folder import RunDir
-
-PROMPT = 'Solve:\n"A" says "B lies".\n### '
 
 
 def estimate(value: float, within: float = 0.05) -> dict[str, Any]:
@@ -54,10 +50,7 @@ def of_run(tmp_path: Path) -> RunDir:
     run.path.mkdir(parents=True)
     run.make_folders()
     (run.checkpoints_dir / "step-20").mkdir()
-    command = (
-        f"rlvr train --method dgpo+lopti run.dir={tmp_path}/runs model.name={tmp_path}/my/base -c {tmp_path}/a.yaml"
-    )
-    run.update_manifest(name="first", steps_total=40, command=command, versions={"rlvr": "0.1.0", "trl": "1.16.0"})
+    run.update_manifest(name="first", steps_total=40, versions={"rlvr": "0.1.0", "trl": "1.16.0"})
     (run.metrics_path).write_text(json.dumps({"step": 20, "reward": 0.5, "accuracy": 0.25}) + "\n")
     return run
 
@@ -66,7 +59,7 @@ def card_of(run: RunDir, *overrides: str, method: str = "dgpo+lopti") -> str:
     small = ("task.train_size=32", f"run.dir={run.path.parent}", *overrides)
     config = load_config([], method=method, overrides=list(small))
     run.config_path.write_text(dump_yaml(config))
-    return model_card(run, config, run.checkpoints_dir / "step-20", "float32", PROMPT)
+    return model_card(run, config, run.checkpoints_dir / "step-20", "float32")
 
 
 def test_the_card_says_what_the_model_is(of_run: RunDir, tmp_path: Path) -> None:
@@ -87,8 +80,8 @@ def test_the_card_says_what_the_model_is(of_run: RunDir, tmp_path: Path) -> None
         *("eprint = {2505.12929}", "No evaluation of this checkpoint: `rlvr eval first`"),
     ):
         assert part in text
-    assert re.search(r"kk-gen, split train, made with seed 0, 32 problems, sha256 [0-9a-f]{16} \|", text)
-    assert str(tmp_path) not in text and "model.name=base" in text and "-c a.yaml" in text
+    assert "| data | kk-gen, split train, made with seed 0 |" in text
+    assert str(tmp_path) not in text
 
 
 def test_the_configuration_in_the_card_loads_and_means_the_same(of_run: RunDir, tmp_path: Path) -> None:
@@ -102,26 +95,15 @@ def test_the_configuration_in_the_card_loads_and_means_the_same(of_run: RunDir, 
     assert again.run.seed == 4
 
 
-def test_results_are_those_of_this_checkpoint_next_to_the_base(of_run: RunDir) -> None:
+def test_results_are_those_of_this_checkpoint(of_run: RunDir) -> None:
     write(of_run.eval_dir / "kk-gen-test-step-20-ab" / "metrics.json", evaluation("first step 20", 0.6))
     write(of_run.eval_dir / "kk-gen-test-step-40-ab" / "metrics.json", evaluation("first step 40", 0.9))
     text = card_of(of_run)
-    assert "| avg@8 |  | 0.600 [0.550, 0.650] |  |" in text and "rlvr eval first --against lab" in text
+    assert "| avg@8 | 0.600 [0.550, 0.650] |" in text
     assert "0.900" not in text, "that is another checkpoint"
     results = {one.metric_name: one for one in ModelCard(text).data.eval_results or ()}
     assert results["avg@8"].metric_value == 0.6 and results["avg@8"].dataset_split == "test"
     assert results["pass@8"].metric_type == "pass" and results["pass@8"].dataset_name == "kk-gen"
-    # The base, evaluated by itself with the same settings, and with others.
-    other = evaluation("lab", 0.1)
-    write(of_run.path.parent / "evals" / "more" / "metrics.json", sealed({**other, "samples": 4}, ""))
-    assert "| avg@8 |  |" in card_of(of_run)
-    write(of_run.path.parent / "evals" / "same" / "metrics.json", evaluation("lab", 0.2))
-    assert "| avg@8 | 0.200 [0.150, 0.250] | 0.600 [0.550, 0.650] |  |" in card_of(of_run)
-    # Paired: what `--against` left.
-    paired = {"before": estimate(0.2), "after": estimate(0.6), "difference": estimate(0.4)}
-    against = {"before": "lab", "metrics": {"avg@8": paired}}
-    write(of_run.eval_dir / "kk-gen-test-step-20-ab" / "against-x.json", against)
-    assert "| avg@8 | 0.200 [0.150, 0.250] | 0.600 [0.550, 0.650] | 0.400 [0.350, 0.450] |" in card_of(of_run)
 
 
 def test_the_snippet_gives_the_answer_of_the_model(
@@ -137,7 +119,8 @@ def test_the_snippet_gives_the_answer_of_the_model(
     (problem,) = task.problems("test", 1, 0)
     of_run.config_path.write_text(dump_yaml(config))
     prompt = task.prompt(problem, tokenizer)
-    text = model_card(of_run, config, of_run.checkpoints_dir / "step-20", "float32", prompt)
+    (of_run.rollouts_dir / "rollout-000000.jsonl").write_text(json.dumps({"prompt": prompt}) + "\n")
+    text = model_card(of_run, config, of_run.checkpoints_dir / "step-20", "float32")
     code = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     assert code is not None
     monkeypatch.chdir(PRESETS["lab"])
@@ -150,33 +133,26 @@ def test_the_snippet_gives_the_answer_of_the_model(
     assert capsys.readouterr().out == tokenizer.decode(out[0, len(ids) :], skip_special_tokens=True) + "\n"
 
 
-@pytest.mark.parametrize("text", [PROMPT, 'ends with "', "\\n", 'a """ b', "a\rb", "\u2028 x", "", "äöü 中"])
-def test_a_prompt_is_written_so_that_python_reads_it_back(text: str) -> None:
-    assert ast.literal_eval(carding._literal(text)) == text
-
-
 def test_the_licence_is_what_the_base_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert licence_of("lab") == licence_of("lab-math") == {"license": "apache-2.0"}
-    assert licence_of(str(tmp_path)) is None, "no card"
+    assert licence_of(str(tmp_path)) == {}, "no card"
     (tmp_path / "README.md").write_text("no metadata")
-    assert licence_of(str(tmp_path)) is None
+    assert licence_of(str(tmp_path)) == {}
     link = "https://example.org/licence"
     front = yaml.safe_dump({"license": "other", "license_name": "qwen-research", "license_link": link})
     (tmp_path / "README.md").write_text(f"---\n{front}---\n# A model\n")
     assert licence_of(str(tmp_path)) == {"license": "other", "license_name": "qwen-research", "license_link": link}
     (tmp_path / "README.md").write_text("---\nlicense: [unclosed\n---\n")
-    assert licence_of(str(tmp_path)) is None
-    assert licence_of("nobody/has-this-model") is None
+    assert licence_of(str(tmp_path)) == {}
+    assert licence_of("nobody/has-this-model") == {}
 
 
 def test_an_unknown_licence_is_said_and_not_guessed(of_run: RunDir, tmp_path: Path) -> None:
     base = tmp_path / "my-base"
     base.mkdir()
     text = card_of(of_run, f"model.name={base}")
-    assert (
-        ModelCard(text).data.license is None and "| licence | that of my-base, which its card does not state |" in text
-    )
+    assert ModelCard(text).data.license is None and "| licence | not stated by the card of the base model |" in text
 
 
 def test_a_hub_model_and_a_hub_data_set_are_linked(of_run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +160,7 @@ def test_a_hub_model_and_a_hub_data_set_are_linked(of_run: RunDir, monkeypatch: 
     text = card_of(of_run, "model.name=Qwen/Qwen2.5-0.5B", "task.name=gsm8k", "task.data=gsm8k", method="grpo")
     data = ModelCard(text).data
     assert data.base_model == "Qwen/Qwen2.5-0.5B" and data.datasets == ["openai/gsm8k"]
-    assert "gsm8k, split train, licence: " in text, "no hash of data that are not here"
+    assert "| data | openai/gsm8k, split train |" in text
 
 
 def test_a_paper_as_bibtex() -> None:

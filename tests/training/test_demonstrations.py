@@ -14,8 +14,8 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.load import load_model
 from rlvr_cli.tasks import Problem, Verdict
 from rlvr_cli.tasks.kk import KnightsAndKnaves
-from rlvr_cli.training.demonstrations import load_demonstrations
 from rlvr_cli.training.prepare import prepare_run
+from rlvr_cli.training.sft import load_demonstrations
 from tests.training.sft_runs import configure, resume, rows, start
 
 
@@ -92,7 +92,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_a_model_that_cannot_write_the_solutions_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"cannot write the worked solution of problem kk-.*task\.style"):
+    with pytest.raises(UserError, match=r"worked solutions of problem kk-.*has no token for.*task\.style"):
         prepare_run(configure(tmp_path, "run", task__style="logic_rl", rollout__max_new_tokens=1000))
 
 
@@ -132,14 +132,13 @@ class Together(KnightsAndKnaves):
 
 
 def test_worked_solutions_are_judged_together(tmp_path: Path) -> None:
-    """Once as they are written, once as the model's tokens; judges with workers are slow one by one."""
+    """Judges with workers are slow one by one."""
     config = configure(tmp_path, "run", method__demonstrations=50)
     model, tokenizer = load_model("lab", dtype="float32")
     task = Together(**{**dict(config.task), "style": "compact"})
     task.calls.clear()
     assert len(load_demonstrations(config, task, model, tokenizer).demonstrations) == 50
-    assert task.calls[0] == task.calls[-1] == 50
-    assert len(task.calls) <= 6, "further rounds are for the few whose first solution is too long"
+    assert task.calls == [50]
 
 
 def test_every_worked_solution_of_loaded_problems_that_is_judged_wrong_is_named(
@@ -158,4 +157,4 @@ def test_every_worked_solution_of_loaded_problems_that_is_judged_wrong_is_named(
         load_demonstrations(config, task, model, tokenizer)
     assert len(caught.value.problems) == 2
     for name, problem in zip(sorted(task.refused), sorted(caught.value.problems), strict=True):
-        assert problem.startswith(f"task.data: the worked solution of problem {name} is judged wrong")
+        assert problem.startswith(f"task: the worked solution of problem {name} is judged wrong")
