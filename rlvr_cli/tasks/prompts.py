@@ -9,9 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import RunError, UserError
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+    from jinja2.sandbox import SandboxedEnvironment
 
 # Processor seconds for one prompt, which takes milliseconds, and characters of its text.
 MOST_SECONDS = 10.0
@@ -160,6 +164,62 @@ def by_chat_template(tokenizer: Any, messages: Sequence[Message], options: Mappi
         raise TemplateFailure(str(error) or type(error).__name__) from error
     if len(text) > MOST_CHARACTERS:
         raise UserError(f"model: its chat template writes a prompt of {len(text):,} characters, {_ADVICE}")
+    return text
+
+
+@lru_cache(maxsize=1)
+def _environment() -> SandboxedEnvironment:
+    from jinja2 import StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    # Not optimized: to compile a template computes nothing of it.
+    made = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True, optimized=False)
+    # Python code, which the deadline does not interrupt.
+    del made.globals["lipsum"]
+    return made
+
+
+def template_problem(template: str) -> str | None:
+    """Return what is wrong with a Jinja template: its syntax, filters and tests. Nothing of it is computed."""
+    from jinja2 import TemplateSyntaxError, nodes
+
+    environment = _environment()
+    try:
+        tree = environment.parse(template)
+        for power in tree.find_all(nodes.Pow):
+            return f"line {power.lineno}: it computes a power (**), which nothing interrupts"
+        for node in tree.find_all((nodes.Filter, nodes.Test)):
+            kind = "filter" if isinstance(node, nodes.Filter) else "test"
+            if node.name not in (environment.filters if kind == "filter" else environment.tests):
+                return f"line {node.lineno}: there is no {kind} {node.name!r}"
+    except TemplateSyntaxError as error:
+        return f"line {error.lineno}: {error.message}"
+    except RecursionError:
+        return "its expressions are nested too deep"
+    except ValueError as error:
+        return f"it cannot be read ({error})"  # a number of too many digits
+    return None
+
+
+@lru_cache(maxsize=8)
+def _compiled(template: str) -> Template:
+    return _environment().from_string(template)
+
+
+def by_template(template: str, columns: Mapping[str, Any]) -> str:
+    """Write a row by a Jinja template. Raises TemplateFailure, and RunError where it exceeds the limits of a prompt."""
+    try:
+        with _deadline():
+            text = _compiled(template).render(**columns)
+    except _TooLong:
+        # No error of this row alone: the others would take as long.
+        raise RunError(f"task.prompt_template takes more than {MOST_SECONDS:g} s for a row.") from None
+    except Exception as error:
+        raise TemplateFailure(f"{error}" or type(error).__name__) from error
+    if len(text) > MOST_CHARACTERS:
+        raise TemplateFailure(f"writes {len(text):,} characters; at most {MOST_CHARACTERS:,}")
+    if not text.strip():
+        raise TemplateFailure("writes an empty prompt")
     return text
 
 
