@@ -39,16 +39,16 @@ _REFERENCES = ("task.file", "task.reward", "method.files")
 def user_files(config: Config) -> list[UserFile]:
     """Read the files without which the configuration would not be what it is, each once."""
     references = [*getattr(config.method, "files", ()), *filter(None, [getattr(config.task, "file", None)])]
-    files = [find_user_file(one) for one in references]
-    files += [reward_file(one) for one in config.task.reward] if isinstance(config.task, Own) else []
-    return list({(one.path, one.digest): one for one in files}.values())
+    files = [find_user_file(reference) for reference in references]
+    files += [reward_file(reward) for reward in config.task.reward] if isinstance(config.task, Own) else []
+    return list(dict.fromkeys(files))
 
 
 def identifying(key: str, value: Any) -> Any:
     """Return the value of a key without the folders of files, which identify nothing."""
     if key not in _REFERENCES:
         return value
-    return [without_folder(one) for one in value] if isinstance(value, list) else without_folder(value)
+    return [without_folder(reference) for reference in value] if isinstance(value, list) else without_folder(value)
 
 
 @cache
@@ -99,8 +99,8 @@ class Imports:
         if not isinstance(written, str):
             return values
         if not self.allowed:
-            known = {key: None for task in self.tasks.values() for key in task.model_fields}
-            self.tasks = {"": recorded_task({**known, **values})}
+            keys = {key: None for task in self.tasks.values() for key in task.model_fields}
+            self.tasks = {"": recorded_task({**keys, **values})}
             return values
         file = find_user_file(written, folder)
         task: type[Task] = _imported(load_task, file)
@@ -110,7 +110,9 @@ class Imports:
 
     def _method(self, values: dict[str, Any], folder: Path | None) -> dict[str, Any]:
         name, written = values.get("name"), values.get("files")
-        references = [one for one in written if isinstance(one, str)] if isinstance(written, list) else []
+        references = (
+            [reference for reference in written if isinstance(reference, str)] if isinstance(written, list) else []
+        )
         named = isinstance(name, str) and names_a_file(name)
         if not self.allowed:
             if named:
@@ -122,8 +124,10 @@ class Imports:
             self._add_method(find_user_file(reference, folder))
         if not named:
             return values
-        parts = parts_of(str(name), folder)
-        names = [part if isinstance(part, str) else self._add_method(find_user_file(str(part))) for part in parts]
+        names = [
+            name if isinstance(name, str) else self._add_method(find_user_file(str(name)))
+            for name in parts_of(str(name), folder)
+        ]
         return {**values, "name": "+".join(names)}
 
     def _add_method(self, file: UserFile) -> str:
@@ -176,7 +180,7 @@ def _opaque_method(values: Mapping[str, Any]) -> type[Method]:
 def _with_digest(written: Any, folder: Path | None) -> Any:
     """Return reward functions with the digests of their files; what is wrong with others is reported later."""
     if isinstance(written, list):
-        return [_with_digest(one, folder) for one in written]
+        return [_with_digest(reward, folder) for reward in written]
     match = REWARD.fullmatch(written) if isinstance(written, str) else None
     if match is None:
         return written
@@ -186,18 +190,18 @@ def _with_digest(written: Any, folder: Path | None) -> Any:
 
 def names_a_file(method: str) -> bool:
     """Whether a method, modifiers joined with +, names a file of Python."""
-    return any(part.strip().endswith(ENDING) for part in method.split("+"))
+    return any(name.strip().endswith(ENDING) for name in method.split("+"))
 
 
 def parts_of(method: str, folder: Path | None = None) -> Iterator[str | Path]:
     """Split a method at its +: names, and paths of files, which are relative to ``folder`` or to the current one."""
-    parts = method.split("+")
-    while parts:
+    names = method.split("+")
+    while names:
         # A folder may have a + in its name.
-        ways = ("+".join(parts[:end]).strip() for end in range(1, len(parts) + 1))
-        there = (way for way in ways if way.endswith(ENDING) and _near(way, folder).is_file())
-        written = next(there, parts[0].strip())
-        parts = parts[written.count("+") + 1 :]
+        ways = ("+".join(names[:end]).strip() for end in range(1, len(names) + 1))
+        files = (way for way in ways if way.endswith(ENDING) and _near(way, folder).is_file())
+        written = next(files, names[0].strip())
+        names = names[written.count("+") + 1 :]
         yield _near(written, folder) if written.endswith(ENDING) else written
 
 
@@ -244,11 +248,11 @@ def with_files(values: dict[str, Any], folder: Path | None, written: Callable[[P
         value = values.get(section)
         name = value.get("name") if isinstance(value, dict) else value
         if isinstance(name, str) and names_a_file(name):
-            joined = "+".join(one if isinstance(one, str) else written(one) for one in parts_of(name, folder))
+            joined = "+".join(name if isinstance(name, str) else written(name) for name in parts_of(name, folder))
             values[section] = {**value, "name": joined} if isinstance(value, dict) else joined
     task = values.get("task")
     if isinstance(task, dict) and "reward" in task:
         rewards = task["reward"]
-        rewards = [reward(one) for one in rewards] if isinstance(rewards, list) else reward(rewards)
+        rewards = [reward(value) for value in rewards] if isinstance(rewards, list) else reward(rewards)
         values["task"] = {**task, "reward": rewards}
     return values

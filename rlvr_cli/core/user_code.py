@@ -17,6 +17,7 @@ import re
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -87,7 +88,7 @@ class UserFile:
         lines: dict[str, int] = {}
         for node in ast.parse(self.text).body:
             names = [node.name] if isinstance(node, ast.ClassDef) else []
-            names += [one.id for one in getattr(node, "targets", ()) if isinstance(one, ast.Name)]
+            names += [target.id for target in getattr(node, "targets", ()) if isinstance(target, ast.Name)]
             lines |= dict.fromkeys(names, node.lineno)
         return lines
 
@@ -146,8 +147,8 @@ def _imports_of(path: Path, text: str) -> dict[str, str]:
 def _is_library(name: str, folder: Path) -> bool:
     """Whether a module of that name is installed: it wins over a file of the folder."""
     others = {"", str(Path.cwd()), str(folder), *_FOLDERS}
-    places = [place for place in sys.path if place not in others]
-    return name in sys.stdlib_module_names or PathFinder.find_spec(name, places) is not None
+    paths = [path for path in sys.path if path not in others]
+    return name in sys.stdlib_module_names or PathFinder.find_spec(name, paths) is not None
 
 
 def find_user_file(written: str, folder: Path | None = None) -> UserFile:
@@ -292,28 +293,31 @@ def guarded(
 
 @contextlib.contextmanager
 def _deadline(seconds: float | None) -> Iterator[None]:
-    """Raise _TooLong in what runs longer; in the main thread, where no other timer runs."""
+    """Raise _TooLong in what runs longer. Only in the main thread; an earlier timer is set again."""
+    earlier, _ = signal.getitimer(signal.ITIMER_REAL)
     main = threading.current_thread() is threading.main_thread()
-    if seconds is None or not main or signal.getitimer(signal.ITIMER_REAL)[0]:
+    if seconds is None or not main or 0 < earlier < seconds:
         yield
         return
 
     def late(*_: Any) -> None:
         raise _TooLong
 
-    before = signal.signal(signal.SIGALRM, late)
+    began, before = time.monotonic(), signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        if earlier:
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, earlier - (time.monotonic() - began)))
 
 
 def error_line(error: BaseException, file: UserFile) -> str:
     """Return `my.py:12`: the innermost place of an exception in the file or in what it imports from its folder."""
-    known = {str(file.path), *(str(file.path.parent / name) for name in file.imports)}
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename in known]
+    paths = {str(file.path), *(str(file.path.parent / name) for name in file.imports)}
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in paths]
     return f"{shown(frames[-1].filename)}:{frames[-1].lineno}" if frames else shown(file.path)
 
 
@@ -378,10 +382,10 @@ def keep_copies(files: Iterable[UserFile], folder: Path) -> dict[str, list[dict[
     """Write the files into ``folder``/code, each in a folder of its digest; what a run's manifest says of them."""
     entries = []
     for file in files:
-        place = folder / COPIES / file.digest
+        copy = folder / COPIES / file.digest
         for name, text in {file.path.name: file.text, **file.imports}.items():
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(place / name, text.encode())
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(copy / name, text.encode())
         entries.append({"file": str(file.path), "sha256": file.sha256})
     return {"user_files": entries} if entries else {}
 

@@ -97,11 +97,11 @@ def _name_of(part: type[Part]) -> str:
 @functools.lru_cache(maxsize=64)
 def tables_of(methods: tuple[UserMethod, ...]) -> MethodTables:
     """Return the names of methods with those of the files."""
-    presets = {one.preset.name: one.preset for one in methods}
-    bases = {name: one for name, one in presets.items() if isinstance(one, MethodPreset)}
+    presets = {method.preset.name: method.preset for method in methods}
+    bases = {name: preset for name, preset in presets.items() if isinstance(preset, MethodPreset)}
     return MethodTables(
         {**BUILT_IN.methods, **bases},
-        {**BUILT_IN.modifiers, **{name: one for name, one in presets.items() if isinstance(one, Modifier)}},
+        {**BUILT_IN.modifiers, **{name: preset for name, preset in presets.items() if isinstance(preset, Modifier)}},
     )
 
 
@@ -113,16 +113,18 @@ def method_type(methods: tuple[UserMethod, ...]) -> type[Method]:
     """
     if not methods:
         return Method
-    parts = [pair for one in methods for pair in one.parts]
+    parts = [pair for method in methods for pair in method.parts]
 
     def files(_: Any, info: ValidationInfo) -> tuple[str, ...]:
         sections = dict(info.data)
         chosen = {type(value) for value in sections.values()}
-        chosen |= {type(one) for _, one in sections.get("shaping", ()) if one.is_on}
+        chosen |= {type(shaping) for _, shaping in sections.get("shaping", ()) if shaping.is_on}
         name = sections.get("name")
-        names = () if name is None else ((said := parse_method_name(name, tables_of(methods))).base, *said.modifiers)
-        needed = (one for one in methods if one.preset.name in names or chosen & {kind for _, kind in one.parts})
-        return tuple(one.file.reference for one in needed)
+        names = () if name is None else str(parse_method_name(name, tables_of(methods))).split("+")
+        needed = (
+            method for method in methods if method.preset.name in names or chosen & {kind for _, kind in method.parts}
+        )
+        return tuple(method.file.reference for method in needed)
 
     return extended_method(
         {section: tuple(kind for where, kind in parts if where == section) for section in FAMILIES},
@@ -295,13 +297,13 @@ def recorded_method(values: Mapping[str, Any], files: Sequence[str]) -> type[Met
     """
     kinds: dict[str, tuple[type[Part], ...]] = {}
     for section, family in FAMILIES.items():
-        given = values.get(section)
-        kind = given.get("kind") if isinstance(given, dict) else None
-        if isinstance(given, dict) and isinstance(kind, str) and kind not in family.kinds:
-            kinds[section] = (_recorded_part(cast("type[Part]", family), given, {"kind": (Literal[kind], kind)}),)
+        recorded = values.get(section)
+        kind = recorded.get("kind") if isinstance(recorded, dict) else None
+        if isinstance(recorded, dict) and isinstance(kind, str) and kind not in family.kinds:
+            kinds[section] = (_recorded_part(cast("type[Part]", family), recorded, {"kind": (Literal[kind], kind)}),)
     shapings = []
-    given = values.get("shaping")
-    for key, inner in given.items() if isinstance(given, dict) else ():
+    recorded = values.get("shaping")
+    for key, inner in recorded.items() if isinstance(recorded, dict) else ():
         if key not in Shaping.registered and isinstance(inner, dict):
             shaping = cast("type[Shaping]", _recorded_part(Shaping, inner, {}))
             shaping.key, shaping.is_on = key, True  # type: ignore[method-assign, assignment]

@@ -65,7 +65,7 @@ RewardName = Annotated[Text, AfterValidator(_is_reward)]
 
 
 def _in_file(match: re.Match[str]) -> str:
-    """A reward function behind its file: `my_rewards.accuracy`."""
+    """Name a reward function behind its file: `my_rewards.accuracy`."""
     return f"{local_path(match['file']).stem}.{match['name']}"
 
 
@@ -130,12 +130,12 @@ class Own(Task):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Rewards without their folders: their digests tell them apart."""
-        return {**super().settings, "reward": [without_folder(one) for one in self.reward]}
+        """Leave out the folders of rewards: their digests tell them apart."""
+        return {**super().settings, "reward": [without_folder(reward) for reward in self.reward]}
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """One for each reward."""
+        """Return one weight for each reward."""
         return self.reward_weights or (1.0,) * len(self.reward)
 
     @property
@@ -145,25 +145,25 @@ class Own(Task):
 
     @property
     def labels(self) -> list[str]:
-        """What each reward function is called in tables: its name, behind its file's where several have the same."""
+        """Name each reward function in tables, behind its file's name where several have the same."""
         named = [match for match in map(REWARD.fullmatch, self.reward) if match]
         names = Counter(match["name"] for match in named)
         return [match["name"] if names[match["name"]] == 1 else _in_file(match) for match in named]
 
     @property
     def judge_label(self) -> str:
-        """The reward function that says whether a completion is correct."""
+        """Return the reward function that says whether a completion is correct."""
         return self.labels[0] if self.correct is None else self.correct
 
     @property
     def threshold(self) -> float:
-        """The value of that function above which a completion is correct."""
+        """Return the value of that function above which a completion is correct."""
         return sum(self.reward_values) / 2 if self.correct_above is None else self.correct_above
 
     def contradictions(self) -> Iterator[Contradiction]:
         if not self.reward:
-            said = "task.name=own has no reward function: --reward FILE.py:FUNCTION, or task.reward=FILE.py:FUNCTION"
-            yield Contradiction(("task.name", "task.reward"), said)
+            message = "task.name=own has no reward function: --reward FILE.py:FUNCTION, or task.reward=FILE.py:FUNCTION"
+            yield Contradiction(("task.name", "task.reward"), message)
         if self.reward_weights and self.reward and len(self.reward_weights) != len(self.reward):
             yield Contradiction(
                 ("task.reward_weights", "task.reward"),
@@ -173,17 +173,17 @@ class Own(Task):
         labels = Counter(_in_file(match) for match in map(REWARD.fullmatch, self.reward) if match)
         for label, times in labels.items():
             if times > 1:
-                said = f"task.reward names {times} functions {label}, which tables could not tell apart. Rename one"
-                yield Contradiction(("task.reward",), said)
+                message = f"task.reward names {times} functions {label}, which tables could not tell apart. Rename one"
+                yield Contradiction(("task.reward",), message)
         if self.reward and self.correct is not None and self.correct not in self.labels:
-            said = (
+            message = (
                 f"task.correct={self.correct!r} is none of the reward functions {', '.join(self.labels)}."
                 f"{did_you_mean(self.correct, self.labels)}"
             )
-            yield Contradiction(("task.correct", "task.reward"), said.removesuffix("."))
+            yield Contradiction(("task.correct", "task.reward"), message.removesuffix("."))
         if self.reward_values[0] >= self.reward_values[1]:
-            said = f"task.reward_values={list(self.reward_values)}: the lowest value first, then the highest"
-            yield Contradiction(("task.reward_values",), said)
+            message = f"task.reward_values={list(self.reward_values)}: the lowest value first, then the highest"
+            yield Contradiction(("task.reward_values",), message)
         if not self.chat_template:
             yield from self.options_without("chat_template", False)
         if self.prompt_template is not None and (wrong := template_problem(self.prompt_template)):
@@ -219,19 +219,18 @@ class Own(Task):
         return kept
 
     def load(self, split: DataSplit) -> list[Problem]:
-        found = super().load(split)
+        problems = super().load(split)
         # A column of some rows only is None in the others, as in a table.
-        columns = dict.fromkeys(key for problem in found for key in problem.data)
-        lacking = ({key: None for key in columns if key not in problem.data} for problem in found)
+        columns = dict.fromkeys(key for problem in problems for key in problem.data)
         return [
-            replace(problem, data={**problem.data, **more}) if more else problem
-            for problem, more in zip(found, lacking, strict=True)
+            replace(problem, data=problem.data | {key: None for key in columns if key not in problem.data})
+            for problem in problems
         ]
 
     def problems(self, split: DataSplit, count: int, seed: int) -> list[Problem]:
-        found = super().problems(split, count, seed)
-        self._try(found[:_TRIED])
-        return found
+        problems = super().problems(split, count, seed)
+        self._try(problems[:_TRIED])
+        return problems
 
     def check_before(self) -> None:
         """Load the functions, and try them on rows where those are local. Raises UserError."""
@@ -257,8 +256,8 @@ class Own(Task):
         for split in counts:
             with contextlib.suppress(UserError):
                 counts[split] = len(super().load(split))
-        said = ", ".join(f"{number:,} {split}" if number else f"no {split}" for split, number in counts.items())
-        return f"{self.data}: {said} rows; " + "; ".join(filter(None, (rule, verdict, wide(counts["test"])))) + "."
+        rows = ", ".join(f"{number:,} {split}" if number else f"no {split}" for split, number in counts.items())
+        return f"{self.data}: {rows} rows; " + "; ".join(filter(None, (rule, verdict, wide(counts["test"])))) + "."
 
     def divider(self, problem: Problem) -> str:
         named = self._named(problem.data, problem.id)
@@ -266,8 +265,8 @@ class Own(Task):
 
     def part_of(self, problem: Problem) -> Split:
         number = hashlib.sha256(self.divider(problem).encode("utf-8", "surrogatepass")).digest()[:8]
-        place = int.from_bytes(number, "big") / 2**64
-        return "test" if place < self.held_out else "dev" if place < 2 * self.held_out else "train"
+        share = int.from_bytes(number, "big") / 2**64
+        return "test" if share < self.held_out else "dev" if share < 2 * self.held_out else "train"
 
     def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
         theirs = self._hub_splits()
@@ -281,7 +280,7 @@ class Own(Task):
         return [problem for problem, part in parts if (part if part not in theirs else "train") == split]
 
     def _hub_splits(self) -> dict[str, str]:
-        """Our splits -> those of the hub data set. Raises UserError."""
+        """Map our splits to those of the hub data set. Raises UserError."""
         names = split_names(*parts_of(self.data))
         usual = {"train": ("train",), "dev": ("validation", "dev"), "test": ("test",)}
         found = {split: next((one for one in own if one in names), None) for split, own in usual.items()}
@@ -297,7 +296,7 @@ class Own(Task):
     # Prompts
 
     def _named(self, data: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """The columns by the names that ``columns`` gives them. Raises UserError where one is not there."""
+        """Name the columns as ``columns`` says. Raises UserError where one is not there."""
         missing = [old for old in self.columns.values() if old not in data]
         if missing:
             wanted = ", ".join(f"{new}: {old}" for new, old in self.columns.items())
@@ -306,7 +305,7 @@ class Own(Task):
         return {**kept, **{new: data[old] for new, old in self.columns.items()}}
 
     def _asked(self, named: Mapping[str, Any], where: str) -> str | list[dict[str, str]]:
-        """The prompt as text or as messages, without the system turn. Raises UserError."""
+        """Return the prompt as text or as messages, without the system turn. Raises UserError."""
         if self.prompt_template is not None:
             try:
                 text = by_template(self.prompt_template, named)
@@ -356,7 +355,8 @@ class Own(Task):
 
     @cached_property
     def _functions(self) -> RewardFunctions:
-        return RewardFunctions([reward_function(one, self.reward_timeout, self.reward_memory) for one in self.reward])
+        limits = self.reward_timeout, self.reward_memory
+        return RewardFunctions([reward_function(reward, *limits) for reward in self.reward])
 
     @cached_property
     def _seen(self) -> set[str | tuple[str, ...]]:
@@ -434,7 +434,7 @@ class Own(Task):
         return Verdict(reward, parts, correct, vote(response), reason, scorable)
 
     def _columns(self, problems: Sequence[Problem], responses: Sequence[str]) -> dict[str, list[Any]]:
-        """The keyword arguments of a reward function: one value a row in each."""
+        """Return the keyword arguments of a reward function: one value a row in each."""
         rows = [self._named(problem.data, problem.id) for problem in problems]
         asked = [self._question(problem) for problem in problems]
         names = dict.fromkeys(key for row in rows for key in row if key not in _NOT_COLUMNS)

@@ -223,7 +223,7 @@ class RewardFunctions:
     def load(self) -> None:
         """Import the files. Raises UserError with all that is wrong with them."""
         problems = []
-        for function, loaded in [(one, one.pool.submit(None)) for one in self.functions]:
+        for function, loaded in [(function, function.pool.submit(None)) for function in self.functions]:
             try:
                 loaded.result()
             except JobError as error:

@@ -409,12 +409,12 @@ class _Judging:
         """Return the verdicts. Raises RunError where more than the allowed share of them could not be had."""
         results = [self._result(future) for _, _, future in self._rows]
         self._task.failures.account(results, lambda row: row_text(*self._rows[row][:2]), self._task.reward_failures)
-        parts = next((one.parts for one in results if isinstance(one, Verdict)), {"reward": 0.0})
+        parts = next((result.parts for result in results if isinstance(result, Verdict)), {"reward": 0.0})
         return [
-            Verdict(0.0, dict.fromkeys(parts, 0.0), False, None, one.reason, scorable=False)
-            if isinstance(one, RewardFailure)
-            else one
-            for one in results
+            Verdict(0.0, dict.fromkeys(parts, 0.0), False, None, result.reason, scorable=False)
+            if isinstance(result, RewardFailure)
+            else result
+            for result in results
         ]
 
     def _result(self, future: Future[Any]) -> Verdict | RewardFailure:

@@ -69,11 +69,11 @@ def _arguments(call: Callable[..., Any], available: Mapping[str, Any]) -> tuple[
         parameters = inspect.signature(call).parameters.values()
     except (TypeError, ValueError):
         return dict(available), []
-    named = [one for one in parameters if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
-    names = {one.name for one in named}
-    if len(named) < len(parameters) and any(one.kind is one.VAR_KEYWORD for one in parameters):
+    named = [item for item in parameters if item.kind not in (item.VAR_KEYWORD, item.VAR_POSITIONAL)]
+    names = {item.name for item in named}
+    if any(item.kind is item.VAR_KEYWORD for item in parameters):
         names |= available.keys() - {"completion_ids"}
-    missing = [one.name for one in named if one.default is one.empty and one.name not in available]
+    missing = [item.name for item in named if item.default is item.empty and item.name not in available]
     return {name: value for name, value in available.items() if name in names}, missing
 
 
