@@ -189,7 +189,7 @@ def _with_digest(written: Any, folder: Path | None) -> Any:
 
 
 def names_a_file(method: str) -> bool:
-    """Whether a method, modifiers joined with +, names a file of Python."""
+    """Return whether a method, modifiers joined with +, names a file of Python."""
     return any(name.strip().endswith(ENDING) for name in method.split("+"))
 
 

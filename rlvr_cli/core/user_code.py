@@ -145,7 +145,7 @@ def _imports_of(path: Path, text: str) -> dict[str, str]:
 
 
 def _is_library(name: str, folder: Path) -> bool:
-    """Whether a module of that name is installed: it wins over a file of the folder."""
+    """Return whether a module of that name is installed: it wins over a file of the folder."""
     others = {"", str(Path.cwd()), str(folder), *_FOLDERS}
     paths = [path for path in sys.path if path not in others]
     return name in sys.stdlib_module_names or PathFinder.find_spec(name, paths) is not None

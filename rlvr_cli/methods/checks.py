@@ -68,7 +68,7 @@ def check_method(files: Sequence[UserFile], values: Mapping[str, Any]) -> None:
 
 
 def weighs_one_on_policy(loss: PolicyLoss) -> bool:
-    """Whether F is 1 wherever the ratio is 1, as that of every built-in policy loss."""
+    """Return whether F is 1 wherever the ratio is 1, as that of every built-in policy loss."""
     if not loss.of_user:
         return True
     if loss.recorded:

@@ -201,7 +201,7 @@ class Own(Task):
 
     def _json_columns(self, columns: Mapping[str, Any], where: str) -> dict[str, Any]:
         """Leave out the columns whose values JSON does not have, as timestamps and bytes. Raises UserError for NaN."""
-        kept = {}
+        data = {}
         for column, value in columns.items():
             try:
                 json.dumps(value, allow_nan=False)
@@ -215,8 +215,8 @@ class Own(Task):
                     f"{where}: column {column} is not a JSON value ({error}). Write a number or null."
                 ) from error
             else:
-                kept[column] = value
-        return kept
+                data[column] = value
+        return data
 
     def load(self, split: DataSplit) -> list[Problem]:
         problems = super().load(split)
@@ -287,9 +287,9 @@ class Own(Task):
         found |= {str(split): theirs for split, theirs in self.splits.items()}
         wrong = [f"{split}: {theirs}" for split, theirs in self.splits.items() if theirs not in names]
         if wrong or found["train"] is None:
-            said = f"has no {', '.join(wrong)}" if wrong else "has no split train"
+            lacking = ", ".join(wrong) or "split train"
             raise UserError(
-                f"task.data={self.data!r}: {said}; it has {', '.join(names)}. Name them: task.splits={{train: ...}}."
+                f"task.data={self.data!r}: has no {lacking}; it has {', '.join(names)}. Name them: task.splits={{train: ...}}."
             )
         return {split: theirs for split, theirs in found.items() if theirs is not None}
 

@@ -60,7 +60,7 @@ def chat_prompt(
 
 
 def are_messages(value: Any) -> bool:
-    """Whether a value is a conversation: a list, not empty, of messages."""
+    """Return whether a value is a conversation: a list, not empty, of messages."""
     return (
         isinstance(value, list)
         and bool(value)
@@ -72,7 +72,7 @@ def are_messages(value: Any) -> bool:
 
 
 def unfit_conversation(messages: Sequence[Message]) -> str | None:
-    """What keeps messages from being a prompt: nobody asks, or the assistant spoke last."""
+    """Return what keeps messages from being a prompt: no question, or the assistant spoke last."""
     roles = [message["role"] for message in messages]
     if roles[-1] == "assistant":
         return "the last message is the assistant's, but the assistant writes the next one"
@@ -118,7 +118,7 @@ def begun(prompt: str, prefix: str) -> str:
 
 
 def has_template(tokenizer: Any) -> bool:
-    """Whether prompts go through a chat template."""
+    """Return whether prompts go through a chat template."""
     return bool(getattr(tokenizer, "chat_template", None))
 
 
@@ -227,7 +227,7 @@ _ADVICE = "which no chat template needs. Use a model whose tokenizer has a worki
 
 
 def leading_bos(tokenizer: Any) -> str:
-    """What a prompt must begin with, "" for most models.
+    """Return what a prompt must begin with, "" for most models.
 
     Prompts are encoded without added special tokens, so a model that was trained with one needs it in the text.
     """
@@ -261,7 +261,7 @@ def _deadline() -> Iterator[None]:
 
 
 def _raises_to_a_power(template: Any) -> bool:
-    """Whether a template, or one of several by name, has the operator ``**``: nothing interrupts ``9**9**9``."""
+    """Return whether a template, or one of several by name, has the operator ``**``: nothing interrupts ``9**9**9``."""
     templates = template.values() if isinstance(template, Mapping) else [template]
     return any(isinstance(one, str) and "**" in one and _has_power(one) for one in templates)
 

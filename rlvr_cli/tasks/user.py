@@ -401,7 +401,7 @@ class _Judging:
         self._rows: list[tuple[Problem, str, Future[Any]]] = []
 
     def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:
-        """Have a response judged."""
+        """Begin to judge a response."""
         job = {"judge": list(astuple(problem)), "response": response}
         self._rows.append((problem, response, self._pool.submit(job)))
 

@@ -68,7 +68,7 @@ class JobFailed(JobError):
 
 @dataclass(frozen=True)
 class Target:
-    """What workers run.
+    """The code that workers run.
 
     Attributes:
         function: `module:function`; called with ``settings`` (a JSON value) it returns the function that answers jobs.
@@ -85,7 +85,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a job may use of its worker.
+    """The time and memory that a job may use.
 
     Attributes:
         seconds: by the clock; time in which the calling process is stopped does not count.
@@ -133,7 +133,7 @@ class _Worker:
             )
 
     def start(self) -> None:
-        """Have the worker load its target. Raises RunError where no process can be had, and JobError."""
+        """Load the target in the worker. Raises RunError where no process can be had, and JobError."""
         spec = {"function": self.target.function, "settings": self.target.settings}
         spec |= {"ours": self.target.ours, "memory_mib": self.limits.memory_mib}
         reason = f"it ended or hangs (memory limit {self.limits.memory_mib} MiB)"
@@ -154,7 +154,7 @@ class _Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether the worker waits for a job. It sends nothing then, so that anything to be read is its end."""
+        """Return whether the worker waits for a job. It sends nothing then, so that anything to be read is its end."""
         try:
             return not self._connection.poll()
         except OSError:

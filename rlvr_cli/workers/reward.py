@@ -78,7 +78,7 @@ def _arguments(call: Callable[..., Any], available: Mapping[str, Any]) -> tuple[
 
 
 class _Log:
-    """What a function records next to its rewards, by TRL's `log_extra` and `log_metric`."""
+    """The values that a function records next to its rewards, by TRL's `log_extra` and `log_metric`."""
 
     def __init__(self, count: int) -> None:
         self.columns: dict[str, list[Any]] = {}

@@ -13,7 +13,8 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.user_code import UserFile, load_module, shown
 from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Target, shared_pool
 
-_MEMORY_MIB = 16_384
+# What a process may use. Deadlines of files hold in it; the margin is for imports of this project, and code in C.
+_MEMORY_MIB, _MARGIN = 16_384, 60.0
 
 
 def try_files(function: str, files: Sequence[UserFile], values: Any = None) -> None:
@@ -33,7 +34,8 @@ def try_files(function: str, files: Sequence[UserFile], values: Any = None) -> N
 @lru_cache(maxsize=1024)
 def _problems(function: str, files: str, values: str, named: str) -> tuple[str, ...]:
     seconds = user_code.LOADING
-    pool = shared_pool(Target(f"{__name__}:ready", what="tries files"), Limits(seconds + 15, memory_mib=_MEMORY_MIB))
+    limits = Limits(seconds + _MARGIN, memory_mib=_MEMORY_MIB)
+    pool = shared_pool(Target(f"{__name__}:ready", what="tries files"), limits)
     job = {"function": function, "files": json.loads(files), "values": json.loads(values), "seconds": seconds}
     did = "loaded" if job["values"] is None else "tried"
     try:
