@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib
-import importlib.util
+import inspect
 import json
 import os
 import re
@@ -21,7 +21,7 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -79,6 +79,22 @@ class UserFile:
         """Return the file of :meth:`as_json`."""
         return cls(Path(value["path"]), value["text"], value["imports"])
 
+    def at(self, name: str) -> str:
+        """Return where a class or a constant of the file is defined, as `my.py:12`."""
+        return f"{shown(self.path)}:{self._lines.get(name, 1)}"
+
+    @cached_property
+    def _lines(self) -> dict[str, int]:
+        lines: dict[str, int] = {}
+        for node in ast.parse(self.text).body:
+            names = [node.name] if isinstance(node, ast.ClassDef) else []
+            names += [target.id for target in getattr(node, "targets", ()) if isinstance(target, ast.Name)]
+            lines |= dict.fromkeys(names, node.lineno)
+        return lines
+
+    def __hash__(self) -> int:
+        return hash((self.path, self.digest))
+
     @property
     def module(self) -> str:
         """Return the name of the module that the file is."""
@@ -87,28 +103,24 @@ class UserFile:
 
 def read_user_file(path: Path) -> UserFile:
     """Read a file and what it imports from its folder. Raises UserError for what is no Python text."""
+    path = path.parent.resolve() / path.name
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: is {'a folder' if path.is_dir() else 'no regular file'}; name a file of Python.")
-    path = path.parent.resolve() / path.name
-    try:
-        text = _read(path)
-    except FileNotFoundError:
-        near = [str(path.parent / other.name) for other in path.parent.glob(f"*{ENDING}")]
-        raise UserError(f"{path}: no such file.{did_you_mean(str(path), near)}") from None
+    if not path.exists():
+        near = [str(other) for other in path.parent.glob(f"*{ENDING}")]
+        raise UserError(f"{path}: no such file.{did_you_mean(str(path), near)}")
+    text = _read(path)
     return UserFile(path, text, _imports_of(path, text))
 
 
 def _read(path: Path) -> str:
     try:
         raw = path.read_bytes()
-        text = raw.decode("utf-8-sig")
+        return raw.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}:{raw.count(10, 0, error.start) + 1}: is not UTF-8 text.") from None
     except OSError as error:
-        if isinstance(error, FileNotFoundError):
-            raise
         raise UserError(f"{path}: cannot be read: {error.strerror}.") from None
-    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _imports_of(path: Path, text: str) -> dict[str, str]:
@@ -133,10 +145,10 @@ def _imports_of(path: Path, text: str) -> dict[str, str]:
 
 
 def _is_library(name: str, folder: Path) -> bool:
-    """Whether a module of that name is installed: it wins over a file of the folder."""
+    """Return whether a module of that name is installed: it wins over a file of the folder."""
     others = {"", str(Path.cwd()), str(folder), *_FOLDERS}
-    places = [place for place in sys.path if place not in others]
-    return name in sys.stdlib_module_names or PathFinder.find_spec(name, places) is not None
+    paths = [path for path in sys.path if path not in others]
+    return name in sys.stdlib_module_names or PathFinder.find_spec(name, paths) is not None
 
 
 def find_user_file(written: str, folder: Path | None = None) -> UserFile:
@@ -206,10 +218,8 @@ def load_module(file: UserFile, seconds: float | None = None) -> ModuleType:
 
 
 def _executed(file: UserFile) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(file.module, file.path)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    vars(module)[TEXT] = file.text
+    module = ModuleType(file.module)
+    vars(module).update({"__file__": str(file.path), TEXT: file.text})
     # Dataclasses, pickle and pydantic look a class up by its module.
     sys.modules[file.module] = module
     # What the folder's modules leave as bytecode might be taken for a later text of the same second.
@@ -227,16 +237,12 @@ def _executed(file: UserFile) -> ModuleType:
 
 def load_name(file: UserFile, name: str, seconds: float | None = None) -> Any:
     """Import the file and return what it calls ``name``. Raises UserError as :func:`load_module`, or for no name."""
-    module = load_module(file, seconds)
-    if not hasattr(module, name):
-        defined = [
-            key
-            for key, value in vars(module).items()
-            if not key.startswith("_") and getattr(value, "__module__", None) == module.__name__
-        ]
-        has = f" It has {', '.join(defined)}." if defined else " It defines nothing."
-        raise UserError(f"{shown(file.path)}: has no {name}.{did_you_mean(name, defined)}{has}")
-    return getattr(module, name)
+    values = vars(load_module(file, seconds))
+    if name not in values:
+        names = [key for key, value in values.items() if getattr(value, "__module__", None) == file.module]
+        has = f"It has {', '.join(names)}" if names else "It defines nothing"
+        raise UserError(f"{shown(file.path)}: has no {name}.{did_you_mean(name, names)} {has}.")
+    return values[name]
 
 
 class _TooLong(BaseException):
@@ -263,16 +269,16 @@ def guarded(
     try:
         with contextlib.redirect_stdout(sys.stderr), _deadline(seconds):
             yield
+    except (UserError, RunError):
+        raise
     except _TooLong as error:
         if seconds is None:
             raise
         raise kind(f"{error_line(error, file)}: {what} took more than {seconds:g} s{about}.") from None
-    except (UserError, RunError):
-        raise
     except SyntaxError as error:
         if error.filename != str(file.path):
             raise kind(f"{error_line(error, file)}: {error_text(error)}{about}") from error
-        raise kind(f"{shown(error.filename)}:{error.lineno}: syntax error: {error.msg}{about}") from None
+        raise kind(f"{shown(file.path)}:{error.lineno}: syntax error: {error.msg}{about}") from None
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         # Where nobody else handles SIGINT, this may be Ctrl-C.
         if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -282,15 +288,15 @@ def guarded(
         raise kind(f"{error_line(error, file)}: {what} raised {error_text(error)}{about}") from error
     finally:
         with contextlib.suppress(OSError):
-            if Path.cwd() != folder:
-                os.chdir(folder)
+            os.chdir(folder)
 
 
 @contextlib.contextmanager
 def _deadline(seconds: float | None) -> Iterator[None]:
     """Raise _TooLong in what runs longer. Only in the main thread; an earlier timer is set again."""
-    theirs, _ = signal.getitimer(signal.ITIMER_REAL)
-    if seconds is None or threading.current_thread() is not threading.main_thread() or 0 < theirs < seconds:
+    earlier, _ = signal.getitimer(signal.ITIMER_REAL)
+    main = threading.current_thread() is threading.main_thread()
+    if seconds is None or not main or 0 < earlier < seconds:
         yield
         return
 
@@ -304,14 +310,14 @@ def _deadline(seconds: float | None) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-        if theirs:
-            signal.setitimer(signal.ITIMER_REAL, max(0.001, theirs - (time.monotonic() - began)))
+        if earlier:
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, earlier - (time.monotonic() - began)))
 
 
 def error_line(error: BaseException, file: UserFile) -> str:
     """Return `my.py:12`: the innermost place of an exception in the file or in what it imports from its folder."""
-    known = {str(file.path), *(str(file.path.parent / name) for name in file.imports)}
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename in known]
+    paths = {str(file.path), *(str(file.path.parent / name) for name in file.imports)}
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in paths]
     return f"{shown(frames[-1].filename)}:{frames[-1].lineno}" if frames else shown(file.path)
 
 
@@ -338,6 +344,19 @@ def escaped_error(error: BaseException) -> str | None:
     return None
 
 
+def awaited(value: Any) -> Any:
+    """Return a value, or what an awaitable one gives."""
+    return _event_loop().run_until_complete(value) if inspect.isawaitable(value) else value
+
+
+@cache
+def _event_loop() -> Any:
+    """Make the one event loop of all calls: clients that a module keeps belong to theirs."""
+    import asyncio  # slow to import, and few files need it
+
+    return asyncio.new_event_loop()
+
+
 def shown(path: Path | str) -> str:
     """Return a path as the user would write it in the current folder."""
     with contextlib.suppress(ValueError, OSError):
@@ -345,19 +364,28 @@ def shown(path: Path | str) -> str:
     return str(path)
 
 
-def class_lines(text: str) -> dict[str, int]:
-    """Return the line of each class of a file of Python."""
-    return {node.name: node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)}
+def classes_of(file: UserFile) -> list[type]:
+    """Import the file and return the classes that it defines. Raises as :func:`load_module`."""
+    module = load_module(file)
+    values = dict.fromkeys(value for value in vars(module).values() if isinstance(value, type))
+    return [kind for kind in values if kind.__module__ == module.__name__]
+
+
+def function_line(function: Any, file: UserFile) -> str:
+    """Return where a function or property stands, as `my.py:12`; line 1 where it is of another file."""
+    code = getattr(inspect.unwrap(getattr(function, "fget", function)), "__code__", None)
+    line = code.co_firstlineno if code is not None and code.co_filename == str(file.path) else 1
+    return f"{shown(file.path)}:{line}"
 
 
 def keep_copies(files: Iterable[UserFile], folder: Path) -> dict[str, list[dict[str, str]]]:
     """Write the files into ``folder``/code, each in a folder of its digest; what a run's manifest says of them."""
     entries = []
     for file in files:
-        place = folder / COPIES / file.digest
+        copy = folder / COPIES / file.digest
         for name, text in {file.path.name: file.text, **file.imports}.items():
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(place / name, text.encode())
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(copy / name, text.encode())
         entries.append({"file": str(file.path), "sha256": file.sha256})
     return {"user_files": entries} if entries else {}
 

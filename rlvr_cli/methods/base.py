@@ -181,7 +181,18 @@ class TrainingMethod(Section):
 
 
 class Part(Section):
-    """A part of a method: its parameters, and what they mean next to those of the other parts."""
+    """A part of a method: its parameters, and what they mean next to those of the other parts.
+
+    Attributes:
+        recorded: whether it stands for a part of a user file that is not imported: it computes nothing.
+    """
+
+    recorded: ClassVar[bool] = False
+
+    @property
+    def of_user(self) -> bool:
+        """Return whether a user file defines it."""
+        return of_user_file(type(self))
 
     @property
     def needs_group(self) -> tuple[str, str] | None:
@@ -199,16 +210,6 @@ class Part(Section):
     def simplest(self) -> Part:
         """A part with the same gradient whatever the data, written in the fewest parameters."""
         return self
-
-
-class UserPart:
-    """Mixed into the parts of user files, and into what stands for them in runs that are only read.
-
-    Attributes:
-        recorded: whether it is of a run that is only read: its formula is not there.
-    """
-
-    recorded: ClassVar[bool] = False
 
 
 class Advantage(Part, Choice, ABC):

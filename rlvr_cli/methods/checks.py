@@ -7,20 +7,17 @@ their process or hang.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import json
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.core import user_code
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.lazy import Tensor, torch
-from rlvr_cli.core.user_code import UserFile, find_user_file, guarded, shown
+from rlvr_cli.core.user_code import UserFile, find_user_file, function_line, guarded, value_text
 from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.base import (
     Advantage,
@@ -31,16 +28,14 @@ from rlvr_cli.methods.base import (
     Shaping,
     Tokens,
     TokenShaping,
-    UserPart,
 )
 from rlvr_cli.methods.lopti import Passes
 from rlvr_cli.methods.method import AnyMethod, Method
-from rlvr_cli.methods.user import PAGE, function_line, load_method, method_type
-from rlvr_cli.workers.pool import JobFailed, JobTimeout, Limits, Pool, Target, WorkerDied
+from rlvr_cli.methods.user import PAGE, load_method, method_type
+from rlvr_cli.workers.trial import try_files
 
-# Seconds that a part's method may take to be tried; MiB of the process that tries it.
+# Seconds that a part's method may take to be tried.
 _TRIAL = 30.0
-_MEMORY_MIB = 16_384
 # Natural logarithms of ratio and old probability: the probability of a token is the product of the two, at most 1.
 _LOG_RATIOS = (-20.0, -5.0, -1.0, -0.3, -0.1, -0.01, 0.0, 0.01, 0.1, 0.3, 1.0, 5.0, 20.0)
 _LOG_OLD = (-27.0, -9.0, -3.0, -1.0, -0.35, -0.02, -1e-4)
@@ -57,111 +52,33 @@ def check_user_parts(of: AnyMethod) -> None:
     """Try the parts of a method that are of user files, in a process of its own. Raises UserError with all problems."""
     if of.policy is not None and any(_is_tried(part) for part in of.policy.parts):
         files = [find_user_file(reference) for reference in of.model_dump(include={"files"})["files"]]
-        try_files(files, json.dumps(of.model_dump(mode="json", exclude={"files"})))
+        try_files(f"{__name__}:check_method", files, of.model_dump(mode="json", exclude={"files"}))
 
 
 def _is_tried(part: Part) -> bool:
-    return isinstance(part, UserPart) and (not isinstance(part, Shaping) or part.is_on)
+    return part.of_user and (not isinstance(part, Shaping) or part.is_on)
 
 
-@lru_cache(maxsize=1)
-def _pool() -> Pool:
-    return Pool(
-        Target(f"{__name__}:worker", what="tries methods"), Limits(user_code.LOADING + 15.0, memory_mib=_MEMORY_MIB)
-    )
-
-
-@lru_cache(maxsize=1024)
-def _tried(files: str, values: str | None) -> tuple[str, ...]:
-    names = ", ".join(shown(one["path"]) for one in json.loads(files))
-    job = {"files": json.loads(files), "values": values and json.loads(values), "seconds": user_code.LOADING}
-    try:
-        problems: list[str] = _pool().submit(job).result()
-    except JobTimeout:
-        problems = [f"{names}: took more than {user_code.LOADING:g} s to {'be tried' if values else 'load'}."]
-    except WorkerDied as error:
-        problems = [f"{names}: {error} when it was {'tried' if values else 'loaded'}."]
-    except JobFailed as error:
-        problems = str(error).split("\n")
-    return tuple(problems)
-
-
-def try_files(files: Sequence[UserFile], values: str | None = None) -> None:
-    """Import files of methods in a process of its own, before this one does, and try a method. Raises UserError.
-
-    Args:
-        values: the section ``method`` as JSON; None = the files are imported, and no more.
-    """
-    if problems := _tried(json.dumps([one.as_json() for one in files]), values):
+def check_method(files: Sequence[UserFile], values: Mapping[str, Any]) -> None:
+    """Try the parts of the files in the method that has these values. Raises UserError with all problems."""
+    method = method_type(tuple(map(load_method, files))).model_validate(values)
+    torch.manual_seed(0)
+    if problems := [problem for part in method.parts if _is_tried(part) for problem in _problems(part, method)]:
         raise UserError(problems)
 
 
-def worker(settings: Any) -> Callable[[Any], list[str]]:
-    """Make what answers the jobs of :func:`try_files`: the problems of the method."""
-
-    def answer(job: Mapping[str, Any]) -> list[str]:
-        files = [UserFile.of_json(one) for one in job["files"]]
-        try:
-            methods = tuple(load_method(file, job["seconds"]) for file in files)
-        except UserError as error:
-            return list(error.problems)
-        if job["values"] is None:
-            return []
-        method = method_type(methods).model_validate(job["values"])
-        torch.manual_seed(0)
-        return [problem for part in method.parts if _is_tried(part) for problem in _problems(part, method)]
-
-    return answer
-
-
 def weighs_one_on_policy(loss: PolicyLoss) -> bool:
-    """Whether F is 1 wherever the ratio is 1, as that of every built-in policy loss."""
-    if not isinstance(loss, UserPart):
+    """Return whether F is 1 wherever the ratio is 1, as that of every built-in policy loss."""
+    if not loss.of_user:
         return True
     if loss.recorded:
         return False
     tokens = _tokens(loss, log_ratios=(0.0,))
     try:
-        weight = loss.weight(tokens, loss.statistics(tokens) if loss.needs_statistics else None)
+        weight = loss.weight(tokens, _statistics(loss, tokens))
         return bool((weight == 1)[tokens.mask.bool()].all())
     except RunError:
         return False
-
-
-def _problems(part: Part, method: Method) -> Iterator[str]:
-    tries: Sequence[tuple[str, Callable[[], None]]]
-    if isinstance(part, PolicyLoss):
-        tries = (
-            ("statistics", lambda: _try_statistics(part)),
-            ("weight", lambda: _try_weight(part)),
-            ("bounds", lambda: _try_bounds(part)),
-        )
-    elif isinstance(part, Advantage):
-        tries = (("advantages", lambda: _try_advantages(part, method)),)
-        if part.needs_values:
-            tries += (("returns", lambda: _try_returns(part, method)),)
-    elif isinstance(part, RolloutShaping):
-        tries = (("shape", lambda: _try_shape(part, method)),)
-    elif isinstance(part, TokenShaping):
-        tries = (("factor", lambda: _try_factor(part)),)
-    elif isinstance(part, Aggregation):
-        tries = (("count", lambda: _try_count(part)), ("coefficients", lambda: _try_coefficients(part)))
-    elif isinstance(part, Passes):
-        tries = (("selected", lambda: _try_selected(part, method)),)
-    else:
-        tries = ()
-    file = Path(str(sys.modules[type(part).__module__].__file__))
-    for name, attempt in tries:
-        try:
-            with guarded(UserFile(file, ""), f"{name} of {type(part).__name__}", _TRIAL):
-                attempt()
-        except _Fault as fault:
-            yield f"{function_line(part, name)}: {type(part).__name__}.{name} {fault} ({PAGE})"
-        except RunError as error:
-            hint = " What is None is there where the class says that it needs it." if "NoneType" in str(error) else ""
-            yield f"{error}{hint} ({PAGE})"
-            # The next ones would say the same.
-            return
 
 
 def _tokens(part: Part, *, log_ratios: Sequence[float] = _LOG_RATIOS, dtype: Any = None) -> Tokens:
@@ -186,171 +103,129 @@ def _tokens(part: Part, *, log_ratios: Sequence[float] = _LOG_RATIOS, dtype: Any
     return Tokens(**{name: None if value is None else value.to(kind) for name, value in values.items()})  # type: ignore[arg-type]
 
 
-def _rows(tokens: Tokens, index: Any, columns: Any = slice(None)) -> Tokens:
+def _rows(tokens: Tokens, rows: Any, columns: Any = slice(None)) -> Tokens:
     cut = {
-        field.name: value[index][:, columns if value.shape[1] > 1 else slice(None)]
+        field.name: value[rows][:, columns if value.shape[1] > 1 else slice(None)]
         for field in dataclasses.fields(tokens)
         if (value := getattr(tokens, field.name)) is not None
     }
     return dataclasses.replace(tokens, **cut)
 
 
-@dataclass
-class _Watched:
-    """The tensors of an input, and the state of the random numbers, before a call."""
-
-    tensors: dict[str, tuple[Tensor, Tensor]]
-    torch_state: Tensor
-    python_state: Any
-
-    @classmethod
-    def of(cls, given: Any) -> _Watched:
-        named = {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
-        tensors = {name: (value, value.clone()) for name, value in named.items() if isinstance(value, torch.Tensor)}
-        return cls(tensors, torch.get_rng_state(), random.getstate())
-
-    def check(self) -> None:
-        changed = [name for name, (now, before) in self.tensors.items() if not _same(now, before)]
-        if changed:
-            raise _Fault(f"changes its input {', '.join(changed)}: make new tensors, as `x = x * 2` and not `x *= 2`")
-        if not torch.equal(torch.get_rng_state(), self.torch_state) or random.getstate() != self.python_state:
-            raise _Fault(
-                "draws random numbers: two runs of one seed would differ. The result must follow from its input"
-            )
-
-
-def _same(first: Tensor, second: Tensor) -> bool:
+def _same(first: Any, second: Any) -> bool:
+    if not isinstance(first, torch.Tensor) or not isinstance(second, torch.Tensor):
+        return True
     return first.shape == second.shape and bool(((first == second) | (first.isnan() & second.isnan())).all())
 
 
 def _called(call: Callable[[Any], Any], given: Any) -> Any:
-    """The result for an input that must stay as it is; the same when asked again."""
-    watched = _Watched.of(given)
+    """Return the result for an input that must stay as it is; the same when asked again."""
+    before, torch_state, python_state = copy.deepcopy(vars(given)), torch.get_rng_state(), random.getstate()
     first = call(given)
-    watched.check()
-    again = call(given)
-    if (
-        isinstance(first, torch.Tensor)
-        and isinstance(again, torch.Tensor)
-        and not _same(first.detach(), again.detach())
-    ):
+    if changed := [name for name, value in before.items() if not _same(value, getattr(given, name))]:
+        raise _Fault(f"changes its input {', '.join(changed)}: make new tensors, as `x = x * 2` and not `x *= 2`")
+    if not torch.equal(torch.get_rng_state(), torch_state) or random.getstate() != python_state:
+        raise _Fault("draws random numbers: two runs of one seed would differ. The result must follow from its input")
+    if not _same(first, call(given)):
         raise _Fault("gives two results for one input: the result must follow from the input alone")
     return first
 
 
 def _tensor(
-    found: Any, shapes: Sequence[tuple[int, ...]], dtype: Any, valid: Tensor, about: Callable[[Any], str]
+    result: Any, shapes: Sequence[tuple[int, ...]], dtype: Any, valid: Tensor, about: Callable[[Any], str]
 ) -> Tensor:
-    """What a method returned, where it is a finite tensor of one of the shapes."""
-    if not isinstance(found, torch.Tensor):
-        raise _Fault(f"returned {found!r:.60} ({type(found).__name__}); a tensor is wanted")
-    if tuple(found.shape) not in shapes:
+    """Return what a method returned, a tensor of one of the shapes, finite where ``valid``. Raises _Fault."""
+    if not isinstance(result, torch.Tensor):
+        raise _Fault(f"returned {value_text(result)}; a tensor is wanted")
+    if tuple(result.shape) not in shapes:
         wanted = " or ".join(map(str, shapes))
-        raise _Fault(f"returned shape {tuple(found.shape)} for tokens of shape {tuple(valid.shape)}; wanted: {wanted}")
-    if dtype is not None and found.dtype != dtype:
-        raise _Fault(f"returned {found.dtype} for {dtype}; keep the dtype of the input")
-    if found.requires_grad:
+        raise _Fault(f"returned shape {tuple(result.shape)} for tokens of shape {tuple(valid.shape)}; wanted: {wanted}")
+    if dtype is not None and result.dtype != dtype:
+        raise _Fault(f"returned {result.dtype} for {dtype}; keep the dtype of the input")
+    if result.requires_grad:
         raise _Fault("has a gradient: F A is what multiplies grad log pi and must be constant. Use .detach()")
-    if found.is_floating_point():
-        bad = ~found.isfinite().expand(valid.shape) & valid
-        if bool(bad.any()):
-            place = tuple(bad.nonzero()[0].tolist())
-            raise _Fault(f"is {float(found.expand(valid.shape)[place])} {about(place)}: it must be finite there")
-    return found
+    if len(bad := (~result.isfinite().expand(valid.shape) & valid).nonzero()):
+        index = tuple(bad[0].tolist())
+        raise _Fault(f"is {float(result.expand(valid.shape)[index])} {about(index)}: it must be finite there")
+    return result
 
 
 def _at(tokens: Tokens) -> Callable[[Any], str]:
-    def about(place: Any) -> str:
-        ratio, old = float(tokens.ratio.detach()[place]), float(tokens.old_probs[place])
-        return f"at ratio {ratio:.3g}, old probability {old:.2g} and advantage {float(tokens.advantages[place]):+g}"
+    def about(index: Any) -> str:
+        ratio, old = float(tokens.ratio.detach()[index]), float(tokens.old_probs[index])
+        return f"at ratio {ratio:.3g}, old probability {old:.2g} and advantage {float(tokens.advantages[index]):+g}"
 
     return about
 
 
-def _weight(part: PolicyLoss, tokens: Tokens) -> Tensor:
-    statistics = part.statistics(tokens) if part.needs_statistics else None
-    result: Tensor = part.weight(tokens, statistics)
-    return result
+def _per_token(call: Callable[[Tokens], Any], tokens: Tokens, dtype: Any) -> Tensor:
+    return _tensor(_called(call, tokens), [tuple(tokens.mask.shape)], dtype, tokens.mask.bool(), _at(tokens))
 
 
-def _try_statistics(part: PolicyLoss) -> None:
+def _check_split(call: Callable[[Tokens], Tensor], tokens: Tokens, *, whole_rows: bool, remedy: str = "") -> None:
+    """Refuse what gives a token another value when other tokens of the step are elsewhere."""
+    every, half = slice(None), tokens.mask.shape[1] // 2
+    pieces = [(slice(0, 2), every), (slice(2, 3), every), (slice(3, _ROWS), every)]
+    pieces += [] if whole_rows else [(every, slice(0, half)), (every, slice(half, None))]
+    whole = call(tokens).detach()
+    for rows, columns in pieces:
+        piece, expected = _rows(tokens, rows, columns), whole[rows][:, columns].double()
+        result = call(piece).detach().double()
+        alike = torch.isclose(expected, result, rtol=_ALIKE, atol=_ALIKE, equal_nan=True) | ~piece.mask.bool()
+        if not bool(alike.all()):
+            index = tuple((~alike).nonzero()[0].tolist())
+            others = "rows of the batch" if columns == every else "tokens of its row"
+            raise _Fault(
+                f"depends on the other {others}: the token {_at(piece)(index)} gets {float(expected[index]):.6g} in "
+                f"the whole batch and {float(result[index]):.6g} in a part of it, so that the gradient would depend on "
+                f"the size of micro-batches{remedy}"
+            )
+
+
+def _statistics(part: PolicyLoss, tokens: Tokens) -> Tensor | None:
+    return part.statistics(tokens) if part.needs_statistics else None
+
+
+def _try_statistics(part: PolicyLoss, method: Method) -> None:
     if not part.needs_statistics:
-        defined = next(base for base in type(part).__mro__ if "statistics" in vars(base) and base.__name__ != "Guarded")
-        if defined is not PolicyLoss:
+        if type(part).statistics is not PolicyLoss.statistics:
             raise _Fault("is never asked: add `needs_statistics: ClassVar[bool] = True`, or take it out")
         return
     tokens = _tokens(part)
-    found = _called(part.statistics, tokens)
-    if not isinstance(found, torch.Tensor):
-        raise _Fault(f"returned {found!r:.60} ({type(found).__name__}); a tensor is wanted")
-    order = torch.arange(_ROWS - 1, -1, -1)
-    turned = part.statistics(_rows(tokens, order))
-    assert turned is not None
-    if not torch.allclose(found, turned, rtol=_ALIKE, atol=_ALIKE, equal_nan=True):
+    result = _called(part.statistics, tokens)
+    if not isinstance(result, torch.Tensor):
+        raise _Fault(f"returned {value_text(result)}; a tensor is wanted")
+    turned: Any = part.statistics(_rows(tokens, torch.arange(_ROWS - 1, -1, -1)))
+    if not torch.allclose(result, turned, rtol=_ALIKE, atol=_ALIKE, equal_nan=True):
         raise _Fault("depends on the order of the rows: a step's rows come in any order, from several processes")
 
 
-def _try_weight(part: PolicyLoss) -> None:
+def _try_weight(part: PolicyLoss, method: Method) -> None:
     for dtype in (torch.float64, torch.float32):
         tokens = _tokens(part, dtype=dtype)
         learning = dataclasses.replace(tokens, log_probs=tokens.log_probs.clone().requires_grad_())
-        found = _called(lambda given: _weight(part, given), learning)
-        valid = tokens.mask.bool()
-        _tensor(found, [tuple(tokens.log_probs.shape)], dtype, valid, _at(tokens))
+        _per_token(lambda given: part.weight(given, _statistics(part, given)), learning, dtype)
     tokens = _tokens(part)
-    statistics = part.statistics(tokens) if part.needs_statistics else None
-    _split(lambda given: part.weight(given, statistics), tokens, whole_rows=part.reads_whole_rows, loss=True)
+    statistics = _statistics(part, tokens)
+    remedy = (
+        ". What is known of the whole step comes from statistics() (needs_statistics = True); a weight of whole rows "
+        "says reads_whole_rows or per_sequence = True"
+    )
+    _check_split(lambda given: part.weight(given, statistics), tokens, whole_rows=part.reads_whole_rows, remedy=remedy)
 
 
-def _split(call: Callable[[Tokens], Tensor], tokens: Tokens, *, whole_rows: bool, loss: bool = False) -> None:
-    """Refuse what gives a token another value when other tokens of the step are elsewhere."""
-    whole, valid = call(tokens).detach(), tokens.mask.bool()
-    for index in (slice(0, 2), slice(2, 3), slice(3, _ROWS)):
-        part = call(_rows(tokens, index)).detach()
-        _compare(whole[index], part, valid[index], "rows of the batch", _rows(tokens, index), loss)
-    if not whole_rows:
-        half = valid.shape[1] // 2
-        for columns in (slice(0, half), slice(half, None)):
-            cut = _rows(tokens, slice(None), columns)
-            _compare(whole[:, columns], call(cut).detach(), valid[:, columns], "tokens of its row", cut, loss)
-
-
-def _compare(whole: Tensor, part: Tensor, valid: Tensor, what: str, tokens: Tokens, loss: bool) -> None:
-    alike = torch.isclose(whole.double(), part.double(), rtol=_ALIKE, atol=_ALIKE, equal_nan=True) | ~valid
-    if not bool(alike.all()):
-        place = tuple((~alike).nonzero()[0].tolist())
-        remedy = ""
-        if loss:
-            remedy = (
-                ". What is known of the whole step comes from statistics() (needs_statistics = True)"
-                if what.startswith("rows")
-                else ". A weight of whole rows says `reads_whole_rows` or per_sequence = True"
-            )
-        raise _Fault(
-            f"depends on the other {what}: the token {_at(tokens)(place)} gets {float(whole[place]):.6g} in the whole "
-            f"batch and {float(part[place]):.6g} in a part of it, so that the gradient would depend on the size of "
-            f"micro-batches{remedy}"
-        )
-
-
-def _try_bounds(part: PolicyLoss) -> None:
+def _try_bounds(part: PolicyLoss, method: Method) -> None:
     tokens = _tokens(part)
-    found = part.bounds(tokens, part.statistics(tokens) if part.needs_statistics else None)
-    if not isinstance(found, tuple) or len(found) != 2:
-        raise _Fault(f"returned {found!r:.60}; (eps_low, eps_high) is wanted")
-    for bound in found:
-        if isinstance(bound, torch.Tensor):
-            try:
-                bound.expand(tokens.log_probs.shape)
-            except RuntimeError:
-                raise _Fault(f"returned shape {tuple(bound.shape)}, which is not that of the tokens") from None
-            finite = bool(bound.isfinite().all())
-        elif isinstance(bound, (int, float)) and not isinstance(bound, bool):
-            finite = abs(bound) < float("inf")
-        else:
-            raise _Fault(f"returned {bound!r:.60} ({type(bound).__name__}); a number or a tensor is wanted")
-        if not finite:
-            raise _Fault(f"returned {bound!r:.60}: a bound must be finite")
+    bounds = part.bounds(tokens, _statistics(part, tokens))
+    if not isinstance(bounds, tuple) or len(bounds) != 2:
+        raise _Fault(f"returned {value_text(bounds)}; (eps_low, eps_high) is wanted")
+    for bound in bounds:
+        try:
+            finite = bool(torch.as_tensor(bound).expand(tokens.mask.shape).isfinite().all())
+        except (RuntimeError, TypeError, ValueError):
+            finite = False
+        if not finite or isinstance(bound, bool):
+            raise _Fault(f"returned {value_text(bound)}: a bound is a finite number, or a tensor of the tokens' shape")
 
 
 def _rollout(part: Part, method: Method) -> Rollout:
@@ -381,52 +256,50 @@ def _rollout(part: Part, method: Method) -> Rollout:
     )
 
 
-def _rollout_result(call: Callable[[Rollout], Any], rollout: Rollout) -> Tensor:
+def _per_row(call: Callable[[Rollout], Any], rollout: Rollout) -> Tensor:
+    """Return advantages, finite and 0 for rows without a reward. Raises _Fault."""
     rows, length = rollout.mask.shape
-    known = ~rollout.rewards.isnan().unsqueeze(1)
-
-    def about(place: Any) -> str:
-        group = rollout.rewards.view(-1, rollout.group_size)[place[0] // rollout.group_size].tolist()
-        return f"for a completion of reward {float(rollout.rewards[place[0]]):g} in a group of rewards {group}"
-
-    found = _tensor(_called(call, rollout), [(rows, 1), (rows, length)], None, rollout.mask.bool(), about)
-    if not found.is_floating_point():
-        raise _Fault(f"returned {found.dtype}; numbers with decimals are wanted, as rollout.rewards has them")
-    if bool((torch.where(known, 0.0, found.double()) != 0).expand(rows, length)[rollout.mask.bool()].any()):
+    result = _tensor(_called(call, rollout), [(rows, 1), (rows, length)], None, rollout.mask.bool(), _of(rollout))
+    if not result.is_floating_point():
+        raise _Fault(f"returned {result.dtype}; numbers with decimals are wanted, as rollout.rewards has them")
+    unknown = rollout.rewards.isnan().unsqueeze(1) & rollout.mask.bool()
+    if bool((result.expand(rows, length)[unknown] != 0).any()):
         raise _Fault("is not 0 for a completion whose reward is NaN, which must not be learned from")
-    return found
+    return result
+
+
+def _of(rollout: Rollout) -> Callable[[Any], str]:
+    def about(index: Any) -> str:
+        group = rollout.rewards.view(-1, rollout.group_size)[index[0] // rollout.group_size].tolist()
+        return f"for a completion of reward {float(rollout.rewards[index[0]]):g} in a group of rewards {group}"
+
+    return about
 
 
 def _try_advantages(part: Advantage, method: Method) -> None:
-    rollout = _rollout(part, method)
-    found = _rollout_result(part.advantages, rollout)
-    if found.shape[1] > 1 and not part.per_token:
-        raise _Fault(f"gives each token its own: add `per_token: ClassVar[bool] = True`, or return ({len(found)}, 1)")
+    result = _per_row(part.advantages, _rollout(part, method))
+    if result.shape[1] > 1 and not part.per_token:
+        raise _Fault(f"gives each token its own: add `per_token: ClassVar[bool] = True`, or return ({len(result)}, 1)")
 
 
 def _try_returns(part: Advantage, method: Method) -> None:
     rollout = _rollout(part, method)
-
-    def about(place: Any) -> str:
-        return f"for a completion of reward {float(rollout.rewards[place[0]]):g}"
-
-    _tensor(_called(part.returns, rollout), [tuple(rollout.mask.shape)], None, rollout.mask.bool(), about)
+    if part.needs_values:
+        _tensor(_called(part.returns, rollout), [tuple(rollout.mask.shape)], None, rollout.mask.bool(), _of(rollout))
 
 
 def _try_shape(part: RolloutShaping, method: Method) -> None:
     rollout = _rollout(part, method)
     estimated = method.advantage.advantages(rollout)
-    _rollout_result(lambda given: part.shape(given, estimated, estimated), rollout)
+    _per_row(lambda given: part.shape(given, estimated, estimated), rollout)
 
 
-def _try_factor(part: TokenShaping) -> None:
+def _try_factor(part: TokenShaping, method: Method) -> None:
     for dtype in (torch.float64, torch.float32):
         tokens = _tokens(part, dtype=dtype)
-        found = _called(part.factor, tokens)
-        _tensor(found, [tuple(tokens.log_probs.shape)], dtype, tokens.mask.bool(), _at(tokens))
-        if bool(((found < 0) & tokens.mask.bool()).any()):
+        if bool(((_per_token(part.factor, tokens, dtype) < 0) & tokens.mask.bool()).any()):
             raise _Fault("is negative: a factor leaves the sign of the advantage alone")
-    _split(part.factor, _tokens(part), whole_rows=False)
+    _check_split(part.factor, _tokens(part), whole_rows=False)
 
 
 def _try_selected(part: Passes, method: Method) -> None:
@@ -438,29 +311,59 @@ def _try_selected(part: Passes, method: Method) -> None:
     if threshold is not None:
         tokens = dataclasses.replace(tokens, low_threshold=torch.full((_ROWS, 1), threshold, dtype=torch.float64))
     for which in names:
-        found = _called(lambda given, name=which: part.selected(given, name), tokens)  # type: ignore[misc]
-        _tensor(found, [tuple(tokens.log_probs.shape)], torch.bool, tokens.mask.bool(), _at(tokens))
-        if bool((found & ~tokens.mask.bool()).any()):
+
+        def selected(given: Tokens, which: str = which) -> Tensor:
+            return part.selected(given, which)
+
+        if bool((_per_token(selected, tokens, torch.bool) & ~tokens.mask.bool()).any()):
             raise _Fault(f"takes padding into the pass {which}: only tokens where tokens.mask is 1 are there")
-        _split(lambda given, name=which: part.selected(given, name), tokens, whole_rows=False)  # type: ignore[misc]
+        _check_split(selected, tokens, whole_rows=False)
 
 
-def _try_count(part: Aggregation) -> None:
+def _try_count(part: Aggregation, method: Method) -> None:
     tokens = _tokens(part)
     whole = _called(lambda given: part.count(given.mask, given.advantages), tokens)
-    _tensor(whole, [()], torch.float64, torch.tensor(True), lambda place: "for a step")
+    _tensor(whole, [()], torch.float64, torch.tensor(True), lambda index: "for a step")
     rows = [_rows(tokens, slice(row, row + 1)) for row in range(_ROWS)]
     added = sum(float(part.count(row.mask, row.advantages)) for row in rows)
     if abs(added - float(whole)) > _ALIKE * abs(added):
         raise _Fault(f"is {float(whole):g} for six rows, and {added:g} for each of them added up: it must add up")
 
 
-def _try_coefficients(part: Aggregation) -> None:
-    part = part.with_length(1000)
-    tokens = _tokens(part)
+def _try_coefficients(part: Aggregation, method: Method) -> None:
+    part, tokens = part.with_length(1000), _tokens(part)
     count = part.count(tokens.mask, tokens.advantages)
-    found = _called(lambda given: part.coefficients(given.mask, count), tokens)
-    _tensor(found, [tuple(tokens.mask.shape)], torch.float64, tokens.mask.bool(), _at(tokens))
-    if bool((found[~tokens.mask.bool()] != 0).any()):
+
+    def coefficients(given: Tokens) -> Tensor:
+        return part.coefficients(given.mask, count)
+
+    if bool((_per_token(coefficients, tokens, torch.float64)[~tokens.mask.bool()] != 0).any()):
         raise _Fault("is not 0 on padding, where tokens.mask is 0")
-    _split(lambda given: part.coefficients(given.mask, count), tokens, whole_rows=True)
+    _check_split(coefficients, tokens, whole_rows=True)
+
+
+# What is tried of each family: methods in this order.
+_TRIES: Mapping[type[Part], Mapping[str, Callable[[Any, Method], None]]] = {
+    PolicyLoss: {"statistics": _try_statistics, "weight": _try_weight, "bounds": _try_bounds},
+    Advantage: {"advantages": _try_advantages, "returns": _try_returns},
+    RolloutShaping: {"shape": _try_shape},
+    TokenShaping: {"factor": _try_factor},
+    Aggregation: {"count": _try_count, "coefficients": _try_coefficients},
+    Passes: {"selected": _try_selected},
+}
+
+
+def _problems(part: Part, method: Method) -> Iterator[str]:
+    file = UserFile(Path(str(sys.modules[type(part).__module__].__file__)), "")
+    tries = next((tries for family, tries in _TRIES.items() if isinstance(part, family)), {})
+    for name, attempt in tries.items():
+        try:
+            with guarded(file, f"{name} of {type(part).__name__}", _TRIAL):
+                attempt(part, method)
+        except _Fault as fault:
+            yield f"{function_line(getattr(type(part), name), file)}: {type(part).__name__}.{name} {fault} ({PAGE})"
+        except RunError as error:
+            hint = " What is None is there where the class says that it needs it." if "NoneType" in str(error) else ""
+            yield f"{error}{hint} ({PAGE})"
+            # The next ones would say the same.
+            return

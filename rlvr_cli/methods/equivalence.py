@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rlvr_cli.core.user_code import without_folder
-from rlvr_cli.methods.base import UserPart
 from rlvr_cli.methods.checks import weighs_one_on_policy
 from rlvr_cli.methods.method import AnyMethod, Method
 
@@ -88,7 +87,7 @@ def _groups(methods: Mapping[str, Method], form: Callable[[Method], dict[str, An
 
 def _is_recorded(method: Method) -> bool:
     """Return whether a part's formula is in a user's file that was not imported."""
-    return any(isinstance(part, UserPart) and part.recorded for part in method.parts)
+    return any(part.recorded for part in method.parts)
 
 
 def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
@@ -125,5 +124,5 @@ def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
         "critic": critic,
         "reward": method.reward.model_dump(),
         # Two versions of a file may agree in all values.
-        "files": files if any(isinstance(one, UserPart) for one in on) else [],
+        "files": files if any(part.of_user for part in on) else [],
     }

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     Discriminator,
@@ -35,7 +35,6 @@ from rlvr_cli.methods.base import (
     Tokens,
     TokenShaping,
     TrainingMethod,
-    UserPart,
 )
 from rlvr_cli.methods.grpo import GroupAdvantage, PPOClip
 from rlvr_cli.methods.kl import KLPenalty
@@ -51,7 +50,7 @@ class _Shapings(Section):
     def _without_others(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out those of user files that are off, which a method without the file does not know."""
         plain: dict[str, Any] = handler(self)
-        off = {key for key, one in self if isinstance(one, UserPart) and not cast("Shaping", one).is_on}
+        off = {key for key, one in self if one.of_user and not one.is_on}
         return {key: value for key, value in plain.items() if key not in off}
 
 

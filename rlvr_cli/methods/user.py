@@ -6,16 +6,12 @@ and nothing else in the process does.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import functools
 import inspect
 import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BeforeValidator, Field, ValidationInfo, create_model
@@ -26,9 +22,9 @@ from rlvr_cli.core.layers import Layer, Merged, validate
 from rlvr_cli.core.lazy import torch
 from rlvr_cli.core.section import Also, Choice
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.core.user_code import PREFIX, UserFile, class_lines, guarded, load_module, shown, value_text
+from rlvr_cli.core.user_code import PREFIX, UserFile, classes_of, function_line, guarded, load_module, value_text
 from rlvr_cli.methods.aggregation import Aggregation
-from rlvr_cli.methods.base import Advantage, Part, PolicyLoss, Shaping, UserPart
+from rlvr_cli.methods.base import Advantage, Part, PolicyLoss, Shaping
 from rlvr_cli.methods.lopti import Passes
 from rlvr_cli.methods.method import Method, shapings_type
 from rlvr_cli.methods.names import (
@@ -50,12 +46,9 @@ FAMILIES: Mapping[str, type[Choice]] = {
     "aggregation": Aggregation,
     "passes": Passes,
 }
-# What computes, of any part; and whose results have the shape of the tokens.
-COMPUTING = (
-    *("advantages", "returns", "statistics", "weight", "bounds", "shape", "factor"),
-    *("count", "coefficients", "selected", "threshold"),
-)
+# What computes, of any part; first whose results have the shape of the tokens.
 _PER_TOKEN, _PER_ROW = ("weight", "factor", "coefficients", "selected"), ("advantages", "shape")
+COMPUTING = frozenset((*_PER_TOKEN, *_PER_ROW, "returns", "statistics", "bounds", "count", "threshold"))
 _NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,39}$")
 
 
@@ -71,42 +64,24 @@ class UserMethod:
     preset: Preset
     parts: tuple[tuple[str, type[Part]], ...]
 
-    def clashes(self, other: UserMethod) -> bool:
-        """Whether both have the same name, or kinds of the same name in one section."""
-        return self.preset.name == other.preset.name or bool(self._kinds() & other._kinds())
 
-    def _kinds(self) -> set[tuple[str, str]]:
-        return {(section, _name_of(part)) for section, part in self.parts}
-
-
-_LOADED: dict[tuple[str, str], UserMethod] = {}
-
-
-def is_loaded(file: UserFile) -> bool:
-    """Whether this process has imported the file."""
-    return (str(file.path), file.digest) in _LOADED
-
-
-def load_method(file: UserFile, seconds: float | None = None) -> UserMethod:
+def load_method(file: UserFile) -> UserMethod:
     """Import the file and return its method. Raises UserError, each problem with file and line."""
-    key = (str(file.path), file.digest)
-    if key not in _LOADED:
-        module = load_module(file, seconds)
-        found = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Part)]
-        own = list(dict.fromkeys(kind for kind in found if kind.__module__ == module.__name__))
-        lines = class_lines(file.text)
-        parts = [(_section(kind), kind) for kind in own if _has_name(kind)]
-        _check_parts(file, own, parts, lines)
-        preset = _preset(file, module, parts, lines)
-        one = UserMethod(file, preset, tuple((section, _guarded(part, file)) for section, part in parts))
-        _check_values(one, lines)
-        _LOADED[key] = one
-    return _LOADED[key]
+    classes = [kind for kind in classes_of(file) if issubclass(kind, Part)]
+    parts = [(_section(kind), kind) for kind in classes if _has_name(kind)]
+    if problems := list(_part_problems(file, classes)):
+        raise UserError(problems)
+    for kind in classes:
+        for name in COMPUTING & vars(kind).keys():
+            setattr(kind, name, _checked(vars(kind)[name], name, file))
+    method = UserMethod(file, _preset(file, parts), tuple(parts))
+    if problems := list(_value_problems(method)):
+        raise UserError(problems)
+    return method
 
 
 def _has_name(kind: type[Part]) -> bool:
-    name = "key" if issubclass(kind, Shaping) else "kind"
-    return name in vars(kind).get("__annotations__", {})
+    return ("key" if issubclass(kind, Shaping) else "kind") in vars(kind).get("__annotations__", {})
 
 
 def _section(kind: type[Part]) -> str:
@@ -122,11 +97,11 @@ def _name_of(part: type[Part]) -> str:
 @functools.lru_cache(maxsize=64)
 def tables_of(methods: tuple[UserMethod, ...]) -> MethodTables:
     """Return the names of methods with those of the files."""
-    presets = {one.preset.name: one.preset for one in methods}
-    bases = {name: one for name, one in presets.items() if isinstance(one, MethodPreset)}
+    presets = {method.preset.name: method.preset for method in methods}
+    bases = {name: preset for name, preset in presets.items() if isinstance(preset, MethodPreset)}
     return MethodTables(
         {**BUILT_IN.methods, **bases},
-        {**BUILT_IN.modifiers, **{name: one for name, one in presets.items() if isinstance(one, Modifier)}},
+        {**BUILT_IN.modifiers, **{name: preset for name, preset in presets.items() if isinstance(preset, Modifier)}},
     )
 
 
@@ -138,16 +113,18 @@ def method_type(methods: tuple[UserMethod, ...]) -> type[Method]:
     """
     if not methods:
         return Method
-    parts = [pair for one in methods for pair in one.parts]
+    parts = [pair for method in methods for pair in method.parts]
 
     def files(_: Any, info: ValidationInfo) -> tuple[str, ...]:
         sections = dict(info.data)
         chosen = {type(value) for value in sections.values()}
-        chosen |= {type(one) for _, one in sections.get("shaping", ()) if one.is_on}
+        chosen |= {type(shaping) for _, shaping in sections.get("shaping", ()) if shaping.is_on}
         name = sections.get("name")
-        names = () if name is None else ((said := parse_method_name(name, tables_of(methods))).base, *said.modifiers)
-        needed = (one for one in methods if one.preset.name in names or chosen & {kind for _, kind in one.parts})
-        return tuple(one.file.reference for one in needed)
+        names = () if name is None else str(parse_method_name(name, tables_of(methods))).split("+")
+        needed = (
+            method for method in methods if method.preset.name in names or chosen & {kind for _, kind in method.parts}
+        )
+        return tuple(method.file.reference for method in needed)
 
     return extended_method(
         {section: tuple(kind for where, kind in parts if where == section) for section in FAMILIES},
@@ -184,106 +161,67 @@ def extended_method(
     return create_model("Method", __base__=(tabled, Method), __doc__=Method.__doc__, **fields, files=files)
 
 
-def _check_parts(
-    file: UserFile, own: Sequence[type[Part]], parts: Sequence[tuple[str, type[Part]]], lines: Mapping[str, int]
-) -> None:
-    """Refuse classes that are no whole parts. Raises UserError with all that they lack."""
-    problems = []
-    for section, part in parts:
-        where = f"{shown(file.path)}:{lines.get(part.__name__, 1)}: {part.__name__}"
-        if not section:
-            problems.append(f"{where} inherits from no part of a method that a file may define ({PAGE})")
+def _part_problems(file: UserFile, classes: Sequence[type[Part]]) -> Iterator[str]:
+    """Yield what keeps the file's classes from being parts of a method."""
+    for part in classes:
+        where, is_shaping = f"{file.at(part.__name__)}: {part.__name__}", issubclass(part, Shaping)
+        key = "key" if is_shaping else "kind"
+        if not _has_name(part):
+            if not any(part in other.__mro__[1:] for other in classes):
+                write = "`key: ClassVar[str] = ...`" if is_shaping else "`kind: Literal[...] = Field(...)`"
+                yield f"{where} has no {key} of its own: give it {write} ({PAGE})"
             continue
-        name = part.key if issubclass(part, Shaping) else part.model_fields["kind"].default
-        if not isinstance(name, str) or not _NAME.match(name.replace("_", "-")):
-            problems.append(f"{where}: its name {name!r} must be of lower-case letters, digits, _ and -")
-        taken = Shaping.registered if issubclass(part, Shaping) else FAMILIES[section].kinds
+        if not _section(part):
+            yield f"{where} inherits from no part of a method that a file may define ({PAGE})"
+            continue
+        name, taken = _name_of(part), Shaping.registered if is_shaping else FAMILIES[_section(part)].kinds
+        if not _NAME.match(name.replace("_", "-")):
+            yield f"{where}: its name {name!r} must be of lower-case letters, digits, _ and -"
         if name in taken:
-            key = "key" if issubclass(part, Shaping) else "kind"
-            problems.append(f'{where}: {key} "{name}" is taken by {taken[name].__name__}. Choose another name')
+            yield f'{where}: {key} "{name}" is taken by {taken[name].__name__}. Choose another name'
         if lacking := sorted(getattr(part, "__abstractmethods__", ())):
-            s = "" if len(lacking) == 1 else "s"
-            family = next(one.__name__ for one in part.__mro__ if one.__module__.startswith(f"{__package__}."))
-            problems.append(f"{where} lacks the method{s} {', '.join(lacking)}, which every {family} has ({PAGE})")
+            yield f"{where} lacks the method {', '.join(lacking)} ({PAGE})"
         if issubclass(part, Shaping) and part.main_key not in part.model_fields:
-            problems.append(f"{where}: main_key must be the parameter that switches it on ({PAGE})")
-        required = [key for key, field in part.model_fields.items() if field.is_required()]
-        problems += [f"{where}: {key} has no default; write `{key}: ... = Field(DEFAULT, ...)`" for key in required]
-    named = [part for _, part in parts]
-    used = {base for part in named for base in part.__mro__}
-    for kind in own:
-        if kind not in used:
-            lacks = (
-                "key: give it `key: ClassVar[str] = ...`"
-                if issubclass(kind, Shaping)
-                else "kind of its own: give it `kind: Literal[...] = Field(...)`"
-            )
-            problems.append(
-                f"{shown(file.path)}:{lines.get(kind.__name__, 1)}: {kind.__name__} has no {lacks} ({PAGE})"
-            )
-    if problems:
-        raise UserError(problems)
+            yield f"{where}: main_key must be the parameter that switches it on ({PAGE})"
+        for parameter, field in part.model_fields.items():
+            if field.is_required():
+                yield f"{where}: {parameter} has no default; write `{parameter}: ... = Field(DEFAULT, ...)`"
 
 
-def _preset(
-    file: UserFile, module: ModuleType, parts: Sequence[tuple[str, type[Part]]], lines: Mapping[str, int]
-) -> Preset:
-    """Return what names the file's parts: its PRESETS, else its one class in place of GRPO's."""
-    written, where = vars(module).get("PRESETS"), shown(file.path)
-    if written is not None:
-        given = list(written) if isinstance(written, (tuple, list)) else [written]
-        if (
-            len(given) != 1
-            or not isinstance(given[0], (MethodPreset, Modifier))
-            or getattr(given[0], "imitates", False)
-        ):
-            has = ", ".join(str(getattr(one, "name", one)) for one in given) or "none"
+def _preset(file: UserFile, parts: Sequence[tuple[str, type[Part]]]) -> Preset:
+    """Return what names the file's parts: its PRESETS, else its one class in place of GRPO's. Raises UserError."""
+    module = load_module(file)
+    written, where = vars(module).get("PRESETS"), file.at("PRESETS")
+    if written is None:
+        if len(parts) != 1:
+            has = f"several classes, {', '.join(part.__name__ for _, part in parts)}, and no PRESETS"
             raise UserError(
-                f"{where}:{_presets_line(file)}: PRESETS must hold one MethodPreset or Modifier of a policy gradient, "
-                f"and it has {has}. Put each into a file of its own ({PAGE})."
+                f"{where}: has {has if parts else 'no method'}. A file has one class that inherits from PolicyLoss, "
+                f"Advantage or another part of rlvr_cli.methods, or PRESETS that name all its classes ({PAGE})."
             )
-        preset = cast("Preset", given[0])
-    elif not parts:
+        written = _preset_of(file, *parts[0])
+    presets = list(written) if isinstance(written, (tuple, list)) else [written]
+    preset: Any = presets[0] if len(presets) == 1 else None
+    if not isinstance(preset, (MethodPreset, Modifier)) or getattr(preset, "imitates", False):
+        raise UserError(f"{where}: PRESETS must hold one MethodPreset or Modifier of a policy gradient ({PAGE}).")
+    if not _NAME.match(str(preset.name)) or preset.name in (*ALIASES, *METHODS, *MODIFIER_PRESETS):
         raise UserError(
-            f"{where}:1: has no method: neither a class that inherits from PolicyLoss, Advantage or another part of "
-            f"rlvr_cli.methods, nor PRESETS ({PAGE})."
+            f"{where}: the name {preset.name!r} is that of a built-in method, or has other signs than lower-case "
+            "letters, digits and -. Choose another name."
         )
-    elif len(parts) > 1:
-        named = ", ".join(f"{part.__name__} (line {lines.get(part.__name__, 1)})" for _, part in parts)
-        raise UserError(
-            f"{where}:1: has several classes, {named}, and no PRESETS that says how they make one method ({PAGE})."
-        )
-    else:
-        preset = _of_one_class(file, *parts[0])
-    if preset.name in (*ALIASES, *METHODS, *MODIFIER_PRESETS):
-        raise UserError(f'{where}:1: the name "{preset.name}" is that of a built-in method. Choose another name.')
-    if not isinstance(preset.name, str) or not _NAME.match(preset.name):
-        said = "must be of lower-case letters, digits and -, at most 40 of them"
-        raise UserError(f"{where}:1: the name {preset.name!r} {said}.")
     if isinstance(preset, MethodPreset):
         if preset.inherits and preset.inherits not in METHODS:
-            raise UserError(
-                f"{where}:{_presets_line(file)}: inherits={preset.inherits!r}: no such method."
-                f"{did_you_mean(preset.inherits, METHODS)} Allowed: {', '.join(METHODS)}."
-            )
+            hint = did_you_mean(preset.inherits, METHODS)
+            raise UserError(f"{where}: inherits={preset.inherits!r}: no such method.{hint}")
         preset = preset.resolved(METHODS)
-    return dataclasses.replace(preset, module=module.__name__, file=str(file.path), aliases=())
+    return cast("Preset", dataclasses.replace(preset, module=module.__name__, file=str(file.path), aliases=()))
 
 
-def _presets_line(file: UserFile) -> int:
-    for node in ast.parse(file.text).body:
-        if isinstance(node, ast.Assign) and any(
-            isinstance(one, ast.Name) and one.id == "PRESETS" for one in node.targets
-        ):
-            return node.lineno
-    return 1
-
-
-def _of_one_class(file: UserFile, section: str, part: type[Part]) -> MethodPreset:
+def _preset_of(file: UserFile, section: str, part: type[Part]) -> MethodPreset:
     name = file.path.name
     if section not in FAMILIES:
         raise UserError(
-            f"{shown(file.path)}:1: {part.__name__} modifies a method, and nothing says how strongly. Write "
+            f"{file.at(part.__name__)}: {part.__name__} modifies a method, and nothing says how strongly. Write "
             f'`PRESETS = (Modifier("{_name_of(part).replace("_", "-")}", title=..., summary=..., paper=..., '
             f'sets={{"{section}.{part.main_key}": (VALUE, "why")}}),)` ({PAGE}).'
         )
@@ -299,37 +237,29 @@ def _of_one_class(file: UserFile, section: str, part: type[Part]) -> MethodPrese
     )
 
 
-def _check_values(one: UserMethod, lines: Mapping[str, int]) -> None:
-    """Refuse a preset whose values are not a method's, or that leaves a class of its file out. Raises UserError."""
-    where, preset, kind = shown(one.file.path), one.preset, method_type((one,))
+def _value_problems(user_method: UserMethod) -> Iterator[str]:
+    """Yield the values of a preset that a method does not take, and the classes of its file that it leaves out."""
+    file, preset, kind = user_method.file, user_method.preset, method_type((user_method,))
     merged = Merged(schema_of(kind))
     for layer in (*([METHODS["grpo"]] if isinstance(preset, Modifier) else []), preset):
         merged.add(Layer(layer.label, dict(layer.values), preset=True))
     method, faults = validate(kind, merged, lambda section, _: section.contradictions())
-    problems = [f"{where}:{_presets_line(one.file)}: PRESETS: {message}" for _, message in faults]
-    for section, part in one.parts:
+    yield from (f"{file.at('PRESETS')}: PRESETS: {message}" for _, message in faults)
+    for section, part in () if faults else user_method.parts:
         chosen = functools.reduce(getattr, section.split("."), cast("Any", method))
-        if not faults and not (isinstance(chosen, part) and not (isinstance(chosen, Shaping) and not chosen.is_on)):
-            does = (
-                f"is off in {preset.name}: set {section}.{part.main_key} to what switches it on"
-                if section not in FAMILIES
-                else f"has no part in {preset.name}: set {section}.kind to {_name_of(part)}"
+        if not isinstance(chosen, part) or (isinstance(chosen, Shaping) and not chosen.is_on):
+            key, value = ("kind", _name_of(part)) if section in FAMILIES else (part.main_key, "what switches it on")
+            yield (
+                f"{file.at(part.__name__)}: {part.__name__} is off in {preset.name}: set {section}.{key} to {value} in "
+                f"PRESETS ({PAGE})"
             )
-            problems.append(f"{where}:{lines.get(part.__name__, 1)}: {part.__name__} {does} in PRESETS ({PAGE})")
-    if problems:
-        raise UserError(problems)
-
-
-def _guarded(part: type[Part], file: UserFile) -> type[Part]:
-    """Make the class whose errors name the file's line, and whose results are what they must be, or are refused."""
-    checked = {name: _checked(getattr(part, name), name, file) for name in COMPUTING if hasattr(part, name)}
-    made: Any = create_model
-    kind = made(part.__name__, __base__=(type("Guarded", (UserPart,), checked), part), __module__=part.__module__)
-    kind.__doc__ = part.__doc__
-    return cast("type[Part]", kind)
 
 
 def _checked(function: Callable[..., Any], name: str, file: UserFile) -> Callable[..., Any]:
+    """Make the method whose errors name the file's line, and whose results are what they must be, or are refused."""
+    if inspect.unwrap(function) is not function:
+        return function
+
     @functools.wraps(function)
     def checked(self: Any, first: Any, *arguments: Any, **named: Any) -> Any:
         gradients, what = torch.is_grad_enabled(), f"{name} of {type(self).__name__}"
@@ -340,7 +270,7 @@ def _checked(function: Callable[..., Any], name: str, file: UserFile) -> Callabl
             changed = torch.is_grad_enabled() != gradients
             torch.set_grad_enabled(gradients)
         if wrong := "switches torch's gradients on or off" if changed else _wrong_result(name, first, result):
-            raise RunError(f"{_line(function, file)}: {what} {wrong}.")
+            raise RunError(f"{function_line(function, file)}: {what} {wrong}.")
         return result
 
     return checked
@@ -360,17 +290,6 @@ def _wrong_result(name: str, first: Any, result: Any) -> str:
     return ""
 
 
-def function_line(part: Part, name: str) -> str:
-    """Return where a method of the part stands, as `my.py:12`."""
-    return _line(getattr(type(part), name), UserFile(Path(str(sys.modules[type(part).__module__].__file__)), ""))
-
-
-def _line(function: Any, file: UserFile) -> str:
-    code = getattr(inspect.unwrap(getattr(function, "fget", function)), "__code__", None)
-    line = code.co_firstlineno if code is not None and code.co_filename == str(file.path) else 1
-    return f"{shown(file.path)}:{line}"
-
-
 def recorded_method(values: Mapping[str, Any], files: Sequence[str]) -> type[Method]:
     """Make the section ``method`` of a recorded run without importing its files.
 
@@ -378,13 +297,13 @@ def recorded_method(values: Mapping[str, Any], files: Sequence[str]) -> type[Met
     """
     kinds: dict[str, tuple[type[Part], ...]] = {}
     for section, family in FAMILIES.items():
-        given = values.get(section)
-        kind = given.get("kind") if isinstance(given, dict) else None
-        if isinstance(given, dict) and isinstance(kind, str) and kind not in family.kinds:
-            kinds[section] = (_recorded_part(cast("type[Part]", family), given, {"kind": (Literal[kind], kind)}),)
+        recorded = values.get(section)
+        kind = recorded.get("kind") if isinstance(recorded, dict) else None
+        if isinstance(recorded, dict) and isinstance(kind, str) and kind not in family.kinds:
+            kinds[section] = (_recorded_part(cast("type[Part]", family), recorded, {"kind": (Literal[kind], kind)}),)
     shapings = []
-    given = values.get("shaping")
-    for key, inner in given.items() if isinstance(given, dict) else ():
+    recorded = values.get("shaping")
+    for key, inner in recorded.items() if isinstance(recorded, dict) else ():
         if key not in Shaping.registered and isinstance(inner, dict):
             shaping = cast("type[Shaping]", _recorded_part(Shaping, inner, {}))
             shaping.key, shaping.is_on = key, True  # type: ignore[method-assign, assignment]
@@ -409,7 +328,7 @@ def _recorded_part(family: type[Part], values: Mapping[str, Any], fixed: Mapping
         absent["names"] = property(computes)
     fields: dict[str, Any] = {key: (Any, None) for key in values if key not in family.model_fields} | dict(fixed)
     made: Any = create_model
-    mixin = type("Recorded", (UserPart,), {**absent, "recorded": True, "__annotations__": {"recorded": ClassVar[bool]}})
+    mixin = type("Recorded", (), absent)
     kind = made("Recorded", __base__=(mixin, family), __module__=f"{PREFIX}recorded", **fields)
-    kind.__abstractmethods__ = frozenset()
+    kind.recorded, kind.__abstractmethods__ = True, frozenset()
     return cast("type[Part]", kind)

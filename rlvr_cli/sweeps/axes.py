@@ -13,7 +13,7 @@ from typing import Any
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import schema_of_files
 from rlvr_cli.config.schema import RUN_NAME, Config
-from rlvr_cli.config.user_files import Imports, absolute_method, names_a_file, with_absolute_files
+from rlvr_cli.config.user_files import Imports, absolute_method, names_a_file, with_files
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.include import INCLUDE, source_files
@@ -428,8 +428,8 @@ def _included(file: SweepFile, where: tuple[Any, ...], entry: Mapping[str, Any],
             problems.append((file.place(*where, INCLUDE), f"list: {INCLUDE}: {error}"))
             continue
         for source in source_files(path, tuple(Config.model_fields), problems):
-            layer = Layer(str(source.path), source.values, source.document.lines)
-            merged.add(with_absolute_files(layer, source.path.parent))
+            values = with_files(source.values, source.path.parent, str)
+            merged.add(Layer(str(source.path), values, source.document.lines))
     return merged
 
 

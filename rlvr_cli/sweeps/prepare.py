@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
-from rlvr_cli.config.user_files import user_files, with_copied_files, with_copied_method
+from rlvr_cli.config.user_files import copied_files, user_files, with_files
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.files import write_text
 from rlvr_cli.core.hashes import text_digest
@@ -185,11 +185,8 @@ def prepare_sweep(sweep: Sweep, folder: SweepDir) -> PreparedSweep:
     wrong = [said for trial in sweep.trials if (said := _occupied(folder, names[trial.id], trial))]
     if wrong:
         raise UserError(wrong)
-    base = [str(folder.base_dir / name) for name in _copies(sweep, [])]
-    entries = [
-        entry_of(trial, names[trial.id], base, with_copied_method(trial.method, folder.base_dir, []))
-        for trial in sweep.trials
-    ]
+    base = [str(folder.base_dir / name) for name in _copies(sweep)[0]]
+    entries = [entry_of(trial, names[trial.id], base, _method(trial, folder)[0]) for trial in sweep.trials]
     old = [] if before is None else [entry for entry in before.trials if entry.id not in names]
     dropped = [replace(entry, named=_stays(sweep, folder, before, entry)) for entry in old]
     spec = sweep.file.spec
@@ -221,12 +218,10 @@ def write(sweep: Sweep, folder: SweepDir, plan: SweepPlan) -> None:
     The sweep's driver alone does.
     """
     folder.base_dir.mkdir(exist_ok=True)
-    files: list[UserFile] = []
-    for name, text in _copies(sweep, files).items():
+    copies, files = _copies(sweep)
+    for name, text in copies.items():
         write_text(folder.base_dir / name, text)
-    for trial in sweep.trials:
-        with_copied_method(trial.method, folder.base_dir, files)
-    keep_copies(files, folder.base_dir)
+    keep_copies([*files, *(file for trial in sweep.trials for file in _method(trial, folder)[1])], folder.base_dir)
     write_text(folder.file_copy, sweep.file.text)
     folder.write_plan(plan)
 
@@ -297,13 +292,12 @@ def entry_of(trial: Trial, name: str, base: Sequence[str], option: str | None) -
     )
 
 
-def _copies(sweep: Sweep, files: list[UserFile]) -> dict[str, str]:
-    """The base configurations as they are kept, in order: names, whatever they are called, and texts.
+def _copies(sweep: Sweep) -> tuple[dict[str, str], list[UserFile]]:
+    """Return the base configurations as they are kept, in order: texts by name, and the user files that they name.
 
-    A file that includes others is kept after them, without its `include`: from another folder it would find none. The
-    user files that they name go to ``files``.
+    A file that includes others is kept after them, without its `include`: from another folder it would find none.
     """
-    copies = {}
+    copies, files = dict[str, str](), list[UserFile]()
     for number, path in enumerate(sweep.file.base, start=1):
         problems: list[tuple[str, str]] = []
         sources = source_files(path, tuple(Config.model_fields), problems)
@@ -311,9 +305,16 @@ def _copies(sweep: Sweep, files: list[UserFile]) -> dict[str, str]:
             raise ConfigError(problems)
         for part, source in enumerate(sources, start=1):
             stem = f"{number}" if len(sources) == 1 else f"{number}.{part}"
-            values = with_copied_files(source.values, source.path.parent, files)
+            values, named = copied_files(source.values, source.path.parent)
             copies[f"{stem}-{source.path.name}"] = source.alone if values == source.values else dump(values)
-    return copies
+            files += named
+    return copies, files
+
+
+def _method(trial: Trial, folder: SweepDir) -> tuple[str | None, list[UserFile]]:
+    """Return a trial's method with the copies in the sweep's folder in place of its files, and the files."""
+    values, files = copied_files({"method": trial.method}, None)
+    return with_files(values, folder.base_dir, str)["method"] if files else trial.method, files
 
 
 def _foreign(path: Path) -> bool:

@@ -7,9 +7,9 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
@@ -25,11 +25,14 @@ from rlvr_cli.tasks.files import text_problem
 from rlvr_cli.tasks.hub import HubTable, parts_of, split_names
 from rlvr_cli.tasks.problem import DataSplit, MissingFields, Problem, Split, Verdict, wide
 from rlvr_cli.tasks.prompts import (
+    TemplateFailure,
     are_messages,
+    by_template,
     chat_prompt,
     has_template,
     leading_bos,
     spellings,
+    template_problem,
     unfit_conversation,
 )
 from rlvr_cli.tasks.rewards import (
@@ -37,34 +40,18 @@ from rlvr_cli.tasks.rewards import (
     REWARD,
     MemoryMiB,
     RewardFailure,
-    RewardFunction,
+    RewardFunctions,
+    Rewards,
     Timeout,
     Value,
-    Values,
-    described,
     reward_function,
-    rewards,
+    row_text,
 )
-from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Pool, Target
-from rlvr_cli.workers.reward import LARGEST_REWARD
-from rlvr_cli.workers.template import problem_of
 
 # Columns that TRL gives no reward function, as it gives what they are called after.
 _NOT_COLUMNS = ("prompt", "completion", "prompts", "completions", "completion_ids")
 # Rows, and what is said to be written for them, on which the functions are tried before anything starts.
 _TRIED, _TRIAL_RESPONSES = 3, ("I do not know.", "", "<think> 1 </think> <answer> 1 </answer>")
-# What a template may take of the clock and of memory for a row, which takes it less than a millisecond.
-_TEMPLATE_LIMITS = Limits(20.0, memory_mib=1024)
-# Calls, and completions in them, after which functions that gave no number yet end the command.
-_SILENT_CALLS, _SILENT_ROWS = 3, 32
-# What was tried in this process; calls and completions without any number (-1: there was one), by the functions.
-_TRIED_ALREADY: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()
-_SILENT: dict[tuple[str, ...], tuple[int, int]] = {}
-# Reward functions, and the one that says what is correct, of which it was told that it does not for some completions.
-_NO_VERDICT: set[tuple[tuple[str, ...], str | None]] = set()
-# Columns of data of which it was told that they are left out.
-_LEFT_OUT: set[tuple[str, str]] = set()
-
 LongText = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
 
 
@@ -78,7 +65,7 @@ RewardName = Annotated[Text, AfterValidator(_is_reward)]
 
 
 def _in_file(match: re.Match[str]) -> str:
-    """A reward function behind its file: `my_rewards.accuracy`."""
+    """Name a reward function behind its file: `my_rewards.accuracy`."""
     return f"{local_path(match['file']).stem}.{match['name']}"
 
 
@@ -143,12 +130,12 @@ class Own(Task):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Rewards without their folders: their digests tell them apart."""
-        return {**super().settings, "reward": [without_folder(one) for one in self.reward]}
+        """Leave out the folders of rewards: their digests tell them apart."""
+        return {**super().settings, "reward": [without_folder(reward) for reward in self.reward]}
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """One for each reward."""
+        """Return one weight for each reward."""
         return self.reward_weights or (1.0,) * len(self.reward)
 
     @property
@@ -158,25 +145,25 @@ class Own(Task):
 
     @property
     def labels(self) -> list[str]:
-        """What each reward function is called in tables: its name, behind its file's where several have the same."""
+        """Name each reward function in tables, behind its file's name where several have the same."""
         named = [match for match in map(REWARD.fullmatch, self.reward) if match]
         names = Counter(match["name"] for match in named)
         return [match["name"] if names[match["name"]] == 1 else _in_file(match) for match in named]
 
     @property
     def judge_label(self) -> str:
-        """The reward function that says whether a completion is correct."""
+        """Return the reward function that says whether a completion is correct."""
         return self.labels[0] if self.correct is None else self.correct
 
     @property
     def threshold(self) -> float:
-        """The value of that function above which a completion is correct."""
+        """Return the value of that function above which a completion is correct."""
         return sum(self.reward_values) / 2 if self.correct_above is None else self.correct_above
 
     def contradictions(self) -> Iterator[Contradiction]:
         if not self.reward:
-            said = "task.name=own has no reward function: --reward FILE.py:FUNCTION, or task.reward=FILE.py:FUNCTION"
-            yield Contradiction(("task.name", "task.reward"), said)
+            message = "task.name=own has no reward function: --reward FILE.py:FUNCTION, or task.reward=FILE.py:FUNCTION"
+            yield Contradiction(("task.name", "task.reward"), message)
         if self.reward_weights and self.reward and len(self.reward_weights) != len(self.reward):
             yield Contradiction(
                 ("task.reward_weights", "task.reward"),
@@ -186,63 +173,68 @@ class Own(Task):
         labels = Counter(_in_file(match) for match in map(REWARD.fullmatch, self.reward) if match)
         for label, times in labels.items():
             if times > 1:
-                said = f"task.reward names {times} functions {label}, which tables could not tell apart. Rename one"
-                yield Contradiction(("task.reward",), said)
+                message = f"task.reward names {times} functions {label}, which tables could not tell apart. Rename one"
+                yield Contradiction(("task.reward",), message)
         if self.reward and self.correct is not None and self.correct not in self.labels:
-            said = (
+            message = (
                 f"task.correct={self.correct!r} is none of the reward functions {', '.join(self.labels)}."
                 f"{did_you_mean(self.correct, self.labels)}"
             )
-            yield Contradiction(("task.correct", "task.reward"), said.removesuffix("."))
+            yield Contradiction(("task.correct", "task.reward"), message.removesuffix("."))
         if self.reward_values[0] >= self.reward_values[1]:
-            said = f"task.reward_values={list(self.reward_values)}: the lowest value first, then the highest"
-            yield Contradiction(("task.reward_values",), said)
+            message = f"task.reward_values={list(self.reward_values)}: the lowest value first, then the highest"
+            yield Contradiction(("task.reward_values",), message)
         if not self.chat_template:
             yield from self.options_without("chat_template", False)
-        if self.prompt_template is not None and (wrong := problem_of(self.prompt_template)):
+        if self.prompt_template is not None and (wrong := template_problem(self.prompt_template)):
             yield Contradiction(("task.prompt_template",), f"task.prompt_template: {wrong}")
 
     # Rows
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
-        """A problem from the columns of a row; all are kept whose values JSON has. Raises UserError."""
-        data = {key: value for key, value in fields.items() if key != "id"}
-        foreign = _foreign(data, where)
-        data = {key: value for key, value in data.items() if key not in foreign}
-        try:
-            asked = self._asked(self._named(data, where), where)
-        except UserError as error:
-            if not foreign:
-                raise
-            left = ", ".join(f"{column} ({kind})" for column, kind in foreign.items())
-            said = f"Columns that JSON has no values for are left out: {left}. Make them text or numbers."
-            raise UserError([f"{problem.removesuffix('.')}. {said}" for problem in error.problems]) from error
-        for column, kind in foreign.items():
-            if (self.data, column) not in _LEFT_OUT:
-                _LEFT_OUT.add((self.data, column))
-                tell(f"{self.data}: column {column} is left out: JSON has no values of its type ({kind}).")
+        """Return a problem of a row's columns, all whose values JSON has. Raises UserError."""
+        data = self._json_columns({key: value for key, value in fields.items() if key != "id"}, where)
+        asked = self._asked(self._named(data, where), where)
         text = asked if isinstance(asked, str) else "\n\n".join(message["content"] for message in asked)
         subgroup = data.get("subgroup")
         return Problem(str(fields.get("id", where)), text, data, subgroup if isinstance(subgroup, str) else "all")
 
+    def _json_columns(self, columns: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """Leave out the columns whose values JSON does not have, as timestamps and bytes. Raises UserError for NaN."""
+        data = {}
+        for column, value in columns.items():
+            try:
+                json.dumps(value, allow_nan=False)
+            except TypeError:
+                if column not in self._seen:
+                    self._seen.add(column)
+                    kind = type(value).__name__
+                    tell(f"{self.data}: column {column} is left out: JSON has no values of its type ({kind}).")
+            except ValueError as error:
+                raise UserError(
+                    f"{where}: column {column} is not a JSON value ({error}). Write a number or null."
+                ) from error
+            else:
+                data[column] = value
+        return data
+
     def load(self, split: DataSplit) -> list[Problem]:
-        found = super().load(split)
+        problems = super().load(split)
         # A column of some rows only is None in the others, as in a table.
-        columns = dict.fromkeys(key for problem in found for key in problem.data)
-        lacking = ({key: None for key in columns if key not in problem.data} for problem in found)
+        columns = dict.fromkeys(key for problem in problems for key in problem.data)
         return [
-            replace(problem, data={**problem.data, **more}) if more else problem
-            for problem, more in zip(found, lacking, strict=True)
+            replace(problem, data=problem.data | {key: None for key in columns if key not in problem.data})
+            for problem in problems
         ]
 
     def problems(self, split: DataSplit, count: int, seed: int) -> list[Problem]:
-        found = super().problems(split, count, seed)
-        self._try(found[:_TRIED])
-        return found
+        problems = super().problems(split, count, seed)
+        self._try(problems[:_TRIED])
+        return problems
 
     def check_before(self) -> None:
         """Load the functions, and try them on rows where those are local. Raises UserError."""
-        self._functions()
+        self._functions.load()
         if local_path(self.data).exists():
             self.problems("train", _TRIED, 0)
 
@@ -264,8 +256,8 @@ class Own(Task):
         for split in counts:
             with contextlib.suppress(UserError):
                 counts[split] = len(super().load(split))
-        said = ", ".join(f"{number:,} {split}" if number else f"no {split}" for split, number in counts.items())
-        return f"{self.data}: {said} rows; " + "; ".join(filter(None, (rule, verdict, wide(counts["test"])))) + "."
+        rows = ", ".join(f"{number:,} {split}" if number else f"no {split}" for split, number in counts.items())
+        return f"{self.data}: {rows} rows; " + "; ".join(filter(None, (rule, verdict, wide(counts["test"])))) + "."
 
     def divider(self, problem: Problem) -> str:
         named = self._named(problem.data, problem.id)
@@ -273,8 +265,8 @@ class Own(Task):
 
     def part_of(self, problem: Problem) -> Split:
         number = hashlib.sha256(self.divider(problem).encode("utf-8", "surrogatepass")).digest()[:8]
-        place = int.from_bytes(number, "big") / 2**64
-        return "test" if place < self.held_out else "dev" if place < 2 * self.held_out else "train"
+        share = int.from_bytes(number, "big") / 2**64
+        return "test" if share < self.held_out else "dev" if share < 2 * self.held_out else "train"
 
     def hub_tables(self, hub_id: str, split: Split) -> list[HubTable]:
         theirs = self._hub_splits()
@@ -288,23 +280,23 @@ class Own(Task):
         return [problem for problem, part in parts if (part if part not in theirs else "train") == split]
 
     def _hub_splits(self) -> dict[str, str]:
-        """Our splits -> those of the hub data set. Raises UserError."""
+        """Map our splits to those of the hub data set. Raises UserError."""
         names = split_names(*parts_of(self.data))
         usual = {"train": ("train",), "dev": ("validation", "dev"), "test": ("test",)}
         found = {split: next((one for one in own if one in names), None) for split, own in usual.items()}
         found |= {str(split): theirs for split, theirs in self.splits.items()}
         wrong = [f"{split}: {theirs}" for split, theirs in self.splits.items() if theirs not in names]
         if wrong or found["train"] is None:
-            said = f"has no {', '.join(wrong)}" if wrong else "has no split train"
+            lacking = ", ".join(wrong) or "split train"
             raise UserError(
-                f"task.data={self.data!r}: {said}; it has {', '.join(names)}. Name them: task.splits={{train: ...}}."
+                f"task.data={self.data!r}: has no {lacking}; it has {', '.join(names)}. Name them: task.splits={{train: ...}}."
             )
         return {split: theirs for split, theirs in found.items() if theirs is not None}
 
     # Prompts
 
     def _named(self, data: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """The columns by the names that ``columns`` gives them. Raises UserError where one is not there."""
+        """Name the columns as ``columns`` says. Raises UserError where one is not there."""
         missing = [old for old in self.columns.values() if old not in data]
         if missing:
             wanted = ", ".join(f"{new}: {old}" for new, old in self.columns.items())
@@ -313,9 +305,15 @@ class Own(Task):
         return {**kept, **{new: data[old] for new, old in self.columns.items()}}
 
     def _asked(self, named: Mapping[str, Any], where: str) -> str | list[dict[str, str]]:
-        """The prompt as text or as messages, without the system turn. Raises UserError."""
+        """Return the prompt as text or as messages, without the system turn. Raises UserError."""
         if self.prompt_template is not None:
-            return _rendered(self.prompt_template, named, where)
+            try:
+                text = by_template(self.prompt_template, named)
+            except TemplateFailure as error:
+                raise UserError(f"{where}: task.prompt_template: {error} (the row has {', '.join(named)})") from error
+            if (unwritable := text_problem(text)) is not None:
+                raise UserError(f"{where}: task.prompt_template: {unwritable}")
+            return text
         if named.get("prompt") is None:
             needed = "say which column is the prompt (task.columns={prompt: ...}), or write task.prompt_template"
             raise MissingFields(where, ["prompt"], needed, named)
@@ -355,36 +353,28 @@ class Own(Task):
 
     # Rewards
 
-    def _functions(self) -> list[RewardFunction]:
-        """The reward functions, each with its parameters known. Raises UserError with all that is wrong with them."""
-        found = [reward_function(written, self.reward_timeout, self.reward_memory) for written in self.reward]
-        wrong: list[str] = []
-        for one in found:
-            try:
-                one.parameters  # noqa: B018
-            except UserError as error:
-                wrong += error.problems
-        if wrong:
-            raise UserError([f"task.reward: {one}" for one in wrong])
-        return found
+    @cached_property
+    def _functions(self) -> RewardFunctions:
+        limits = self.reward_timeout, self.reward_memory
+        return RewardFunctions([reward_function(reward, *limits) for reward in self.reward])
+
+    @cached_property
+    def _seen(self) -> set[str | tuple[str, ...]]:
+        """The columns that are left out, and the forms of rows, by their columns, that the functions were tried on."""
+        return set()
 
     def _try(self, problems: Sequence[Problem]) -> None:
-        """Call the functions on a few rows, once for each version of them and each form of a row."""
-        functions = self._functions()
-        key = (self.reward, tuple(self._columns(problems, ["" for _ in problems])))
-        if not problems or key in _TRIED_ALREADY:
+        """Call the functions on a few rows of a form that they have not seen. Raises UserError."""
+        form = tuple(self._columns(problems, ["" for _ in problems]))
+        if not problems or form in self._seen:
             return
-        wrong = [f"task.reward: {said}" for one in functions if (said := one.unfit([*key[1], "completion_ids"]))]
         responses = [_TRIAL_RESPONSES[number % len(_TRIAL_RESPONSES)] for number in range(len(problems))]
-        if not wrong:
-            try:
-                values = self._values(problems, responses, [[0] for _ in problems], 0.0)
-                wrong += self._too_large(zip(*values, strict=True))
-            except RunError as error:
-                wrong.append(str(error))
-        if wrong:
-            raise UserError(wrong)
-        _TRIED_ALREADY.add(key)
+        self._functions.load()
+        try:
+            self._rewards(problems, responses, [[0] for _ in problems], 0.0)
+        except RunError as error:
+            raise UserError(str(error)) from error
+        self._seen.add(form)
 
     def judge_many(
         self,
@@ -393,76 +383,42 @@ class Own(Task):
         truncated: Sequence[bool],
         token_ids: Sequence[Sequence[int]] | None = None,
     ) -> list[Verdict]:
-        """The verdicts; each function is called once, with all rows.
+        """Return the verdicts; each function is called once, with all rows.
 
         Raises RunError where more completions than ``reward_failures`` says have no reward, and where none ever had.
         """
         if not problems:
             return []
-        values = self._values(problems, responses, token_ids, self.reward_failures)
-        self._notice_silence(values, len(problems))
-        self._notice_no_verdict(values)
+        results = self._rewards(problems, responses, token_ids, self.reward_failures)
+        self._functions.check_silence(results, len(problems))
         labels = self.labels
-        logged = {name: recorded for one in values for name, recorded in one.logged.items()}
+        rows = list(zip(*(result.values for result in results), strict=True))
+        judge = labels.index(self.judge_label)
+        if any(row[judge] is None and any(isinstance(value, float) for value in row) for row in rows):
+            self._functions.failures.tell(
+                f"task.correct={self.judge_label}: it returned None for completions that have another reward. They are "
+                "trained on and count as not correct; a function that is to judge all of them can have the weight 0 "
+                "(task.reward_weights)"
+            )
+        logged = {name: values for result in results for name, values in result.logged.items()}
         return [
-            replace(self._verdict(labels, one, said), logged={name: every[row] for name, every in logged.items()})
-            for row, (said, one) in enumerate(zip(responses, zip(*values, strict=True), strict=True))
+            replace(self._verdict(labels, values, response), logged={name: logged[name][row] for name in logged})
+            for row, (response, values) in enumerate(zip(responses, rows, strict=True))
         ]
 
-    def _values(
+    def _rewards(
         self,
         problems: Sequence[Problem],
         responses: Sequence[str],
         token_ids: Sequence[Sequence[int]] | None,
         share: float,
-    ) -> list[Values]:
-        functions = self._functions()
+    ) -> list[Rewards]:
         columns: dict[str, Any] = self._columns(problems, responses)
         if token_ids is not None:
             columns["completion_ids"] = [list(ids) for ids in token_ids]
-        wrong = [said for one in functions if (said := one.unfit(list(columns)))]
-        if wrong:
-            raise RunError("\n".join(f"task.reward: {said}" for said in wrong))
-
-        return rewards(functions, columns, len(problems), lambda row: described(problems[row], responses[row]), share)
-
-    def _too_large(self, rows: Iterable[Sequence[Value]]) -> list[str]:
-        """What is wrong with the first row whose rewards are numbers until they are weighed and added."""
-        for row in rows:
-            verdict = self._verdict(self.labels, row, "")
-            if abs(verdict.reward) > LARGEST_REWARD:
-                parts = " + ".join(f"{name} {value:g}" for name, value in verdict.parts.items())
-                return [
-                    f"task.reward_weights: {parts} = {verdict.reward:g} for a completion; a number from "
-                    f"-{LARGEST_REWARD:g} to {LARGEST_REWARD:g} is needed. Give smaller weights."
-                ]
-        return []
-
-    def _notice_silence(self, values: Sequence[Sequence[Value]], count: int) -> None:
-        """Say that no function ever gave a number; RunError when they go on like that."""
-        calls, rows = _SILENT.get(self.reward, (0, 0))
-        if calls < 0 or any(value is not None for column in values for value in column):
-            _SILENT[self.reward] = (-1, 0)
-            return
-        _SILENT[self.reward] = (calls + 1, rows + count)
-        said = f"task.reward: {', '.join(self.reward)} returned None for each of {rows + count} completions so far"
-        if calls + 1 >= _SILENT_CALLS and rows + count >= _SILENT_ROWS:
-            raise RunError(f"{said}, so there is nothing to learn from. None means that a reward does not apply.")
-        if not calls:
-            tell(f"{said}: none of them can be learned from.")
-
-    def _notice_no_verdict(self, values: Sequence[Sequence[Value]]) -> None:
-        """Say once that the function that says what is correct has no word on completions that have a reward."""
-        judge = self.labels.index(self.judge_label)
-        rows = list(zip(*values, strict=True))
-        silent = sum(row[judge] is None and any(isinstance(value, float) for value in row) for row in rows)
-        if silent and (self.reward, self.correct) not in _NO_VERDICT:
-            _NO_VERDICT.add((self.reward, self.correct))
-            tell(
-                f"task.correct={self.judge_label}: it returned None for {silent} of {len(rows)} completions that have "
-                "another reward. They are trained on and count as not correct; a function that is to judge all of "
-                "them can have the weight 0 (task.reward_weights)."
-            )
+        return self._functions.rewards(
+            columns, len(problems), lambda row: row_text(problems[row], responses[row]), share
+        )
 
     def _verdict(self, labels: Sequence[str], values: Sequence[Value], response: str) -> Verdict:
         failed = next((value for value in values if isinstance(value, RewardFailure)), None)
@@ -478,7 +434,7 @@ class Own(Task):
         return Verdict(reward, parts, correct, vote(response), reason, scorable)
 
     def _columns(self, problems: Sequence[Problem], responses: Sequence[str]) -> dict[str, list[Any]]:
-        """The keyword arguments of a reward function: one value a row in each."""
+        """Return the keyword arguments of a reward function: one value a row in each."""
         rows = [self._named(problem.data, problem.id) for problem in problems]
         asked = [self._question(problem) for problem in problems]
         names = dict.fromkeys(key for row in rows for key in row if key not in _NOT_COLUMNS)
@@ -491,64 +447,3 @@ class Own(Task):
             "id": [problem.id for problem in problems],
             **{name: [row.get(name) for row in rows] for name in names},
         }
-
-
-def _foreign(columns: Mapping[str, Any], where: str) -> dict[str, str]:
-    """The columns whose values JSON does not have, as timestamps and bytes, with their types.
-
-    Raises UserError for a number that is none.
-    """
-    with contextlib.suppress(TypeError, ValueError):
-        json.dumps(columns, allow_nan=False)
-        return {}
-    found: dict[str, str] = {}
-    for column, value in columns.items():
-        try:
-            json.dumps(value, allow_nan=False)
-        except TypeError:
-            found[column] = type(value).__name__
-        except ValueError as error:
-            raise UserError(
-                f"{where}: column {column} is not a JSON value ({error}). Write a number or null."
-            ) from error
-    return found
-
-
-# What is wrong with templates that took too much for a row, and are not tried on others.
-_ENDLESS: dict[str, str] = {}
-
-
-@lru_cache(maxsize=1)
-def _writer(template: str) -> Pool:
-    target = Target("rlvr_cli.workers.template:ready", template, preload=True, what="writes prompts by a template")
-    return Pool(target, _TEMPLATE_LIMITS)
-
-
-@lru_cache(maxsize=4096)
-def _written(template: str, columns: str) -> str:
-    """What a template writes of the columns, given as JSON, in a worker. Raises JobError, or ValueError."""
-    how, text = _writer(template).submit(json.loads(columns)).result()
-    if how != "ok":
-        raise ValueError(text)
-    return str(text)
-
-
-def _rendered(text: str, columns: Mapping[str, Any], where: str) -> str:
-    if text in _ENDLESS:
-        raise UserError(_ENDLESS[text])
-    try:
-        prompt = _written(text, json.dumps(columns))
-    except ValueError as error:
-        has = ", ".join(columns)
-        raise UserError(f"{where}: task.prompt_template: {error} (the row has {has})") from error
-    except JobError as error:
-        late = f"takes more than {_TEMPLATE_LIMITS.seconds:g} s for this row"
-        ended = f"{error}; it may take {_TEMPLATE_LIMITS.memory_mib:,} MiB of memory for a row"
-        _ENDLESS[text] = f"{where}: task.prompt_template: {late if isinstance(error, JobTimeout) else ended}"
-        raise UserError(_ENDLESS[text]) from error
-    if not prompt.strip():
-        raise UserError(f"{where}: task.prompt_template writes an empty prompt")
-    unwritable = text_problem(prompt)
-    if unwritable is not None:
-        raise UserError(f"{where}: task.prompt_template: {unwritable}")
-    return prompt

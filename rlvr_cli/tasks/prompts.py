@@ -9,9 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import RunError, UserError
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+    from jinja2.sandbox import SandboxedEnvironment
 
 # Processor seconds for one prompt, which takes milliseconds, and characters of its text.
 MOST_SECONDS = 10.0
@@ -56,7 +60,7 @@ def chat_prompt(
 
 
 def are_messages(value: Any) -> bool:
-    """Whether a value is a conversation: a list, not empty, of messages."""
+    """Return whether a value is a conversation: a list, not empty, of messages."""
     return (
         isinstance(value, list)
         and bool(value)
@@ -68,7 +72,7 @@ def are_messages(value: Any) -> bool:
 
 
 def unfit_conversation(messages: Sequence[Message]) -> str | None:
-    """What keeps messages from being a prompt: nobody asks, or the assistant spoke last."""
+    """Return what keeps messages from being a prompt: no question, or the assistant spoke last."""
     roles = [message["role"] for message in messages]
     if roles[-1] == "assistant":
         return "the last message is the assistant's, but the assistant writes the next one"
@@ -114,7 +118,7 @@ def begun(prompt: str, prefix: str) -> str:
 
 
 def has_template(tokenizer: Any) -> bool:
-    """Whether prompts go through a chat template."""
+    """Return whether prompts go through a chat template."""
     return bool(getattr(tokenizer, "chat_template", None))
 
 
@@ -163,11 +167,67 @@ def by_chat_template(tokenizer: Any, messages: Sequence[Message], options: Mappi
     return text
 
 
+@lru_cache(maxsize=1)
+def _environment() -> SandboxedEnvironment:
+    from jinja2 import StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    # Not optimized: to compile a template computes nothing of it.
+    made = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True, optimized=False)
+    # Python code, which the deadline does not interrupt.
+    del made.globals["lipsum"]
+    return made
+
+
+def template_problem(template: str) -> str | None:
+    """Return what is wrong with a Jinja template: its syntax, filters and tests. Nothing of it is computed."""
+    from jinja2 import TemplateSyntaxError, nodes
+
+    environment = _environment()
+    try:
+        tree = environment.parse(template)
+        for power in tree.find_all(nodes.Pow):
+            return f"line {power.lineno}: it computes a power (**), which nothing interrupts"
+        for node in tree.find_all((nodes.Filter, nodes.Test)):
+            kind = "filter" if isinstance(node, nodes.Filter) else "test"
+            if node.name not in (environment.filters if kind == "filter" else environment.tests):
+                return f"line {node.lineno}: there is no {kind} {node.name!r}"
+    except TemplateSyntaxError as error:
+        return f"line {error.lineno}: {error.message}"
+    except RecursionError:
+        return "its expressions are nested too deep"
+    except ValueError as error:
+        return f"it cannot be read ({error})"  # a number of too many digits
+    return None
+
+
+@lru_cache(maxsize=8)
+def _compiled(template: str) -> Template:
+    return _environment().from_string(template)
+
+
+def by_template(template: str, columns: Mapping[str, Any]) -> str:
+    """Write a row by a Jinja template. Raises TemplateFailure, and RunError where it exceeds the limits of a prompt."""
+    try:
+        with _deadline():
+            text = _compiled(template).render(**columns)
+    except _TooLong:
+        # No error of this row alone: the others would take as long.
+        raise RunError(f"task.prompt_template takes more than {MOST_SECONDS:g} s for a row.") from None
+    except Exception as error:
+        raise TemplateFailure(f"{error}" or type(error).__name__) from error
+    if len(text) > MOST_CHARACTERS:
+        raise TemplateFailure(f"writes {len(text):,} characters; at most {MOST_CHARACTERS:,}")
+    if not text.strip():
+        raise TemplateFailure("writes an empty prompt")
+    return text
+
+
 _ADVICE = "which no chat template needs. Use a model whose tokenizer has a working chat template, or none."
 
 
 def leading_bos(tokenizer: Any) -> str:
-    """What a prompt must begin with, "" for most models.
+    """Return what a prompt must begin with, "" for most models.
 
     Prompts are encoded without added special tokens, so a model that was trained with one needs it in the text.
     """
@@ -201,7 +261,7 @@ def _deadline() -> Iterator[None]:
 
 
 def _raises_to_a_power(template: Any) -> bool:
-    """Whether a template, or one of several by name, has the operator ``**``: nothing interrupts ``9**9**9``."""
+    """Return whether a template, or one of several by name, has the operator ``**``: nothing interrupts ``9**9**9``."""
     templates = template.values() if isinstance(template, Mapping) else [template]
     return any(isinstance(one, str) and "**" in one and _has_power(one) for one in templates)
 

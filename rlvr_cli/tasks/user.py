@@ -15,15 +15,13 @@ a deadline and a memory limit. The class is a value of one load of a configurati
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import inspect
 import json
 import math
 import re
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import astuple
 from functools import cached_property
 from itertools import islice
@@ -40,7 +38,16 @@ from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.section import Probability, Section
 from rlvr_cli.core.terminal import tell
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.core.user_code import UserFile, class_lines, guarded, load_module, shown, value_text, without_folder
+from rlvr_cli.core.user_code import (
+    UserFile,
+    awaited,
+    classes_of,
+    function_line,
+    guarded,
+    shown,
+    value_text,
+    without_folder,
+)
 from rlvr_cli.tasks import base
 from rlvr_cli.tasks.base import HELD_OUT_SEED, Data, vote
 from rlvr_cli.tasks.files import text_problem
@@ -48,24 +55,21 @@ from rlvr_cli.tasks.problem import Judging, Problem, Split, Verdict, made_here
 from rlvr_cli.tasks.prompts import are_messages, conversation_prompt, has_template, leading_bos, unfit_conversation
 from rlvr_cli.tasks.rewards import (
     LIMIT_KEYS,
+    Failures,
     MemoryMiB,
-    Notices,
     RewardFailure,
     Timeout,
-    account,
-    described,
-    why,
+    failure_of,
+    row_text,
     worker_limits,
 )
-from rlvr_cli.workers.pool import JobError, Limits, Pool, Target, WorkerDied
-from rlvr_cli.workers.reward import LARGEST_REWARD
+from rlvr_cli.workers.pool import JobError, Limits, Pool, Target, shared_pool
+from rlvr_cli.workers.reward import LARGEST_REWARD, reward_number
 
 PAGE = "docs/tasks/own.md"
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,49}$")
 # Problems are made all at once: so many times the deadline of a verdict.
 _PROBLEMS = 10
-# Seconds of waiting for them after which that is said, and after which it is said again.
-_SOON, _AGAIN = 5.0, 30.0
 # A function that repeats its problems is asked for twice as many this often, and read to this multiple of the number.
 _DOUBLED, _READ = 6, 20
 # The share of train that test and dev may take.
@@ -81,6 +85,8 @@ CALLED: Mapping[str, tuple[str, ...]] = {
     "solution": ("problem",),
 }
 NEEDED = ("problems", "prompt", "judge")
+# Keys of a judgement that are not recorded as they are.
+_JUDGEMENT = ("reward", "parts", "correct", "answer")
 Row = dict[str, Any]
 Judgement = float | None | Mapping[str, Any]
 
@@ -158,29 +164,41 @@ class UserTask(base.Task):
 
     # In this process
 
+    @property
+    def limits(self) -> Limits:
+        """Return what a verdict may take."""
+        return worker_limits(self.reward_timeout, self.reward_memory)
+
+    @property
+    def pool(self) -> Pool:
+        """Return the workers of the task as it is set."""
+        file, values = self.user_file, json.loads(self.model_dump_json())
+        settings = {"file": file.as_json(), "values": values, "seconds": self.limits.loading - 15}
+        return shared_pool(
+            Target(f"{__name__}:worker", settings, what=f"runs {shown(file.path)}"), self.limits, self.reward_workers
+        )
+
+    @cached_property
+    def failures(self) -> Failures:
+        """Return the failures of the judge that were printed."""
+        return Failures()
+
     def check_before(self) -> None:
         """Make two problems, and judge a response to each. Raises UserError."""
-        if not self.is_generated:
-            return
-        try:
-            _session(self).pool.submit({"try": 2}, _PROBLEMS * self.reward_timeout).result()
-        except JobError as error:
-            failure = why(error, shown(self.user_file.path), "its trial", self._limits, _PROBLEMS * self.reward_timeout)
-            raise UserError(failure.said) from None
+        if self.is_generated:
+            self._done({"try": 2}, "its trial", UserError)
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
-        seconds, where = _PROBLEMS * self.reward_timeout, f"{shown(self.user_file.path)}: problems"
+        about = f" ({count} problems of {split}, seed {seed})."
+        return [Problem(**row) for row in self._done({"generate": [split, count, seed]}, "problems", RunError, about)]
+
+    def _done(self, job: Any, what: str, kind: type[UserError | RunError], about: str = "") -> Any:
+        seconds = _PROBLEMS * self.reward_timeout
         try:
-            made = _session(self).pool.submit({"generate": [split, count, seed]}, seconds)
-            what = (
-                f"is making {count:,} {split} problems, and first up to {self.held_out:,} of each split, to keep them "
-                f"apart (task.held_out); it has {seconds:g} s ({_PROBLEMS} times task.reward_timeout)"
-            )
-            rows = _waited(made, where, what)
+            return self.pool.submit(job, seconds).result()
         except JobError as error:
-            failure = why(error, shown(self.user_file.path), "problems", self._limits, seconds)
-            raise RunError(f"{failure.said} ({count} problems of {split}, seed {seed}).") from None
-        return [Problem(**row) for row in rows]
+            failure = failure_of(error, f"{shown(self.user_file.path)}: {what}", self.limits, seconds)
+            raise kind(failure.message + about) from None
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         with guarded(self.user_file, "prompt", self.reward_timeout, about=f" ({where})"):
@@ -188,8 +206,7 @@ class UserTask(base.Task):
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         """Write the text as the user's turn of the model's chat template, or as it is where there is none."""
-        with guarded(self.user_file, "prompt", self.reward_timeout, about=f" (problem {problem.id})"):
-            asked = self.asked(problem)
+        asked = self.asked(problem)
         if isinstance(asked, str) and not has_template(tokenizer):
             return leading_bos(tokenizer) + asked
         messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
@@ -197,39 +214,36 @@ class UserTask(base.Task):
         return conversation_prompt(tokenizer, messages, instead=instead, options=self.chat_template_kwargs)
 
     def problem_wording(self, problem: Problem) -> str:
-        """The whole prompt: a question may be about something else in the row."""
-        with guarded(self.user_file, "prompt", self.reward_timeout, about=f" (problem {problem.id})"):
-            asked = self.asked(problem)
-        return asked if isinstance(asked, str) else "\n\n".join(message["content"] for message in asked)
+        """Return the whole prompt: a question may be about something else in the row."""
+        return _text(self.asked(problem))
 
     def solutions(self, problem: Problem) -> Iterator[str] | None:
         if self.kind.solution is Task.solution:
             return None
         with guarded(self.user_file, "solution", self.reward_timeout, about=f" (problem {problem.id})"):
-            given = self.task.solution(_given(problem))
-            texts = [given] if isinstance(given, str) else list(islice(given or (), _SOLUTIONS))
-        if not texts or not all(isinstance(one, str) for one in texts):
-            raise self._wrong("solution", given, "text, or several")
+            solutions = self.task.solution(_row(problem))
+            texts = [solutions] if isinstance(solutions, str) else list(islice(solutions or (), _SOLUTIONS))
+        if not texts or not all(isinstance(text, str) for text in texts):
+            raise self._wrong("solution", solutions, "text, or several")
         return iter(texts)
 
     def judging(self) -> Judging:
         """Judge every response as a job of its own, while others are still to come."""
         return _Judging(self)
 
-    @property
-    def _limits(self) -> Limits:
-        return worker_limits(self.reward_timeout, self.reward_memory)
-
     # In a worker, or here
 
     def asked(self, problem: Problem) -> str | list[dict[str, str]]:
         """Return the user's prompt of a problem. Raises RunError where it is none."""
-        given: Any = self.task.prompt(_given(problem))
-        if (isinstance(given, str) and given.strip()) or (are_messages(given) and unfit_conversation(given) is None):
-            if (unwritable := text_problem(given)) is not None:
-                raise RunError(f"{self._place('prompt')}: prompt of problem {problem.id!r}: {unwritable}")
-            return cast("str | list[dict[str, str]]", given)
-        raise self._wrong("prompt", given, "text, or messages of which the last is the user's")
+        with guarded(self.user_file, "prompt", self.reward_timeout, about=f" (problem {problem.id})"):
+            prompt: Any = self.task.prompt(_row(problem))
+        if not (isinstance(prompt, str) and prompt.strip()) and not (
+            are_messages(prompt) and unfit_conversation(prompt) is None
+        ):
+            raise self._wrong("prompt", prompt, "text, or messages of which the last is the user's")
+        if (unwritable := text_problem(prompt)) is not None:
+            raise RunError(f"{self._line('prompt')}: prompt of problem {problem.id!r}: {unwritable}")
+        return cast("str | list[dict[str, str]]", prompt)
 
     def read(self, row: Any, where: str) -> Problem:
         """Return the problem of a dict. Raises RunError."""
@@ -246,13 +260,11 @@ class UserTask(base.Task):
                 raise self._wrong("problems", {name: value}, f"JSON values: {wanted} ({where})")
         # Looked for where it can be: many problems are made.
         if "\\ud" in json.dumps(row, default=str) and (unwritable := text_problem(row)) is not None:
-            raise RunError(f"{self._place('problems')}: problems: problem of {where}: {unwritable}")
+            raise RunError(f"{self._line('problems')}: problems: problem of {where}: {unwritable}")
         identity = text_digest(json.dumps(data))[:16] if row.get("id") is None else str(row["id"])
         subgroup, question = data.get("subgroup"), data.get("question")
         problem = Problem(identity, "", data, subgroup if isinstance(subgroup, str) else "all")
-        if not isinstance(question, str):
-            asked = self.asked(problem)
-            question = asked if isinstance(asked, str) else "\n\n".join(one["content"] for one in asked)
+        question = question if isinstance(question, str) else _text(self.asked(problem))
         return Problem(identity, question, data, problem.subgroup)
 
     def made(self, split: Split, count: int, seed: int) -> list[Problem]:
@@ -264,201 +276,154 @@ class UserTask(base.Task):
         Raises RunError where there are too few.
         """
         if self._share > _MUCH:
-            return self._distinct(split, count, seed, lambda prompt: _part_of(prompt) == split, count)
+            return self._distinct(split, count, seed, lambda prompt: _split_of(prompt) == split, count)
         if split == "train":
-            held = self._pools["test"] | self._pools["dev"]
+            held = self._prompts["test"] | self._prompts["dev"]
             return self._distinct(split, count, seed, lambda prompt: prompt not in held, count)
         if count > self.held_out:
             raise RunError(
                 f"task.held_out={self.held_out}: {split} is limited to that many problems, and {count} are asked for. "
                 f"Set task.held_out={count}, or ask for fewer"
             )
-        before = self._pools["test"] if split == "dev" else set()
+        before = self._prompts["test"] if split == "dev" else set()
         return self._distinct(split, self.held_out, seed, lambda prompt: prompt not in before, count)[:count]
 
     @cached_property
-    def _pools(self) -> dict[str, set[str]]:
+    def _prompts(self) -> dict[str, set[str]]:
         """The prompts of a split, as many as are held out; of train as many, to look at what they share."""
 
         def prompts(split: Split) -> set[str]:
             rows = islice(self._rows(split, self.held_out, HELD_OUT_SEED), _READ * self.held_out)
-            return {self._prompt_of(self.read(row, f"a {split} problem")) for row in rows}
+            return {json.dumps(self.asked(self.read(row, f"a {split} problem"))) for row in rows}
 
         return {split: prompts(split) for split in ("test", "dev", "train")}
 
     @cached_property
     def _share(self) -> float:
         """The share of the train problems that are problems of test or dev too."""
-        train = self._pools["train"]
-        return len(train & (self._pools["test"] | self._pools["dev"])) / max(1, len(train))
+        train = self._prompts["train"]
+        return len(train & (self._prompts["test"] | self._prompts["dev"])) / max(1, len(train))
 
     def _distinct(self, split: Split, count: int, seed: int, ours: Callable[[str], bool], least: int) -> list[Problem]:
-        """``count`` problems of different prompts, or all there are, which must be ``least``."""
+        """Return ``count`` problems of different prompts, or all there are, which must be ``least``."""
         asked = count
         for _ in range(_DOUBLED):
-            found: dict[str, Problem] = {}
-            read = twice = others = 0
-            for row in self._rows(split, asked, seed):
-                read += 1
+            problems: dict[str, Problem] = {}
+            read = others = 0
+            for read, row in enumerate(islice(self._rows(split, asked, seed), _READ * asked), 1):
                 problem = self.read(row, f"{split} problem {read}")
-                prompt = self._prompt_of(problem)
-                if prompt in found:
-                    twice += 1
-                elif not ours(prompt):
-                    others += 1
-                else:
-                    found[prompt] = problem
-                if len(found) == count or read == _READ * asked:
+                prompt = json.dumps(self.asked(problem))
+                if ours(prompt):
+                    problems.setdefault(prompt, problem)
+                others += not ours(prompt)
+                if len(problems) == count:
                     break
-            if len(found) == count or read != asked:
+            if len(problems) == count or read != asked:
                 break
             asked *= 2
         rule = " by a hash of their prompts, as train has many of them too" if self._share > _MUCH else ""
+        twice = read - others - len(problems)
         dropped = f"{others:,} belong to other splits{rule}, {twice:,} came twice"
-        if len(found) < least:
+        if len(problems) < least:
             key = "task.train_size" if split == "train" else "eval.problems"
             raise RunError(
-                f"{self._place('problems')}: problems gave {len(found):,} different {split} problems, and {least:,} "
+                f"{self._line('problems')}: problems gave {len(problems):,} different {split} problems, and {least:,} "
                 f"are asked for ({read:,} read; {dropped}). Make more, or ask for fewer ({key})"
             )
         if others or twice:
-            tell(f"{self._place('problems')}: of the first {read:,} {split} problems {dropped}: left out.")
-        return list(found.values())
+            tell(f"{self._line('problems')}: of the first {read:,} {split} problems {dropped}: left out.")
+        return list(problems.values())
 
     def tried(self, count: int) -> None:
         """Make so many problems, write their prompts and judge a response to each. Raises RunError."""
-        with guarded(self.user_file, "problems"):
-            problems = [self.read(row, "a train problem") for row in islice(self._rows("train", count, 0), count)]
-        if not problems:
-            raise RunError(f"{self._place('problems')}: problems gave no train problem")
-        for problem in problems:
-            with guarded(self.user_file, "prompt", about=f" (problem {problem.id})"):
-                self.asked(problem)
+        rows = list(islice(self._rows("train", count, 0), count))
+        if not rows:
+            raise RunError(f"{self._line('problems')}: problems gave no train problem")
+        for row in rows:
+            problem = self.read(row, "a train problem")
+            self.asked(problem)
             with guarded(self.user_file, "judge", about=f" (problem {problem.id}; response {_TRIAL!r})"):
                 self.judged(problem, _TRIAL)
 
     def _rows(self, split: Split, count: int, seed: int) -> Iterator[Any]:
-        given = self.task.problems(split, count, seed)
-        if isinstance(given, (str, bytes, Mapping)) or not hasattr(given, "__iter__"):
-            raise self._wrong("problems", given, "dicts, in a list or by yield")
-        return iter(given)
-
-    def _prompt_of(self, problem: Problem) -> str:
-        return json.dumps(self.asked(problem))
+        rows = self.task.problems(split, count, seed)
+        if isinstance(rows, (str, bytes, Mapping)) or not hasattr(rows, "__iter__"):
+            raise self._wrong("problems", rows, "dicts, in a list or by yield")
+        return iter(rows)
 
     def judged(self, problem: Problem, response: str) -> Verdict:
         """Return the verdict of the user's `judge`. Raises RunError where that gives none."""
-        given = self.task.judge(_given(problem), response)
-        if inspect.isawaitable(given):
-            given = _loop().run_until_complete(given)
-        return self._verdict(given if isinstance(given, dict) else {"reward": given}, response)
-
-    def _verdict(self, given: Mapping[str, Any], response: str) -> Verdict:
-        if not isinstance(given.get("parts", {}), dict):
-            raise self._wrong("judge", given, "a dict of numbers for parts")
-        if "reward" not in given and "parts" not in given:
-            raise self._wrong("judge", given, "a dict with reward, or with parts that add up to it")
-        logged = {
-            str(name): value for name, value in given.items() if name not in ("reward", "parts", "correct", "answer")
-        }
-        for name, value in logged.items():
-            finite = not isinstance(value, float) or math.isfinite(value)
-            if not (isinstance(value, str | float | int | None) and finite):
-                raise self._wrong("judge", {name: value}, f"text, a finite number or None for {name}")
-        answer = given.get("answer", vote(response))
+        judgement = awaited(self.task.judge(_row(problem), response))
+        fields = judgement if isinstance(judgement, dict) else {"reward": judgement}
+        parts, answer = fields.get("parts", {}), fields.get("answer", vote(response))
+        logged = {str(key): value for key, value in fields.items() if key not in _JUDGEMENT}
         answer = str(answer) if isinstance(answer, Real) else answer
-        if not (answer is None or isinstance(answer, str)):
-            raise self._wrong("judge", {"answer": answer}, "text, a number or None for answer")
-        if (unwritable := text_problem([answer, logged, *map(str, given.get("parts") or ())])) is not None:
-            raise RunError(f"{self._place('judge')}: judge gave text that cannot be written: {unwritable}")
-        if given.get("reward", 0.0) is None:
+        if not isinstance(parts, dict):
+            raise self._wrong("judge", judgement, "a dict of numbers for parts")
+        if "reward" not in fields and "parts" not in fields:
+            raise self._wrong("judge", judgement, "a dict with reward, or with parts that add up to it")
+        for name, value in {**logged, "answer": answer}.items():
+            if not isinstance(value, str | float | int | None) or (
+                isinstance(value, float) and not math.isfinite(value)
+            ):
+                raise self._wrong("judge", {name: value}, f"text, a finite number or None for {name}")
+        if (unwritable := text_problem([answer, logged, *map(str, parts)])) is not None:
+            raise RunError(f"{self._line('judge')}: judge gave text that cannot be written: {unwritable}")
+        if fields.get("reward", 0.0) is None:
             return Verdict(0.0, {"reward": 0.0}, False, answer, "unscored", False, logged)
-        parts = {str(name): self._number(value) for name, value in given.get("parts", {}).items()}
-        reward = self._number(given["reward"] if "reward" in given else sum(parts.values()))
+        parts = {str(name): self._number(value) for name, value in parts.items()}
+        reward = self._number(fields["reward"] if "reward" in fields else sum(parts.values()))
         if parts and not math.isclose(sum(parts.values()), reward, abs_tol=1e-6):
-            raise self._wrong("judge", given, f"a reward that is the sum of its parts, {sum(parts.values()):g}")
-        correct = bool(given.get("correct", reward > self.reward_range[1] - 1e-9))
+            raise self._wrong("judge", judgement, f"a reward that is the sum of its parts, {sum(parts.values()):g}")
+        correct = bool(fields.get("correct", reward > self.reward_range[1] - 1e-9))
         reason = "correct" if correct else "wrong"
         return Verdict(reward, parts or {"reward": reward}, correct, answer, reason, logged=logged)
 
-    def _number(self, given: Any) -> float:
-        value = given.item() if hasattr(given, "item") and getattr(given, "size", 1) == 1 else given
-        try:
-            number = float(value) if isinstance(value, Real) else math.nan
-        except OverflowError:
-            number = math.inf
-        if not abs(number) <= LARGEST_REWARD:
+    def _number(self, value: Any) -> float:
+        number = reward_number(value)
+        if not isinstance(number, float):
             wanted = f"a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g}, a bool, None or a dict with reward"
-            raise self._wrong("judge", given, wanted)
+            raise self._wrong("judge", value, wanted)
         return number
 
-    def _place(self, method: str) -> str:
-        return _line(self.user_file, self.kind, method)
+    def _line(self, method: str) -> str:
+        return function_line(getattr(self.kind, method), self.user_file)
 
-    def _wrong(self, method: str, given: Any, wanted: str) -> RunError:
-        return RunError(f"{self._place(method)}: {method} returned {value_text(given)}; wanted: {wanted}")
-
-
-class _Session:
-    """The workers of a task as it is set, and what was reported of them."""
-
-    def __init__(self, task: UserTask, key: object) -> None:
-        self.key, self.notices = key, Notices()
-        self.parts: tuple[str, ...] = ()
-        settings = {"file": task.user_file.as_json(), "values": json.loads(task.model_dump_json())}
-        what = f"runs {shown(task.user_file.path)}"
-        target = Target(f"{__name__}:worker", {**settings, "seconds": task._limits.loading - 15}, what=what)
-        self.pool = Pool(target, task._limits, task.reward_workers)
-
-
-_SESSIONS: list[_Session] = []
-
-
-def _session(task: UserTask) -> _Session:
-    """Return the latest session, or begin another one: the workers of an other setting or version are ended."""
-    key = (type(task), task.model_dump_json())
-    if not _SESSIONS or _SESSIONS[0].key != key or _SESSIONS[0].pool.closed:
-        while _SESSIONS:
-            _SESSIONS.pop().pool.close()
-        _SESSIONS.append(_Session(task, key))
-    return _SESSIONS[0]
+    def _wrong(self, method: str, value: Any, wanted: str) -> RunError:
+        return RunError(f"{self._line(method)}: {method} returned {value_text(value)}; wanted: {wanted}")
 
 
 class _Judging:
     """Responses that are judged in worker processes, each a job of its own."""
 
     def __init__(self, task: UserTask) -> None:
-        self._task, self._session = task, _session(task)
+        self._task, self._pool = task, task.pool
         self._rows: list[tuple[Problem, str, Future[Any]]] = []
 
     def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:
-        """Have a response judged."""
+        """Begin to judge a response."""
         job = {"judge": list(astuple(problem)), "response": response}
-        self._rows.append((problem, response, self._session.pool.submit(job)))
+        self._rows.append((problem, response, self._pool.submit(job)))
 
     def verdicts(self) -> list[Verdict]:
         """Return the verdicts. Raises RunError where more than the allowed share of them could not be had."""
         results = [self._result(future) for _, _, future in self._rows]
-        failed = [(row, one) for row, one in enumerate(results) if isinstance(one, RewardFailure)]
-        share = self._task.reward_failures
-        account(failed, len(results), lambda row: described(*self._rows[row][:2]), share, self._session.notices)
-        self._session.parts = next(
-            (tuple(one.parts) for one in results if isinstance(one, Verdict)), self._session.parts
-        )
+        self._task.failures.account(results, lambda row: row_text(*self._rows[row][:2]), self._task.reward_failures)
+        parts = next((result.parts for result in results if isinstance(result, Verdict)), {"reward": 0.0})
         return [
-            Verdict(0.0, dict.fromkeys(self._session.parts, 0.0), False, None, one.reason, scorable=False)
-            if isinstance(one, RewardFailure)
-            else one
-            for one in results
+            Verdict(0.0, dict.fromkeys(parts, 0.0), False, None, result.reason, scorable=False)
+            if isinstance(result, RewardFailure)
+            else result
+            for result in results
         ]
 
     def _result(self, future: Future[Any]) -> Verdict | RewardFailure:
         try:
             return Verdict(*future.result())
         except JobError as error:
-            failure = why(error, shown(self._task.user_file.path), "judge", self._task._limits)
+            failure = failure_of(error, f"{shown(self._task.user_file.path)}: judge", self._task.limits)
             if error.loading:
-                raise RunError(f"{failure.said}.") from None
+                raise RunError(f"{failure.message}.") from None
             return failure
 
     def __enter__(self) -> _Judging:
@@ -471,138 +436,100 @@ class _Judging:
             future.cancel()
 
 
-def _waited(made: Future[Any], where: str, what: str) -> Any:
-    """Wait for problems; where it takes long, say so on standard error."""
-    began = time.monotonic()
-    while not wait([made], _AGAIN if time.monotonic() - began > _SOON else _SOON).done:
-        tell(f"{where} {what or f'is at work for {time.monotonic() - began:.0f} s'}.")
-        what = ""
-    return made.result()
-
-
 def worker(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
     """Make what a worker does with a job: ``{"generate": [...]}`` to problems, ``{"judge": ...}`` to a verdict."""
     file = UserFile.of_json(settings["file"])
-    kind = load_task(file, settings["seconds"])
-    task = None if settings["values"] is None else kind.model_validate_json(json.dumps(settings["values"]))
+    user_code.load_module(file, settings["seconds"])
+    task = load_task(file).model_validate_json(json.dumps(settings["values"]))
 
     def answer(job: Any) -> Any:
-        assert task is not None
-        if "try" in job:
-            return task.tried(job["try"])
-        if "generate" in job:
-            with guarded(file, "problems"):
-                return [vars(one) for one in task.made(*job["generate"])]
-        with guarded(file, "judge"):
-            return list(astuple(task.judged(Problem(*job["judge"]), job["response"])))
+        if "judge" in job:
+            with guarded(file, "judge"):
+                return list(astuple(task.judged(Problem(*job["judge"]), job["response"])))
+        with guarded(file, "problems"):
+            if "try" in job:
+                return task.tried(job["try"])
+            return [vars(problem) for problem in task.made(*job["generate"])]
 
     return answer
 
 
-def try_task(file: UserFile) -> None:
-    """Import a task's file in a process of its own, before this one does. Raises UserError."""
-    settings = {"file": file.as_json(), "values": None, "seconds": user_code.LOADING}
-    limits = Limits(user_code.LOADING, memory_mib=16_384, load_seconds=user_code.LOADING + 15)
-    with Pool(Target(f"{__name__}:worker", settings, what=f"runs {shown(file.path)}"), limits) as pool:
-        try:
-            pool.submit({}).result()
-        except WorkerDied as error:
-            raise UserError(f"{shown(file.path)}: {error} when it was loaded.") from None
-        except JobError as error:
-            if error.loading:
-                said = str(error) or f"{shown(file.path)}: took more than {user_code.LOADING:g} s to load."
-                raise UserError(said.split("\n")) from None
-
-
-_LOADED: dict[tuple[str, str], type[UserTask]] = {}
-
-
-def is_loaded(file: UserFile) -> bool:
-    """Whether this process has imported the file."""
-    return (str(file.path), file.digest) in _LOADED
-
-
-def load_task(file: UserFile, seconds: float | None = None) -> type[UserTask]:
+def load_task(file: UserFile) -> type[UserTask]:
     """Import the file and return its task. Raises UserError, each problem with file and line."""
-    key = (str(file.path), file.digest)
-    if key not in _LOADED:
-        module = load_module(file, seconds)
-        classes = [
-            kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__
-        ]
-        lines, where = class_lines(file.text), shown(file.path)
-        found = [kind for kind in dict.fromkeys(classes) if issubclass(kind, Task)]
-        # A base of the file's own is no task of its own.
-        found = [kind for kind in found if not any(kind in other.__mro__[1:] for other in found)]
-        if not found:
-            wrong = next((kind for kind in classes if issubclass(kind, base.Task)), None)
-            if wrong is not None:
-                said = (
-                    f"{wrong.__name__} inherits from a built-in task; inherit from Task of `from rlvr_cli import Task`"
-                )
-                raise UserError(f"{where}:{lines.get(wrong.__name__, 1)}: {said} ({PAGE}).")
-            raise UserError(
-                f"{where}:1: has no task: a class that inherits from Task of `from rlvr_cli import Task` ({PAGE})."
-            )
-        if len(found) > 1:
-            named = ", ".join(f"{kind.__name__} (line {lines.get(kind.__name__, 1)})" for kind in found)
-            raise UserError(f"{where}:1: has several tasks, {named}. Put each into a file of its own.")
-        _LOADED[key] = _task_of(found[0], file, lines)
-    return _LOADED[key]
+    classes = classes_of(file)
+    tasks = [kind for kind in classes if issubclass(kind, Task)]
+    # A base of the file's own is no task of its own.
+    tasks = [kind for kind in tasks if not any(kind in other.__mro__[1:] for other in tasks)]
+    if len(tasks) > 1:
+        names = ", ".join(f"{kind.__name__} ({file.at(kind.__name__)})" for kind in tasks)
+        raise UserError(f"{shown(file.path)}:1: has several tasks, {names}. Put each into a file of its own.")
+    if not tasks:
+        wrong = next((kind for kind in classes if issubclass(kind, base.Task)), None)
+        what = "has no task" if wrong is None else f"{wrong.__name__} inherits from a built-in task, which is no task"
+        where = file.at("" if wrong is None else wrong.__name__)
+        raise UserError(f"{where}: {what}: a class that inherits from Task of `from rlvr_cli import Task` ({PAGE}).")
+    (kind,) = tasks
+    if problems := list(_problems(kind, file, f"{file.at(kind.__name__)}: {kind.__name__}")):
+        raise UserError(problems)
+    return _user_task(kind, file)
 
 
-def _task_of(kind: type[Task], file: UserFile, lines: Mapping[str, int]) -> type[UserTask]:
-    """Make the task of a user's class. Raises UserError with all that is wrong with the class."""
+def _problems(kind: type[Task], file: UserFile, where: str) -> Iterator[str]:
+    """Yield all that is wrong with a user's class."""
     name = file.path.stem
-    place = f"{shown(file.path)}:{lines.get(kind.__name__, 1)}: {kind.__name__}"
-    problems = []
     if name in base.Task.kinds:
-        problems.append(f"{place}: the task is named after its file, and {name} is built in. Rename the file")
+        yield f"{where}: the task is named after its file, and {name} is built in. Rename the file"
     if not _NAME.match(name):
-        problems.append(
-            f"{place}: the task is named after its file: {name!r} must be letters, digits, _ and -, at most 50"
-        )
-    own = [key for key in vars(kind) if not key.startswith("_")]
-    for method in NEEDED:
-        if getattr(kind, method) is getattr(Task, method):
-            hint = did_you_mean(method, [key for key in own if key not in CALLED])
-            problems.append(f"{place} has no method {method}(self, {', '.join(CALLED[method])}).{hint}".rstrip("."))
-    for method, given in CALLED.items():
-        if (unfit := _unfit(kind, method, given)) is not None:
-            problems.append(f"{_line(file, kind, method)}: {unfit}")
-    taken = {*UserTask.model_fields, "file", "task", "kind"} & {*kind.model_fields}
-    problems += [f"{place}: {key} is reserved; use another name" for key in sorted(taken)]
-    if not _is_range(kind.reward_range):
-        problems.append(f"{place}: reward_range is {kind.reward_range!r:.60}; write two numbers, the lowest first")
-    fields: dict[str, Any] = {}
+        yield f"{where}: the task is named after its file: {name!r} must be letters, digits, _ and -, at most 50"
+    for method, arguments in CALLED.items():
+        function, call = getattr(kind, method), f"{method}(self, {', '.join(arguments)})"
+        if method in NEEDED and function is getattr(Task, method):
+            hint = did_you_mean(method, [key for key in vars(kind) if not key.startswith("_") and key not in CALLED])
+            yield f"{where} has no method {call}.{hint}".rstrip(".")
+        try:
+            inspect.signature(function).bind("self", *arguments)
+        except TypeError:
+            line = function_line(function, file)
+            yield f"{line}: {method}{inspect.signature(function)}: rlvr calls {call}"
+        if inspect.iscoroutinefunction(function) and method != "judge":
+            yield f"{function_line(function, file)}: {method} is async; only judge may be"
+    for key in sorted({*UserTask.model_fields, "file", "task", "kind"} & {*kind.model_fields}):
+        yield f"{where}: {key} is reserved; use another name"
+    ends = kind.reward_range
+    numbers = isinstance(ends, (tuple, list)) and all(isinstance(end, Real) and math.isfinite(end) for end in ends)
+    if not numbers or len(ends) != 2 or not ends[0] < ends[1]:
+        yield f"{where}: reward_range is {ends!r:.60}; write two numbers, the lowest first"
+    defaults = {}
     for key, field in kind.model_fields.items():
         if field.is_required():
-            problems.append(f"{place}: {key} has no default; write `{key}: ... = DEFAULT`")
+            yield f"{where}: {key} has no default; write `{key}: ... = DEFAULT`"
             continue
-        annotation = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
-        default = field.get_default(call_default_factory=True)
-        fields[key] = (annotation, Field(default, description=field.description or f"{key} of {file.path.name}."))
+        defaults[key] = field.get_default(call_default_factory=True)
         try:
-            json.dumps(default, allow_nan=False)
+            json.dumps(defaults[key], allow_nan=False)
         except (TypeError, ValueError):
-            problems.append(f"{place}: {key} is {default!r:.60}; keys of a task hold JSON values")
-    if not problems:
-        _, faults = read_section(kind, {key: field.default for key, (_, field) in fields.items()})
-        problems += [f"{place}: {fault}" for fault in faults]
-    if problems:
-        raise UserError(problems)
-    what = (kind.__doc__ or f"The task of {file.path.name}.").strip().split("\n")[0]
-    reference = (Annotated[str, BeforeValidator(lambda _: file.reference)], Field(file.reference, description=FILE))
+            yield f"{where}: {key} is {defaults[key]!r:.60}; keys of a task hold JSON values"
+    if len(defaults) == len(kind.model_fields):
+        yield from (f"{where}: {fault}" for fault in read_section(kind, defaults)[1])
+
+
+def _user_task(kind: type[Task], file: UserFile) -> type[UserTask]:
+    """Make the task of a user's class."""
+    name, fields = file.path.stem, dict[str, Any]()
+    for key, field in kind.model_fields.items():
+        annotation = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+        description = field.description or f"{key} of {file.path.name}."
+        fields[key] = (annotation, Field(field.get_default(call_default_factory=True), description=description))
     make: Any = create_model
     made = make(
         kind.__name__,
         __base__=UserTask,
         __module__=kind.__module__,
-        __doc__=what,
+        __doc__=(kind.__doc__ or f"The task of {file.path.name}.").strip().split("\n")[0],
         name=(Literal[name], Field(name, description=f"{name} = the task of {file.path.name}.")),
         data=(Data, f"{name}-gen"),
         **fields,
-        file=reference,
+        file=(Annotated[str, BeforeValidator(lambda _: file.reference)], Field(file.reference, description=FILE)),
     )
     made.sets = {f"{name}-gen": made_here(f"The problems of {file.path.name}.")}
     made.problem_keys = ("held_out", *fields)
@@ -631,47 +558,15 @@ def recorded_task(values: Mapping[str, Any]) -> type[base.Task]:
     return cast("type[base.Task]", made)
 
 
-def _unfit(kind: type[Task], method: str, given: tuple[str, ...]) -> str | None:
-    """Return what keeps a method from being called with ``given``."""
-    function = getattr(kind, method)
-    try:
-        signature = inspect.signature(function)
-        signature.bind("self", *given)
-    except TypeError:
-        return f"{method}{signature}: rlvr calls {method}(self, {', '.join(given)})"
-    except ValueError:
-        return None
-    if inspect.iscoroutinefunction(function) and method != "judge":
-        return f"{method} is async; only judge may be"
-    return None
-
-
-def _is_range(value: Any) -> bool:
-    if not isinstance(value, (tuple, list)) or len(value) != 2 or not all(isinstance(one, Real) for one in value):
-        return False
-    return math.isfinite(value[0]) and math.isfinite(value[1]) and value[0] < value[1]
-
-
-def _line(file: UserFile, kind: type[Task], method: str) -> str:
-    code = getattr(inspect.unwrap(getattr(kind, method)), "__code__", None)
-    line = code.co_firstlineno if code is not None and code.co_filename == str(file.path) else 1
-    return f"{shown(file.path)}:{line}"
-
-
-def _part_of(prompt: str) -> Split:
+def _split_of(prompt: str) -> Split:
     number = int(text_digest(prompt)[:8], 16) % 8
     return "test" if number == 0 else "dev" if number == 1 else "train"
 
 
-def _given(problem: Problem) -> Row:
+def _row(problem: Problem) -> Row:
     """Copy the row that `problems` gave."""
     return {"id": problem.id, **copy.deepcopy(problem.data)}
 
 
-_LOOPS: list[asyncio.AbstractEventLoop] = []
-
-
-def _loop() -> asyncio.AbstractEventLoop:
-    # One for all calls, as clients that a module keeps belong to theirs.
-    _LOOPS[:] = _LOOPS or [asyncio.new_event_loop()]
-    return _LOOPS[0]
+def _text(prompt: str | list[dict[str, str]]) -> str:
+    return prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)

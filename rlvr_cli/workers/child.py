@@ -1,144 +1,64 @@
-"""The processes below a pool: ``python -m rlvr_cli.workers.child`` is a supervisor, which forks a worker on request.
+"""A worker below a pool: ``python -m rlvr_cli.workers.child``, whose standard input is a socket of the pool.
 
-The supervisor runs no code of the user's. It forks the worker, hands its end of a socket to the pool, and on request,
-or when the pool is gone, kills the worker with everything that the worker started: as a *subreaper* (Linux) it inherits
-also processes that left the worker's session. The worker reads jobs from its socket and answers ``["ok", value]`` or
-``["error", text]``; what jobs print goes to standard error.
+The process that is started runs no job. It forks the worker, which answers jobs on the socket with ``["ok", value]`` or
+``["error", text]``, and waits until the worker has ended or the pool has closed the socket. Then it kills everything
+that the worker started and ends as the worker ended. As a *subreaper* (Linux) it inherits also processes that left the
+worker's session. What jobs print goes to standard error.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 import importlib
 import json
 import os
 import resource
+import select
 import signal
-import socket
-import struct
 import sys
+import threading
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-_HEADER = struct.Struct(">I")
 # No message comes near this; a longer one means that something else writes to the socket.
 _LONGEST = 1 << 30
-_PATIENCE = 120.0
 _DIE_WITH_PARENT, _BECOME_SUBREAPER = 1, 36
-FORK, REAP = "fork", "reap"
 
 Answer = Callable[[Any], Any]
 
 
-class Closed(Exception):
-    """The other end of a socket is gone, or writes something else than messages."""
+# What a socket raises whose other end is gone, or writes something else than messages.
+GONE = (EOFError, OSError, ValueError)
 
 
-def send(connection: socket.socket, message: Any, seconds: float | None = None) -> None:
-    """Write a JSON message within ``seconds``. Raises Closed, or TimeoutError."""
-    body = json.dumps(message).encode()
-    connection.settimeout(seconds)
-    try:
-        connection.sendall(_HEADER.pack(len(body)) + body)
-    except TimeoutError:
-        raise
-    except OSError as error:
-        raise Closed from error
+def send(connection: Connection, message: Any) -> None:
+    """Write a JSON message. Raises one of GONE."""
+    connection.send_bytes(json.dumps(message).encode())
 
 
-def receive(connection: socket.socket, seconds: float | None = None) -> Any:
-    """Read a message that arrives within ``seconds``. Raises TimeoutError, or Closed."""
-    until = None if seconds is None else time.monotonic() + seconds
-    (length,) = _HEADER.unpack(_read(connection, _HEADER.size, until))
-    if length > _LONGEST:
-        raise Closed
-    try:
-        return json.loads(_read(connection, length, until))
-    except ValueError as error:
-        raise Closed from error
+def receive(connection: Connection) -> Any:
+    """Read a message. Raises one of GONE."""
+    return json.loads(connection.recv_bytes(_LONGEST))
 
 
-def _read(connection: socket.socket, size: int, until: float | None) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        # At least a moment: whatever has arrived when the time is up is read.
-        connection.settimeout(None if until is None else max(0.001, until - time.monotonic()))
-        try:
-            piece = connection.recv(min(size - len(data), 1 << 20))
-        except TimeoutError:
-            raise
-        except OSError as error:
-            raise Closed from error
-        if not piece:
-            raise Closed
-        data += piece
-    return bytes(data)
+def _watch(worker: int, connection: Connection) -> int:
+    """Wait for the end of the worker; return its exit code, or minus the number of the signal that ended it."""
 
+    def kill_when_closed() -> None:
+        poll = select.poll()
+        poll.register(connection.fileno(), 0)  # reported without being asked for: the other end is gone
+        poll.poll()
+        with contextlib.suppress(OSError):
+            os.kill(worker, signal.SIGKILL)
 
-def _supervise(control: socket.socket) -> None:
-    """Fork and reap workers until the pool is gone."""
-    spec = receive(control, _PATIENCE)
-    answer: Answer | None = None
-    if spec["preload"]:
-        _limit(resource.RLIMIT_AS, spec["memory_mib"])
-        try:
-            answer = _load(spec)
-        except Exception as error:
-            send(control, ["error", f"{type(error).__name__}: {error}"])
-            return
-        gc.collect()
-        # Pages that no collector touches are shared with the workers.
-        gc.freeze()
-    send(control, ["ready"])
-    worker = 0
-    try:
-        while True:
-            if receive(control) == FORK:
-                worker = _fork(control, spec, answer)
-            else:
-                status, worker = _end(worker), 0
-                send(control, status)
-    finally:
-        _end(worker)
-
-
-def _fork(control: socket.socket, spec: dict[str, Any], answer: Answer | None) -> int:
-    """Fork a worker, and send its process id with its socket to the pool: 0, and no socket, where that fails."""
-    ours, theirs = socket.socketpair()
-    try:
-        pid = os.fork()
-    except OSError:
-        pid = -1
-    if pid:
-        with ours, theirs:
-            socket.send_fds(control, [struct.pack(">q", max(pid, 0))], [theirs.fileno()])
-        return max(pid, 0)
-    # Whatever happens, this process must not go on as the supervisor.
-    try:
-        _prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-        control.close()
-        theirs.close()
-        os.setsid()
-        _serve(ours, spec, answer)
-    except (Closed, KeyboardInterrupt):
-        os._exit(0)
-    finally:
-        os._exit(1)
-
-
-def _end(worker: int) -> int:
-    """Kill a worker with everything that it started; its exit code, or minus the number of the signal that ended it."""
-    if not worker:
-        return 0
+    threading.Thread(target=kill_when_closed, daemon=True).start()
+    status = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
     with contextlib.suppress(OSError):
         os.killpg(worker, signal.SIGKILL)
-    with contextlib.suppress(OSError):
-        os.kill(worker, signal.SIGKILL)
-    status = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
     # What left the worker's session is a child of the subreaper now, and so are the children of what is killed.
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     while True:
@@ -154,22 +74,27 @@ def _end(worker: int) -> int:
             return status
 
 
-def _serve(connection: socket.socket, spec: dict[str, Any], answer: Answer | None) -> None:
-    """Answer jobs until the pool closes the socket."""
-    me, theirs = os.getpid(), answer is None
-    if theirs:
-        # Data alone: libraries reserve address space that they never use.
-        _limit(resource.RLIMIT_DATA, spec["memory_mib"])
+def _work(connection: Connection) -> None:
+    """Load the target and answer jobs until the pool closes the socket."""
+    worker = os.getpid()
 
-        def forked() -> None:
-            """Leave a process that the code forks without the socket, and let it be terminated."""
-            connection.close()
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+    def leave() -> None:
+        """Take the socket from a process that the code forks, and let the process be terminated."""
+        connection.close()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-        os.register_at_fork(after_in_child=forked)
-        answer, message = _attempt(_load, spec)
-        send(connection, message)
+    os.register_at_fork(after_in_child=leave)
+    spec = receive(connection)
+    send(connection, worker)
+    if sys.platform == "linux":
+        # Data alone for code of the user's, whose libraries reserve address space that they never use.
+        kind, limit = resource.RLIMIT_AS if spec["ours"] else resource.RLIMIT_DATA, spec["memory_mib"] * 2**20
+        hard = resource.getrlimit(kind)[1]
+        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        resource.setrlimit(kind, (limit, limit))
+    answer, message = _attempt(_load, spec)
+    send(connection, message)
     while answer is not None:
         job, processor = receive(connection)
         if processor is not None:
@@ -180,18 +105,19 @@ def _serve(connection: socket.socket, spec: dict[str, Any], answer: Answer | Non
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
-        if os.getpid() != me:  # a fork of the user's that returned
+        if os.getpid() != worker:  # a fork of the user's that returned
             os._exit(0)
-        if not theirs and message == ["error", "MemoryError()"]:
+        if spec["ours"] and message == ["error", "MemoryError()"]:
             os._exit(1)
         try:
-            send(connection, message)
+            text = json.dumps(message)
         except (TypeError, ValueError, RecursionError) as error:
-            send(connection, ["error", f"the answer is no JSON value: {error}"])
+            text = json.dumps(["error", f"the answer is no JSON value: {error}"])
+        connection.send_bytes(text.encode())
 
 
 def _attempt(call: Callable[[Any], Any], argument: Any) -> tuple[Any, list[Any]]:
-    """Call a function: its result, and the message that says how it ended."""
+    """Call a function: return its result, and the message that says how it ended."""
     try:
         result = call(argument)
     except BaseException as error:
@@ -205,21 +131,14 @@ def _load(spec: dict[str, Any]) -> Answer:
     return answer
 
 
-def _limit(kind: int, memory_mib: int) -> None:
-    if sys.platform == "linux":
-        limit, hard = memory_mib * 2**20, resource.getrlimit(kind)[1]
-        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-        resource.setrlimit(kind, (limit, limit))
-
-
 def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value)
 
 
 def main() -> None:
-    """Serve the pool at the other end of standard input."""
-    control = socket.socket(fileno=os.dup(0))
+    """Fork a worker for the pool at the other end of standard input, and end as it ends."""
+    connection = Connection(os.dup(0))
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), 0)
     # Where standard error is closed, printing goes nowhere.
@@ -233,8 +152,23 @@ def main() -> None:
         signal.signal(number, lambda *_: None)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _prctl(_BECOME_SUBREAPER, 1)
-    with contextlib.suppress(Closed, TimeoutError, KeyboardInterrupt):
-        _supervise(control)
+    worker = os.fork()
+    if not worker:
+        # Whatever happens, this process must not go on as the one that watches.
+        try:
+            _prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+            os.setsid()
+            _work(connection)
+        except (*GONE, KeyboardInterrupt):
+            os._exit(0)
+        finally:
+            os._exit(1)
+    status = _watch(worker, connection)
+    if status < 0:
+        with contextlib.suppress(OSError):
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import os
 import queue
 import signal
@@ -21,8 +22,10 @@ import sys
 import threading
 import time
 import weakref
+from collections import OrderedDict
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -65,29 +68,29 @@ class JobFailed(JobError):
 
 @dataclass(frozen=True)
 class Target:
-    """What workers run.
+    """The code that workers run.
 
     Attributes:
         function: `module:function`; called with ``settings`` (a JSON value) it returns the function that answers jobs.
-        preload: call it once in the supervisor, before workers are forked: for code of this project that is slow to
-            import and starts no threads. Otherwise every worker calls it.
+        ours: whether it is code of this project, which has limited address space and prints nothing, and whose memory
+            error ends the process. Of other code the data is limited, and what it prints goes to standard error.
         what: what the workers do, as in `judges mathematics`.
     """
 
     function: str
     settings: Any = None
-    preload: bool = False
+    ours: bool = False
     what: str = "answers jobs"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a job may use of its worker.
+    """The time and memory that a job may use.
 
     Attributes:
         seconds: by the clock; time in which the calling process is stopped does not count.
         processor: seconds of a processor; None = any.
-        memory_mib: address space of a preloaded target, otherwise data.
+        memory_mib: address space of a target of ours, otherwise data.
         load_seconds: by the clock, for loading the target; None = the longer one of ``seconds`` and LOADING.
     """
 
@@ -103,116 +106,80 @@ class Limits:
 
 
 class _Worker:
-    """A worker with its supervisor, owned by one thread. Raises RunError where it cannot be started, and JobError."""
+    """A worker process, owned by one thread."""
 
     def __init__(self, target: Target, limits: Limits) -> None:
-        self.target, self.limits, self.jobs = target, limits, 0
-        self.pid = 0
-        self._control, theirs = socket.socketpair()
-        paths = filter(None, (_PACKAGES, os.environ.get("PYTHONPATH")))
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-        if not target.preload:
+        self.target, self.limits = target, limits
+        self.jobs = self.pid = 0
+        self._socket, theirs = socket.socketpair()
+        # Nobody waits longer for the rest of a message.
+        for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            self._socket.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(_REPLY_SECONDS), 0))
+        self._connection = Connection(os.dup(self._socket.fileno()))
+        environment = dict(os.environ)
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (_PACKAGES, os.environ.get("PYTHONPATH"))))
+        if not target.ours:
             # Code of the user's may go through a set of words: in every process in the same order.
             environment.setdefault("PYTHONHASHSEED", "0")
         with theirs:
-            self._supervisor = subprocess.Popen(
+            self._process = subprocess.Popen(
                 # -P: a file in the current folder that is called like a module is not imported.
                 [sys.executable, "-P", "-m", "rlvr_cli.workers.child"],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL if target.preload else None,
+                stderr=subprocess.DEVNULL if target.ours else None,
                 env=environment,
                 start_new_session=True,
             )
-        self._socket: socket.socket | None = None
 
     def start(self) -> None:
-        """Load a preloaded target, and fork the worker."""
+        """Load the target in the worker. Raises RunError where no process can be had, and JobError."""
         spec = {"function": self.target.function, "settings": self.target.settings}
-        spec |= {"preload": self.target.preload, "memory_mib": self.limits.memory_mib}
+        spec |= {"ours": self.target.ours, "memory_mib": self.limits.memory_mib}
+        reason = f"it ended or hangs (memory limit {self.limits.memory_mib} MiB)"
         try:
-            child.send(self._control, spec, _REPLY_SECONDS)
-            kind, *text = child.receive(self._control, _START_SECONDS)
-        except (TimeoutError, child.Closed):
-            kind, text = "error", [f"it ended or hangs (memory limit {self.limits.memory_mib} MiB)"]
-        if kind != "ready":
-            raise RunError(
-                f"A process that {self.target.what} cannot be started: {text[0]}. `rlvr doctor` checks packages."
-            )
-        self.fork()
-
-    def fork(self) -> None:
-        """Have the supervisor fork a worker, which loads its target."""
-        self._control.settimeout(_REPLY_SECONDS)
-        for attempt in range(_ATTEMPTS):
-            time.sleep(_PAUSE if attempt else 0)
-            try:
-                child.send(self._control, child.FORK, _REPLY_SECONDS)
-                data, descriptors, _, _ = socket.recv_fds(self._control, 8, 1)
-            except (OSError, child.Closed):
-                raise WorkerDied("its supervisor ended") from None
-            if len(data) < 8:
-                raise WorkerDied("its supervisor ended")
-            self._socket = socket.socket(fileno=descriptors[0])
-            self.pid, self.jobs = struct.unpack(">q", data)[0], 0
-            if self.pid:
-                break
-        else:
-            raise RunError(f"A process that {self.target.what} cannot be started: the system has no process left.")
-        if not self.target.preload:
-            try:
-                self._answer(self.limits.loading)
-            except JobError as error:
+            child.send(self._connection, spec)
+            if self._connection.poll(_START_SECONDS):
+                self.pid = int(child.receive(self._connection))
+                self._answer(_START_SECONDS if self.target.ours else self.limits.loading)
+                return
+        except JobError as error:
+            if not self.target.ours:
                 error.loading = True
-                self.end()
                 raise
+            reason = str(error) or reason
+        except child.GONE:
+            pass
+        raise RunError(f"A process that {self.target.what} cannot be started: {reason}. `rlvr doctor` checks packages.")
 
     @property
     def alive(self) -> bool:
-        """Whether the worker waits for a job. It sends nothing then, so that anything to be read is its end."""
-        if self._socket is None:
-            return False
-        self._socket.settimeout(0)
+        """Return whether the worker waits for a job. It sends nothing then, so that anything to be read is its end."""
         try:
-            self._socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return True
+            return not self._connection.poll()
         except OSError:
-            pass
-        return False
+            return False
 
     def ask(self, job: Any, seconds: float | None) -> Any:
         """Return the answer to a job. After JobTimeout and WorkerDied there is no worker."""
-        assert self._socket is not None
         self.jobs += 1
         try:
-            child.send(self._socket, [job, self.limits.processor], self.limits.loading)
-        except TimeoutError:
-            self.end()
-            raise JobTimeout from None
-        except child.Closed:
+            child.send(self._connection, [job, self.limits.processor])
+        except child.GONE:
             raise self._died() from None
         return self._answer(self.limits.seconds if seconds is None else seconds)
 
     def _answer(self, seconds: float) -> Any:
-        assert self._socket is not None
         left = seconds
         try:
-            while True:
-                began, piece = time.monotonic(), max(0.0, min(left, _PIECE))
-                self._socket.settimeout(max(piece, 0.001))
-                try:
-                    self._socket.recv(1, socket.MSG_PEEK)
-                    break
-                except TimeoutError:
-                    left -= min(time.monotonic() - began, piece + _PIECE)
-                    if left <= 0:
-                        raise
-            kind, content = child.receive(self._socket, _REPLY_SECONDS)
-        except TimeoutError:
-            self.end()
-            raise JobTimeout from None
-        except (OSError, child.Closed, ValueError, TypeError):
+            began, piece = time.monotonic(), min(left, _PIECE)
+            while not self._connection.poll(piece):
+                left -= min(time.monotonic() - began, piece + _PIECE)
+                if left <= 0:
+                    raise JobTimeout
+                began, piece = time.monotonic(), min(left, _PIECE)
+            kind, content = child.receive(self._connection)
+        except (*child.GONE, TypeError):
             raise self._died() from None
         except BaseException:
             # Its late answer would be taken for the next job's.
@@ -229,39 +196,22 @@ class _Worker:
         return WorkerDied(_ending(status))
 
     def end(self) -> int | None:
-        """Kill the worker with everything that it started; its exit code, where the supervisor knows it."""
-        if self._socket is None:
-            return None
-        self._socket.close()
-        self._socket, self.pid = None, 0
-        try:
-            child.send(self._control, child.REAP, _REPLY_SECONDS)
-            return int(child.receive(self._control, _REPLY_SECONDS))
-        except (TimeoutError, child.Closed):
-            self.close()
-            return None
-
-    @property
-    def usable(self) -> bool:
-        """Whether the supervisor can fork another worker."""
-        return self._supervisor.poll() is None and self._control.fileno() >= 0
-
-    def close(self) -> None:
-        """End worker and supervisor, which kills what is left when its socket closes."""
+        """Kill the worker with everything that it started; return its exit code where it is known."""
         self.interrupt()
-        with contextlib.suppress(OSError):
-            self._control.close()
+        self._socket.close()
+        self._connection.close()
+        self.pid = 0
         try:
-            self._supervisor.wait(_REPLY_SECONDS)
+            return self._process.wait(_REPLY_SECONDS)
         except subprocess.TimeoutExpired:
-            self._supervisor.kill()
-            self._supervisor.wait()
+            self._process.kill()
+            self._process.wait()
+            return None
 
     def interrupt(self) -> None:
-        """End a job from another thread: both ends of the supervisor's socket see it closed, and so does the job's."""
-        for one in (self._control, self._socket):
-            with contextlib.suppress(OSError, AttributeError):
-                one.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
+        """Close the socket for both ends, which ends the worker and a job that another thread waits for."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
 
 def _ending(status: int | None) -> str:
@@ -313,17 +263,13 @@ class Pool:
         with self._lock:
             if self.closed:
                 raise RuntimeError("the pool is closed")
-            # A thread that could not be started, or whose start was interrupted, serves nobody.
-            self._threads[:] = [thread for thread in self._threads if thread.is_alive()]
             if len(self._threads) < self.workers:
                 thread = threading.Thread(target=self._serve, name=f"workers-{len(self._threads)}", daemon=True)
                 try:
                     thread.start()
                 except RuntimeError as error:
-                    if not self._threads:
-                        raise RunError(f"No thread for a process that {self.target.what}: {error}.") from error
-                else:
-                    self._threads.append(thread)
+                    raise RunError(f"No thread for a process that {self.target.what}: {error}.") from error
+                self._threads.append(thread)
             self._jobs.put(waiting)
         return waiting.future
 
@@ -385,23 +331,16 @@ class Pool:
         self._retire(worker)
 
     def _ready(self, worker: _Worker | None) -> _Worker:
-        if self.closed:
-            raise RuntimeError("the pool was closed")
-        if worker is not None and worker.usable:
-            if worker.alive and (self.jobs_per_worker is None or worker.jobs < self.jobs_per_worker):
-                return worker
-            worker.end()
-            if worker.usable:
-                worker.fork()
-                return worker
+        """Return the worker where it can take another job, else a fresh one."""
+        if worker is not None and worker.alive and worker.jobs != self.jobs_per_worker:
+            return worker
         self._retire(worker)
         worker = self._made()
-        with self._lock:
-            self._running.append(worker)
-            closed = self.closed
         try:
-            if closed:
-                raise RuntimeError("the pool was closed")
+            with self._lock:
+                self._running.append(worker)
+                if self.closed:
+                    raise RuntimeError("the pool was closed")
             worker.start()
         except BaseException:
             self._retire(worker)
@@ -419,10 +358,27 @@ class Pool:
 
     def _retire(self, worker: _Worker | None) -> None:
         if worker is not None:
-            worker.close()
+            worker.end()
             with self._lock:
                 if worker in self._running:
                     self._running.remove(worker)
+
+
+# Pools that several callers share, the latest last; those of a configuration that was left are closed.
+_SHARED: OrderedDict[str, Pool] = OrderedDict()
+_MOST_SHARED = 16
+
+
+def shared_pool(target: Target, limits: Limits, workers: int = 1) -> Pool:
+    """Return the pool of this process that runs the target with these limits, made where there is none."""
+    key = json.dumps([asdict(target), asdict(limits), workers])
+    pool = _SHARED.pop(key, None)
+    if pool is None or pool.closed:
+        pool = Pool(target, limits, workers)
+    _SHARED[key] = pool
+    while len(_SHARED) > _MOST_SHARED:
+        _SHARED.popitem(last=False)[1].close()
+    return pool
 
 
 _POOLS: weakref.WeakSet[Pool] = weakref.WeakSet()

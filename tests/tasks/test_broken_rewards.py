@@ -32,16 +32,16 @@ AT_ONCE = {
     "def ff(completions): pass": r"has no f. Did you mean `ff`",
     "": r"has no f. It defines nothing",
     "f = 3": r"bad.py: f is 3 \(int\), not a function",
-    "def f(completions, gold): return [0.0]": r"f wants gold; it can have .*answer.*task.columns=",
+    "def f(completions, gold): return [0.0]": r"f wants gold; it can have .*answer.*task.columns=.*default",
     "def f(completions, gold, unit, **k): return [0.0]": r"wants gold, unit",
-    "def f(completions, trainer_state, **k): return [0.0]": r"wants trainer_state.*no reward here.*default",
+    "def f(completions, trainer_state, **k): return [0.0]": r"wants trainer_state.*default",
     "def f(completions, log_metric, **k): log_metric('x', float('nan'))": r"bad.py:1: .*log_metric\('x'\) has nan",
     "def f(completions, log_metric, **k): log_metric('x', 'y')": r"log_metric\('x'\) has 'y' \(str\)",
     "def f(completions, log_extra, **k): log_extra('x', [1, 2])": r"log_extra\('x'\): 2 values for 1 completions",
     "def f(completions, log_extra, **k): log_extra('x', [{} for _ in completions])": r"\('x'\) has {} \(dict\)",
-    "def f(completions, **k): k['log_extra']('x', ['\\ud800' for _ in completions])": r"has '.ud800'.*half of a surr",
-    "def f(completions, **k): k['log_extra']('\\ud800', [1 for _ in completions])": r"has '.ud800'.*half of a surr",
-    "def f(completions, **k): k['log_metric']('\\ud800', 1)": r"log_metric has '.ud800'.*half of a surr",
+    "def f(completions, **k): k['log_extra']('x', ['\\ud800' for _ in completions])": r"'.ud800' is recorded.*half of",
+    "def f(completions, **k): k['log_extra']('\\ud800', [1 for _ in completions])": r"'.ud800' is recorded.*half of",
+    "def f(completions, **k): k['log_metric']('\\ud800', 1)": r"'.ud800' is recorded.*half of",
     "def f(environments, **k): return [0.0]": r"wants environments",
     "def f(completions, **k): return [1.0]": r"bad.py: f returned 1 values for 3 completions",
     "def f(completions, **k): return []": r"returned 0 values for 3",
@@ -123,14 +123,6 @@ def test_a_broken_reward_is_said_before_anything_starts(code: str) -> None:
         own(code).check_before()
 
 
-def test_a_reward_that_its_weight_makes_too_large_is_said_before_anything_starts() -> None:
-    task = own("def f(completions, **k): return [2e25 for _ in completions]", "task.reward_weights=[1000000]")
-    with pytest.raises(
-        UserError, match=r"^task.reward_weights: f 2e\+31 = 2e\+31 for a completion; a number from -1e\+30"
-    ):
-        task.check_before()
-
-
 @pytest.mark.parametrize("code", FINE)
 def test_what_a_reward_may_be(code: str) -> None:
     assert [one.reward for one in judged(own(code), "a", "b")] == [FINE[code]] * 2
@@ -139,10 +131,11 @@ def test_what_a_reward_may_be(code: str) -> None:
 def test_some_completions_may_fail_and_are_left_out(capfd: pytest.CaptureFixture[str]) -> None:
     code = "def f(completions, **k):\n    return [len(c) / (c != 'bad') for c in completions]"
     responses = ["good"] * 19 + ["bad"]
-    *good, bad = judged(own(code), *responses)
+    task = own(code)
+    *good, bad = judged(task, *responses)
     assert {one.reward for one in good} == {4.0}
     assert (bad.scorable, bad.reason, bad.parts) == (False, "error", {"f": 0.0})
-    judged(own(code), *responses)
+    judged(task, *responses)
     said = capfd.readouterr().err
     assert said.count("bad.py:2: ZeroDivisionError") == 1 and "problem p19, '1 + 1?'; response 'bad'" in said
     with pytest.raises(RunError, match=r"bad.py:2: Zero.*3 of 20 completions .* more than 10% .*task.reward_failures"):
@@ -158,7 +151,7 @@ def test_one_that_hangs_or_dies_costs_its_completion_alone(monkeypatch: pytest.M
         "        if c == 'die': os._exit(3)\n"
         "    return [1.0 for c in completions]"
     )
-    task = own(code, "task.reward_failures=0.2")
+    task = own(code, "task.reward_failures=0.2", "task.reward_timeout=4")
     assert [one.reason for one in judged(task, *["a"] * 8, "die", "b")] == [*["correct"] * 8, "died", "correct"]
     assert [one.reason for one in judged(task, *["a"] * 8, "hang", "b")] == [*["correct"] * 8, "timeout", "correct"]
     calls, begin = [], rewards.RewardFunction.begin
@@ -171,7 +164,7 @@ def test_one_that_hangs_or_dies_costs_its_completion_alone(monkeypatch: pytest.M
     with pytest.raises(RunError, match="took more than 1 s"):
         judged(task, *["hang"] * 200)
     # All together; then alone, until that has taken as long as one call may.
-    assert calls[:2] == [200, 1] and len(calls) <= 4
+    assert calls[:2] == [200, 1] and len(calls) <= 7
 
 
 def test_a_call_that_fails_where_each_completion_alone_does_not_is_told(capfd: pytest.CaptureFixture[str]) -> None:

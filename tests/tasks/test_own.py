@@ -13,12 +13,11 @@ import pytest
 
 from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.config.load import load_config
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.results import steps
 from rlvr_cli.tasks.own import Own
 from rlvr_cli.tasks.problem import Problem
-from rlvr_cli.workers.pool import Limits
 from tests.commands import run_all, run_here
 
 REWARDS = """
@@ -152,7 +151,7 @@ def test_a_function_that_has_no_word_on_what_is_correct_is_named_once(
         assert (first.correct, first.reason, first.scorable, first.reward) == (False, "unscored", True, 1.0)
         assert (second.correct, second.reason, second.scorable) == (True, "correct", True)
     said = " ".join(capsys.readouterr().err.split())
-    assert said.count("task.correct=brief: it returned None for 1 of 2 completions") == 1
+    assert said.count("task.correct=brief: it returned None for completions that have another reward") == 1
 
 
 def test_what_functions_record_stands_in_rollouts_steps_and_samples(
@@ -233,7 +232,6 @@ HEAVY = (
     '{{ "a" * 200000000 }}',
     '{{ question|center(200000000) }}{{ "a"|center(200000000) }}',
     "{% for a in range(99999) %}{% for b in range(99999) %}{{ a }}{% endfor %}{% endfor %}",
-    "{{ lipsum(n=1000000) }}",
 )
 
 
@@ -260,6 +258,7 @@ def test_a_template_is_checked_without_being_run(
         ("{{ question }}\n{% if question is texty %}{% endif %}", "line 2: there is no test 'texty'"),
         ("{{ " + "(" * 20_000 + " }}", "nested too deep"),
         ("{{ " + "9" * 20_000 + " }}", "cannot be read"),
+        ("{{ 9 ** 9 ** 9 }}", "line 1: it computes a power"),
     ],
 )
 def test_a_template_that_cannot_be_read_is_refused(template: str, said: str, folder: Path) -> None:
@@ -274,9 +273,7 @@ def test_a_template_that_cannot_be_read_is_refused(template: str, said: str, fol
 @pytest.mark.parametrize(
     ("template", "said"),
     [
-        ('{{ "%2000000000d" % 1 }}', "1,024 MiB of memory"),
-        ('{{ "a" * 2000000000 }}', "1,024 MiB of memory"),
-        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "more than 0.5 s"),
+        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "takes more than 0.5 s"),
         ('{{ "a" * 2000000 }}', "writes 2,000,000 characters"),
         ("{{ question.__class__ }}", "is unsafe"),
         ("{% include 'rows.jsonl' %}", "no loader"),
@@ -285,18 +282,11 @@ def test_a_template_that_cannot_be_read_is_refused(template: str, said: str, fol
 def test_a_template_that_takes_too_much_is_ended_and_not_tried_on_every_row(
     template: str, said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlvr_cli.tasks.own._TEMPLATE_LIMITS", Limits(0.5 if "0.5" in said else 60.0, memory_mib=1024))
+    monkeypatch.setattr("rlvr_cli.tasks.prompts.MOST_SECONDS", 0.5)
     task = own("task.columns={}", "task.prompt_template=" + json.dumps(template))
-    tracemalloc.start()
-    try:
-        with pytest.raises(UserError, match=re.escape(said)) as caught:
-            task.problems("train", 4, 0)
-        assert tracemalloc.get_traced_memory()[1] < 2**26
-    finally:
-        tracemalloc.stop()
-    ended = "MiB" in said or "0.5 s" in said
-    assert (len(caught.value.problems) == 1) is ended
-    assert all("rows.jsonl:1: task.prompt_template: " in one for one in caught.value.problems[:1])
+    with pytest.raises(RunError if "0.5 s" in said else UserError, match=re.escape(said)) as caught:
+        task.problems("train", 4, 0)
+    assert "task.prompt_template" in str(caught.value)
 
 
 def test_splits_are_held_out_by_the_prompt_alone(folder: Path) -> None:
@@ -376,12 +366,12 @@ def test_a_column_without_json_values_is_left_out(folder: Path, capsys: pytest.C
     assert said.count("column when is left out: JSON has no values of its type (datetime)") == 1
     assert said.count("column image is left out") == 1
     for override in ('task.prompt_template="{{ when }}"', "task.columns={prompt: when}"):
-        with pytest.raises(UserError, match=r"rows.parquet, row 1: .*when.* are left out: when \(datetime\), image"):
+        with pytest.raises(UserError, match=r"rows.parquet, row 1: .*when"):
             load_config(
                 task="own", overrides=["task.data=rows.parquet", "task.reward=rewards.py:exact", override]
             ).task.problems("train", 9, 0)
     (folder / "wants.py").write_text("def wants(completions, when): return [0.0 for _ in completions]\n")
-    with pytest.raises(UserError, match=r"wants wants when; .*Columns of timestamps or bytes are left out"):
+    with pytest.raises(UserError, match=r"wants wants when; it can have .*answer"):
         own("task.data=rows.parquet", "task.reward=wants.py:wants").problems("train", 9, 0)
     with pytest.raises(UserError, match=r"column score is not a JSON value .*Write a number or null"):
         own().problem_from({"question": "1?", "score": float("nan")}, "here")

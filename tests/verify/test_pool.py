@@ -164,16 +164,6 @@ def test_what_forks_the_workers_is_replaced_when_it_is_killed(pool: MathPool) ->
     assert not set(workers) & set(pool.pids)
 
 
-def test_a_kill_costs_no_start() -> None:
-    """Workers are forks: the one that takes the place of a killed one has the same parent."""
-    with MathPool(workers=1, deadline=2.0) as pool:
-        assert pool.judge(*HARD) == EQUAL
-        before = psutil.Process(pool.pids[0]).ppid()
-        assert pool.judge(*SLOW) == TIMEOUT
-        assert pool.judge("x+1", "1+x") == EQUAL
-        assert {psutil.Process(pid).ppid() for pid in pool.pids} == {before}
-
-
 def test_closing_leaves_nobody_behind() -> None:
     with MathPool(workers=2, deadline=1.0) as pool:
         assert pool.judge_many([HARD, SLOW, ("x+1", "1+x")]) == [EQUAL, TIMEOUT, EQUAL]
@@ -191,7 +181,7 @@ def test_killed_in_the_middle_of_a_judgement() -> None:
 
         def busy() -> bool:
             pids = [pid for pid in pool.pids if pid not in killed]
-            return bool(pids) and psutil.Process(pids[0]).cpu_times().user > 1.5
+            return bool(pids) and psutil.Process(pids[0]).cpu_times().user > 4
 
         for _ in range(2):  # The pair is tried once more, since a kill from outside says nothing about it.
             until(busy)
@@ -255,23 +245,6 @@ def test_a_segfault_and_junk(changed: Callable[[str], None]) -> None:
         assert pool.judge_many(pairs) == [DIED, EQUAL, DIED, EQUAL, DIFFERENT]
 
 
-def test_a_fork_that_fails_is_tried_again(changed: Callable[[str], None]) -> None:
-    """The system has no more processes for a moment."""
-    changed(
-        "fork, calls = os.fork, []\n"
-        "def failing():\n"
-        "    calls.append(1)\n"
-        "    if len(calls) == 2:\n"
-        "        raise BlockingIOError\n"
-        "    return fork()\n"
-        "os.fork = failing\n"
-    )
-    with MathPool(workers=1) as pool:
-        assert pool.judge(*HARD) == EQUAL
-        os.kill(pool.pids[0], signal.SIGKILL)
-        assert pool.judge_many([("x+1", "1+x"), ("x+1", "x+2")]) == [EQUAL, DIFFERENT]
-
-
 def test_descriptors_that_run_out_for_a_moment(pool: MathPool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert pool.judge(*HARD) == EQUAL
     pair, calls = socket.socketpair, []
@@ -315,7 +288,7 @@ def test_an_error_while_waiting_leaves_no_outcome_for_the_next_pair(monkeypatch:
         receive = child.receive
         with monkeypatch.context() as patch:
 
-            def failing(connection: socket.socket, seconds: float) -> object:
+            def failing(connection: object) -> object:
                 patch.setattr(child, "receive", receive)
                 raise MemoryError
 

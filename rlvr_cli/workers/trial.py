@@ -1,0 +1,64 @@
+"""Files of the user's, tried in a process of its own before this one uses them: they may end it, hang or fill it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from rlvr_cli.core import user_code
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.user_code import UserFile, load_module, shown
+from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Target, shared_pool
+
+# What a process may use. Deadlines of files hold in it; the margin is for imports of this project, and code in C.
+_MEMORY_MIB, _MARGIN = 16_384, 60.0
+
+
+def try_files(function: str, files: Sequence[UserFile], values: Any = None) -> None:
+    """Call a function of this project with the files in a process of its own.
+
+    Args:
+        function: `module:function`, called with the files and, where there are any, the values.
+        values: JSON.
+    Raises:
+        UserError: the function raised one, or was ended by the files.
+    """
+    texts, named = json.dumps([file.as_json() for file in files]), ", ".join(shown(file.path) for file in files)
+    if problems := _problems(function, texts, json.dumps(values), named):
+        raise UserError(problems)
+
+
+@lru_cache(maxsize=1024)
+def _problems(function: str, files: str, values: str, named: str) -> tuple[str, ...]:
+    seconds = user_code.LOADING
+    limits = Limits(seconds + _MARGIN, memory_mib=_MEMORY_MIB)
+    pool = shared_pool(Target(f"{__name__}:ready", what="tries files"), limits)
+    job = {"function": function, "files": json.loads(files), "values": json.loads(values), "seconds": seconds}
+    did = "loaded" if job["values"] is None else "tried"
+    try:
+        return tuple(pool.submit(job).result())
+    except JobTimeout:
+        return (f"{named}: took more than {seconds:g} s when it was {did}.",)
+    except JobError as error:
+        return (f"{named}: {error} when it was {did}.",)
+
+
+def ready(settings: Any) -> Callable[[Any], list[str]]:
+    """Make what answers the jobs of :func:`try_files`: the problems of the files."""
+
+    def answer(job: Mapping[str, Any]) -> list[str]:
+        module, _, name = job["function"].partition(":")
+        function = getattr(importlib.import_module(module), name)
+        files = [UserFile.of_json(file) for file in job["files"]]
+        try:
+            for file in files:
+                load_module(file, job["seconds"])
+            function(*files) if job["values"] is None else function(files, job["values"])
+        except UserError as error:
+            return list(error.problems)
+        return []
+
+    return answer
