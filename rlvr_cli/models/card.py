@@ -131,7 +131,8 @@ def model_card(run: RunDir, config: Config, checkpoint: Path, dtype: str) -> str
     from huggingface_hub import ModelCard, ModelCardData
 
     manifest, step = run.read_manifest(), int(checkpoint.name.removeprefix("step-"))
-    base, licence, dataset = public_name(config.model.name), licence_of(config.model.name), _hub_dataset(config)
+    base, dataset = public_name(config.model.name), _hub_dataset(config)
+    licence: dict[str, Any] = licence_of(config.model.name)
     presets = _presets(config.method.name)
     papers = list(dict.fromkeys(preset.paper for preset in presets))
     evaluations = [read_result(path) for path in sorted(run.eval_dir.glob(f"*-step-{step}-*/metrics.json"))]

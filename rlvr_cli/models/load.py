@@ -57,6 +57,9 @@ def load_model(
 
     from rlvr_cli.models.gpu import cudnn_attention_off
 
+    if not torch.cuda.is_available():
+        # Else DeepSpeed, which PEFT and saving a model import, looks for an accelerator and warns that there is none.
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
     target = torch.device(device)
     if target.type == "cuda":
         cudnn_attention_off()
@@ -84,13 +87,6 @@ def load_adapted(name: str, *, device: Any = "cpu", attention: str | None = None
 
     Raises UserError as :func:`load_model`, and for a base that is not the one that was trained on.
     """
-    import torch
-
-    if not torch.cuda.is_available():
-        # Else DeepSpeed, which PEFT imports, looks for an accelerator and warns that there is none.
-        os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    from rlvr_cli.models.adapter import attach
-
     folder = Path(resolve_model(name).location)
     base = base_of(folder)
     try:
@@ -104,6 +100,8 @@ def load_adapted(name: str, *, device: Any = "cpu", attention: str | None = None
         )
     except UserError as error:
         raise UserError([f"{folder} is an adapter on {base.name}. {problem}" for problem in error.problems]) from error
+    from rlvr_cli.models.adapter import attach
+
     return attach(model, folder, base)
 
 
