@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections.abc import Collection, Mapping
@@ -131,23 +132,23 @@ def from_config(config: Mapping[str, Any], parameters: int | None = None) -> Arc
     )
 
 
-def _counted(config: Any) -> int:
-    """Count the parameters of a model on the meta device, from its config object or the values of config.json."""
+def _counted(config: Mapping[str, Any]) -> int:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    described = AutoConfig.for_model(**config) if isinstance(config, Mapping) else config
+    described = AutoConfig.for_model(**config)
     with torch.device("meta"):
         return int(AutoModelForCausalLM.from_config(described, trust_remote_code=False).num_parameters())
 
 
 def parameters_of(model: Any) -> int:
-    """Count the parameters of a loaded model as they were before adapters and 4-bit packing."""
-    try:
-        return _counted(model.config)
-    except ValueError:  # a class that transformers does not have
-        return int(model.num_parameters())
+    """Count the parameters of a loaded model as they were before adapters, 4-bit packing and sharding."""
+    import torch
+
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    with torch.device("meta"):
+        return int(type(base)(copy.deepcopy(base.config)).num_parameters())
 
 
 @dataclass(frozen=True)

@@ -201,7 +201,7 @@ def _weight_problems(folder: Path) -> list[str]:
     try:
         weight_shapes(folder)
     except UserError as error:
-        return error.problems
+        return list(error.problems)
     return []
 
 

@@ -235,7 +235,8 @@ def _read(task: FromData, files: Iterable[Path]) -> list[Problem]:
     near = (file.iterdir() if file.is_dir() else map(file.with_name, TABLES) for file in files)
     stats = [(path, path.stat()) for path in (*files, *chain.from_iterable(near)) if path.exists()]
     versions = tuple((path, stat.st_size, stat.st_mtime_ns, stat.st_ino) for path, stat in stats)
-    problems, messages = _read_once(type(task), task.model_dump_json(), files, versions)  # type: ignore[attr-defined]
+    kind: Any = type(task)
+    problems, messages = _read_once(kind, task.model_dump_json(), files, versions)  # type: ignore[attr-defined]
     for message in messages:
         warnings.warn(message, stacklevel=2)
     return list(problems)

@@ -59,7 +59,7 @@ _SOFT_SEPARATORS = (re.compile(r",\s"), re.compile(r",\s+and\s|,\s|\sand\s"), re
 _ITEM = re.compile(r"""\s*+(?:'((?:[^'\\]|\\.)*+)'\s*+|"((?:[^"\\]|\\.)*+)"\s*+|([^,'"\[\]]++))(?P<end>,|\Z)""")
 # What strict counts as a candidate or as reasoning, however it is written.
 _TAG = re.compile(r"<\s*+(/?)\s*+(answer|think)\s*+>", re.IGNORECASE)
-_BOXED = re.compile(r"\\boxed(?![A-Za-z])")
+_BOXED = re.compile(r"\\boxed(?=\{)")
 _BULLET = re.compile(r"\s*+[-*\u2022]\s++(?=\S)")
 _LINE_NUMBER = re.compile(r"\s*+(\d{1,2})[.)]\s++(?=\S)")
 _AND = re.compile(r"\s*and\s")

@@ -130,7 +130,10 @@ def _records(hub_id: str, table: HubTable, revision: str | None) -> Iterable[Any
     from datasets import load_dataset
 
     options = {"name": table.config, "revision": revision}
-    return load_dataset(hub_id, split=table.split, **{key: value for key, value in options.items() if value})
+    records: Iterable[Any] = load_dataset(
+        hub_id, split=table.split, **{key: value for key, value in options.items() if value}
+    )
+    return records
 
 
 def _once(table: Any) -> Iterator[tuple[int, Any]]:

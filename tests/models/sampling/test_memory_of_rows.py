@@ -60,7 +60,8 @@ def test_prompts_are_read_in_parts() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_the_plan_knows_the_model_as_the_sampler_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = make(name)
-    architecture = from_config({**model.config.to_dict(), "head_dim": getattr(model.config, "head_dim", None)})
+    values = {**model.config.to_dict(), "head_dim": getattr(model.config, "head_dim", None)}
+    architecture = from_config(values, model.num_parameters())
     monkeypatch.setattr(sampler, "_free_memory", lambda device: 1_500_000)
     planned = planned_memory(architecture, 4, gpu=False)
     assert planned_memory(architecture, 4, gpu=True) == replace(planned, scores=model.config.num_attention_heads)
