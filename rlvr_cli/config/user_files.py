@@ -16,11 +16,10 @@ from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_s
 
 from rlvr_cli.config.keys import KEYS, OTHER_NAMES
 from rlvr_cli.config.schema import Config
-from rlvr_cli.core.files import local_path
 from rlvr_cli.core.keys import Schema
 from rlvr_cli.core.layers import Layer
 from rlvr_cli.core.section import Also
-from rlvr_cli.core.user_code import COPIES, ENDING, UserFile, find_user_file, without_folder
+from rlvr_cli.core.user_code import COPIES, ENDING, UserFile, find_user_file, near_path, without_folder
 from rlvr_cli.methods.method import Method, any_method
 from rlvr_cli.methods.names import MethodTables
 from rlvr_cli.methods.user import UserMethod, load_method, method_type, recorded_method, tables_of
@@ -199,16 +198,10 @@ def parts_of(method: str, folder: Path | None = None) -> Iterator[str | Path]:
     while names:
         # A folder may have a + in its name.
         ways = ("+".join(names[:end]).strip() for end in range(1, len(names) + 1))
-        files = (way for way in ways if way.endswith(ENDING) and _near(way, folder).is_file())
+        files = (way for way in ways if way.endswith(ENDING) and near_path(way, folder).is_file())
         written = next(files, names[0].strip())
         names = names[written.count("+") + 1 :]
-        yield _near(written, folder) if written.endswith(ENDING) else written
-
-
-def _near(name: str, folder: Path | None) -> Path:
-    path = local_path(name)
-    near = path if folder is None else folder / path
-    return (near if near.exists() or not path.exists() else path).absolute()
+        yield near_path(written, folder).absolute() if written.endswith(ENDING) else written
 
 
 def absolute_method(method: str, folder: Path) -> str:
@@ -241,7 +234,7 @@ def with_files(values: dict[str, Any], folder: Path | None, written: Callable[[P
 
     def reward(value: Any) -> Any:
         match = REWARD.fullmatch(value) if isinstance(value, str) else None
-        return value if match is None else f"{written(_near(match['file'], folder))}:{match['name']}"
+        return value if match is None else f"{written(near_path(match['file'], folder).absolute())}:{match['name']}"
 
     values = dict(values)
     for section in ("task", "method"):

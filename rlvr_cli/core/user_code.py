@@ -161,12 +161,9 @@ def find_user_file(written: str, folder: Path | None = None) -> UserFile:
     """
     match = REFERENCE.fullmatch(written)
     assert match is not None, written
-    path, digest = local_path(match["path"]), match["digest"]
-    if folder is not None:
-        if digest is not None and (copy := folder / COPIES / digest / path.name).is_file():
-            path = copy
-        elif (near := folder / path).exists() or not path.exists():
-            path = near
+    path, digest = near_path(match["path"], folder), match["digest"]
+    if folder is not None and digest is not None and (copy := folder / COPIES / digest / path.name).is_file():
+        path = copy
     file = read_user_file(path)
     if digest not in (None, file.digest):
         raise UserError(
@@ -174,6 +171,13 @@ def find_user_file(written: str, folder: Path | None = None) -> UserFile:
             f"no copy of the earlier file. Name the file without @{digest} to use it as it is."
         )
     return file
+
+
+def near_path(written: str, folder: Path | None) -> Path:
+    """Return a path that is relative to the folder, or else to the current one."""
+    path = local_path(written)
+    near = path if folder is None else folder / path
+    return near if near.exists() or not path.exists() else path
 
 
 def without_folder(reference: str) -> str:
