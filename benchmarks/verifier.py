@@ -26,8 +26,8 @@ from pathlib import Path
 import math_verify
 
 from benchmarks.turns import processor_seconds
-from rlvr_cli.verify.math_answer import last_box
-from rlvr_cli.verify.pool import MathPool, Outcome
+from rlvr_cli.verify.math_answer import Outcome, last_box
+from rlvr_cli.verify.pool import MathPool
 
 # Answers that take a parser or SymPy long, or break them. None of them is the gold answer of its row, which is 7.
 HOSTILE = [

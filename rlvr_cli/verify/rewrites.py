@@ -49,7 +49,7 @@ def _improper(match: Match) -> str:
 
 
 def _named_base(match: Match) -> str:
-    base = match[2] or match[3]
+    base = re.sub(r"\W", "", match[2])
     return match[1] if base == "10" else rf"\variable{{{match[1]}_{base}}}"
 
 
@@ -136,7 +136,7 @@ FOR_PARSER = (
         r"4\cdot (8)",
     ),
     # A number with a base is a name of its own.
-    Rewrite(r"(?<![\w.}])(\d+)_(?:\{(\d+)\}|(\d+))", _named_base, "x+12_3", r"x+\variable{12_3}"),
+    Rewrite(r"(?<![\w.^])(\d[\d.,]*)_(\{[^{}]*\}|\w|\\[A-Za-z]+)", _named_base, "x+12_3", r"x+\variable{12_3}"),
 )
 # Two numbers side by side, also in braces or behind a fraction; a whole number before an improper fraction.
 _SIDE_BY_SIDE = re.compile(
