@@ -56,12 +56,7 @@ def _named_base(match: Match) -> str:
 REWRITES = (
     # Kelvin; as text, or without a command, K may be a thousand.
     Rewrite(r"(?<=[\d}])\s*(?:\\,)?\s*\\mathrm\{K\}", r"\\mathrm{kelvin}", r"3\,\mathrm{K}", r"3\mathrm{kelvin}"),
-    Rewrite(
-        r"\\(?:text|mathrm|mathit|rm)\s*\{\s*([ied])\s*\}|\{\\rm ([ied])\}",
-        r" \1\2",
-        r"3+4\mathrm{i}",
-        "3+4 i",
-    ),
+    Rewrite(r"\\(?:text|mathrm|mathit|rm)\s*\{\s*([ied])\s*\}|\{\\rm ([ied])\}", r" \1\2", r"3+4\mathrm{i}", "3+4 i"),
     Rewrite(
         r"\^\s*(?:\{\s*(?:\\prime\s*)+\}|\\prime(?![A-Za-z]))",
         lambda match: "'" * match[0].count("\\prime"),
@@ -79,10 +74,7 @@ REWRITES = (
         r"350000\text{ pages}",
     ),
     Rewrite(
-        r"(?<![\w.\\}])(\d+(?:\.\d*)?)[eE]\+?(-?\d{1,3})(?![\w.])",
-        r"\1\\times 10^{\2}",
-        "1.5e-3",
-        r"1.5\times 10^{-3}",
+        r"(?<![\w.\\}])(\d+(?:\.\d*)?)[eE]\+?(-?\d{1,3})(?![\w.])", r"\1\\times 10^{\2}", "1.5e-3", r"1.5\times 10^{-3}"
     ),
     Rewrite(r"(?<![\w.^_}/])(\d+) (\d+)/(\d+)(?![\w.^/])", r"\1\\frac{\2}{\3}", "1 1/2", r"1\frac{1}{2}"),
     Rewrite(rf"(\\sqrt(?![A-Za-z])\s*(?:\[[^\[\]]{{1,9}}\])?)\s*{_BARE}", r"\1{\2}", r"\sqrt[3]2", r"\sqrt[3]{2}"),
@@ -129,12 +121,7 @@ REWRITES = (
 FOR_PARSER = (
     Rewrite(rf"(?<![\w.,^}}])(\d+)\s*{_PLAIN_FRACTION}", _improper, r"2\frac{3}{4}", r"\frac{11}{4}"),
     # The parser adds: 12. Not behind the index of a logarithm or the power of a function.
-    Rewrite(
-        r"(?:(?<=\d)(?<![_^]\d)|(?<=\d\)))(?:\s|\\,)*(?=\(|\\binom)",
-        r"\\cdot ",
-        "4(8)",
-        r"4\cdot (8)",
-    ),
+    Rewrite(r"(?:(?<=\d)(?<![_^]\d)|(?<=\d\)))(?:\s|\\,)*(?=\(|\\binom)", r"\\cdot ", "4(8)", r"4\cdot (8)"),
     # A number with a base is a name of its own.
     Rewrite(r"(?<![\w.^])(\d[\d.,]*)_(\{[^{}]*\}|\w|\\[A-Za-z]+)", _named_base, "x+12_3", r"x+\variable{12_3}"),
 )
