@@ -54,6 +54,12 @@ def _named_base(match: Match) -> str:
 
 
 REWRITES = (
+    Rewrite(
+        r"\A\\(?:text|math)(?:bf|rm|it|normal)?\s*\{\s*(\()?\s*([-+]?[\d.,/]+)\s*(?(1)\)\s*)\}\Z",
+        r"\2",
+        r"\textbf{(113) }",
+        "113",
+    ),
     # Kelvin; as text, or without a command, K may be a thousand.
     Rewrite(r"(?<=[\d}])\s*(?:\\,)?\s*\\mathrm\{K\}", r"\\mathrm{kelvin}", r"3\,\mathrm{K}", r"3\mathrm{kelvin}"),
     Rewrite(r"\\(?:text|mathrm|mathit|rm)\s*\{\s*([ied])\s*\}|\{\\rm ([ied])\}", r" \1\2", r"3+4\mathrm{i}", "3+4 i"),
@@ -134,15 +140,12 @@ _BRACED = re.compile(r"(?<![\]^_{])\{+[\d.,]+\}+\s*\{*\.?\d")
 
 _DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]")
 _LOOSE_SPACE = re.compile(r" +(?![A-Za-z0-9 ])")
-_BOLD_NUMBER = re.compile(r"\\(?:text|math)(?:bf|rm|it|normal)?\s*\{\s*([-+]?[\d.,/]+)\s*\}")
 
 
 def rewrite(text: str) -> str:
     """Return an answer without math delimiters, with every rewrite applied, in order."""
     # `$$ ... .$$` ends in a full stop too.
     text = without_stop(" ".join(_LOOSE_SPACE.sub("", _DELIMITER.sub(" ", clean(text))).split()))
-    if (bold := _BOLD_NUMBER.fullmatch(text)) is not None:
-        text = bold[1]
     for change in REWRITES:
         text = change.apply(text)
     return text.strip()
