@@ -95,6 +95,8 @@ def judge_strict(gold: str, answer: str) -> Outcome:
         return UNPARSED_ANSWER
     if _malformed(gold):
         return UNPARSED_GOLD
+    if _adds(_PASSED_OVER, gold, answer) or (_DOTS.search(answer) is None) != (_DOTS.search(gold) is None):
+        return DIFFERENT
     marked = marks_differ(gold, answer)
     if not marked and _same_pieces(gold, answer):
         return EQUAL
@@ -119,16 +121,21 @@ def _malformed(text: str) -> bool:
 
 
 # What the parser passes over although it changes what an answer says. Each counts where only the answer has it.
+_PASSED_OVER = tuple(
+    re.compile(mark)
+    for mark in (
+        # What takes room and shows nothing; digits in words that are no powers; coordinates in another order than in a
+        # pair.
+        r"\\[hv]?phantom(?![A-Za-z])",
+        r"(?:(?<=.)\\text|\\(?:mbox|math|operatorname))[a-z]*\s*\{(?:[^{}\d]|\^\s*\{?\d\}?|\{[^{}\d]*\})*\{?\d",
+        r"\([xyz,\s]*(?:[yz]\s*,\s*x|z\s*,\s*y)[xyz,\s]*\)\s*=",
+    )
+)
 _MARKS = tuple(
     re.compile(mark)
     for mark in (
-        # What takes room and shows nothing; digits in words that are no powers.
-        r"\\[hv]?phantom(?![A-Za-z])",
-        r"(?:(?<=.)\\text|\\(?:mbox|math|operatorname))[a-z]*\s*\{(?:[^{}\d]|\^\s*\{?\d\}?|\{[^{}\d]*\})*\{?\d",
-        # Coordinates in another order than a pair has them; an index of a power, a fraction or a bracket.
-        r"\([xyz,\s]*(?:[yz]\s*,\s*x|z\s*,\s*y)[xyz,\s]*\)\s*=",
+        # An index of a power, a fraction or a bracket; intervals that hold infinity; words that deny or change.
         r"(?:[)\]]|\^\s*(?:\d|\{(?:[^{}]|\{[^{}]*\})*\})|\}\s*\{[^{}]*\})\s*_",
-        # Intervals that hold infinity; words that deny or change.
         r"\\infty\s*\]|\[\s*-\s*\\infty",
         r"\\(?:text|mbox|textrm|textbf|mathrm|operatorname)\s*\{[^{}]*\b(?i:not|nor?|never|neither|plus|minus|times|less|more"
         r"|fewer|wrong|incorrect|false|except|hundred|thousand|million|billion)\b",
@@ -157,12 +164,10 @@ def marks_differ(gold: str, answer: str) -> bool:
     ``5'`` are feet, but no degrees. No interval holds infinity, and nothing is computed with it. An "and" that joins no
     inequalities says nothing, nor does a time without ``a.m.``.
     """
-    if any(mark.search(answer) and not mark.search(gold) for mark in _MARKS):
+    if _adds(_MARKS, gold, answer) or (_computed(answer) and not _computed(gold)):
         return True
     left, right = (gold, answer) if "=" in gold and "=" in answer else (_last_side(gold), _last_side(answer))
     if _primes(left) != _primes(right) or (_DEGREES.search(left) and "'" in right and "'" not in left):
-        return True
-    if (_DOTS.search(answer) is None) != (_DOTS.search(gold) is None) or (_computed(answer) and not _computed(gold)):
         return True
     ordered = _ORDER.search(gold) and _ORDER.search(answer)
     for mark in (_HALF_OF_DAY, _JOIN) if ordered else (_HALF_OF_DAY,):
@@ -170,6 +175,10 @@ def marks_differ(gold: str, answer: str) -> bool:
         if expected and written and expected != written:
             return True
     return False
+
+
+def _adds(marks: tuple[re.Pattern[str], ...], gold: str, answer: str) -> bool:
+    return any(mark.search(answer) and not mark.search(gold) for mark in marks)
 
 
 def _last_side(text: str) -> str:

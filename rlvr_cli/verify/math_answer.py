@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """Decide mathematical answers without parsing them, where the spelling is enough.
+=======
+"""Find the mathematical answer of a response, and compare what needs no parser.
+>>>>>>> verify2
 
 Everything here is pure, takes time linear in the text and raises for no string. What needs algebra goes to
 ``rlvr_cli.verify.pool``.
@@ -26,14 +30,30 @@ _BASED = re.compile(r"(-?\d+)_\{?(\d{1,3})\}?")
 _SHORT_WHOLE = re.compile(r"-?[1-9][0-9]{0,14}|0")
 
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+<<<<<<< HEAD
 _SPACING = re.compile(r"\\(?:!|displaystyle(?![A-Za-z])|left(?![A-Za-z])|right(?![A-Za-z]))")
 _FRAC = re.compile(r"\\[dtc]frac(?![A-Za-z])")
 _SPACES = re.compile(r"\s+")
 # A space that LaTeX keeps; `\\` before a space is a new line.
 _KEPT_SPACE = re.compile(r"\\\\|\\[ ;:]|~|\\q?quad(?![A-Za-z])")
+=======
+_BARE = re.compile(r"\s*([^\s{}$\\]+)")
+_SPACES_OR_NONE = re.compile(r"\s*")
+_PLAINER = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        # A space that LaTeX keeps; `\\` before a space is a new line.
+        (r"\\\\|\\[ ;:]|~|\\q?quad(?![A-Za-z])", lambda match: match[0] if match[0] == "\\\\" else " "),
+        (r"\s+", " "),
+        (r"\\(?:!|displaystyle(?![A-Za-z])|left(?![A-Za-z])|right(?![A-Za-z]))", ""),
+        (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+        (r"\{,\}", ","),
+        (r"\\(le|ge|ne)(?:q?slant|qq?)(?![A-Za-z])", r"\\\1"),
+    )
+)
+>>>>>>> verify2
 # A dash between digits is a range; a hyphen or a minus sign is a minus.
 _RANGE = re.compile("(?<=[0-9])\\s?[\\u2012-\\u2015]\\s?(?=[0-9])")
-_RELATION = re.compile(r"\\(le|ge|ne)(?:q?slant|qq?)(?![A-Za-z])")
 # The space of `48, 384` stays: without it two numbers would be one with a thousands separator.
 _LOOSE_SPACE = re.compile(r"(?<![A-Za-z0-9]) (?!(?:(?<=\d, )|(?<=\d , ))\d{3}(?!\d))| (?![A-Za-z0-9])")
 # In a name: an index, what a function is of, words.
@@ -52,7 +72,10 @@ _NO_NAME = re.compile(
     r"opposite|reciprocal|inverse|negation|negative|(?:square|cube|root|logarithm|power|multiple) of)\b",
     re.IGNORECASE,
 )
-_DELIMITERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"))
+# Delimiters around the whole.
+_AROUND = re.compile(
+    r"(\$\$|\$|\*\*)((?:(?!\1).)+)\1|\\\(((?:(?!\\[()]).)+)\\\)|\\\[((?:(?!\\[\[\]]).)+)\\\]", re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -78,38 +101,59 @@ TOO_LONG_ANSWER = Outcome(False, "too_long")
 TOO_LONG_GOLD = Outcome(None, "too_long")
 
 
+<<<<<<< HEAD
+=======
+def last_box(text: str) -> str | None:
+    r"""Return the content of the last closed ``\boxed{...}`` (or ``\fbox``) behind the last ``</think>``.
+
+    ``\boxed 5`` is read too. A box counts as closed if it closes within LONGEST_BOX characters; of MOST_BOXES at most
+    it is looked whether they do.
+    """
+    text = text.rpartition("</think>")[2]
+    for box in reversed(deque(_BOX.finditer(text), MOST_BOXES)):
+        content = _content(text, box.end())
+        if content is None and (bare := _BARE.match(text, box.end())) is not None:
+            content = bare[1].rstrip(".,;")
+        if content is not None:
+            return content or None
+    return None
+
+
+def last_tag(text: str, tag: str = "answer") -> str | None:
+    """Return the content of the last closed ``<tag>...</tag>`` of ``text``, stripped."""
+    for piece in reversed(text.split(f"</{tag}>")[:-1]):
+        _, opened, content = piece.rpartition(f"<{tag}>")
+        if opened:
+            return content.strip() or None
+    return None
+
+
+>>>>>>> verify2
 def clean(text: str) -> str:
-    r"""An answer in a plainer spelling: ASCII signs, no math delimiters, no spacing commands, no closing full stop."""
-    text = _RANGE.sub(r"\\text{ to }", text)
-    text = _KEPT_SPACE.sub(lambda match: match[0] if match[0] == "\\\\" else " ", normalise(text))
-    text = _SPACES.sub(" ", text).strip()
-    text = _SPACING.sub("", text)
-    text = _FRAC.sub(r"\\frac", text).replace("{,}", ",")
-    text = _RELATION.sub(r"\\\1", text)
-    text = without_stop(text.strip())
-    stripped = True
-    while stripped:
-        text, stripped = text.strip(), False
-        for opening, closing in _DELIMITERS:
-            inner = text[len(opening) : -len(closing)]
-            if text.startswith(opening) and text.endswith(closing) and len(text) > len(opening + closing):
-                if opening in inner or closing in inner:
-                    continue
-                text, stripped = inner, True
-                break
+    r"""Return an answer in a plainer spelling: ASCII signs, no math delimiters, no spacing commands, no full stop."""
+    text = normalise(_RANGE.sub(r"\\text{ to }", text))
+    for pattern, replacement in _PLAINER:
+        text = pattern.sub(replacement, text).strip()
+    text = without_stop(text)
+    while True:
+        text = text.strip()
+        if (match := _AROUND.fullmatch(text)) is not None:
+            text = match[match.lastindex or 0]
         # Not for longer texts, which would take quadratic time.
-        if len(text) <= MAX_LENGTH and (around := _braces_around(text)):
-            text, stripped = text[around:-around], True
+        elif len(text) <= MAX_LENGTH and (braces := _braces_around(text)):
+            text = text[braces:-braces]
+        else:
+            break
     return _LOOSE_SPACE.sub("", without_stop(text))
 
 
 def without_stop(text: str) -> str:
-    """``text`` without a closing full stop; an ellipsis stays."""
+    """Return ``text`` without a closing full stop; an ellipsis stays."""
     return text[:-1] if text.endswith(".") and not text.endswith("..") else text
 
 
 def check(gold: str, answer: str) -> Outcome | None:
-    """Whether ``answer`` equals ``gold``, where that needs no algebra; None where it does.
+    """Return whether ``answer`` equals ``gold`` where that needs no algebra; None where it does.
 
     Decided here are answers that are too long or empty, the same spelling after ``clean``, and two plain numbers, with
     a name or without (``x=5``), compared exactly (two that differ by so little that math-verify may round them together
@@ -154,13 +198,13 @@ def check_paper(gold: str, answer: str) -> Outcome | None:
 
 
 def plain_number(text: str) -> Fraction | None:
-    """The number that a cleaned text spells, with a power of ten or without, exactly; None when it is none."""
+    """Return the number that a cleaned text spells, with a power of ten or without, exactly; None when it is none."""
     number = exact_number(text)
     return number if number is not None else scientific_number(text)
 
 
 def is_name(text: str) -> bool:
-    r"""Whether a side of an equation is what the other side is called: ``x``, ``a_{n+1}``, ``f(2)``, ``\angle ABC``.
+    r"""Return whether a side of an equation names the other side: ``x``, ``a_{n+1}``, ``f(2)``, ``\angle ABC``.
 
     A name has no digits (but in its index and in what it is of), no operators, and no words that deny or compare.
     """
@@ -195,7 +239,7 @@ def _same_in_bases(gold: str, answer: str) -> bool | None:
 
 
 def _braces_around(text: str) -> int:
-    """How many pairs of braces stand around the whole."""
+    """Count the pairs of braces that stand around the whole."""
     if text[:1] != "{":
         return 0
     closing: dict[int, int] = {}
@@ -209,3 +253,19 @@ def _braces_around(text: str) -> int:
     while closing.get(count) == len(text) - 1 - count:
         count += 1
     return count
+<<<<<<< HEAD
+=======
+
+
+def _content(text: str, start: int) -> str | None:
+    """Return the content of a box whose command ends at ``start``; None if it never closes. Escaped braces are text."""
+    opening = start + len(_SPACES_OR_NONE.match(text, start)[0])  # type: ignore[index]
+    if not text.startswith("{", opening):
+        return None
+    depth = 0
+    for match in _BRACE.finditer(text, opening, opening + LONGEST_BOX):
+        depth += {"{": 1, "}": -1}.get(match[0], 0)
+        if depth == 0:
+            return text[opening + 1 : match.start()].strip()
+    return None
+>>>>>>> verify2

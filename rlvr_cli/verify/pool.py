@@ -6,14 +6,11 @@ import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Any
 
 from rlvr_cli.verify.math_answer import DIED, TIMEOUT, Outcome, Rule, check, check_paper
 from rlvr_cli.workers import pool as processes
 from rlvr_cli.workers.pool import JobTimeout, Limits, Target, WorkerDied
-
-__all__ = ["MathPool", "Outcome", "shared_pool", "size_shared_pool"]
 
 WORKERS = 2
 # As math-verify allows for a comparison.
@@ -53,9 +50,9 @@ class MathPool(processes.Pool):
         return self.judge_many([(gold, answer)], rule)[0]
 
     def judge_many(self, pairs: Sequence[tuple[str, str]], rule: Rule = "strict") -> list[Outcome]:
-        """One outcome a pair, in order; identical pairs are judged once, also across calls. No text makes it raise.
+        """Return one outcome a pair, in order; identical pairs are judged once, also across calls.
 
-        Raises RunError when no worker process can be started, and RuntimeError when the pool is closed.
+        No text makes it raise. Raises RunError when no worker process can start, RuntimeError when the pool is closed.
         """
         with self.pending(rule) as pending:
             for pair in pairs:
@@ -66,24 +63,17 @@ class MathPool(processes.Pool):
         """Begin a judgement of pairs that come one after another, while the caller does something else."""
         return Pending(self, rule)
 
-    def begin(self, gold: str, answer: str, rule: Rule) -> Outcome | Future[list[Any]]:
-        """Return the outcome of a pair where it is known; else submit it."""
+    def known(self, gold: str, answer: str, rule: Rule) -> Outcome | None:
+        """Return the outcome of a pair that needs no worker, or had one."""
         known = check_paper(gold, answer) if rule == "paper" else check(gold, answer)
-        return known or self._memory.get((gold, answer, rule)) or self.submit([rule, gold, answer])
+        return known or self._memory.get((gold, answer, rule))
 
-    def end(self, gold: str, answer: str, rule: Rule, judged: Future[list[Any]]) -> Outcome:
-        """Wait for the outcome of a pair that was submitted, and remember it."""
-        try:
-            outcome = Outcome(*judged.result())
-        except JobTimeout:
-            return TIMEOUT
-        except WorkerDied:
-            return DIED
+    def remember(self, gold: str, answer: str, rule: Rule, outcome: Outcome) -> None:
+        """Keep the outcome of a pair."""
         with self._lock:
             if len(self._memory) >= REMEMBERED:
                 self._memory.clear()
             self._memory[gold, answer, rule] = outcome
-        return outcome
 
 
 class Pending:
@@ -98,24 +88,28 @@ class Pending:
 
     def add(self, gold: str, answer: str) -> None:
         """Have a pair judged, without waiting. Raises as ``MathPool.judge_many``."""
-        pair = (gold, answer)
-        if pair not in self._outcomes:
-            self._outcomes[pair] = self._pool.begin(*pair, self._rule)
+        if (gold, answer) not in self._outcomes:
+            known = self._pool.known(gold, answer, self._rule)
+            self._outcomes[gold, answer] = known or self._pool.submit([self._rule, gold, answer])
 
     def outcome(self, gold: str, answer: str) -> Outcome:
-        """The outcome of a pair that was added; waits for it. Raises as ``MathPool.judge_many``."""
-        pair = (gold, answer)
-        outcome = self._outcomes[pair]
+        """Return the outcome of a pair that was added; waits for it. Raises as ``MathPool.judge_many``."""
+        outcome = self._outcomes[gold, answer]
         if isinstance(outcome, Future):
-            outcome = self._outcomes[pair] = self._pool.end(*pair, self._rule, outcome)
+            try:
+                outcome = Outcome(*outcome.result())
+                self._pool.remember(gold, answer, self._rule, outcome)
+            except JobTimeout:
+                outcome = TIMEOUT
+            except WorkerDied:
+                outcome = DIED
+            self._outcomes[gold, answer] = outcome
         return outcome
 
     def __enter__(self) -> Pending:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for outcome in self._outcomes.values():
             if isinstance(outcome, Future):
                 outcome.cancel()
@@ -126,7 +120,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_pool() -> MathPool:
-    """The pool of this process, made at the first call."""
+    """Return the pool of this process, made at the first call."""
     global _shared
     with _shared_lock:
         if _shared is None or _shared.closed:

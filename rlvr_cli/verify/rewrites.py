@@ -49,19 +49,20 @@ def _improper(match: Match) -> str:
 
 
 def _named_base(match: Match) -> str:
-    base = match[2] or match[3]
+    base = re.sub(r"\W", "", match[2])
     return match[1] if base == "10" else rf"\variable{{{match[1]}_{base}}}"
 
 
 REWRITES = (
+    Rewrite(
+        r"\A\\(?:text|math)(?:bf|rm|it|normal)?\s*\{\s*(\()?\s*([-+]?[\d.,/]+)\s*(?(1)\)\s*)\}\Z",
+        r"\2",
+        r"\textbf{(113) }",
+        "113",
+    ),
     # Kelvin; as text, or without a command, K may be a thousand.
     Rewrite(r"(?<=[\d}])\s*(?:\\,)?\s*\\mathrm\{K\}", r"\\mathrm{kelvin}", r"3\,\mathrm{K}", r"3\mathrm{kelvin}"),
-    Rewrite(
-        r"\\(?:text|mathrm|mathit|rm)\s*\{\s*([ied])\s*\}|\{\\rm ([ied])\}",
-        r" \1\2",
-        r"3+4\mathrm{i}",
-        "3+4 i",
-    ),
+    Rewrite(r"\\(?:text|mathrm|mathit|rm)\s*\{\s*([ied])\s*\}|\{\\rm ([ied])\}", r" \1\2", r"3+4\mathrm{i}", "3+4 i"),
     Rewrite(
         r"\^\s*(?:\{\s*(?:\\prime\s*)+\}|\\prime(?![A-Za-z]))",
         lambda match: "'" * match[0].count("\\prime"),
@@ -79,10 +80,7 @@ REWRITES = (
         r"350000\text{ pages}",
     ),
     Rewrite(
-        r"(?<![\w.\\}])(\d+(?:\.\d*)?)[eE]\+?(-?\d{1,3})(?![\w.])",
-        r"\1\\times 10^{\2}",
-        "1.5e-3",
-        r"1.5\times 10^{-3}",
+        r"(?<![\w.\\}])(\d+(?:\.\d*)?)[eE]\+?(-?\d{1,3})(?![\w.])", r"\1\\times 10^{\2}", "1.5e-3", r"1.5\times 10^{-3}"
     ),
     Rewrite(r"(?<![\w.^_}/])(\d+) (\d+)/(\d+)(?![\w.^/])", r"\1\\frac{\2}{\3}", "1 1/2", r"1\frac{1}{2}"),
     Rewrite(rf"(\\sqrt(?![A-Za-z])\s*(?:\[[^\[\]]{{1,9}}\])?)\s*{_BARE}", r"\1{\2}", r"\sqrt[3]2", r"\sqrt[3]{2}"),
@@ -129,14 +127,9 @@ REWRITES = (
 FOR_PARSER = (
     Rewrite(rf"(?<![\w.,^}}])(\d+)\s*{_PLAIN_FRACTION}", _improper, r"2\frac{3}{4}", r"\frac{11}{4}"),
     # The parser adds: 12. Not behind the index of a logarithm or the power of a function.
-    Rewrite(
-        r"(?:(?<=\d)(?<![_^]\d)|(?<=\d\)))(?:\s|\\,)*(?=\(|\\binom)",
-        r"\\cdot ",
-        "4(8)",
-        r"4\cdot (8)",
-    ),
+    Rewrite(r"(?:(?<=\d)(?<![_^]\d)|(?<=\d\)))(?:\s|\\,)*(?=\(|\\binom)", r"\\cdot ", "4(8)", r"4\cdot (8)"),
     # A number with a base is a name of its own.
-    Rewrite(r"(?<![\w.}])(\d+)_(?:\{(\d+)\}|(\d+))", _named_base, "x+12_3", r"x+\variable{12_3}"),
+    Rewrite(r"(?<![\w.^])(\d[\d.,]*)_(\{[^{}]*\}|\w|\\[A-Za-z]+)", _named_base, "x+12_3", r"x+\variable{12_3}"),
 )
 # Two numbers side by side, also in braces or behind a fraction; a whole number before an improper fraction.
 _SIDE_BY_SIDE = re.compile(
@@ -147,15 +140,12 @@ _BRACED = re.compile(r"(?<![\]^_{])\{+[\d.,]+\}+\s*\{*\.?\d")
 
 _DELIMITER = re.compile(r"(?<!\\)\$|\\[()\[\]]")
 _LOOSE_SPACE = re.compile(r" +(?![A-Za-z0-9 ])")
-_BOLD_NUMBER = re.compile(r"\\(?:text|math)(?:bf|rm|it|normal)?\s*\{\s*([-+]?[\d.,/]+)\s*\}")
 
 
 def rewrite(text: str) -> str:
     """Return an answer without math delimiters, with every rewrite applied, in order."""
     # `$$ ... .$$` ends in a full stop too.
     text = without_stop(" ".join(_LOOSE_SPACE.sub("", _DELIMITER.sub(" ", clean(text))).split()))
-    if (bold := _BOLD_NUMBER.fullmatch(text)) is not None:
-        text = bold[1]
     for change in REWRITES:
         text = change.apply(text)
     return text.strip()

@@ -68,6 +68,7 @@ RIGHT = [
     (r"\emptyset", r"\{\}"),
     (r"33\frac13\%", r"\frac{100}{3}\%"),
     ("120", r"\binom{10}3"),
+    ("113", r"\textbf{(113) }"),
     (r"p = 5, q = 2 \quad \text{and} \quad p = 7, q = 2", "p=5,q=2;p=7,q=2"),
     ("(1,2)", r"\langle 1,2\rangle"),
     ("E", "E. some option text"),
@@ -75,6 +76,8 @@ RIGHT = [
     ("E", r"\text{(E)}"),
 ]
 WRONG = [
+    ("113", r"\textbf{(113) }4"),
+    ("113", r"\textbf{(114) }"),
     (r"\cos 15^\circ", r"\cos 15"),
     (r"\cos 15^\circ", "-0.759687913"),
     (r"2\sin 40^\circ", r"2\sin 40"),
