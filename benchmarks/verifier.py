@@ -26,13 +26,9 @@ from pathlib import Path
 import math_verify
 
 from benchmarks.turns import processor_seconds
-<<<<<<< HEAD
 from rlvr_cli.tasks.answers import boxed_answer
-from rlvr_cli.verify.pool import MathPool, Outcome
-=======
-from rlvr_cli.verify.math_answer import Outcome, last_box
+from rlvr_cli.verify.math_answer import Outcome
 from rlvr_cli.verify.pool import MathPool
->>>>>>> verify2
 
 # Answers that take a parser or SymPy long, or break them. None of them is the gold answer of its row, which is 7.
 HOSTILE = [

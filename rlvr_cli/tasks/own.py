@@ -289,13 +289,8 @@ class Own(Task):
         if wrong or found["train"] is None:
             lacking = ", ".join(wrong) or "split train"
             raise UserError(
-<<<<<<< HEAD
                 f"task.data={self.data!r}: has no {lacking}; it has {', '.join(names)}. "
                 "Name them: task.splits={train: ...}."
-=======
-                f"task.data={self.data!r}: has no {lacking}; it has {', '.join(names)}. Name them: "
-                "task.splits={train: ...}."
->>>>>>> door
             )
         return {split: theirs for split, theirs in found.items() if theirs is not None}
 

@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""Decide mathematical answers without parsing them, where the spelling is enough.
-=======
-"""Find the mathematical answer of a response, and compare what needs no parser.
->>>>>>> verify2
+"""Compare mathematical answers where that needs no parser.
 
 Everything here is pure, takes time linear in the text and raises for no string. What needs algebra goes to
 ``rlvr_cli.verify.pool``.
@@ -30,15 +26,6 @@ _BASED = re.compile(r"(-?\d+)_\{?(\d{1,3})\}?")
 _SHORT_WHOLE = re.compile(r"-?[1-9][0-9]{0,14}|0")
 
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-<<<<<<< HEAD
-_SPACING = re.compile(r"\\(?:!|displaystyle(?![A-Za-z])|left(?![A-Za-z])|right(?![A-Za-z]))")
-_FRAC = re.compile(r"\\[dtc]frac(?![A-Za-z])")
-_SPACES = re.compile(r"\s+")
-# A space that LaTeX keeps; `\\` before a space is a new line.
-_KEPT_SPACE = re.compile(r"\\\\|\\[ ;:]|~|\\q?quad(?![A-Za-z])")
-=======
-_BARE = re.compile(r"\s*([^\s{}$\\]+)")
-_SPACES_OR_NONE = re.compile(r"\s*")
 _PLAINER = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -51,7 +38,6 @@ _PLAINER = tuple(
         (r"\\(le|ge|ne)(?:q?slant|qq?)(?![A-Za-z])", r"\\\1"),
     )
 )
->>>>>>> verify2
 # A dash between digits is a range; a hyphen or a minus sign is a minus.
 _RANGE = re.compile("(?<=[0-9])\\s?[\\u2012-\\u2015]\\s?(?=[0-9])")
 # The space of `48, 384` stays: without it two numbers would be one with a thousands separator.
@@ -101,34 +87,6 @@ TOO_LONG_ANSWER = Outcome(False, "too_long")
 TOO_LONG_GOLD = Outcome(None, "too_long")
 
 
-<<<<<<< HEAD
-=======
-def last_box(text: str) -> str | None:
-    r"""Return the content of the last closed ``\boxed{...}`` (or ``\fbox``) behind the last ``</think>``.
-
-    ``\boxed 5`` is read too. A box counts as closed if it closes within LONGEST_BOX characters; of MOST_BOXES at most
-    it is looked whether they do.
-    """
-    text = text.rpartition("</think>")[2]
-    for box in reversed(deque(_BOX.finditer(text), MOST_BOXES)):
-        content = _content(text, box.end())
-        if content is None and (bare := _BARE.match(text, box.end())) is not None:
-            content = bare[1].rstrip(".,;")
-        if content is not None:
-            return content or None
-    return None
-
-
-def last_tag(text: str, tag: str = "answer") -> str | None:
-    """Return the content of the last closed ``<tag>...</tag>`` of ``text``, stripped."""
-    for piece in reversed(text.split(f"</{tag}>")[:-1]):
-        _, opened, content = piece.rpartition(f"<{tag}>")
-        if opened:
-            return content.strip() or None
-    return None
-
-
->>>>>>> verify2
 def clean(text: str) -> str:
     r"""Return an answer in a plainer spelling: ASCII signs, no math delimiters, no spacing commands, no full stop."""
     text = normalise(_RANGE.sub(r"\\text{ to }", text))
@@ -253,19 +211,3 @@ def _braces_around(text: str) -> int:
     while closing.get(count) == len(text) - 1 - count:
         count += 1
     return count
-<<<<<<< HEAD
-=======
-
-
-def _content(text: str, start: int) -> str | None:
-    """Return the content of a box whose command ends at ``start``; None if it never closes. Escaped braces are text."""
-    opening = start + len(_SPACES_OR_NONE.match(text, start)[0])  # type: ignore[index]
-    if not text.startswith("{", opening):
-        return None
-    depth = 0
-    for match in _BRACE.finditer(text, opening, opening + LONGEST_BOX):
-        depth += {"{": 1, "}": -1}.get(match[0], 0)
-        if depth == 0:
-            return text[opening + 1 : match.start()].strip()
-    return None
->>>>>>> verify2
