@@ -130,9 +130,8 @@ def _records(hub_id: str, table: HubTable, revision: str | None) -> Iterable[Any
     from datasets import load_dataset
 
     options = {"name": table.config, "revision": revision}
-    records: Iterable[Any] = load_dataset(
-        hub_id, split=table.split, **{key: value for key, value in options.items() if value}
-    )
+    chosen = {key: value for key, value in options.items() if value is not None}
+    records: Iterable[Any] = load_dataset(hub_id, split=table.split, **chosen)
     return records
 
 
