@@ -234,9 +234,12 @@ class UserTask(base.Task):
     # In a worker, or here
 
     def asked(self, problem: Problem) -> str | list[dict[str, str]]:
-        """Return the user's prompt of a problem. Raises RunError where it is none."""
+        """Return the user's prompt of a problem, within the deadline. Raises RunError where it is none."""
         with guarded(self.user_file, "prompt", self.reward_timeout, about=f" (problem {problem.id})"):
-            prompt: Any = self.task.prompt(_row(problem))
+            return self._asked(problem)
+
+    def _asked(self, problem: Problem) -> str | list[dict[str, str]]:
+        prompt: Any = self.task.prompt(_row(problem))
         if not (isinstance(prompt, str) and prompt.strip()) and not (
             are_messages(prompt) and unfit_conversation(prompt) is None
         ):
@@ -264,7 +267,7 @@ class UserTask(base.Task):
         identity = text_digest(json.dumps(data))[:16] if row.get("id") is None else str(row["id"])
         subgroup, question = data.get("subgroup"), data.get("question")
         problem = Problem(identity, "", data, subgroup if isinstance(subgroup, str) else "all")
-        question = question if isinstance(question, str) else _text(self.asked(problem))
+        question = question if isinstance(question, str) else _text(self._asked(problem))
         return Problem(identity, question, data, problem.subgroup)
 
     def made(self, split: Split, count: int, seed: int) -> list[Problem]:
@@ -294,7 +297,7 @@ class UserTask(base.Task):
 
         def prompts(split: Split) -> set[str]:
             rows = islice(self._rows(split, self.held_out, HELD_OUT_SEED), _READ * self.held_out)
-            return {json.dumps(self.asked(self.read(row, f"a {split} problem"))) for row in rows}
+            return {json.dumps(self._asked(self.read(row, f"a {split} problem"))) for row in rows}
 
         return {split: prompts(split) for split in ("test", "dev", "train")}
 
@@ -312,7 +315,7 @@ class UserTask(base.Task):
             read = others = 0
             for read, row in enumerate(islice(self._rows(split, asked, seed), _READ * asked), 1):
                 problem = self.read(row, f"{split} problem {read}")
-                prompt = json.dumps(self.asked(problem))
+                prompt = json.dumps(self._asked(problem))
                 if ours(prompt):
                     problems.setdefault(prompt, problem)
                 others += not ours(prompt)
