@@ -107,7 +107,7 @@ def alert_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 class AlertMonitor:
-    """Follows the lines of metrics.jsonl; the first line of a rollout counts.
+    """Follows the lines of metrics.jsonl. Of a rollout the first line counts, but for skipped updates.
 
     Args:
         problems: in each rollout (`rollout.prompts`).
@@ -123,29 +123,32 @@ class AlertMonitor:
         self._on: dict[int, dict[str, str]] = {}
         # Accuracy over the best window that ended before the present one.
         self._best: tuple[float, float] | None = None
+        self._skips = 0.0
         for row in rows:
             self.add(row)
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Take in a line."""
-        if row["rollout"] not in self._rows:
-            self._rows[row["rollout"]] = row
+    def add(self, row: Mapping[str, Any]) -> list[Alert]:
+        """Take in a line. Returns the alerts that it raises and the ``PAUSE`` rollouts before did not have."""
+        rollout = row["rollout"]
+        recent = {name for earlier in range(rollout - PAUSE, rollout + 1) for name in self._on.get(earlier, ())}
+        if rollout not in self._rows:
+            self._rows[rollout] = row
             earlier = list(self._rows.values())[-2 * self.window : -self.window]
             mean = self._accuracy(earlier) if len(earlier) == self.window else None
             if mean is not None and (self._best is None or mean[0] > self._best[0]):
                 self._best = mean
-            self._on[row["rollout"]] = dict(self._rules(row["rollout"]))
+            self._on[rollout] = dict(self._rules(rollout))
+        skips = number(row.get("skips")) or 0.0
+        if skips > self._skips:
+            self._skips = skips
+            self._on[rollout].setdefault(NON_FINITE, f"{skips:.0f} skipped updates")
+        on = self._on[rollout].items()
+        return [Alert(name, rollout, rollout, True, text) for name, text in on if name not in recent]
 
     def fields(self, rollout: int, *, collapse: bool = True, signal: bool = True) -> dict[str, int]:
         """Return the alert columns of every line of ``rollout``: 1 for an alert that is on."""
         names = [*(PATTERNS if collapse else ()), *([NO_SIGNAL] if signal and self._samples(rollout) else [])]
         return {f"{PREFIX}{name}": int(name in self._on.get(rollout, {})) for name in names}
-
-    def started(self, rollout: int) -> list[Alert]:
-        """Return the alerts that ``rollout`` raises and the ``PAUSE`` rollouts before did not have."""
-        recent = {name for earlier in range(rollout - PAUSE, rollout) for name in self._on.get(earlier, ())}
-        on = self._on.get(rollout, {})
-        return [Alert(name, rollout, rollout, True, text) for name, text in on.items() if name not in recent]
 
     def alerts(self) -> list[Alert]:
         """Return every alert of the run by its beginning; one that returns within ``PAUSE`` rollouts is the same."""
@@ -186,9 +189,6 @@ class AlertMonitor:
         if all(map(self._idle, rollouts)):
             reason, remedy = _no_signal_reason([self._rows[earlier] for earlier in rollouts])
             yield NO_SIGNAL, f"in the last {IDLE_ROLLOUTS} rollouts {reason}. {remedy}"
-        before, skips = (number(self._rows.get(index, {}).get("skips")) or 0.0 for index in (rollout - 1, rollout))
-        if skips > before:
-            yield NON_FINITE, f"{skips:.0f} skipped updates"
         rows = list(self._rows.values())
         if len(rows) < self.thresholds.start + self.window:
             return

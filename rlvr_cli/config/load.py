@@ -238,8 +238,7 @@ def _file_layers(
 # Keys that may hold the path of a file or folder. Files of Python are in a run's folder `code`.
 _PATHS = (
     *(("model", "name"), ("task", "data"), ("task", "data_dir"), ("method", "data")),
-    *(("launch", "accelerate_config"), ("launch", "deepspeed")),
-    *(("rollout", "vllm", "python"), ("rollout", "vllm", "weights_dir")),
+    ("launch", "deepspeed"),
 )
 
 

@@ -138,7 +138,6 @@ def model_card(run: RunDir, config: Config, checkpoint: Path, dtype: str) -> str
     evaluations = [read_result(path) for path in sorted(run.eval_dir.glob(f"*-step-{step}-*/metrics.json"))]
     prompts = (row["prompt"] for path in sorted(run.rollouts_dir.glob("*.jsonl"))[:1] for row in read_record(run, path))
     deciding = {name: as_plain(config)[name] for name in _DECIDING} | {"run": {"seed": config.run.seed}}
-    deciding["rollout"].pop("vllm", None)  # addresses and folders of this machine
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-generation",

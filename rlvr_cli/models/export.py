@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +12,7 @@ from safetensors import SafetensorError
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import replace_folder
 from rlvr_cli.models.card import model_card
 from rlvr_cli.models.source import holds_adapter
 from rlvr_cli.runs.folder import RunDir
@@ -63,22 +61,31 @@ def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") 
     if dtype == "auto":
         dtype = "float32" if config.model.dtype == "auto" else config.model.dtype
     output.parent.mkdir(parents=True, exist_ok=True)
-    with _replaced(output.resolve()) as folder:
-        model, tokenizer = load_model(str(checkpoint), dtype=dtype)
-        stops, generation = eos_token_ids(model, tokenizer), model.generation_config
-        generation.eos_token_id = list(stops) if len(stops) > 1 else next(iter(stops), None)
-        if generation.pad_token_id is None:
-            generation.pad_token_id = tokenizer.pad_token_id
-        model.config.use_cache = True
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        if (hashes := training_problems(run.path)) is not None:
-            write_training_problems(folder, hashes)
-        record = {"run": run.name, "checkpoint": checkpoint.name, "dtype": dtype, "adapter": holds_adapter(checkpoint)}
-        (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        (folder / "README.md").write_text(model_card(run, config, checkpoint, dtype), encoding="utf-8")
-        for path in [folder, *folder.rglob("*")]:
-            path.chmod(0o755 if path.is_dir() else 0o644)
+    try:
+        with replace_folder(output.resolve()) as folder:
+            model, tokenizer = load_model(str(checkpoint), dtype=dtype)
+            stops, generation = eos_token_ids(model, tokenizer), model.generation_config
+            generation.eos_token_id = list(stops) if len(stops) > 1 else next(iter(stops), None)
+            if generation.pad_token_id is None:
+                generation.pad_token_id = tokenizer.pad_token_id
+            model.config.use_cache = True
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+            if (hashes := training_problems(run.path)) is not None:
+                write_training_problems(folder, hashes)
+            record = {
+                "run": run.name,
+                "checkpoint": checkpoint.name,
+                "dtype": dtype,
+                "adapter": holds_adapter(checkpoint),
+            }
+            (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+            (folder / "README.md").write_text(model_card(run, config, checkpoint, dtype), encoding="utf-8")
+            for path in [folder, *folder.rglob("*")]:
+                path.chmod(0o755 if path.is_dir() else 0o644)
+    except SafetensorError as error:
+        # The library reports a full disk by an error of its own.
+        raise RunError(f"--output {output}: cannot be written: {error}. Nothing was written.") from error
     return Exported(output, checkpoint, dtype)
 
 
@@ -138,25 +145,3 @@ def check_push(repository: str, *, private: bool) -> None:
     except (HfHubHTTPError, OfflineModeIsEnabled, OSError) as error:
         text = " ".join(str(error).split())[:300]
         raise UserError(f"--push-to-hub {repository}: the hub refused access: {text}") from error
-
-
-@contextmanager
-def _replaced(output: Path) -> Iterator[Path]:
-    """Give a new folder next to ``output`` that takes its place at the end; after any failure ``output`` is as before.
-
-    Raises RunError where safetensors, which has an error of its own for it, cannot write to the disk.
-    """
-    folder = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
-    before = folder.with_name(f"{folder.name}-before")
-    try:
-        yield folder
-        if output.exists():
-            output.rename(before)
-        folder.rename(output)
-    except SafetensorError as error:
-        raise RunError(f"--output {output}: cannot be written: {error}. Nothing was written.") from error
-    finally:
-        if before.exists() and not output.exists():
-            before.rename(output)
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.rmtree(before, ignore_errors=True)

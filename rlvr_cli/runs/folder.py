@@ -101,7 +101,7 @@ class RunDir:
     def check_no_links(self) -> None:
         """Raise UserError where a file or folder that a training writes is a link; the run's own folder may be."""
         names = (LOCK, "config.yaml", "manifest.json", "records.json", "metrics.jsonl", "timings.jsonl", "log.txt")
-        paths = [self.path / name for name in (*names, "vllm.log", "rewound")]
+        paths = [self.path / name for name in (*names, "rewound")]
         for folder in (self.rollouts_dir, self.checkpoints_dir, self.eval_dir, self.held_out_dir):
             paths += [folder, *folder.glob("*")]
         for path in (*paths, *self.path.glob("problems-*")):

@@ -115,8 +115,8 @@ class ReasoningGym(Task):
     )
     deadline: Annotated[float, Field(gt=0.0, le=600.0)] = Field(
         2.0,
-        description="Seconds of a processor that a verifier may take for one answer, and a fifth of the seconds that "
-        "it may take at all; then it is ended, and the completion has no part in training.",
+        description="CPU seconds that a verifier may take for an answer; by the clock five times that, and a minute at "
+        "least. Then it is ended, and the completion has no part in training.",
     )
 
     @property

@@ -77,11 +77,6 @@ def sets_of(task: str, split: str | None = None) -> tuple[str, ...]:
     return tuple(name for name, data_set in of_task.items() if split is None or split in data_set.files)
 
 
-def generated_name(task: str) -> str:
-    """Return the name of the problems that are generated for ``task``."""
-    return f"{task}-gen"
-
-
 def is_generated(data: str) -> bool:
     """Tell whether ``data`` (`task.data`) names problems that are generated."""
     return data in data_sets() and data_sets()[data].generated

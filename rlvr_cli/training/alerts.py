@@ -30,7 +30,7 @@ class TrainingAlerts:
         self.train, self.batch, self.run = config.train, batch, run
         self.reporter, self.accelerator = reporter, accelerator
         self._monitor = AlertMonitor(config.rollout.prompts, self.thresholds)
-        self._step = 0
+        self._started: list[Alert] = []
 
     def resume(self) -> None:
         """Take in what was recorded before."""
@@ -39,16 +39,14 @@ class TrainingAlerts:
 
     def see(self, row: dict[str, Any]) -> dict[str, Any]:
         """Take in a line; returns its alert columns."""
-        self._step = row["step"]
-        self._monitor.add(row)
+        self._started = self._monitor.add(row)
         return self._monitor.fields(
             row["rollout"], collapse=self.train.on_collapse != "off", signal=self.train.on_no_signal != "off"
         )
 
     def tell(self) -> None:
         """Report the alerts that began with the step just recorded; raise JointError where one ends the run."""
-        rollout, update = divmod(self._step - 1, self.batch.steps_per_rollout)
-        for alert in self._monitor.started(rollout) if update == 0 else ():
+        for alert in self._started:
             key = "on_no_signal" if alert.name == NO_SIGNAL else "on_collapse"
             reaction = getattr(self.train, key)
             if reaction == "stop":

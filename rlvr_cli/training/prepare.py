@@ -227,10 +227,9 @@ def join(config: Config, world: World) -> int:
 
     device = torch.device("cuda", world.local_rank) if devices else torch.device("cpu")
     prepare_attention(device, gradients=config.model.attention in (None, "sdpa"))
-    if sharded:
-        from rlvr_cli.training.sharding.choose import check_devices
+    from rlvr_cli.training.sharding.choose import check_devices
 
-        check_devices(config.launch)
+    check_devices(config.launch)
     return threads
 
 

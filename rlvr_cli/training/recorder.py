@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from signal import Signals
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from transformers import TrainerCallback
@@ -16,19 +16,10 @@ from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.launch.stopping import SIGNALS, StopRequest
 from rlvr_cli.tracking.tracking import RunTracking
+from rlvr_cli.training.alerts import TrainingAlerts
 
 # From the number of rollouts done to the means of an evaluation, in rank 0.
 Evaluate = Callable[[int], dict[str, Any] | None]
-
-
-class AlertWatch(Protocol):
-    """What looks for alerts in the lines of metrics.jsonl (alerts.py)."""
-
-    def see(self, row: dict[str, Any]) -> dict[str, Any]:
-        """What the line says besides: the alerts that its numbers raise."""
-
-    def tell(self) -> None:
-        """Say what begins with the step just recorded; raise RunError where it is the last."""
 
 
 class Recorder(TrainerCallback):
@@ -50,7 +41,7 @@ class Recorder(TrainerCallback):
     def __init__(self, trainer: Any, evaluate: Evaluate | None) -> None:
         self.trainer, self.evaluate = trainer, evaluate
         self.grad_norm, self.learning_rate = math.nan, math.nan
-        self.watch: AlertWatch | None = None
+        self.watch: TrainingAlerts | None = None
         self.tracking: RunTracking | None = None
         self.last_row: dict[str, Any] = {}
         self._step_started = time.perf_counter()

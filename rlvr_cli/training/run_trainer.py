@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import Trainer
 
@@ -101,7 +100,7 @@ class RunTrainer(Trainer):
         loss = float(self.accelerator.reduce(self._tr_loss.double(), reduction="mean"))
         self._tr_loss = torch.zeros_like(self._tr_loss)
         made = self.sharding.step_norm(loss)
-        norm = _number(super()._get_grad_norm(model, grad_norm)) if made is None else made
+        norm = float(super()._get_grad_norm(model, grad_norm)) if made is None else made
         if not self.skips.accept(self.state.global_step + 1, loss, norm) and made is None:
             # Not zeros: an optimizer passes over a parameter without a gradient, momentum and decay included.
             for parameter in model.parameters():
@@ -126,8 +125,3 @@ class RunTrainer(Trainer):
         prepared = super()._prepare_for_training(max_steps, train_dataloader, None)
         self.sharding.begin()
         return prepared
-
-
-def _number(norm: Any) -> float:
-    """A gradient's norm over all processes."""
-    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)

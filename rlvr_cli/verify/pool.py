@@ -33,9 +33,8 @@ class MathPool(processes.Pool):
 
     Args:
         workers: number of processes.
-        deadline: seconds of a processor that one pair may take in a ready process, and a fifth of the seconds that it
-            may take at all; then the process is killed and replaced, and the pair's outcome is ``timeout``. So a busy
-            machine does not change what a response is worth.
+        deadline: CPU seconds per pair in a ready process; the wall-clock limit is PATIENCE times that. Beyond them the
+            process is replaced and the pair's outcome is ``timeout``: a busy machine changes no reward.
         memory_mib: address space of one process. A pair that needs more has the outcome ``died``.
     """
 

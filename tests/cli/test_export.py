@@ -11,12 +11,11 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from peft import PeftModel
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.sampling import weights_hash
 from rlvr_cli.models import export as exporting
 from rlvr_cli.models.load import load_model
@@ -207,33 +206,6 @@ def test_without_private_the_organisation_decides(tmp_path: Path, monkeypatch: p
     exporting.push(exported, "org/model", private=False)
     exporting.push(exported, "org/model", private=True)
     assert asked == [None, True]
-
-
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_an_earlier_export_stays_where_the_new_one_cannot_take_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
-) -> None:
-    output = tmp_path / "model"
-    output.mkdir()
-    (output / "old").write_text("old")
-    rename = Path.rename
-
-    def refused(self: Path, target: Path) -> Path:
-        if (self / "new").exists():
-            raise error
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "rename", refused)
-    with pytest.raises(type(error)), exporting._replaced(output) as folder:
-        (folder / "new").write_text("new")
-    assert [path.name for path in output.iterdir()] == ["old"]
-    monkeypatch.undo()
-    with exporting._replaced(output) as folder:
-        (folder / "new").write_text("new")
-    assert [path.name for path in output.iterdir()] == ["new"]
-    with pytest.raises(RunError, match="cannot be written: no room"), exporting._replaced(output) as folder:
-        raise SafetensorError("no room")
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
 def test_a_push_uploads_the_folder_and_stores_no_token(

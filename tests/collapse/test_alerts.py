@@ -98,8 +98,7 @@ def test_an_alert_that_passes_and_one_that_returns() -> None:
     monitor = AlertMonitor(PROBLEMS)
     raised = []
     for row in rows:
-        monitor.add(row)
-        raised += [alert.name for alert in monitor.started(row["rollout"])]
+        raised += [alert.name for alert in monitor.add(row)]
         row |= monitor.fields(row["rollout"])
     assert raised.count("length_explosion") == 1
     (alert,) = [alert for alert in monitor.alerts() if alert.name == "length_explosion"]
@@ -107,6 +106,18 @@ def test_an_alert_that_passes_and_one_that_returns() -> None:
     assert "length explosion, rollouts 13-20" in alert_lines(rows)
     assert alerts_on(rows[17]) == "accuracy drop, length explosion" and alerts_on(rows[-1]) == ""
     assert AlertMonitor(PROBLEMS, rows=rows).alerts() == monitor.alerts(), "a resumed run raises the same alerts"
+
+
+def test_an_update_that_is_skipped_late_in_a_rollout_is_of_that_rollout() -> None:
+    """Four updates a rollout; the counter of skips grows at the third update of the last rollout."""
+    rows = [
+        {**row, "skips": int(row["rollout"] == 5 and update >= 2)} for row in run_of((6, {})) for update in range(4)
+    ]
+    monitor = AlertMonitor(PROBLEMS)
+    raised = [(place, alert.name) for place, row in enumerate(rows) for alert in monitor.add(row)]
+    assert raised == [(22, "non_finite")]
+    assert [(alert.name, alert.first) for alert in monitor.alerts()] == [("non_finite", 5)]
+    assert monitor.fields(5)["alert/non_finite"] == 1 and monitor.fields(4)["alert/non_finite"] == 0
 
 
 def test_skipped_updates() -> None:
@@ -129,8 +140,8 @@ def test_skipped_updates() -> None:
 )
 def test_three_rollouts_without_a_signal_are_reported_once(states: str, expected: list[int]) -> None:
     rows = [{"rollout": index, "nonzero_advantage": int(state) / 2} for index, state in enumerate(states)]
-    monitor = AlertMonitor(PROBLEMS, rows=rows)
-    assert [index for index in range(len(states)) if monitor.started(index)] == expected
+    monitor = AlertMonitor(PROBLEMS)
+    assert [row["rollout"] for row in rows if monitor.add(row)] == expected
 
 
 def test_the_summary_of_a_run_without_a_signal() -> None:

@@ -35,10 +35,21 @@ def test_an_interrupted_writer_leaves_the_old_folder(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "file").read_text() == "first" and names(tmp_path) == ["a"]
 
 
-def test_a_failure_between_the_two_renames_brings_the_old_folder_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_failure_between_the_two_renames_brings_the_old_folder_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
     write(tmp_path / "a", "first")
-    with pytest.raises(FileNotFoundError), replace_folder(tmp_path / "a") as new:
-        new.rmdir()
+    rename = Path.rename
+
+    def refused(self: Path, target: Path) -> Path:
+        if ".new-" in self.name:
+            raise error
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", refused)
+    with pytest.raises(type(error)), replace_folder(tmp_path / "a"):
+        pass
     assert (tmp_path / "a" / "file").read_text() == "first" and names(tmp_path) == ["a"]
 
 

@@ -18,6 +18,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.seal import file_hash
 from rlvr_cli.training.sharding.choose import check_devices
+from tests.commands import run_here
 from tests.launch.launches import NARROW, SHIM, SMALL, assert_same_run, finish, kill_tree, rows, sharded, start
 
 WAYS = {
@@ -181,10 +182,13 @@ def test_a_process_without_gpus_divides_nothing() -> None:
         check_devices(config.launch)
 
 
-def test_a_launcher_that_asks_for_fsdp_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launcher_that_asks_for_fsdp_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(UserError, match=r"asks for FSDP.*launch\.deepspeed=zero3"):
-        check_devices(load_config().launch)
+    done = run_here(capsys, "train", f"run.dir={tmp_path}")
+    assert done.code == 2 and "asks for FSDP" in done.err and "launch.deepspeed=zero3" in done.err
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

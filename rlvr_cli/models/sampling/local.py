@@ -89,16 +89,20 @@ def sample(
 
 
 def rows_that_fit(model: Any, prompts: Sequence[Sequence[int]], params: SamplingParams) -> int:
-    """Rows of the longest of ``prompts`` and a completion that the free memory of the model's device has room for.
+    """Count the rows of the longest of ``prompts`` and a completion that fit into the device's free memory together.
 
-    All of ``prompts`` where the device does not tell.
+    Small models on a CPU decode several parts at once, which share it. All of ``prompts`` where the device does not
+    tell.
     """
     device = model.model.embed_tokens.weight.device
     free = _free_memory(device)
     if free is None:
         return len(prompts)
     memory, longest = row_memory(model), max(map(len, prompts))
-    room = usable(free) - memory.prompts(sum(map(len, {tuple(prompt) for prompt in prompts})), longest)
+    is_small = device.type == "cpu" and sum(weight.nbytes for weight in model.parameters()) < _SMALL_WEIGHTS
+    room = usable(free) / (torch.get_num_threads() if is_small else 1) - memory.prompts(
+        sum(map(len, {tuple(prompt) for prompt in prompts})), longest
+    )
     sorts = params.top_p < 1 or params.top_k > 0
     return memory.rows(len(prompts), room, longest + params.max_new_tokens, sorts=sorts)
 
