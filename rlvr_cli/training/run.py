@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shlex
 import shutil
 import sys
@@ -44,7 +45,7 @@ from rlvr_cli.tasks.sets import problems_name
 from rlvr_cli.training.extension import KEY, check_extension, extend, extended
 from rlvr_cli.training.outcome import outcome_lines
 from rlvr_cli.training.prepare import PreparedRun, join, prepare_run
-from rlvr_cli.training.progress import Reporter, Silence
+from rlvr_cli.training.progress import Reporter
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
@@ -258,12 +259,11 @@ def _train(
     batch = config.batch
     executed: Counter[str] = Counter()
     world, stop = place.world, place.stop
-    with (
-        Reporter(run.log_path, console=console, rollouts=config.train.rollouts, steps=batch.steps_total)
-        if world.main
-        else Silence() as reporter,
-        stop,
-    ):
+    # Rank 0 alone reports.
+    log, shown = (
+        (run.log_path, console) if world.main else (Path(os.devnull), Console(quiet=True, force_terminal=False))
+    )
+    with Reporter(log, console=shown, rollouts=config.train.rollouts, steps=batch.steps_total) as reporter, stop:
         reporter.follow(stop)
         again = f"continue with: rlvr train --resume {run.path}"
         try:
