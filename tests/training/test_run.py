@@ -479,5 +479,5 @@ def test_every_record_of_a_finished_run_is_sealed(evaluated: RunDir, tmp_path: P
     assert names | {path.relative_to(run.path).as_posix() for path in held_out} | {"metrics.jsonl"} == seal.keys()
     assert list(records.damaged_records(run, seal)) == []
     (run.path / records.FILE).unlink()
-    with pytest.raises(RunError, match=r"records\.json: cannot be read"):
+    with pytest.raises(RunError, match=r"records\.json: is missing"):
         records.read_record(run, run.metrics_path)
