@@ -260,10 +260,9 @@ def _train(
     executed: Counter[str] = Counter()
     world, stop = place.world, place.stop
     # Rank 0 alone reports.
-    log, shown = (
-        (run.log_path, console) if world.main else (Path(os.devnull), Console(quiet=True, force_terminal=False))
-    )
-    with Reporter(log, console=shown, rollouts=config.train.rollouts, steps=batch.steps_total) as reporter, stop:
+    log_path = run.log_path if world.main else Path(os.devnull)
+    output = console if world.main else Console(quiet=True, force_terminal=False)
+    with Reporter(log_path, console=output, rollouts=config.train.rollouts, steps=batch.steps_total) as reporter, stop:
         reporter.follow(stop)
         again = f"continue with: rlvr train --resume {run.path}"
         try:
