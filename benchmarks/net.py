@@ -66,13 +66,13 @@ config show rollout.prompt=3
 config show rollout.prompts=x
 config show --method gpro
 config show --task kkk
-train --method lopti rollout.prompts=7 update.mini_batches=2
+train --method lopti rollout.prompts=7 rollout.group_size=3 update.mini_batches=2
 train --model nonsense/
 train --task own
 train --task own --data none.jsonl
 eval none
 eval lab --pass-at 64
-eval lab --samples 0
+eval lab --samples x
 eval lab --benchmark nothing
 compare none
 report none
@@ -106,7 +106,8 @@ def rlvr(folder: Path, command: str, *more: str) -> str:
     call = [sys.executable, "-m", "rlvr_cli", *command.split(), *more]
     done = subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     text = f"exit {done.returncode}\n{done.stdout}\n--\n{done.stderr}"
-    return re.sub(r"\d+(\.\d+)? (s|min)\b|\d\d:\d\d(:\d\d)?", "TIME", text.replace(str(folder), "."))
+    varying = r"[\d,]+ tokens/s|tokens/s [\d,]+|\d+(\.\d+)? (s|min)\b|\d\d:\d\d(:\d\d)?"
+    return re.sub(varying, "TIME", text.replace(str(folder), "."))
 
 
 def users_files(folder: Path) -> None:
