@@ -268,10 +268,6 @@ def _notes(courses: Mapping[str, Course]) -> tuple[str, ...]:
     short = [name for name, found in courses.items() if found.rollouts < 8]
     if short:
         notes.append(f"{', '.join(short)}: fewer than 8 rollouts, too few for meaningful starts, ends and warnings.")
-    if not any(found.curves["probability distance"].points for found in courses.values()):
-        notes.append(
-            "|pi - pi_old| was not recorded (older runs have no `prob_distance`); the distance of the ratio from 1 was."
-        )
     if all(found.summary["steps_per_rollout"] == 1 for found in courses.values()):
         notes.append("With one update a rollout the updated policy is the one that sampled: both distances are 0.")
     return tuple(notes)

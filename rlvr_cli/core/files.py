@@ -105,7 +105,7 @@ def _is_alive(process: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        return True
+        pass
     return True
 
 
@@ -222,8 +222,7 @@ _PAUSES = (0.001, 0.004, 0.015, 0.05)
 def sole_writer(folder: Path, advice: str, file: str | None = None) -> Iterator[None]:
     """Hold ``folder``, or the ``file`` of it alone, while the context lasts.
 
-    Raises UserError, ending in ``advice``, when another process holds it, or where its lock is a link; OSError when the
-    folder cannot be written.
+    Raises UserError, ending in ``advice``, where another process holds it or its lock is a link; OSError of the disk.
     """
     held = folder if file is None else folder / file
     lock = LOCK if file is None else f".{file}{LOCK}"

@@ -15,6 +15,7 @@ from pathlib import Path
 from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.deepspeed_config import is_sharded
+from rlvr_cli.launch.world import environment_number
 from rlvr_cli.runs.environment import usable_cores
 
 WORKER = "rlvr_cli.training.worker"
@@ -55,7 +56,7 @@ def needs_launcher(launch: LaunchConfig) -> bool:
 def check_alone(launch: LaunchConfig) -> None:
     """Raise UserError where variables or accelerate's file speak of more than the one process that would train."""
     problems: list[str] = []
-    if (nodes := _number("NNODES", 1, problems)) > 1:
+    if (nodes := environment_number("NNODES", 1)) > 1:
         problems.append(
             f"NNODES={nodes}, and launch.processes=1: each machine would start its own run. Give --processes, "
             "counted over all machines, or unset NNODES."
@@ -72,7 +73,7 @@ def plan_node(launch: LaunchConfig) -> tuple[Node, list[str]]:
     Raises UserError, with every problem, where this cannot be.
     """
     problems: list[str] = []
-    nodes, number = (_number(name, default, problems) for name, default in (("NNODES", 1), ("NODE_RANK", 0)))
+    nodes, number = (environment_number(name, default) for name, default in (("NNODES", 1), ("NODE_RANK", 0)))
     if nodes > 1:
         problems += [
             f"NNODES={nodes}: {name} must be set too, to {what}."
@@ -108,13 +109,13 @@ def plan_node(launch: LaunchConfig) -> tuple[Node, list[str]]:
             f"warning: {local} processes on {cores} CPU core{'' if cores == 1 else 's'} (no GPU is visible): they "
             "take turns, so this is slower than fewer processes."
         )
-    tasks = _number("SLURM_STEP_NUM_TASKS", 1, problems)
+    tasks = environment_number("SLURM_STEP_NUM_TASKS", 1)
     if nodes == 1 and tasks > 1:
         warnings.append(
             f"warning: srun started {tasks} tasks of this command, and NNODES is not set: each starts its own run "
             f"with {processes} processes. For one run start one task a machine, with NNODES and NODE_RANK."
         )
-    port = _number("MASTER_PORT", 0, problems) if nodes > 1 else 0
+    port = environment_number("MASTER_PORT", 0) if nodes > 1 else 0
     if problems:
         raise UserError(problems)
     address = os.environ.get("MASTER_ADDR", "127.0.0.1") if nodes > 1 else "127.0.0.1"
@@ -176,12 +177,3 @@ def free_port() -> int:
             probe.bind(("", port))
             return port
     raise UserError(f"no port from {PORTS[0]} to {PORTS[-1]} is free on this machine for the processes to rendezvous.")
-
-
-def _number(name: str, default: int, problems: list[str]) -> int:
-    text = os.environ.get(name, "")
-    try:
-        return int(text) if text else default
-    except ValueError:
-        problems.append(f"the environment's {name}={text!r} is not a number.")
-        return default

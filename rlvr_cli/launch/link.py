@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from rlvr_cli.core.errors import JointError, RunError, UserError
+from rlvr_cli.core.files import write_json
 from rlvr_cli.launch.world import Elsewhere, World
 
 FOLDER = "RLVR_LAUNCH"
@@ -54,7 +55,7 @@ class RankFailure:
 
     def write(self, folder: Path) -> None:
         """Leave it in ``folder`` as failure-<rank>.json, whole or not at all."""
-        _write(folder / f"failure-{self.rank}.json", asdict(self))
+        write_json(folder / f"failure-{self.rank}.json", asdict(self))
 
 
 def failures(folder: Path) -> list[RankFailure]:
@@ -99,7 +100,7 @@ class Link:
             os.dup2(output, stream)
         os.close(output)
         threading.Thread(target=self._end_with_the_parent, args=(alive,), daemon=True).start()
-        _write(folder / f"rank-{world.local_rank}.json", {"rank": world.rank, "pid": os.getpid()})
+        write_json(folder / f"rank-{world.local_rank}.json", {"rank": world.rank, "pid": os.getpid()})
 
     def order(self) -> dict[str, Any]:
         """What the parent wants done."""
@@ -108,11 +109,11 @@ class Link:
 
     def begun(self, run: Path) -> None:
         """Tell the parent which run this is."""
-        _write(self.folder / f"{RUN}-{self.world.local_rank}.json", {"run": str(run)})
+        write_json(self.folder / f"{RUN}-{self.world.local_rank}.json", {"run": str(run)})
 
     def ended(self, **how: Any) -> None:
         """Tell the parent that all is done."""
-        _write(self.folder / f"done-{self.world.local_rank}.json", how)
+        write_json(self.folder / f"done-{self.world.local_rank}.json", how)
 
     def _end_with_the_parent(self, alive: int) -> None:
         os.read(alive, 1)  # nothing is ever written; it ends when the parent does
@@ -124,15 +125,9 @@ class Link:
 
 
 def read_link(path: Path) -> dict[str, Any] | None:
-    """A file of :func:`_write`; None while there is none."""
+    """Read a file of the link. Returns None while there is none."""
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     return content
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(json.dumps(content), encoding="utf-8")
-    aside.replace(path)

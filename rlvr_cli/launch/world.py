@@ -100,7 +100,7 @@ def world_of_environment() -> World:
 
     Raises UserError where they do not fit together.
     """
-    processes = _number("WORLD_SIZE", 1)
+    processes = environment_number("WORLD_SIZE", 1)
     if processes <= 1:
         return ALONE
     missing = [name for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
@@ -111,10 +111,10 @@ def world_of_environment() -> World:
             "--processes."
         )
     world = World(
-        rank=_number("RANK", 0),
+        rank=environment_number("RANK", 0),
         processes=processes,
-        local_rank=_number("LOCAL_RANK", 0),
-        local_processes=_number("LOCAL_WORLD_SIZE", 1),
+        local_rank=environment_number("LOCAL_RANK", 0),
+        local_processes=environment_number("LOCAL_WORLD_SIZE", 1),
     )
     if not (0 <= world.rank < processes and 0 <= world.local_rank < world.local_processes):
         raise UserError(
@@ -124,7 +124,8 @@ def world_of_environment() -> World:
     return world
 
 
-def _number(name: str, default: int) -> int:
+def environment_number(name: str, default: int) -> int:
+    """Read a whole number from the environment. Raises UserError where it is none."""
     text = os.environ.get(name, "")
     try:
         return int(text) if text else default

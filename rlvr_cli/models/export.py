@@ -84,7 +84,6 @@ def export(run: RunDir, checkpoint: Path, output: Path, *, dtype: str = "auto") 
             for path in [folder, *folder.rglob("*")]:
                 path.chmod(0o755 if path.is_dir() else 0o644)
     except SafetensorError as error:
-        # The library reports a full disk by an error of its own.
         raise RunError(f"--output {output}: cannot be written: {error}. Nothing was written.") from error
     return Exported(output, checkpoint, dtype)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
+from rlvr_cli.core.text import listed
 from rlvr_cli.tasks.kk_puzzles import KKPuzzle, claim_text, holds, people_in
 
 Roles = dict[int, bool]
@@ -36,11 +37,6 @@ def _fact(puzzle: KKPuzzle, person: int, knight: bool) -> str:
     return f"{puzzle.names[person]} is a {_role(knight)}"
 
 
-def _listed(facts: Iterable[str]) -> str:
-    *most, last = facts
-    return f"{', '.join(most)} and {last}" if most else last
-
-
 class _Derivation:
     """Search the roles: exhaust what single statements imply, then suppose a role and go on.
 
@@ -59,7 +55,7 @@ class _Derivation:
     def text(self) -> str:
         roles = self._search({})
         assert roles is not None
-        facts = _listed(_fact(self.puzzle, person, roles[person]) for person in sorted(roles))
+        facts = listed([_fact(self.puzzle, person, roles[person]) for person in sorted(roles)])
         return " ".join([*self.sentences, f"This agrees with every statement, so {facts}."])
 
     def _search(self, known: Roles) -> Roles | None:
@@ -110,7 +106,7 @@ class _Derivation:
 
     def _implication(self, speaker: int, known: Roles, implied: Roles) -> None:
         name, claim = self.puzzle.names[speaker], self.claims[speaker]
-        facts = _listed(_fact(self.puzzle, person, role) for person, role in implied.items())
+        facts = listed([_fact(self.puzzle, person, role) for person, role in implied.items()])
         if known.get(speaker) and claim == facts:
             self.sentences.append(f"As {name} is a knight, {facts}.")
         elif speaker in known:

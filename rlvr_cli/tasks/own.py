@@ -25,14 +25,12 @@ from rlvr_cli.tasks.files import text_problem
 from rlvr_cli.tasks.hub import HubTable, parts_of, split_names
 from rlvr_cli.tasks.problem import DataSplit, MissingFields, Problem, Split, Verdict, wide
 from rlvr_cli.tasks.prompts import (
-    TemplateFailure,
     are_messages,
-    by_template,
     chat_prompt,
     has_template,
     leading_bos,
     spellings,
-    template_problem,
+    template_writer,
     unfit_conversation,
 )
 from rlvr_cli.tasks.rewards import (
@@ -47,6 +45,7 @@ from rlvr_cli.tasks.rewards import (
     reward_function,
     row_text,
 )
+from rlvr_cli.workers.template import template_problem
 
 # Columns that TRL gives no reward function, as it gives what they are called after.
 _NOT_COLUMNS = ("prompt", "completion", "prompts", "completions", "completion_ids")
@@ -308,10 +307,7 @@ class Own(Task):
     def _asked(self, named: Mapping[str, Any], where: str) -> str | list[dict[str, str]]:
         """Return the prompt as text or as messages, without the system turn. Raises UserError."""
         if self.prompt_template is not None:
-            try:
-                text = by_template(self.prompt_template, named)
-            except TemplateFailure as error:
-                raise UserError(f"{where}: task.prompt_template: {error} (the row has {', '.join(named)})") from error
+            text = template_writer(self.prompt_template).write(named, where)
             if (unwritable := text_problem(text)) is not None:
                 raise UserError(f"{where}: task.prompt_template: {unwritable}")
             return text

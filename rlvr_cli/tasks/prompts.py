@@ -9,20 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Pool, Target
 
-if TYPE_CHECKING:
-    from jinja2 import Template
-    from jinja2.sandbox import SandboxedEnvironment
-
-# Processor seconds for one prompt, which takes milliseconds, and characters of its text.
+# Processor seconds for one prompt, which takes milliseconds, characters of its text, and memory of a user's template.
 MOST_SECONDS = 10.0
 MOST_CHARACTERS = 1_000_000
+TEMPLATE_MIB = 1024
 
 
-# One message of a conversation: `role` and `content`.
+# The keys of a message of a conversation.
+_KEYS = ("role", "content")
 Message = Mapping[str, str]
 
 
@@ -61,14 +60,9 @@ def chat_prompt(
 
 def are_messages(value: Any) -> bool:
     """Return whether a value is a conversation: a list, not empty, of messages."""
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(
-            isinstance(one, dict) and isinstance(one.get("role"), str) and isinstance(one.get("content"), str)
-            for one in value
-        )
-    )
+    messages = value if isinstance(value, list) else []
+    whole = (isinstance(message, dict) and {type(message.get(key)) for key in _KEYS} == {str} for message in messages)
+    return bool(messages) and all(whole)
 
 
 def unfit_conversation(messages: Sequence[Message]) -> str | None:
@@ -167,60 +161,40 @@ def by_chat_template(tokenizer: Any, messages: Sequence[Message], options: Mappi
     return text
 
 
-@lru_cache(maxsize=1)
-def _environment() -> SandboxedEnvironment:
-    from jinja2 import StrictUndefined
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+class TemplateWriter:
+    """Writes prompts by a Jinja template of the configuration, in a worker: to compile it computes its constants."""
 
-    # Not optimized: to compile a template computes nothing of it.
-    made = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True, optimized=False)
-    # Python code, which the deadline does not interrupt.
-    del made.globals["lipsum"]
-    return made
+    def __init__(self, template: str) -> None:
+        target = Target("rlvr_cli.workers.template:ready", template, ours=True, what="writes prompts by a template")
+        self._pool = Pool(target, Limits(MOST_SECONDS, memory_mib=TEMPLATE_MIB))
+        self._ended = ""
 
+    def write(self, columns: Mapping[str, Any], where: str) -> str:
+        """Write a row, which messages call ``where``.
 
-def template_problem(template: str) -> str | None:
-    """Return what is wrong with a Jinja template: its syntax, filters and tests. Nothing of it is computed."""
-    from jinja2 import TemplateSyntaxError, nodes
-
-    environment = _environment()
-    try:
-        tree = environment.parse(template)
-        for power in tree.find_all(nodes.Pow):
-            return f"line {power.lineno}: it computes a power (**), which nothing interrupts"
-        for node in tree.find_all((nodes.Filter, nodes.Test)):
-            kind = "filter" if isinstance(node, nodes.Filter) else "test"
-            if node.name not in (environment.filters if kind == "filter" else environment.tests):
-                return f"line {node.lineno}: there is no {kind} {node.name!r}"
-    except TemplateSyntaxError as error:
-        return f"line {error.lineno}: {error.message}"
-    except RecursionError:
-        return "its expressions are nested too deep"
-    except ValueError as error:
-        return f"it cannot be read ({error})"  # a number of too many digits
-    return None
+        Raises UserError. A template that went beyond its limits is not tried on other rows: they get the same message.
+        """
+        place = f"{where}: task.prompt_template"
+        if not self._ended:
+            try:
+                text, error = self._pool.submit(dict(columns)).result()
+            except JobTimeout:
+                self._ended = f"{place} takes more than {MOST_SECONDS:g} s for a row."
+            except JobError as ended:
+                self._ended = f"{place} takes more than {TEMPLATE_MIB:,} MiB of memory for a row, or {ended}."
+        if self._ended:
+            raise UserError(self._ended)
+        if error:
+            raise UserError(f"{place}: {error} (the row has {', '.join(columns)})")
+        if len(text) > MOST_CHARACTERS:
+            raise UserError(f"{place} writes {len(text):,} characters; at most {MOST_CHARACTERS:,}")
+        if not text.strip():
+            raise UserError(f"{place} writes an empty prompt")
+        return str(text)
 
 
-@lru_cache(maxsize=8)
-def _compiled(template: str) -> Template:
-    return _environment().from_string(template)
-
-
-def by_template(template: str, columns: Mapping[str, Any]) -> str:
-    """Write a row by a Jinja template. Raises TemplateFailure, and RunError where it exceeds the limits of a prompt."""
-    try:
-        with _deadline():
-            text = _compiled(template).render(**columns)
-    except _TooLong:
-        # No error of this row alone: the others would take as long.
-        raise RunError(f"task.prompt_template takes more than {MOST_SECONDS:g} s for a row.") from None
-    except Exception as error:
-        raise TemplateFailure(f"{error}" or type(error).__name__) from error
-    if len(text) > MOST_CHARACTERS:
-        raise TemplateFailure(f"writes {len(text):,} characters; at most {MOST_CHARACTERS:,}")
-    if not text.strip():
-        raise TemplateFailure("writes an empty prompt")
-    return text
+# One process serves all rows of a template.
+template_writer = lru_cache(maxsize=8)(TemplateWriter)
 
 
 _ADVICE = "which no chat template needs. Use a model whose tokenizer has a working chat template, or none."

@@ -259,7 +259,6 @@ def _train(
     batch = config.batch
     executed: Counter[str] = Counter()
     world, stop = place.world, place.stop
-    # Rank 0 alone reports.
     log_path = run.log_path if world.main else Path(os.devnull)
     output = console if world.main else Console(quiet=True, force_terminal=False)
     with Reporter(log_path, console=output, rollouts=config.train.rollouts, steps=batch.steps_total) as reporter, stop:
