@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rlvr_cli.collapse.alerts import PATTERNS
 from rlvr_cli.runs.folder import RunDir
 from tests.launch.launches import LONG, NARROW, finish, kill_tree, manifest, ranks, rows, start, wait_for_steps
 
@@ -95,10 +96,11 @@ def test_a_collapse_ends_all_at_the_same_step(tmp_path: Path) -> None:
     ruinous = ["method=nl", "optimizer.lr=3e-3", "optimizer.lr_schedule=constant", "rollout.max_new_tokens=40"]
     place = [f"run.dir={tmp_path}", "run.name=run", "rollout.prompts=16", "train.rollouts=20"]
     said = finish(start("--processes", "2", *NARROW, *ruinous, *place, "train.on_collapse=stop"), 1)
-    (last,) = [row for row in rows(tmp_path / "run") if "collapse" in row]
+    collapsed = [row for row in rows(tmp_path / "run") if any(row[f"alert/{name}"] for name in PATTERNS)]
+    (last,) = [row for row in collapsed if row["rollout"] == collapsed[0]["rollout"]]
     assert last == rows(tmp_path / "run")[-1] and last["update"] == 0
     error = manifest(tmp_path / "run")["error"]
-    assert error in said and "Stopped, as train.on_collapse=stop says" in error
+    assert error in said and "Stopped because of train.on_collapse=stop" in error
     assert "ontinue with" not in error and "--resume` would stop here again" in error
     assert error.startswith(f"rollout {last['rollout'] + 1}: "), "no one rank's doing"
 
