@@ -50,7 +50,7 @@ Counted, not timed: the lab's model samples one rollout ({PROMPTS} prompts x {GR
 tokens), and every preset trains on it. The columns say how often each completion goes through a forward pass (1.00 =
 once): *with gradient* (the backward pass included), *without* (old log-probs, entropies, values), and through the
 *reference* model of a KL term. *FLOPs* are those of the matrix products in these passes, padding included, relative to
-`grpo` with as many updates. A pass over the whole rollout (`ppo`, `gtpo`) has less padding than one per step. Sampling
+`grpo` with as many updates. Sampling
 and verification are not counted; `sft` has no rollout. The measurement computes every token and prompt, also what
 [training skips](../speed.md). `reweight` and `lopti` have their paper's KL term, `grpo+reweight` and `grpo+lopti`
 don't. Made by `make docs`."""
