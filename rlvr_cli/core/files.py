@@ -66,15 +66,16 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 @contextmanager
 def replace_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
-    """Yield an empty folder beside ``target`` that takes its place when the context ends, complete or not at all.
+    """Yield an empty folder next to ``target`` that takes its place when the context ends, complete or not at all.
 
     Whatever interrupts it, Ctrl-C included, an older ``target`` stays or comes back; what a killed process left is
-    deleted by the next one.
+    deleted once there is a ``target``.
 
     Raises:
         OSError: the disk refuses, or ``target`` exists and not ``overwrite``.
     """
-    _remove_leftovers(target)
+    if target.exists():
+        _remove_leftovers(target)
     new, old = (target.with_name(f".{target.name}.{which}-{os.getpid()}") for which in ("new", "old"))
     new.mkdir()
     try:
@@ -85,28 +86,20 @@ def replace_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
     except BaseException:
         if old.exists() and not target.exists():
             old.rename(target)
-        raise
-    finally:
         shutil.rmtree(new, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+    _remove_leftovers(target)
     fsync(target.parent)
 
 
 def _remove_leftovers(target: Path) -> None:
+    import psutil  # slow to import, and most commands replace no folder
+
     for path in target.parent.glob(f".{glob.escape(target.name)}.*-*"):
-        match = re.fullmatch(r"(?:new|old)-(\d+)", path.name.removeprefix(f".{target.name}."))
-        if match and not _is_alive(int(match[1])) and not is_held(path):
+        match = re.fullmatch(r"(?:new|old)-(\d{1,9})", path.name.removeprefix(f".{target.name}."))
+        if match and not psutil.pid_exists(int(match[1])) and not is_held(path):
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def write_json(path: Path, value: Any) -> None:

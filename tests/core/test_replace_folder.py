@@ -53,6 +53,18 @@ def test_a_failure_between_the_two_renames_brings_the_old_folder_back(
     assert (tmp_path / "a" / "file").read_text() == "first" and names(tmp_path) == ["a"]
 
 
+def test_the_old_folder_of_a_writer_killed_between_the_renames_outlives_one_that_fails(tmp_path: Path) -> None:
+    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    old = tmp_path / f".a.old-{int(dead.stdout)}"
+    write(tmp_path / "a", "first")
+    (tmp_path / "a").rename(old)
+    with pytest.raises(OSError, match="No space"), replace_folder(tmp_path / "a"):
+        raise OSError(28, "No space left on device")
+    assert (old / "file").read_text() == "first"
+    write(tmp_path / "a", "second")
+    assert names(tmp_path) == ["a"]
+
+
 def test_of_two_writers_without_overwrite_the_second_loses(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="not empty"), replace_folder(tmp_path / "a", overwrite=False):
         (tmp_path / "a").mkdir()
