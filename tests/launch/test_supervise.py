@@ -10,7 +10,6 @@ import threading
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 from rich.console import Console
 
@@ -18,6 +17,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.launch import supervise
 from rlvr_cli.runs.folder import RunDir
+from tests.training.processes import gone
 
 # As torchrun does: two ranks, each in a session of its own, and a report of those that fail.
 LAUNCHER = """
@@ -107,6 +107,6 @@ def test_helpers_of_a_process_end_with_it(monkeypatch: pytest.MonkeyPatch, tmp_p
     ending(monkeypatch, LAUNCHER, f"{helper}; time.sleep(60)", f"{helper}; time.sleep(0.5); os._exit(3)")
     for rank in "01":
         pid, end = int((tmp_path / rank).read_text()), time.monotonic() + 30
-        while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        while not gone(pid):
             assert time.monotonic() < end, f"a helper of rank {rank} lives on"
             time.sleep(0.05)

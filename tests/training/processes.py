@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from rlvr_cli.training.recorder import Recorder
@@ -43,6 +44,14 @@ def run_as_two(script: Path, *arguments: str) -> None:
     for process in processes:
         output, _ = process.communicate(timeout=280)
         assert process.returncode == 0, output.decode()
+
+
+def gone(pid: int) -> bool:
+    """Return whether a process has ended, reaped or not."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 @contextmanager

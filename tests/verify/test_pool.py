@@ -23,6 +23,7 @@ from rlvr_cli.verify.math_answer import DIED, DIFFERENT, EQUAL, TIMEOUT, Outcome
 from rlvr_cli.verify.pool import MathPool, shared_pool
 from rlvr_cli.workers import child
 from rlvr_cli.workers import pool as processes
+from tests.training.processes import gone
 
 ROOT = Path(__file__).parents[2]
 # math-verify takes minutes for this.
@@ -492,10 +493,6 @@ def started(script: str) -> tuple[subprocess.Popen[str], list[int]]:
     child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert child.stdout is not None
     return child, [int(pid) for pid in child.stdout.readline().split()]
-
-
-def gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_nothing_is_left_at_exit_and_the_parent_loads_no_algebra() -> None:

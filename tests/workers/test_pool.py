@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from rlvr_cli.workers.pool import JobFailed, JobTimeout, Limits, Pool, Target, WorkerDied
+from tests.training.processes import gone
 
 ROOT = Path(__file__).parents[2]
 FILE = """
@@ -113,10 +114,6 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.02)
-
-
-def gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_worker_keeps_its_state_and_what_it_prints_is_no_answer(
