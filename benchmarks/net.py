@@ -43,6 +43,7 @@ TRAININGS = {
     "lora": "model.adapter=lora optimizer.lr=1e-3",
     "users-reward": "--model lab --data rows.jsonl --reward reward.py:accuracy",
     "users-method": "--method method.py",
+    "users-task": "--task task.py",
 }
 EVALUATIONS = {
     "kk": "eval lab --samples 4 --pass-at 1,4 --problems 20",
@@ -97,6 +98,37 @@ config show launch.deepspeed=zero5
 config show model.adapter=x
 config show eval.engine=x
 config show optimizer.lr=fast
+train --task none.py
+train --method none.py
+train --task own --data rows.jsonl
+train --data rows.jsonl --reward none.py:accuracy
+train --data rows.jsonl --reward reward.py:nothing
+train --data none.jsonl --reward reward.py:accuracy
+train --data rows.jsonl --reward reward.py:accuracy task.columns={prompt:nothing}
+train --data rows.jsonl --reward reward.py:accuracy task.reward_weights=[1,2]
+score --task math --input none.jsonl -o v.jsonl
+eval lab --problems 0
+eval lab --task nothing
+eval lab --samples 2 --pass-at 0
+analyze nothing none
+analyze landscape none
+plan --gpus 0
+train rollout.temperature=-1
+train train.rollouts=0
+train checkpoint.every=0
+config show method.kl.coef=-1
+config show --task math task.rule=loose
+config show launch.processes=0
+config show run.name=a/b
+config show tracking.to=nothing
+config show --method sft rollout.top_p=0.9
+tasks show kk task.people=1
+tasks fetch nothing
+methods plot nothing
+new method
+new thing name
+lab build nothing
+doctor nothing
 """
 
 
@@ -111,8 +143,8 @@ def rlvr(folder: Path, command: str, *more: str) -> str:
 
 
 def users_files(folder: Path) -> None:
-    """Write a user's rows, reward and method."""
-    for kind in ("reward", "method"):
+    """Write a user's rows, reward, task and method."""
+    for kind in ("reward", "task", "method"):
         rlvr(folder, f"new {kind} {kind}")
     rows = folder / "reward.jsonl"
     rows.rename(folder / "rows.jsonl")
@@ -193,10 +225,10 @@ def build(out: Path) -> None:
     work = out / "work"
     shutil.rmtree(out, ignore_errors=True)
     work.mkdir(parents=True)
+    (work / "files").mkdir()
+    users_files(work / "files")
     for name, arguments in TRAININGS.items():
-        folder = work / name
-        folder.mkdir()
-        users_files(folder)
+        folder = shutil.copytree(work / "files", work / name)
         save(out, f"train/{name}.txt", rlvr(folder, f"train {arguments} {SMALL}"))
         collect(out, f"train/{name}", folder / "runs")
         print(name, flush=True)
@@ -209,8 +241,7 @@ def build(out: Path) -> None:
         save_verdicts(out, work)
     save_recipes(out)
     for number, command in enumerate(MISTAKES.split("\n")[1:-1]):
-        folder = work / f"mistake-{number}"
-        folder.mkdir()
+        folder = shutil.copytree(work / "files", work / f"mistake-{number}")
         save(out, f"messages/{number:02d}.txt", f"rlvr {command}\n{rlvr(folder, command)}")
     shutil.rmtree(work)
 

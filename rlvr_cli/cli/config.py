@@ -11,7 +11,7 @@ from rlvr_cli.cli.command import App, key_options
 from rlvr_cli.cli.options import TRAINING, ConfigFiles, Method, Model, Overrides, Task, config_sources
 from rlvr_cli.cli.output import Format, ListFormat, print_json, print_table
 from rlvr_cli.cli.output import show as show_document
-from rlvr_cli.core.terminal import Marked
+from rlvr_cli.core.terminal import Cell, Marked
 from rlvr_cli.core.text import for_terminal
 
 app = App(help="Show the resolved configuration, or every key with its meaning.", no_args_is_help=True)
@@ -55,7 +55,7 @@ def show(
     print_table(("key", "value", "set by"), cells)
 
 
-def _origin(said: str) -> str:
+def _origin(said: str) -> Cell:
     return said if said == "default" else Marked(said, "strong")
 
 

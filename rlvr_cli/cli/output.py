@@ -11,7 +11,7 @@ import typer
 
 from rlvr_cli.cli.command import MORE
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.terminal import Marked, coloured, is_terminal, painted, table_lines, width, wrapped
+from rlvr_cli.core.terminal import Cell, coloured, is_terminal, painted, style_of, table_lines, width, wrapped
 from rlvr_cli.core.text import did_you_mean, for_json, for_terminal
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _print(document: ResultDocument) -> None:
 
 
 def echo(
-    text: str = "", *, end: str = "\n", file: TextIO | None = None, flush: bool = False, whole: bool = False
+    text: Cell = "", *, end: str = "\n", file: TextIO | None = None, flush: bool = False, whole: bool = False
 ) -> None:
     """Prints text with names, data or answers of others in it: what would steer the terminal is shown as an escape.
 
@@ -78,9 +78,9 @@ def echo(
         whole: leave lines as they are; else a terminal gets them broken between words.
     """
     stream = file or sys.stdout
-    safe = for_terminal(text)
+    safe = for_terminal(str(text))
     safe = safe if whole or not is_terminal(stream) else wrapped(safe, width())
-    style = text.style if isinstance(text, Marked) else "warn" if text.startswith("WARNING") else None
+    style = style_of(text)
     print(painted(safe, style) if style and coloured(stream) else safe, end=end, file=file, flush=flush)
 
 

@@ -25,7 +25,7 @@ from rlvr_cli.cli.output import (
     show,
 )
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.core.terminal import GAP, cell_width, coloured, is_terminal, state_text, table_lines, width, wrapped
+from rlvr_cli.core.terminal import GAP, Cell, cell_width, coloured, is_terminal, state_text, table_lines, width, wrapped
 from rlvr_cli.core.text import for_terminal
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def list_command(
         _print_runs(found)
 
 
-def _rows(found: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+def _rows(found: list[dict[str, Any]]) -> list[tuple[Cell, ...]]:
     from rlvr_cli.collapse.alerts import alerts_on
     from rlvr_cli.runs.listing import local_time
 
@@ -237,7 +237,7 @@ def _print_runs(found: list[dict[str, Any]]) -> None:
         echo(line)
 
 
-def run_lines(rows: list[tuple[str, ...]], columns: int, colours: bool) -> list[str]:
+def run_lines(rows: list[tuple[Cell, ...]], columns: int, colours: bool) -> list[str]:
     """The table in a terminal's width, with every name whole.
 
     Where it is too wide, what is the same in all runs is said once, above; then names get lines of their own.
@@ -256,12 +256,16 @@ def run_lines(rows: list[tuple[str, ...]], columns: int, colours: bool) -> list[
     about = [place for place in _SAID_ONCE if place in kept]
     numbers = [place for place in kept[1:] if place not in about]
     parts = [numbers + about]
-    if sum(max(cell_width(row[place]) + GAP for row in [TITLES, *rows]) for place in parts[0]) > columns:
+    if sum(max(cell_width(str(row[place])) + GAP for row in [TITLES, *rows]) for place in parts[0]) > columns:
         parts = [numbers, about] if about else [numbers]
-    tables = [[[row[place] for place in part] for row in [TITLES, *rows]] for part in parts]
-    below = [table_lines(table[0], table[1:], None, colours) for table in tables]
+    below = [
+        table_lines(
+            [TITLES[column] for column in group], [[row[column] for column in group] for row in rows], None, colours
+        )
+        for group in parts
+    ]
     lines = []
-    for name, *rest in zip([TITLES[0], *(row[0] for row in rows)], *below, strict=True):
+    for name, *rest in zip([TITLES[0], *(str(row[0]) for row in rows)], *below, strict=True):
         lines += [for_terminal(name), *(f"  {line}" for line in rest)]
     return [*before, *lines]
 

@@ -14,6 +14,7 @@ from rlvr_cli.compare.sentences import lines_after, lines_before, metric_text, n
 from rlvr_cli.compare.wording import VERDICTS, chance_text, cost_text, p_text
 from rlvr_cli.core.sparkline import BLOCKS, sparkline
 from rlvr_cli.core.table import ResultDocument, Table
+from rlvr_cli.core.terminal import Cell
 from rlvr_cli.evaluation.tables import Row as Cells
 from rlvr_cli.evaluation.tables import clear_difference, metric_name, metric_value_text, with_interval
 from rlvr_cli.stats.clustered import CrossedEstimate
@@ -87,7 +88,7 @@ def cell(metric: str, estimate: CrossedEstimate | Aggregate, *, signed: bool = F
     return with_interval(metric, ends, signed=signed)
 
 
-def _difference(metric: str, contrast: Contrast | MeanContrast) -> str:
+def _difference(metric: str, contrast: Contrast | MeanContrast) -> Cell:
     """The difference with its interval, marked where the verdict is that there is one."""
     text = cell(metric, contrast.difference, signed=True)
     if contrast.verdict not in ("higher", "lower"):
@@ -152,7 +153,7 @@ def tasks_table(comparison: Comparison) -> Table:
         metric, found = one.inputs.by_run.metric, {row.arm: row for row in one.rows}
         for place, arm in enumerate(row.arm for row in comparison.rows):
             row = found[arm]
-            cells = ["" if place else name, arm, cell(metric, row.mean)]
+            cells: Cells = ["" if place else name, arm, cell(metric, row.mean)]
             if row.contrast is None:
                 rows.append([*cells, "baseline", "", "", ""])
                 continue

@@ -9,43 +9,28 @@ from rlvr_cli.core.text import without_secrets
 GAP = "  "
 
 
-class More(str):
-    """The last line of a list of problems that was cut: it stands for ``number`` further ones."""
-
-    number: int
-
-    def __new__(cls, text: str, number: int) -> More:
-        """The line, and how many it stands for."""
-        line = super().__new__(cls, text)
-        line.number = number
-        return line
-
-
-def _public(message: str) -> str:
-    public = without_secrets(message)
-    return message if public == message else public
-
-
 class UserError(Exception):
     """Bad input: the command line prints every problem and exits with 2, without a traceback.
 
     Args:
         problems: one message or several; each says what is wrong, where, what is allowed and what to do.
+        unlisted: further problems that the last message counts.
     """
 
     # What has not happened, as a sentence: the command that was given says it.
     note = ""
 
-    def __init__(self, problems: str | Sequence[str]) -> None:
-        found = (problems,) if isinstance(problems, str) else tuple(problems)
-        self.problems: tuple[str, ...] = tuple(map(_public, found))
+    def __init__(self, problems: str | Sequence[str], unlisted: int = 0) -> None:
+        messages = (problems,) if isinstance(problems, str) else tuple(problems)
+        self.problems: tuple[str, ...] = tuple(map(without_secrets, messages))
+        self.unlisted = unlisted
         if not self.problems:
             raise ValueError("a UserError needs at least one problem")
         super().__init__("\n".join(self.problems))
 
     def summary(self) -> str:
-        """The closing line: how many problems, and what has (not) happened."""
-        count = sum(problem.number if isinstance(problem, More) else 1 for problem in self.problems)
+        """Return the closing line: how many problems, and what has (not) happened."""
+        count = len(self.problems) - (self.unlisted > 0) + self.unlisted
         return f"{count} problem{'' if count == 1 else 's'}. {self.note}".rstrip()
 
 
@@ -61,7 +46,9 @@ class RunError(Exception):
     """A failure while running (a full disk, a non-finite loss): printed as one message, exit code 1."""
 
     def __init__(self, *arguments: object) -> None:
-        super().__init__(*(_public(argument) if isinstance(argument, str) else argument for argument in arguments))
+        super().__init__(
+            *(without_secrets(argument) if isinstance(argument, str) else argument for argument in arguments)
+        )
 
 
 class JointError(RunError):

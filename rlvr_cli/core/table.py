@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlvr_cli.core.terminal import Cell
+
 NONE = "–"  # noqa: RUF001 - an en dash: no value
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -31,7 +33,7 @@ class Table:
 
     title: str
     header: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[Sequence[Cell]]
     texts: Sequence[int] = ()
     note: str = ""
 
@@ -102,15 +104,15 @@ def flat_cells(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def markdown_table(table: Table) -> str:
     """A table in Markdown."""
-    lines = [table.header, ["---"] * len(table.header), *table.rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+    lines: list[Sequence[Cell]] = [table.header, ["---"] * len(table.header), *table.rows]
+    return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
 def latex_table(table: Table) -> str:
     """A `tabular` with the rules of booktabs."""
 
-    def line(cells: Sequence[str]) -> str:
-        return f"{' & '.join(latex_text(cell) for cell in cells)} \\\\"
+    def line(cells: Sequence[Cell]) -> str:
+        return f"{' & '.join(latex_text(str(cell)) for cell in cells)} \\\\"
 
     return "\n".join(
         [

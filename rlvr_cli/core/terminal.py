@@ -7,6 +7,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 from rlvr_cli.core.text import for_terminal
@@ -34,21 +35,29 @@ _PIECE = re.compile(
 )
 
 
-class Marked(str):
+@dataclass(frozen=True)
+class Marked:
     """Text with a meaning, of :data:`STYLES`, that a terminal shows by its colour."""
 
+    text: str
     style: str
 
-    def __new__(cls, text: str, style: str) -> Marked:
-        """``text``, marked."""
-        marked = super().__new__(cls, text)
-        marked.style = style
-        return marked
+    def __str__(self) -> str:
+        return self.text
 
 
-def state_text(state: str, more: str = "") -> str:
-    """The state of a run or a trial, and what else is to be said in its cell."""
+# What a table shows in a row and a column.
+Cell = str | Marked
+
+
+def state_text(state: str, more: str = "") -> Cell:
+    """Return the state of a run or a trial as its cell shows it, with ``more`` behind it."""
     return Marked(f"{state}{more}", STATES[state]) if state in STATES else f"{state}{more}"
+
+
+def style_of(text: Cell) -> str | None:
+    """Return the meaning of a line: as it is marked, or that of a warning."""
+    return text.style if isinstance(text, Marked) else "warn" if text.startswith("WARNING") else None
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -135,7 +144,7 @@ def table_lines(
         header: the columns' names; all empty = no line for them.
         columns: to fit into; None = each row is one line.
     """
-    lines = [[_safe(cell) for cell in row] for row in [header, *rows]]
+    lines = [[for_terminal(str(cell)) for cell in row] for row in [header, *rows]]
     natural = [max(map(cell_width, cells)) for cells in zip(*lines, strict=True)]
     if columns is None or sum(natural) + GAP * (len(natural) - 1) <= columns:
         blocks = [(list(range(len(natural))), natural)]
@@ -147,13 +156,10 @@ def table_lines(
             shown.append("")
         for number, line in enumerate(lines):
             if number or any(header):
-                shown += _row([line[place] for place in places], widths, colours)
+                row = rows[number - 1] if number and colours else ()
+                styles = {place: cell.style for place, cell in enumerate(row) if isinstance(cell, Marked)}
+                shown += _row([line[place] for place in places], widths, [styles.get(place) for place in places])
     return shown
-
-
-def _safe(cell: Any) -> str:
-    text = for_terminal(str(cell))
-    return Marked(text, cell.style) if isinstance(cell, Marked) else text
 
 
 def _blocks(lines: list[list[str]], natural: list[int], columns: int) -> Iterator[tuple[list[int], list[int]]]:
@@ -186,15 +192,15 @@ def _shared(least: list[int], natural: list[int], columns: int) -> list[int]:
     return widths
 
 
-def _row(cells: list[str], widths: list[int], colours: bool) -> list[str]:
+def _row(cells: list[str], widths: list[int], styles: list[str | None]) -> list[str]:
     parts = [wrapped(cell, room).split("\n") for cell, room in zip(cells, widths, strict=True)]
     lines = []
     for number in range(max(map(len, parts))):
         line = ""
         place = 0
-        for cell, part, room in zip(cells, parts, widths, strict=True):
+        for style, part, room in zip(styles, parts, widths, strict=True):
             text = part[number] if number < len(part) else ""
-            line += " " * place + (painted(text, cell.style) if colours and text and isinstance(cell, Marked) else text)
+            line += " " * place + (painted(text, style) if style and text else text)
             place = room - cell_width(text) + GAP
         lines.append(line.rstrip())
     return lines

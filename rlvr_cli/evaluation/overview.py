@@ -91,7 +91,7 @@ def write_overview(folder: Path, content: Mapping[str, Any]) -> Path:
     return folder / "suite.json"
 
 
-def overview_table(content: Mapping[str, Any]) -> tuple[Row, list[Row]]:
+def overview_table(content: Mapping[str, Any]) -> tuple[list[str], list[Row]]:
     """Header and rows: a benchmark a row, pass@k and maj@k at the largest k; what the paper prints is marked."""
     header = ["", "problems", "n", "avg@n", "pass@n", "maj@n", "greedy"]
     return header, [_row(result) for result in content["benchmarks"]]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from rlvr_cli.core.terminal import Marked
+from rlvr_cli.core.terminal import Cell, Marked
 from rlvr_cli.evaluation.metrics import PairedDifference
 from rlvr_cli.results.metrics import accuracy_of, metric
 
-Row = list[str]
+Row = list[Cell]
 T = TypeVar("T")
 
 
@@ -28,12 +28,12 @@ def evaluation_headline(result: Mapping[str, Any]) -> str:
     return f"{what} x {result['samples']} samples, temperature {sampling['temperature']:g}, top_p {sampling['top_p']:g}"
 
 
-def accuracy_table(result: Mapping[str, Any]) -> tuple[Row, list[Row]]:
+def accuracy_table(result: Mapping[str, Any]) -> tuple[list[str], list[Row]]:
     """Header and rows: each metric over all problems with its interval, then its value in each of several subgroups."""
     groups = _several(result["by_subgroup"])
     header = ["", "all [95% interval]", *groups]
     counts = [str(next(iter(group.values()))["problems"]) for group in groups.values()]
-    rows = [["problems", str(result["problems"]), *counts]]
+    rows: list[Row] = [["problems", str(result["problems"]), *counts]]
     for name, whole in result["metrics"].items():
         cells = [metric_value_text(name, group[name]["value"]) for group in groups.values()]
         rows.append([metric_name(name), with_interval(name, whole), *cells])
@@ -50,7 +50,7 @@ def comparison_table(
     after: str,
     overall: Mapping[str, PairedDifference],
     by_subgroup: Mapping[str, Mapping[str, PairedDifference]],
-) -> tuple[Row, list[Row]]:
+) -> tuple[list[str], list[Row]]:
     """Header and rows: before, after and their difference; sampled accuracy for each of several subgroups too."""
     header = ["", f"before: {before}", f"after: {after}", "difference [95% interval]", ""]
     rows = [_comparison(metric_name(name), item) for name, item in overall.items()]
@@ -62,13 +62,11 @@ def comparison_table(
 
 def _comparison(name: str, item: PairedDifference) -> Row:
     difference = with_interval(item.metric, item.difference.as_json(), signed=True)
-    if item.clear:
-        difference = clear_difference(item.metric, item.difference.value, difference)
     return [
         name,
         with_interval(item.metric, item.before.as_json()),
         with_interval(item.metric, item.after.as_json()),
-        difference,
+        clear_difference(item.metric, item.difference.value, difference) if item.clear else difference,
         "" if item.clear else item.doubt,
     ]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.core.terminal import Marked, painted, wrapped
+from rlvr_cli.core.terminal import Cell, painted, style_of, wrapped
 from rlvr_cli.core.text import for_terminal
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def leave_terminal() -> None:
                 os.close(nowhere)
 
 
-def say(console: Console, text: str) -> None:
+def say(console: Console, text: Cell) -> None:
     """One plain line; nothing any more once it can't be written: its reader has left (`rlvr train | head`), its
     terminal is closed, the disk behind it is full. A training doesn't end for that; log.txt has the lines too.
 
@@ -107,11 +107,11 @@ def _give_up(console: Console) -> None:
         console.file.flush()
 
 
-def _print(console: Console, text: str) -> None:
+def _print(console: Console, text: Cell) -> None:
     from rich.text import Text
 
-    shown = wrapped(for_terminal(text), console.width) if console.is_terminal else for_terminal(text)
-    style = text.style if isinstance(text, Marked) else "warn" if text.startswith("WARNING") else None
+    safe, style = for_terminal(str(text)), style_of(text)
+    shown = wrapped(safe, console.width) if console.is_terminal else safe
     line = Text.from_ansi(painted(shown, style)) if style else shown
     console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from rlvr_cli.core.table import ResultDocument, Table
-from rlvr_cli.core.terminal import Marked
+from rlvr_cli.core.terminal import Cell, Marked
 from rlvr_cli.core.text import duration_in_words
 from rlvr_cli.ledger import wording
 from rlvr_cli.ledger.claim_results import ClaimResult, Results, all_results
@@ -58,7 +58,7 @@ def reproduction_document(order: Order) -> ResultDocument:
     return ResultDocument(tables=[Table("", header, cells)], data=plan.as_json(), after=lines, rows=rows)
 
 
-def _marked(words: str, verdict: str) -> str:
+def _marked(words: str, verdict: str) -> Cell:
     style = {"holds": "good", "does not hold": "bad", "failed": "bad"}.get(verdict)
     return words if style is None else Marked(words, style)
 

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from rlvr_cli.core.files import number, tail_jsonl
-from rlvr_cli.core.terminal import state_text, table_lines
+from rlvr_cli.core.terminal import Cell, state_text, table_lines
 from rlvr_cli.core.text import duration_in_words
 from rlvr_cli.launch.stopping import say
 from rlvr_cli.sweeps.folder import State, SweepDir, SweepPlan, TrialStatus
@@ -158,7 +158,7 @@ def table(progress: Sequence[TrialProgress], columns: int) -> Text:
     return Text.from_ansi("\n".join(table_lines(COLUMNS, [cells(one) for one in progress], columns, colours=True)))
 
 
-def cells(one: TrialProgress) -> list[str]:
+def cells(one: TrialProgress) -> list[Cell]:
     """A trial as texts, by ``COLUMNS``."""
     entry, status = one.status.entry, one.status
     return [

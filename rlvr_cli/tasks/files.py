@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.core.errors import More, UserError
+from rlvr_cli.core.errors import UserError
 
 ENDINGS = (".jsonl", ".jsonl.gz", ".json", ".csv", ".parquet")
 LISTED = ".jsonl, .jsonl.gz, .json, .csv or .parquet"
@@ -129,13 +129,10 @@ def text_problem(value: Any) -> str | None:
 
 def raise_if(problems: Sequence[str]) -> None:
     """Raise UserError with the first ``problems`` and the number of the others, if there are any."""
-    if not problems:
-        return
-    shown = list(problems[:_SHOWN])
-    if len(problems) > _SHOWN:
-        further = len(problems) - _SHOWN
-        shown.append(More(f"... and {further} more rows like these", further))
-    raise UserError(shown)
+    unlisted = max(0, len(problems) - _SHOWN)
+    if problems:
+        counted = [f"... and {unlisted} more rows like these"] if unlisted else []
+        raise UserError([*problems[:_SHOWN], *counted], unlisted)
 
 
 def _row(line: bytes) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl
+from rlvr_cli.core.terminal import Cell
 from rlvr_cli.evaluation.metrics import PairedDifference, compare_evals
 from rlvr_cli.evaluation.tables import clear_difference, with_interval
 from rlvr_cli.results.curves import whole_rows
@@ -17,7 +18,7 @@ from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.stats.intervals import share_of_error
 
 
-def outcome_lines(run: RunDir, prompts: int) -> list[str]:
+def outcome_lines(run: RunDir, prompts: int) -> list[Cell]:
     """The held-out accuracy at the first and the last evaluation on the way, and their difference over the same
     problems; without two evaluations, the accuracy of the first and the last training rollout, of ``prompts`` each.
     """
@@ -30,7 +31,7 @@ def outcome_lines(run: RunDir, prompts: int) -> list[str]:
         return [f"the held-out evaluations can't be compared: {error}"]
 
 
-def _held_out(first: Path, last: Path) -> list[str]:
+def _held_out(first: Path, last: Path) -> list[Cell]:
     found, result = compare_evals(first, last), read_result(last / "metrics.json")
     name = accuracy_of(found)
     if name is None:
@@ -44,7 +45,7 @@ def _held_out(first: Path, last: Path) -> list[str]:
     ]
 
 
-def difference_line(one: PairedDifference) -> str:
+def difference_line(one: PairedDifference) -> Cell:
     """`difference +0.062 [-0.010, 0.134]: within noise`; a difference that is clear is marked."""
     line = f"difference {with_interval(one.metric, one.difference.as_json(), signed=True)}"
     if not one.clear:
@@ -57,7 +58,7 @@ def _when(folder: Path) -> str:
     return f"after rollout {int(folder.name.removeprefix('rollout-'))}"
 
 
-def _training(rows: list[dict[str, Any]], prompts: int) -> list[str]:
+def _training(rows: list[dict[str, Any]], prompts: int) -> list[Cell]:
     measured = [row for row in rows if isinstance(row.get("accuracy"), float)]
     if not measured:
         return []

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from rlvr_cli.collapse.alerts import alerts_on
 from rlvr_cli.core.files import open_for_append
-from rlvr_cli.core.terminal import table_lines, wrapped
+from rlvr_cli.core.terminal import Cell, table_lines, wrapped
 from rlvr_cli.core.text import for_terminal
 from rlvr_cli.evaluation.tables import metric_name, with_interval
 from rlvr_cli.launch.stopping import StopRequest, say
@@ -86,9 +86,9 @@ class Reporter:
             self._live.stop()
             self._live = None
 
-    def message(self, text: str) -> None:
-        """One line for the person and the log."""
-        self.log(text)
+    def message(self, text: Cell) -> None:
+        """Show a line, and write it to the log."""
+        self.log(str(text))
         say(self.console, text)
 
     def log(self, text: str) -> None:

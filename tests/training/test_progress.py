@@ -85,7 +85,7 @@ def made(tmp_path: Path, *right: list[int]) -> RunDir:
 
 
 def test_a_finished_training_says_before_and_after(tmp_path: Path) -> None:
-    (line,) = outcome_lines(made(tmp_path / "none"), 8)
+    (line,) = map(str, outcome_lines(made(tmp_path / "none"), 8))
     assert "0.250 [0.152, 0.383] in rollout 1, 0.750 [0.067, 0.992] in rollout 2" in line
     for name, before, after, verdict, style in (
         ("better", [0] * 12, [3, 4] * 6, "better", "good"),
@@ -93,15 +93,15 @@ def test_a_finished_training_says_before_and_after(tmp_path: Path) -> None:
         ("same", [1, 2] * 6, [2, 1] * 6, "within noise", None),
     ):
         measured, difference = outcome_lines(made(tmp_path / name, before, [2] * 12, after), 8)
-        assert "(dev, 12 problems)" in measured and "after rollout 1" in measured and "after rollout 3" in measured
-        assert difference.startswith("difference ") and difference.endswith(f": {verdict}")
+        assert all(part in str(measured) for part in ("(dev, 12 problems)", "after rollout 1", "after rollout 3"))
+        assert str(difference).startswith("difference ") and str(difference).endswith(f": {verdict}")
         assert (difference.style if isinstance(difference, Marked) else None) == style
 
 
 def test_no_right_completion_of_a_few_problems_is_not_certainty(tmp_path: Path) -> None:
     run = made(tmp_path)
     run.metrics_path.write_text('{"step": 1, "rollout": 0, "accuracy": 0.0, "accuracy/se": 0.0}\n')
-    (line,) = outcome_lines(run, 4)
+    (line,) = map(str, outcome_lines(run, 4))
     low, high = share_interval([0.0] * 4).low, share_interval([0.0] * 4).high
     assert low == 0.0 and high is not None and high > 0.5
     assert f"training accuracy: 0.000 [0.000, {high:.3f}] in rollout 1" in line
@@ -115,5 +115,5 @@ def test_a_difference_that_is_the_same_everywhere_is_no_noise(tmp_path: Path) ->
 def test_a_damaged_evaluation_does_not_fail_a_finished_training(tmp_path: Path) -> None:
     run = made(tmp_path, [1] * 6, [2] * 6)
     (run.held_out_dir / "rollout-000001" / "problems.jsonl").write_text("")
-    (line,) = outcome_lines(run, 8)
+    (line,) = map(str, outcome_lines(run, 8))
     assert "can't be compared" in line
