@@ -100,7 +100,7 @@ def train(case: Case, root: Path, lr: float, processes: int) -> Path:
     overrides = (*SETTINGS, *own, f"optimizer.lr={lr}", f"launch.processes={processes}", *case.overrides)
     config = load_config([], method=case.method, overrides=[*overrides, f"run.dir={root}", f"run.name={case.folder}"])
     world = ALONE if processes == 1 else world_of_environment()
-    return start_training(config, overwrite=False, console=Console(quiet=True), place=RunContext(world)).run.path
+    return start_training(config, overwrite=False, console=Console(quiet=True), context=RunContext(world)).run.path
 
 
 def compared(first: Path, second: Path, base: Path) -> tuple[float, float]:

@@ -121,7 +121,7 @@ def _checked(source: Path, document: YamlDocument, problems: list[str]) -> dict[
         kind, faults = read_section(WordKind, value)
         for fault in faults:
             key = ".".join([name, *map(str, fault.path)])
-            problems.append(f"{document.at(source, (name, *fault.place))}  {key}: {fault.message}")
+            problems.append(f"{document.at(source, (name, *fault.value_path))}  {key}: {fault.message}")
         if kind is not None:
             lists[name] = kind
             problems += [f"{at}  {name}: {text}" for text in _faults(kind)]

@@ -99,7 +99,7 @@ def _arms(names: Sequence[str], load: Callable[[str], Config]) -> list[Config]:
         try:
             arms.append(load(name))
         except ConfigError as error:
-            for problem in error.found:
+            for problem in error.by_origin:
                 found.setdefault(problem, []).append(name)
     if found:
         raise ConfigError([_of_arms(problem, its_arms, names) for problem, its_arms in found.items()])

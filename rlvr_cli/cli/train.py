@@ -185,11 +185,11 @@ def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console:
         waiting()
     from rlvr_cli.training import run as training
 
-    place = training.RunContext(world, StopRequest(announce=world.main))
+    context = training.RunContext(world, StopRequest(announce=world.main))
     try:
         if run is None:
-            return training.start_training(config, overwrite=overwrite, console=console, place=place)
-        return training.resume_training(run, console=console, rollouts=config.train.rollouts, place=place)
+            return training.start_training(config, overwrite=overwrite, console=console, context=context)
+        return training.resume_training(run, console=console, rollouts=config.train.rollouts, context=context)
     except Elsewhere:
         # Rank 0 says why.
         raise typer.Exit(1) from None

@@ -94,15 +94,17 @@ def alert_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     spans: dict[str, list[list[int]]] = {}
     for row in rows:
         for name in (name for name in row if name.startswith(PREFIX) and row[name]):
-            known = spans.setdefault(name.removeprefix(PREFIX), [])
-            if known and row["rollout"] - known[-1][1] <= 1:
-                known[-1][1] = row["rollout"]
+            periods = spans.setdefault(name.removeprefix(PREFIX), [])
+            if periods and row["rollout"] - periods[-1][1] <= 1:
+                periods[-1][1] = row["rollout"]
             else:
-                known.append([row["rollout"], row["rollout"]])
+                periods.append([row["rollout"], row["rollout"]])
     newest = max((row["rollout"] for row in rows), default=0)
     return [
         f"{name.replace('_', ' ')}, rollouts {first + 1}-{last + 1}{' (the newest)' if last == newest else ''}"
-        for first, last, name in sorted((first, last, name) for name, known in spans.items() for first, last in known)
+        for first, last, name in sorted(
+            (first, last, name) for name, periods in spans.items() for first, last in periods
+        )
     ]
 
 
@@ -156,14 +158,16 @@ class AlertMonitor:
         newest = max(self._rows, default=0)
         for rollout, on in sorted(self._on.items()):
             for name, evidence in on.items():
-                known = spans.setdefault(name, [])
-                if known and rollout - known[-1].last <= PAUSE:
-                    begun = known.pop()
-                    first, evidence = begun.first, begun.evidence
+                periods = spans.setdefault(name, [])
+                if periods and rollout - periods[-1].last <= PAUSE:
+                    earlier = periods.pop()
+                    first, evidence = earlier.first, earlier.evidence
                 else:
                     first = rollout
-                known.append(Alert(name, first, rollout, rollout == newest, evidence))
-        return sorted((span for known in spans.values() for span in known), key=lambda span: (span.first, span.name))
+                periods.append(Alert(name, first, rollout, rollout == newest, evidence))
+        return sorted(
+            (span for periods in spans.values() for span in periods), key=lambda span: (span.first, span.name)
+        )
 
     def no_signal_summary(self) -> str | None:
         """Summarise a run that had rollouts without a signal; None where no alert was raised."""

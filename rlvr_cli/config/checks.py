@@ -77,8 +77,8 @@ def _processes_share_the_step(config: Config) -> Iterable[Contradiction]:
     updates, processes = config.update.mini_batches, config.launch.processes
     step_batch, rest = divmod(prompts * group_size, updates)
     if rest == 0 and step_batch % processes:
-        parts = updates * processes
-        more_prompts = nearest_multiples(parts // gcd(parts, group_size), prompts)
+        shares = updates * processes
+        more_prompts = nearest_multiples(shares // gcd(shares, group_size), prompts)
         yield Contradiction(
             ("launch.processes", "rollout.prompts", "rollout.group_size", "update.mini_batches"),
             f"launch.processes={processes} cannot share the {step_batch} completions of an optimizer step (prompts x "
@@ -144,8 +144,8 @@ def _data_set_of_the_task(config: Config) -> Iterable[Contradiction]:
 
 
 def _benchmarks_have_names(config: Config) -> Iterable[Contradiction]:
-    for said in unknown_names(config.eval.benchmark, "eval.benchmark:"):
-        yield Contradiction(("eval.benchmark",), said)
+    for message in unknown_names(config.eval.benchmark, "eval.benchmark:"):
+        yield Contradiction(("eval.benchmark",), message)
 
 
 def _warmup_within_training(config: Config) -> Iterable[Contradiction]:
@@ -163,15 +163,15 @@ def _groups_of_one(config: Config) -> Iterable[Contradiction]:
     rollout, policy = config.rollout, config.method.policy
     if rollout.group_size > 1 or policy is None:
         return
-    needs = [part.needs_group for part in policy.parts if part.needs_group is not None]
+    needs = [component.needs_group for component in policy.parts if component.needs_group is not None]
     if rollout.dynamic_sampling:
         key = "rollout.dynamic_sampling"
         needs.append((key, f"{key}={rollout.dynamic_sampling} replaces groups whose rewards are all equal"))
-    for key, said in needs:
+    for key, reason in needs:
         yield Contradiction(
             (key, "rollout.group_size"),
-            f"{said}, and rollout.group_size=1 leaves nothing to compare. Set rollout.group_size to 2 or more, or take "
-            "an advantage without groups (method.advantage=reinforce_pp, likelihood or gae)",
+            f"{reason}, and rollout.group_size=1 leaves nothing to compare. Set rollout.group_size to 2 or more, or "
+            "take an advantage without groups (method.advantage=reinforce_pp, likelihood or gae)",
         )
 
 
@@ -182,10 +182,10 @@ def _verdicts_of_a_verifier(config: Config) -> Iterable[Contradiction]:
         return
     control = config.task.without_verifier() if method.advantage.needs_correct else None
     if control is not None:
-        key, value, what = control
+        key, value, meaning = control
         yield Contradiction(
             (key, "method.advantage.kind"),
-            f"{key}={value} is {what}, and method.advantage.kind={method.advantage.name_of_kind} trains by the "
+            f"{key}={value} is {meaning}, and method.advantage.kind={method.advantage.name_of_kind} trains by the "
             "verifier's verdict, which this reward is not. Set method.advantage=group",
         )
     if config.rollout.dynamic_sampling and method.reward.source == "entropy_min":
@@ -205,8 +205,8 @@ def _without_effect(config: Config, set_by_user: SetByUser) -> Iterable[Contradi
         default = type(section).model_fields[path[-1]].get_default(call_default_factory=True)
         if set_by_user(path) and value != default:
             keys = (key, switch) if set_by_user(tuple(switch.split("."))) else (key,)
-            said = f"{value:g}" if isinstance(value, float) else value
-            yield Contradiction(keys, f"{key}={said} has no effect: {reason}")
+            text = f"{value:g}" if isinstance(value, float) else value
+            yield Contradiction(keys, f"{key}={text} has no effect: {reason}")
 
 
 def _vllm_can_sample(config: Config) -> Iterable[Contradiction]:
@@ -245,10 +245,10 @@ def _vllm_reads_its_keys(config: Config, set_by_user: SetByUser) -> Iterable[Con
         if not set_by_user(path) or value == KEYS.default(path):
             continue
         if not config.rollout.uses_vllm:
-            key, shown = ".".join(path), str(value).lower() if isinstance(value, bool) else value
+            key, text = ".".join(path), str(value).lower() if isinstance(value, bool) else value
             keys = (key, ENGINE) if set_by_user(("rollout", "engine")) else (key,)
             reason = f"{ENGINE}={config.rollout.engine} is not vLLM. Set {ENGINE}=vllm_colocate"
-            yield Contradiction(keys, f"{key}={shown} has no effect: {reason}")
+            yield Contradiction(keys, f"{key}={text} has no effect: {reason}")
 
 
 _CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (

@@ -76,11 +76,13 @@ def option_override(option: str, key: str, values: Sequence[str], problem: str =
         problem: what speaks against it on this command line.
     """
     *section, name = key.split(".")
-    kinds: list[Any] = [fields(one)[name].annotation for one in KEYS.variants(tuple(section)) if name in fields(one)]
+    kinds: list[Any] = [
+        fields(variant)[name].annotation for variant in KEYS.variants(tuple(section)) if name in fields(variant)
+    ]
     is_list = any(get_origin(kind) is tuple for kind in kinds)
     text = any(takes_text(get_args(kind)[0] if get_origin(kind) is tuple else kind) for kind in kinds)
     # The parts of a list are separated by commas; a path may have commas.
-    parts = [part.strip() for value in values for part in value.split(",")] if is_list and not text else values
-    written = [part if not text and _NUMBER.fullmatch(part) else json.dumps(part, ensure_ascii=False) for part in parts]
+    items = [item.strip() for value in values for item in value.split(",")] if is_list and not text else values
+    written = [item if not text and _NUMBER.fullmatch(item) else json.dumps(item, ensure_ascii=False) for item in items]
     typed = " ".join(f"{option} {value}" for value in values)
     return OptionOverride(f"{key}=[{', '.join(written)}]" if is_list else f"{key}={written[-1]}", typed, problem)

@@ -48,12 +48,12 @@ def seconds_of(time: str) -> int | None:
         raise ValueError(
             f'must be a time limit as minutes, "M:S", "H:M:S", "D-H", "D-H:M", "D-H:M:S" or UNLIMITED; got {time!r}'
         )
-    part = {name: int(number or 0) for name, number in match.groupdict().items()}
+    units = {name: int(number or 0) for name, number in match.groupdict().items()}
     return (
-        part["days"] * 86400
-        + (part["day_hours"] + part["hours"]) * 3600
-        + (part["day_minutes"] + part["minutes"]) * 60
-        + (part["day_seconds"] + part["seconds"])
+        units["days"] * 86400
+        + (units["day_hours"] + units["hours"]) * 3600
+        + (units["day_minutes"] + units["minutes"]) * 60
+        + (units["day_seconds"] + units["seconds"])
     )
 
 

@@ -109,7 +109,7 @@ def load(
     written: dict[str, str] = {}
     paths = written if from_start else None
     imports = Imports(allowed=import_files)
-    files = [layer for one in config_files for layer in _file_layers(one, problems, imports, paths)]
+    files = [layer for source in config_files for layer in _file_layers(source, problems, imports, paths)]
     user_layers = [
         *files,
         *map(imports.layer, _option_layers({"method": method, "task": task, "model": model})),
@@ -153,11 +153,11 @@ def leaves(config: Config) -> Iterator[tuple[tuple[str, ...], Any]]:
 
 def _leaves(values: dict[str, Any], section: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     for key, value in values.items():
-        place, inner = (*path, key), getattr(section, key)
+        key_path, inner = (*path, key), getattr(section, key)
         if isinstance(inner, Section):
-            yield from _leaves(value, inner, place)
+            yield from _leaves(value, inner, key_path)
         else:
-            yield place, identifying(".".join(place), value)
+            yield key_path, identifying(".".join(key_path), value)
 
 
 def _lists(value: Any) -> Any:
@@ -215,7 +215,7 @@ def _merge(schema: Schema, layers: Iterable[Layer], presets: tuple[Layer, ...] =
 
 
 def _file_layers(
-    one: Path | SweepRow,
+    entry: Path | SweepRow,
     problems: list[tuple[str, str]],
     imports: Imports,
     written: dict[str, str] | None = None,
@@ -226,13 +226,13 @@ def _file_layers(
         written: gets, by the path that is meant, the relative path of a run that was started in another folder;
             None = paths stay as they are written.
     """
-    for file in one.files if isinstance(one, SweepRow) else (one,):
+    for file in entry.files if isinstance(entry, SweepRow) else (entry,):
         for source in source_files(Path(file), tuple(Config.model_fields), problems):
             values = source.values if written is None else _from_start(source.path, source.values, written)
             layer = Layer(str(source.path), values, source.document.lines)
             yield imports.layer(layer, source.path.parent)
-    if isinstance(one, SweepRow):
-        yield from map(imports.layer, one.layers)
+    if isinstance(entry, SweepRow):
+        yield from map(imports.layer, entry.layers)
 
 
 # Keys that may hold the path of a file or folder. Files of Python are in a run's folder `code`.
@@ -264,8 +264,8 @@ def _start_folder(path: Path, values: Mapping[str, Any]) -> Path | None:
     folder = section.get("dir") if isinstance(section, dict) else None
     below = Path(folder if isinstance(folder, str) else os.sep, run.name)
     # A project that was moved or copied as a whole has its files here.
-    whole = not below.is_absolute() and ".." not in below.parts and below.is_dir() and below.samefile(run.path)
-    return None if whole else start
+    moved_together = not below.is_absolute() and ".." not in below.parts and below.is_dir() and below.samefile(run.path)
+    return None if moved_together else start
 
 
 def moved_from(run: RunDir) -> str | None:
@@ -348,8 +348,8 @@ def _add_environment(merged: Merged, files: Sequence[Layer]) -> None:
     if merged.set_by_user(("task", "data_dir")):
         # A data set that nothing names is named below everything.
         layers = [merged.layers.get(("task", key)) for key in ("data_dir", "data")]
-        said, named = (-1 if layer is None else _height(layer, files) for layer in layers)
-        if task["data_dir"] is not None or said >= named:
+        set_height, named = (-1 if layer is None else _height(layer, files) for layer in layers)
+        if task["data_dir"] is not None or set_height >= named:
             return
     merged.add(Layer(origin, {"task": {"data_dir": folder}}))
 
@@ -400,13 +400,13 @@ def _method_layers(method: MethodName, task: str, tables: MethodTables) -> Itera
             yield Layer(preset.label, {"method": values}, preset=True)
 
 
-def _layer(label: str, document: YamlDocument, place: tuple[str, ...], section: str) -> Layer:
-    """The values that stand at `place` of `document`, as keys of `section`."""
+def _layer(label: str, document: YamlDocument, prefix: tuple[str, ...], section: str) -> Layer:
+    """The values that stand at `prefix` of `document`, as keys of `section`."""
     values = document.data
-    for key in place:
+    for key in prefix:
         values = values[key]
     lines = {
-        (section, *path[len(place) :]): line for path, line in document.lines.items() if path[: len(place)] == place
+        (section, *path[len(prefix) :]): line for path, line in document.lines.items() if path[: len(prefix)] == prefix
     }
     return Layer(label, {section: values}, lines, preset=True)
 

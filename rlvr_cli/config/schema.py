@@ -27,10 +27,10 @@ def _under_home(value: str) -> str:
 def _without_secrets(value: str) -> str:
     """An address that holds nothing that a run must not store; whether it is one shows when it is used."""
     try:
-        parts = urlsplit(value)
+        address = urlsplit(value)
     except ValueError:
         return value
-    if "@" in value or parts.query or parts.fragment:
+    if "@" in value or address.query or address.fragment:
         # Not repeated in the message: it may hold the key.
         raise ValueError(
             "holds a user name, a password or a query. It would be stored with the results; give the plain address, "

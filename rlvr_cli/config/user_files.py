@@ -171,9 +171,9 @@ class _AsWritten(Method):
 
 def _opaque_method(values: Mapping[str, Any]) -> type[Method]:
     fields: dict[str, Any] = {key: (Any, None) for key in (*Method.model_fields, *values) if key != "name"}
-    made: type[Method] = create_model("Method", __base__=_AsWritten, name=(str, str(values["name"])), **fields)
-    made.tables = None
-    return made
+    kind: type[Method] = create_model("Method", __base__=_AsWritten, name=(str, str(values["name"])), **fields)
+    kind.tables = None
+    return kind
 
 
 def _with_digest(written: Any, folder: Path | None) -> Any:

@@ -35,11 +35,11 @@ class UserError(Exception):
 
 
 class ConfigError(UserError):
-    """Every problem of a configuration; `found` holds them as (places that set the values, message)."""
+    """Every problem of a configuration; `by_origin` holds them as (places that set the values, message)."""
 
-    def __init__(self, found: Sequence[tuple[str, str]]) -> None:
-        super().__init__(layout(found))
-        self.found = tuple(found)
+    def __init__(self, by_origin: Sequence[tuple[str, str]]) -> None:
+        super().__init__(layout(by_origin))
+        self.by_origin = tuple(by_origin)
 
 
 class RunError(Exception):
@@ -57,6 +57,6 @@ class JointError(RunError):
 
 def layout(problems: Sequence[tuple[str, str]]) -> list[str]:
     """One line a problem, the messages aligned behind the places where those are of like length."""
-    widths = [len(place) for place, _ in problems if len(place) <= 40]
+    widths = [len(origin) for origin, _ in problems if len(origin) <= 40]
     width = max(widths, default=0)
-    return [f"{place:<{width}}{GAP}{message}" if place else message for place, message in problems]
+    return [f"{origin:<{width}}{GAP}{message}" if origin else message for origin, message in problems]

@@ -294,20 +294,20 @@ def output_problems(
     """
     if str(path) == "-":
         return ["--output -: nothing is written to standard output; give a file."]
-    found = []
+    problems = []
     if rows and not path.name.endswith(".jsonl"):
-        found.append(f"--output {path}: must end in .jsonl")
+        problems.append(f"--output {path}: must end in .jsonl")
     elif path.name.endswith(".gz"):
-        found.append(f"--output {path}: what is written is not compressed; leave .gz out of the name.")
+        problems.append(f"--output {path}: what is written is not compressed; leave .gz out of the name.")
     if source is not None and path.exists() and source.exists() and path.samefile(source):
-        return [*found, f"--output {path}: is the file that is read. Choose another."]
-    for one in (path, *companions):
-        problem = _cannot_be_written(one)
-        if problem is None and one.exists() and not overwrite:
-            problem = f"{one.name} exists. Choose another file, or give --overwrite."
+        return [*problems, f"--output {path}: is the file that is read. Choose another."]
+    for file in (path, *companions):
+        problem = _cannot_be_written(file)
+        if problem is None and file.exists() and not overwrite:
+            problem = f"{file.name} exists. Choose another file, or give --overwrite."
         if problem is not None:
-            found.append(f"--output {path}: {problem}")
-    return found
+            problems.append(f"--output {path}: {problem}")
+    return problems
 
 
 def output_file(path: Path) -> Path:
@@ -335,10 +335,10 @@ def _cannot_be_written(path: Path) -> str | None:
         return "is a folder; give a file."
     if not stat.S_ISREG(kind):
         return "is a pipe or a device; give a file."
-    there = next(folder for folder in target.parents if os.path.lexists(folder))
-    if not there.is_dir():
-        return f"cannot be written ({there} is no folder). Choose another."
-    if not os.access(there, os.W_OK | os.X_OK) or (target.exists() and not os.access(target, os.W_OK)):
+    existing = next(folder for folder in target.parents if os.path.lexists(folder))
+    if not existing.is_dir():
+        return f"cannot be written ({existing} is no folder). Choose another."
+    if not os.access(existing, os.W_OK | os.X_OK) or (target.exists() and not os.access(target, os.W_OK)):
         return "cannot be written (Permission denied). Choose another."
     return None
 

@@ -36,8 +36,8 @@ class SourceFile:
 def source_files(file: Path, sections: Collection[str], problems: list[tuple[str, str]]) -> list[SourceFile]:
     """``file`` below which lie, recursively, the files of its key `include`, the lowest first.
 
-    Paths are relative to the file that includes. A file that is included twice is laid once, where it is met first, so
-    that it does not undo what lies above it.
+    Paths are relative to the file that includes. A file that is included twice is loaded once, where it is met first,
+    so that it does not undo what lies above it.
 
     Args:
         sections: the keys that a configuration has.
@@ -48,17 +48,17 @@ def source_files(file: Path, sections: Collection[str], problems: list[tuple[str
 
 @dataclass
 class _Reading:
-    """Files on their way in; ``laid`` holds the real paths of all that was read."""
+    """Load a configuration with what it includes; ``loaded`` has the resolved paths so far."""
 
     sections: Collection[str]
     problems: list[tuple[str, str]]
-    laid: set[str] = field(default_factory=set)
+    loaded: set[str] = field(default_factory=set)
 
-    def sources(self, file: Path, place: str, above: tuple[Path, ...]) -> Iterator[SourceFile]:
+    def sources(self, file: Path, origin: str, above: tuple[Path, ...]) -> Iterator[SourceFile]:
         """``file`` and what it includes.
 
         Args:
-            place: what names the file: its path, or the line that includes it.
+            origin: what names the file: its path, or the line that includes it.
             above: the files that include this one, the outermost first.
         """
         real = os.path.realpath(file)
@@ -66,42 +66,42 @@ class _Reading:
         circle = [number for number, other in enumerate(above) if os.path.realpath(other) == real]
         if circle:
             way = " -> ".join(str(path) for path in (*above[circle[0] :], file))
-            self.problems.append((place, f"{prefix}includes itself: {way}"))
+            self.problems.append((origin, f"{prefix}includes itself: {way}"))
             return
-        if real in self.laid:
+        if real in self.loaded:
             return
-        self.laid.add(real)
+        self.loaded.add(real)
         if above and not (is_yaml(str(file)) and is_yaml(real)) and not Path(real).is_dir():
-            self.problems.append((place, f"{prefix}is not named *.yaml or *.yml; only such files are included"))
+            self.problems.append((origin, f"{prefix}is not named *.yaml or *.yml; only such files are included"))
             return
         if len(above) > MAX_DEPTH:
-            said = f"{prefix}lies below more than {MAX_DEPTH} files; a configuration has a few levels"
-            self.problems.append((place, said))
+            reason = f"{prefix}lies below more than {MAX_DEPTH} files; a configuration has a few levels"
+            self.problems.append((origin, reason))
             return
         try:
             text = read_text(file)
             document = parse(text)
         except YamlProblem as problem:
-            said = problem.message if is_yaml(real) else "not valid YAML"
-            self.problems.append((problem.at(file), said) if problem.line else (place, f"{prefix}{problem.message}"))
+            reason = problem.message if is_yaml(real) else "not valid YAML"
+            self.problems.append((problem.at(file), reason) if problem.line else (origin, f"{prefix}{problem.message}"))
             return
         if document.data is None:
-            self.problems.append((place, f"{prefix}is empty; a configuration sets at least one key"))
+            self.problems.append((origin, f"{prefix}is empty; a configuration sets at least one key"))
         elif not isinstance(document.data, dict):
             # Not shown: it may be any file, of passwords too.
             got = "a list" if isinstance(document.data, list) else "a single value"
             where = f"{file}:{document.lines[()]}"
             self.problems.append((where, f"must be a mapping of sections, as in `rollout: ...`; it is {got}"))
         elif CODE in document.data:
-            said = (
+            reason = (
                 f"{CODE}: a configuration holds no code, and none was run. Write the code to a file and name it: "
                 "`method: my.py`, `task: my.py`, or `task: {name: own, reward: my.py:function}`"
             )
-            self.problems.append((document.at(file, (CODE,)), said))
+            self.problems.append((document.at(file, (CODE,)), reason))
         elif not is_yaml(real) and not set(document.data) <= {*self.sections, INCLUDE}:
             # Not shown either.
-            said = "is not a configuration: it is not named *.yaml, and its keys are no sections"
-            self.problems.append((str(file), said))
+            reason = "is not a configuration: it is not named *.yaml, and its keys are no sections"
+            self.problems.append((str(file), reason))
         else:
             for path, line in _included(file, document, self.problems):
                 yield from self.sources(path, f"{file}:{line}", (*above, file))
@@ -127,8 +127,8 @@ def _included(file: Path, document: YamlDocument, problems: list[tuple[str, str]
     value, line = document.data[INCLUDE], document.lines[(INCLUDE,)]
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not names or not all(map(_is_name, names)):
-        said = "must be a file or a list of files, their paths from this file's folder"
-        problems.append((f"{file}:{line}", f"{INCLUDE}: {said}; got {yaml_text(value)}"))
+        needed = "must be a file or a list of files, their paths from this file's folder"
+        problems.append((f"{file}:{line}", f"{INCLUDE}: {needed}; got {yaml_text(value)}"))
         return
     for number, name in enumerate(names):
         at = document.lines.get((INCLUDE, number), line)

@@ -80,8 +80,8 @@ class Schema:
 
     def field(self, path: KeyPath) -> FieldInfo | None:
         """What is declared at `path`, in the first variant that has it."""
-        found = (fields(parent).get(path[-1]) for parent in self.variants(path[:-1])) if path else ()
-        return next((one for one in found if one is not None), None)
+        declared = (fields(parent).get(path[-1]) for parent in self.variants(path[:-1])) if path else ()
+        return next((field_info for field_info in declared if field_info is not None), None)
 
     def chooser(self, path: KeyPath) -> str:
         """The key of a section that says which one it is (`name` of a task, `kind` of an advantage); "" = none."""
@@ -89,7 +89,7 @@ class Schema:
 
     def plain_key(self, path: KeyPath) -> str:
         """The key that a plain value in the place of the section at `path` sets: its chooser, or its main key."""
-        return self.chooser(path) or next((one.main_key for one in self.variants(path) if one.main_key), "")
+        return self.chooser(path) or next((variant.main_key for variant in self.variants(path) if variant.main_key), "")
 
     def takes_list(self, path: KeyPath) -> bool:
         """Whether the value of the key at `path` is a list."""
@@ -101,9 +101,9 @@ class Schema:
         key = self.chooser(path)
         listed = {}
         for variant in self.variants(path):
-            found = variant.model_fields.get(key)
-            if found is not None and get_origin(found.annotation) is Literal:
-                listed.update(dict.fromkeys(get_args(found.annotation), variant))
+            field_info = variant.model_fields.get(key)
+            if field_info is not None and get_origin(field_info.annotation) is Literal:
+                listed.update(dict.fromkeys(get_args(field_info.annotation), variant))
         return listed
 
     def is_choice(self, path: KeyPath) -> bool:
@@ -112,14 +112,14 @@ class Schema:
 
     def chosen(self, path: KeyPath, values: Any) -> Variant | None:
         """The variant that the `values` of a section choose; the default where they are silent."""
-        found = self.variants(path)
-        if len(found) < 2:
-            return found[0] if found else None
+        variants = self.variants(path)
+        if len(variants) < 2:
+            return variants[0] if variants else None
         tag = values.get(self.chooser(path)) if isinstance(values, dict) else None
         if not isinstance(tag, str):
             return type(self.default(path))
         listed = self.choices(path)
-        others = [variant for variant in found if variant not in listed.values()]
+        others = [variant for variant in variants if variant not in listed.values()]
         return listed.get(tag) or next(iter(others), None)
 
     def canonical(self, path: KeyPath, value: Any) -> Any:
@@ -130,9 +130,9 @@ class Schema:
 
     def default(self, path: KeyPath) -> Any:
         """The default at `path`, of the first variant that has the key."""
-        found = self.field(path)
-        assert found is not None
-        return found.get_default(call_default_factory=True)
+        field_info = self.field(path)
+        assert field_info is not None
+        return field_info.get_default(call_default_factory=True)
 
     def key_of(self, path: KeyPath) -> KeyPath:
         """The key that `path` belongs to: itself, or the key inside whose value it lies."""
@@ -169,7 +169,7 @@ class Schema:
             return other
         # A section that a plain value sets is as good as its key.
         plain = [
-            name for name in self.section_names if any(one.main_key for one in self.variants(tuple(name.split("."))))
+            name for name in self.section_names if any(kind.main_key for kind in self.variants(tuple(name.split("."))))
         ]
         names = (*plain, *self.key_names)
         same_name = [name for name in names if f".{name}".replace(".", "_").endswith(f"_{path[-1]}".replace(".", "_"))]
@@ -203,23 +203,25 @@ class Schema:
                     yield from self._sections_below((*path, name))
 
     def _keys_below(self, path: KeyPath) -> Iterator[Key]:
-        chooser, listed, found = self.chooser(path), self.choices(path), self.variants(path)
-        if len(found) > 1 and len(listed) == len(found):
+        chooser, listed, variants = self.chooser(path), self.choices(path), self.variants(path)
+        if len(variants) > 1 and len(listed) == len(variants):
             yield self._choice_key((*path, chooser), listed)
         keys: dict[tuple[Any, ...], Key] = {}
-        for variant in found:
-            label = next((tag for tag, other in listed.items() if other is variant), None) if len(found) > 1 else None
+        for variant in variants:
+            label = (
+                next((tag for tag, other in listed.items() if other is variant), None) if len(variants) > 1 else None
+            )
             for name, declared in fields(variant).items():
-                place = (*path, name)
-                if self.variants(place):
+                below = (*path, name)
+                if self.variants(below):
                     yield from keys.values()
                     keys.clear()
-                    yield from self._keys_below(place)
+                    yield from self._keys_below(below)
                     continue
-                if name == chooser and len(found) > 1 and label is not None:
+                if name == chooser and len(variants) > 1 and label is not None:
                     continue
                 default = declared.get_default(call_default_factory=True)
-                key = Key(".".join(place), describe_field(declared), default, declared.description or "")
+                key = Key(".".join(below), describe_field(declared), default, declared.description or "")
                 same = (key.name, key.type, repr(key.default), key.meaning)
                 kinds = (*(keys[same].kinds if same in keys else ()), *([label] if label else []))
                 keys[same] = Key(key.name, key.type, key.default, key.meaning, kinds)
@@ -265,8 +267,8 @@ def describe_type(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
     if origin is Literal:
         return ("one of " if len(arguments) > 1 else "") + ", ".join(map(str, arguments))
     if origin in (Union, types.UnionType):
-        parts = [describe_type(part, metadata) for part in arguments if part is not type(None)]
-        return ", or ".join((["null"] if type(None) in arguments else []) + parts)
+        kinds = [describe_type(kind, metadata) for kind in arguments if kind is not type(None)]
+        return ", or ".join((["null"] if type(None) in arguments else []) + kinds)
     if origin is tuple:
         if arguments[-1] is Ellipsis:
             least = "at least one value" if any(getattr(item, "min_length", 0) for item in metadata) else "values"
@@ -320,7 +322,7 @@ def _items_of(annotation: Any) -> tuple[Variant, ...]:
     if origin is Annotated:
         return _items_of(arguments[0])
     if origin in (Union, types.UnionType):
-        return tuple(found for part in arguments for found in _items_of(part))
+        return tuple(section for argument in arguments for section in _items_of(argument))
     return _sections_of(arguments[0]) if origin is tuple else ()
 
 
@@ -329,7 +331,7 @@ def _sections_of(annotation: Any) -> tuple[Variant, ...]:
     if origin is Annotated:
         return _sections_of(get_args(annotation)[0])
     if origin in (Union, types.UnionType):
-        return tuple(found for part in get_args(annotation) for found in _sections_of(part))
+        return tuple(section for argument in get_args(annotation) for section in _sections_of(argument))
     if not (isinstance(annotation, type) and issubclass(annotation, Section)):
         return ()
     return (

@@ -43,8 +43,8 @@ class Layer:
 
     def origin(self, path: KeyPath) -> Origin:
         """Where in this layer `path` was set: the line of the longest prefix that has one."""
-        found = (self.lines.get(path[:length]) for length in range(len(path), -1, -1))
-        line = next((line for line in found if line is not None), None)
+        numbers = (self.lines.get(path[:length]) for length in range(len(path), -1, -1))
+        line = next((line for line in numbers if line is not None), None)
         return Origin(self.label, line, self.preset)
 
 
@@ -85,9 +85,9 @@ class Merged:
         own = [origin for origin in origins if not origin.preset]
         lines: dict[str, list[int]] = {}
         for origin in own or origins:
-            found = lines.setdefault(origin.label, [])
-            if origin.line is not None and origin.line not in found:
-                found.append(origin.line)
+            line_numbers = lines.setdefault(origin.label, [])
+            if origin.line is not None and origin.line not in line_numbers:
+                line_numbers.append(origin.line)
         return ", ".join(
             f"{label}:{','.join(map(str, sorted(numbers)))}" if numbers else label for label, numbers in lines.items()
         )
@@ -111,25 +111,25 @@ class Merged:
         if chooser and chooser in values and chosen != below.get(chooser, chosen):
             self._choose_again(path, below)
         for key, value in values.items():
-            place = (*path, key)
-            self.layers[place] = layer
-            if not self.schema.variants(place):
-                below[key] = self.schema.canonical(place, value)
+            key_path = (*path, key)
+            self.layers[key_path] = layer
+            if not self.schema.variants(key_path):
+                below[key] = self.schema.canonical(key_path, value)
                 continue
-            plain = self.schema.plain_key(place)
-            refused = dict if plain and self.schema.takes_list((*place, plain)) else (dict, list)
-            if plain and not isinstance(value, refused) and (value is not None or not self.schema.chooser(place)):
+            plain = self.schema.plain_key(key_path)
+            refused = dict if plain and self.schema.takes_list((*key_path, plain)) else (dict, list)
+            if plain and not isinstance(value, refused) and (value is not None or not self.schema.chooser(key_path)):
                 value = {plain: value}
             if value is None:
                 below.setdefault(key, {})
             elif not isinstance(value, dict):
-                self._forget(place)
+                self._forget(key_path)
                 below[key] = value
             else:
                 if not isinstance(below.get(key), dict):
-                    self._forget(place)
+                    self._forget(key_path)
                     below[key] = {}
-                self._lay(place, below[key], value, layer)
+                self._lay(key_path, below[key], value, layer)
 
     def _choose_again(self, path: KeyPath, below: dict[Any, Any]) -> None:
         """Takes out what belongs to the choice before; of a section of the root, its presets take that place."""
@@ -144,8 +144,10 @@ class Merged:
                 self._lay(path, below, preset.data.get(path[0], {}), preset)
 
     def _forget(self, path: KeyPath) -> None:
-        for place in [place for place in self.layers if len(place) > len(path) and place[: len(path)] == path]:
-            del self.layers[place]
+        for key_path in [
+            key_path for key_path in self.layers if len(key_path) > len(path) and key_path[: len(path)] == path
+        ]:
+            del self.layers[key_path]
 
 
 class OptionOverride(str):
@@ -202,8 +204,8 @@ def parse_override(schema: Schema, text: str) -> Layer:
         raise ValueError(f"the value `{written[:SHOWN]}`: {problem.message}") from None
     if value is None and schema.chooser(path):
         value = {schema.chooser(path): None}
-    for part in reversed(path):
-        value = {part: value}
+    for name_part in reversed(path):
+        value = {name_part: value}
     return Layer(label(text), dict(value))
 
 
@@ -249,7 +251,7 @@ def validate(
     problems: list[tuple[str, str]] = []
     bad: set[KeyPath] = set()
     for fault in drop_odd_keys(schema, data):
-        problems.append((merged.places([fault.place]), str(fault)))
+        problems.append((merged.places([fault.value_path]), str(fault)))
     while True:
         _state_kinds(schema, data)
         try:
@@ -257,13 +259,13 @@ def validate(
             break
         except ValidationError as error:
             for fault in faults(schema, data, error):
-                problems.append((merged.places([fault.place]), str(fault)))
+                problems.append((merged.places([fault.value_path]), str(fault)))
                 bad.add(fault.path)
                 _drop(schema, data, fault.path)
-    for found in rules(section, merged.set_by_user):
-        paths = [tuple(key.split(".")) for key in found.keys]
+    for contradiction in rules(section, merged.set_by_user):
+        paths = [tuple(key.split(".")) for key in contradiction.keys]
         if not any(_judged_wrong(schema, path, bad) for path in paths):
-            problems.append((merged.places(paths), found.message))
+            problems.append((merged.places(paths), contradiction.message))
     return section, problems
 
 

@@ -26,12 +26,12 @@ class Fault:
 
     Attributes:
         path: the key.
-        place: it, or the part of its value that is to blame.
+        value_path: it, or the part of its value that is to blame.
         message: what is allowed.
     """
 
     path: KeyPath
-    place: KeyPath
+    value_path: KeyPath
     message: str
 
     def __str__(self) -> str:
@@ -42,46 +42,46 @@ def read_section(model: type[S], data: Any, name: str = "") -> tuple[S | None, l
     """Plain data as a section, called ``name``, and what is wrong with it; None where anything is."""
     schema = schema_of(model, name)
     data = copy.deepcopy(data)
-    found = drop_odd_keys(schema, data)
+    problems = drop_odd_keys(schema, data)
     try:
         section = model.model_validate(data)
     except ValidationError as error:
-        found += faults(schema, data, error)
-    return (None, found) if found else (section, [])
+        problems += faults(schema, data, error)
+    return (None, problems) if problems else (section, [])
 
 
 def faults(schema: Schema, data: Any, error: ValidationError) -> list[Fault]:
     """What pydantic found; a key with several faults gets one."""
-    found: dict[KeyPath, Fault] = {}
+    by_path: dict[KeyPath, Fault] = {}
     for detail in error.errors(include_url=False, include_context=False):
-        path, place = _where(schema, detail, data)
-        found.setdefault(path, Fault(path, place, _message(schema, detail, path, place, data)))
-    return list(found.values())
+        path, value_path = _where(schema, detail, data)
+        by_path.setdefault(path, Fault(path, value_path, _message(schema, detail, path, value_path, data)))
+    return list(by_path.values())
 
 
 def drop_odd_keys(schema: Schema, data: Any) -> list[Fault]:
     """Takes keys that are no text out of ``data``: pydantic names them in its own way."""
     odd = [path for path in set_paths(schema, data) if not isinstance(path[-1], str)]
-    found = [Fault(path, path, _unknown_key(schema, path, data)) for path in odd]
+    unknown = [Fault(path, path, _unknown_key(schema, path, data)) for path in odd]
     for path in odd:
         del value_at(data, path[:-1])[path[-1]]
-    return found
+    return unknown
 
 
 def set_paths(schema: Schema, values: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
     """Every section and key that is set."""
     for key, value in values.items() if isinstance(values, dict) else ():
-        place = (*path, key)
-        yield place
-        if isinstance(value, dict) and schema.variants(place):
-            yield from set_paths(schema, value, place)
+        below = (*path, key)
+        yield below
+        if isinstance(value, dict) and schema.variants(below):
+            yield from set_paths(schema, value, below)
 
 
 def value_at(data: Any, path: KeyPath) -> Any:
     """The value at `path`; None where there is none."""
-    for part in path:
+    for key in path:
         try:
-            data = data[part]
+            data = data[key]
         except (KeyError, IndexError, TypeError):
             return None
     return data
@@ -89,7 +89,7 @@ def value_at(data: Any, path: KeyPath) -> Any:
 
 def dotted(path: KeyPath) -> str:
     """A path as a name: `optimizer.lr`."""
-    return ".".join(part if isinstance(part, str) and _PLAIN.fullmatch(part) else yaml_text(part) for part in path)
+    return ".".join(key if isinstance(key, str) and _PLAIN.fullmatch(key) else yaml_text(key) for key in path)
 
 
 def _where(schema: Schema, detail: ErrorDetails, data: Any) -> tuple[KeyPath, KeyPath]:
@@ -109,12 +109,12 @@ def _where(schema: Schema, detail: ErrorDetails, data: Any) -> tuple[KeyPath, Ke
     # A word may stand for a mapping, and one mapping for a list.
     while path and detail["type"] != "missing" and not _holds(data, path):
         path = path[:-1]
-    place = path
-    for part in rest:
-        if not _holds(data, (*place, part)):
+    value_path = path
+    for key in rest:
+        if not _holds(data, (*value_path, key)):
             break
-        place = (*place, part)
-    return path, place
+        value_path = (*value_path, key)
+    return path, value_path
 
 
 def _holds(data: Any, path: KeyPath) -> bool:
@@ -125,7 +125,7 @@ def _holds(data: Any, path: KeyPath) -> bool:
     return isinstance(parent, dict) and path[-1] in parent
 
 
-def _message(schema: Schema, detail: ErrorDetails, path: KeyPath, place: KeyPath, data: Any) -> str:
+def _message(schema: Schema, detail: ErrorDetails, path: KeyPath, value_path: KeyPath, data: Any) -> str:
     kind, declared = detail["type"], schema.field(path)
     if kind == "extra_forbidden":
         return _unknown_key(schema, path, data)
@@ -141,25 +141,25 @@ def _message(schema: Schema, detail: ErrorDetails, path: KeyPath, place: KeyPath
     if key == schema.chooser(section) and len(listed) == len(schema.variants(section)):
         hint = did_you_mean(value, listed) if isinstance(value, str) else ""
         more = schema.variants(section)[0].about_unknown(value)
-        what = section[-1] if key == "name" else f"{section[-1]} {key}"
-        return f"unknown {what} {yaml_text(value)}.{more or hint} Allowed: {', '.join(listed)}"
+        chosen = section[-1] if key == "name" else f"{section[-1]} {key}"
+        return f"unknown {chosen} {yaml_text(value)}.{more or hint} Allowed: {', '.join(listed)}"
     own = schema.chosen(section, value_at(data, section))
     declared = fields(own).get(key, declared) if own is not None else declared
     assert declared is not None
     # A key that is to blame is shown with its mapping.
-    inner = place[:-1] if "[key]" in detail["loc"] and place != path else place
+    inner = value_path[:-1] if "[key]" in detail["loc"] and value_path != path else value_path
     got = yaml_text(value) if inner == path else f"{yaml_text(value_at(data, inner))} in {yaml_text(value)}"
     return f"must be {describe_field(declared)}; got {got}{_remedy(value, declared.annotation)}"
 
 
 def _wanted(schema: Schema, path: KeyPath) -> str:
     """What may stand at ``path``."""
-    declared, found = schema.field(path), schema.variants(path)
-    if declared is not None and (declared.title or not found):
+    declared, variants = schema.field(path), schema.variants(path)
+    if declared is not None and (declared.title or not variants):
         return describe_field(declared)
     if schema.choices(path) and schema.chooser(path) == "kind":
         return f"one of {', '.join(schema.choices(path))}, or a mapping with the key kind and its parameters"
-    return f"a mapping with the keys {_key_names(found)}"
+    return f"a mapping with the keys {_key_names(variants)}"
 
 
 def _unknown_key(schema: Schema, path: KeyPath, data: Any) -> str:
@@ -169,8 +169,8 @@ def _unknown_key(schema: Schema, path: KeyPath, data: Any) -> str:
     others = [variant for variant in schema.variants(section) if variant is not own and key in fields(variant)]
     if others:
         return _of_another_kind(schema, path, values, others)
-    meant = _deepest(path, value_at(data, path)) if section else path
-    guess = schema.suggest([str(part) for part in meant], own if section else None)
+    written = _deepest(path, value_at(data, path)) if section else path
+    guess = schema.suggest([str(step) for step in written], own if section else None)
     hint = " Did you mean " + " or ".join(f"`{name}`" for name in guess.split(" or ")) + "?" if guess else ""
     if guess and schema.command:
         return f"unknown key.{hint}"
@@ -193,8 +193,8 @@ def _of_another_kind(schema: Schema, path: KeyPath, values: Any, others: list[Va
     if not tags:
         return f"{subject} {tag} has no {key}; other {section[-1]}s have"
     listed = f"{', '.join(tags[:-1])} and {tags[-1]} have" if len(tags) > 1 else f"{tags[0]} has"
-    place = dotted((*section, chooser) if is_kind else section)
-    hint = f" Did you mean {place}={tags[0]}?" if len(tags) == 1 else ""
+    chosen_key = dotted((*section, chooser) if is_kind else section)
+    hint = f" Did you mean {chosen_key}={tags[0]}?" if len(tags) == 1 else ""
     return f"{subject} {tag} has no {key}; {listed}.{hint}"
 
 
@@ -206,8 +206,8 @@ def _deepest(path: KeyPath, value: Any) -> KeyPath:
     return path
 
 
-def _key_names(known: tuple[Variant, ...]) -> str:
-    return ", ".join(dict.fromkeys(name for variant in known for name in fields(variant))) or "none"
+def _key_names(variants: tuple[Variant, ...]) -> str:
+    return ", ".join(dict.fromkeys(name for variant in variants for name in fields(variant))) or "none"
 
 
 def _remedy(value: Any, annotation: Any) -> str:

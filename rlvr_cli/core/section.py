@@ -100,10 +100,10 @@ class Choice(Section):
             cls.kinds = {}
         elif cls.chooser in vars(cls).get("__annotations__", {}) and not of_user_file(cls):
             name = cls.model_fields[cls.chooser].default
-            known = cls.kinds.get(name)
-            if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            other = cls.kinds.get(name)
+            if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
                 raise TypeError(
-                    f'{cls.__module__}.{cls.__qualname__}: {cls.chooser} "{name}" is taken by {known.__qualname__}'
+                    f'{cls.__module__}.{cls.__qualname__}: {cls.chooser} "{name}" is taken by {other.__qualname__}'
                 )
             cls.kinds[name] = cls  # type: ignore[index]
 

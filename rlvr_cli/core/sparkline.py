@@ -35,7 +35,7 @@ def sparkline(points: Sequence[tuple[int, float]], length: int, width: int, leve
     if not points:
         return " " * len(bins)
     least, greatest = (choose(value for _, value in points) for choose in (min, max))
-    return "".join(_character(part, least, greatest, levels) for part in bins)
+    return "".join(_character(values, least, greatest, levels) for values in bins)
 
 
 def _character(values: list[float], least: float, greatest: float, levels: str) -> str:

@@ -12,5 +12,5 @@ import hashlib
 
 def stream_seed(seed: int, *path: str | int) -> int:
     """A 63-bit seed for the stream ``path`` of ``seed``; stable across machines, processes and Python versions."""
-    text = "/".join([str(seed), *(f"{type(part).__name__}:{part}" for part in path)])
+    text = "/".join([str(seed), *(f"{type(name).__name__}:{name}" for name in path)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

@@ -60,21 +60,21 @@ class ResultDocument:
 
 def markdown(document: ResultDocument) -> str:
     """Tables, and the lines around them as lists."""
-    parts = ["\n".join(f"- {line}" for line in document.before if line)]
-    parts += [f"{table.title}\n\n{markdown_table(table)}\n\n{table.note}".strip() for table in document.tables]
-    parts.append("\n".join(f"- {line}" for line in document.after if line))
-    parts += [f"```\n{text.rstrip()}\n```" for text in document.files]
-    return "\n\n".join(part for part in parts if part)
+    blocks = ["\n".join(f"- {line}" for line in document.before if line)]
+    blocks += [f"{table.title}\n\n{markdown_table(table)}\n\n{table.note}".strip() for table in document.tables]
+    blocks.append("\n".join(f"- {line}" for line in document.after if line))
+    blocks += [f"```\n{text.rstrip()}\n```" for text in document.files]
+    return "\n\n".join(block for block in blocks if block)
 
 
 def latex(document: ResultDocument) -> str:
     """Tables (package booktabs); the lines around them are comments."""
-    parts = [f"% {line}" for line in document.before if line]
+    lines = [f"% {line}" for line in document.before if line]
     for table in document.tables:
-        parts += [*([f"% {table.title}"] if table.title else []), latex_table(table)]
-        parts += [f"% {line}" for line in table.note.splitlines()]
+        lines += [*([f"% {table.title}"] if table.title else []), latex_table(table)]
+        lines += [f"% {line}" for line in table.note.splitlines()]
     after = [*document.after, *(line for text in document.files for line in text.splitlines())]
-    return "\n".join([*parts, *(f"% {line}" for line in after if line)])
+    return "\n".join([*lines, *(f"% {line}" for line in after if line)])
 
 
 def csv_text(document: ResultDocument) -> str:
@@ -91,15 +91,15 @@ def csv_text(document: ResultDocument) -> str:
 
 def flat_cells(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested values as `difference.low`; a list as texts with `;` between them."""
-    found: dict[str, Any] = {}
+    cells: dict[str, Any] = {}
     for key, inner in value.items():
         if isinstance(inner, Mapping):
-            found.update(flat_cells(inner, f"{prefix}{key}."))
+            cells.update(flat_cells(inner, f"{prefix}{key}."))
         elif isinstance(inner, list | tuple):
-            found[f"{prefix}{key}"] = ";".join("" if one is None else str(one) for one in inner)
+            cells[f"{prefix}{key}"] = ";".join("" if item is None else str(item) for item in inner)
         else:
-            found[f"{prefix}{key}"] = inner
-    return found
+            cells[f"{prefix}{key}"] = inner
+    return cells
 
 
 def markdown_table(table: Table) -> str:

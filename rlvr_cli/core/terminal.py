@@ -85,9 +85,9 @@ def tell(text: str) -> None:
 
 def width() -> int:
     """Columns of the terminal, also that of a pipe such as `rlvr runs list | head`; COLUMNS wins."""
-    given = os.environ.get("COLUMNS", "")
-    if given.isdecimal() and int(given):
-        return int(given)
+    columns_set = os.environ.get("COLUMNS", "")
+    if columns_set.isdecimal() and int(columns_set):
+        return int(columns_set)
     for stream in (sys.stdout, sys.stderr, sys.stdin):
         try:
             columns = os.get_terminal_size(stream.fileno()).columns
@@ -103,13 +103,14 @@ def cell_width(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(
-        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text
+        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        for letter in text
     )
 
 
 def wrapped(text: str, columns: int) -> str:
     """``text`` with lines broken between words, as indented as they began. What is longer than a line stays whole."""
-    return "\n".join(part for line in text.split("\n") for part in _broken(line, columns))
+    return "\n".join(piece for line in text.split("\n") for piece in _broken(line, columns))
 
 
 def _broken(line: str, columns: int) -> Iterator[str]:
@@ -117,13 +118,13 @@ def _broken(line: str, columns: int) -> Iterator[str]:
         yield line
         return
     indent = line[: _indent(line)]
-    shown = ""
+    current = ""
     for piece in _pieces(line.strip(), columns - len(indent)):
-        if shown and cell_width(shown) + 1 + cell_width(piece) > columns:
-            yield shown
-            shown = ""
-        shown = f"{shown} {piece}" if shown else f"{indent}{piece}"
-    yield shown
+        if current and cell_width(current) + 1 + cell_width(piece) > columns:
+            yield current
+            current = ""
+        current = f"{current} {piece}" if current else f"{indent}{piece}"
+    yield current
 
 
 def _pieces(text: str, columns: int) -> Iterator[str]:
@@ -150,16 +151,16 @@ def table_lines(
         blocks = [(list(range(len(natural))), natural)]
     else:
         blocks = list(_blocks(lines, natural, columns))
-    shown: list[str] = []
-    for places, widths in blocks:
-        if shown:
-            shown.append("")
+    output: list[str] = []
+    for chosen, widths in blocks:
+        if output:
+            output.append("")
         for number, line in enumerate(lines):
             if number or any(header):
                 row = rows[number - 1] if number and colours else ()
-                styles = {place: cell.style for place, cell in enumerate(row) if isinstance(cell, Marked)}
-                shown += _row([line[place] for place in places], widths, [styles.get(place) for place in places])
-    return shown
+                styles = {column: cell.style for column, cell in enumerate(row) if isinstance(cell, Marked)}
+                output += _row([line[column] for column in chosen], widths, [styles.get(column) for column in chosen])
+    return output
 
 
 def _blocks(lines: list[list[str]], natural: list[int], columns: int) -> Iterator[tuple[list[int], list[int]]]:
@@ -171,12 +172,12 @@ def _blocks(lines: list[list[str]], natural: list[int], columns: int) -> Iterato
     if natural[0] <= columns // 3:
         least[0] = natural[0]
     chosen: list[int] = [0]
-    for place in range(1, len(natural)):
-        if len(chosen) > 1 and sum(least[one] + GAP for one in [*chosen, place]) - GAP > columns:
-            yield chosen, _shared([least[one] for one in chosen], [natural[one] for one in chosen], columns)
+    for column in range(1, len(natural)):
+        if len(chosen) > 1 and sum(least[index] + GAP for index in [*chosen, column]) - GAP > columns:
+            yield chosen, _shared([least[index] for index in chosen], [natural[index] for index in chosen], columns)
             chosen = [0]
-        chosen.append(place)
-    yield chosen, _shared([least[one] for one in chosen], [natural[one] for one in chosen], columns)
+        chosen.append(column)
+    yield chosen, _shared([least[index] for index in chosen], [natural[index] for index in chosen], columns)
 
 
 def _indent(cell: str) -> int:
@@ -186,21 +187,21 @@ def _indent(cell: str) -> int:
 def _shared(least: list[int], natural: list[int], columns: int) -> list[int]:
     """Widths between ``least`` and ``natural``: the room goes to where the cells would take the most lines."""
     widths, room = list(least), columns - sum(least) - GAP * (len(least) - 1)
-    while room > 0 and (growing := [place for place in range(len(widths)) if widths[place] < natural[place]]):
-        widths[max(growing, key=lambda place: natural[place] / widths[place])] += 1
+    while room > 0 and (growing := [index for index in range(len(widths)) if widths[index] < natural[index]]):
+        widths[max(growing, key=lambda index: natural[index] / widths[index])] += 1
         room -= 1
     return widths
 
 
 def _row(cells: list[str], widths: list[int], styles: list[str | None]) -> list[str]:
-    parts = [wrapped(cell, room).split("\n") for cell, room in zip(cells, widths, strict=True)]
+    wrapped_cells = [wrapped(cell, room).split("\n") for cell, room in zip(cells, widths, strict=True)]
     lines = []
-    for number in range(max(map(len, parts))):
+    for number in range(max(map(len, wrapped_cells))):
         line = ""
-        place = 0
-        for style, part, room in zip(styles, parts, widths, strict=True):
-            text = part[number] if number < len(part) else ""
-            line += " " * place + (painted(text, style) if style and text else text)
-            place = room - cell_width(text) + GAP
+        gap = 0
+        for style, pieces, room in zip(styles, wrapped_cells, widths, strict=True):
+            text = pieces[number] if number < len(pieces) else ""
+            line += " " * gap + (painted(text, style) if style and text else text)
+            gap = room - cell_width(text) + GAP
         lines.append(line.rstrip())
     return lines

@@ -76,16 +76,16 @@ def without_secrets(text: str) -> str:
     return _QUERY.sub(r"\1***", text) if ":/" in text else text
 
 
-def nearest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+def nearest(word: str, names: Iterable[str], *, cutoff: float = 0.6) -> str | None:
     """The known name most like `word`, or None where none is as close as `cutoff` (1 = equal)."""
-    by_lower = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
-    return by_lower[found[0]] if found else None
+    by_lower = {name.lower(): name for name in names}
+    matches = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
+    return by_lower[matches[0]] if matches else None
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, names: Iterable[str]) -> str:
     """` Did you mean X?`, with a leading blank; empty where nothing is near."""
-    guess = nearest(word, known)
+    guess = nearest(word, names)
     return f" Did you mean `{guess}`?" if guess else ""
 
 
@@ -114,17 +114,17 @@ def told_apart(names: Sequence[str], most: int) -> dict[str, str]:
     Of names that :func:`shortened` makes equal, the part is kept in which they differ; where that does not do, all get
     a number.
     """
-    shown = {name: shortened(name, most) for name in names}
-    apart, head = dict(shown), most // 3
+    labels = {name: shortened(name, most) for name in names}
+    apart, head = dict(labels), most // 3
     for name in names:
-        like = [other for other in names if other != name and shown[other] == shown[name]]
+        like = [other for other in names if other != name and labels[other] == labels[name]]
         if like:
             differ = max(_alike(name, other) for other in like)
             start = max(head, differ - most // 4)
             apart[name] = f"{name[:head]}…{name[start : start + most - head - 1]}"
     if len(set(apart.values())) == len(apart):
         return apart
-    return {name: f"{place}: {shortened(name, most - 5)}" for place, name in enumerate(shown, start=1)}
+    return {name: f"{number}: {shortened(name, most - 5)}" for number, name in enumerate(labels, start=1)}
 
 
 def listed(words: list[str]) -> str:
@@ -144,9 +144,9 @@ def clock(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def _alike(one: str, other: str) -> int:
+def _alike(first: str, other: str) -> int:
     """How many characters they begin with alike."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, other, strict=False)))
 
 
 def count(number: int, name: str) -> str:
@@ -160,7 +160,7 @@ def _escape(match: re.Match[str]) -> str:
 
 def _json_escape(match: re.Match[str]) -> str:
     units = match[0].encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[place : place + 2].hex()}" for place in range(0, len(units), 2))
+    return "".join(f"\\u{units[start : start + 2].hex()}" for start in range(0, len(units), 2))
 
 
 def duration_in_words(seconds: float) -> str:

@@ -256,7 +256,7 @@ class _TooLong(BaseException):
 @contextlib.contextmanager
 def guarded(
     file: UserFile,
-    what: str,
+    called: str,
     seconds: float | None = None,
     kind: type[UserError | RunError] = RunError,
     about: str = "",
@@ -267,7 +267,7 @@ def guarded(
     process: files are tried in a process of their own first.
 
     Args:
-        what: names what is called. seconds: the deadline; it holds in the main thread. about: ends the line.
+        called: names what is called. seconds: the deadline; it holds in the main thread. about: ends the line.
     """
     folder = Path.cwd()
     try:
@@ -278,7 +278,7 @@ def guarded(
     except _TooLong as error:
         if seconds is None:
             raise
-        raise kind(f"{error_line(error, file)}: {what} took more than {seconds:g} s{about}.") from None
+        raise kind(f"{error_line(error, file)}: {called} took more than {seconds:g} s{about}.") from None
     except SyntaxError as error:
         if error.filename != str(file.path):
             raise kind(f"{error_line(error, file)}: {error_text(error)}{about}") from error
@@ -289,7 +289,7 @@ def guarded(
             raise
         if type(error).__name__ == "OutOfMemoryError":
             raise
-        raise kind(f"{error_line(error, file)}: {what} raised {error_text(error)}{about}") from error
+        raise kind(f"{error_line(error, file)}: {called} raised {error_text(error)}{about}") from error
     finally:
         with contextlib.suppress(OSError):
             os.chdir(folder)

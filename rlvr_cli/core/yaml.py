@@ -55,14 +55,14 @@ class YamlDocument:
     data: Any
     lines: dict[KeyPath, int]
 
-    def line(self, place: KeyPath) -> int | None:
-        """The line of ``place``, or of what it stands in; None for a document without any line."""
-        known = (self.lines.get(place[:length]) for length in range(len(place), -1, -1))
-        return next((line for line in known if line is not None), None)
+    def line(self, path: KeyPath) -> int | None:
+        """The line of ``path``, or of what it stands in; None for a document without any line."""
+        numbers = (self.lines.get(path[:length]) for length in range(len(path), -1, -1))
+        return next((line for line in numbers if line is not None), None)
 
-    def at(self, file: object, place: KeyPath) -> str:
-        """Where ``place`` is, as `file.yaml:3`."""
-        line = self.line(place) if place else None
+    def at(self, file: object, path: KeyPath) -> str:
+        """Where ``path`` is, as `file.yaml:3`."""
+        line = self.line(path) if path else None
         return str(file) if line is None else f"{file}:{line}"
 
 

@@ -135,7 +135,7 @@ class Lab(ABC, Generic[P]):
             raise UserError(f"{problem.at(path)}  {problem.message}") from None
         recipe, faults = read_section(self.recipe, {} if document.data is None else document.data)
         if recipe is None:
-            raise UserError(layout([(document.at(path, fault.place), str(fault)) for fault in faults]))
+            raise UserError(layout([(document.at(path, fault.value_path), str(fault)) for fault in faults]))
         return recipe
 
     def shares(self, phase: Any) -> dict[int, float]:

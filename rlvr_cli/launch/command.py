@@ -76,8 +76,8 @@ def plan_node(launch: LaunchConfig) -> tuple[Node, list[str]]:
     nodes, number = (environment_number(name, default) for name, default in (("NNODES", 1), ("NODE_RANK", 0)))
     if nodes > 1:
         problems += [
-            f"NNODES={nodes}: {name} must be set too, to {what}."
-            for name, what in (
+            f"NNODES={nodes}: {name} must be set too, to {meaning}."
+            for name, meaning in (
                 ("NODE_RANK", "this machine's number, from 0"),
                 ("MASTER_ADDR", "the first machine's address"),
                 ("MASTER_PORT", "a free port of the first machine"),
@@ -158,11 +158,11 @@ def visible_gpus() -> int:
     if not any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")):
         return 0
     code = "import torch; print(torch.cuda.device_count())"
-    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     try:
-        return int(asked.stdout.split()[-1])
+        return int(result.stdout.split()[-1])
     except (IndexError, ValueError):
-        last = asked.stderr.strip().splitlines()[-1:] or ["no answer"]
+        last = result.stderr.strip().splitlines()[-1:] or ["no answer"]
         raise UserError(f"the GPUs of this machine cannot be counted: {last[0]}") from None
 
 

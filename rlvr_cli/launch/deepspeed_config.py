@@ -210,11 +210,11 @@ def _contradictions(
     settings: dict[str, Any], config: Config, batch: BatchArithmetic, bf16: bool | None, lr: float | None
 ) -> Iterator[str]:
     for fact in _facts(config, batch):
-        given = settings.get(fact.key)
-        if given not in (AUTO, None) and not _equal(given, fact.value):
+        written = settings.get(fact.key)
+        if written not in (AUTO, None) and not _equal(written, fact.value):
             yield (
-                f"{fact.key} is {given!r} there, and the run has {fact.value!r} ({fact.meaning}). Write "
-                f'"auto" there, or {fact.change(given)}.'
+                f"{fact.key} is {written!r} there, and the run has {fact.value!r} ({fact.meaning}). Write "
+                f'"auto" there, or {fact.change(written)}.'
             )
     yield from _precision(settings, bf16)
     yield from _optimizer(_section(settings, "optimizer"), config, lr)
@@ -226,10 +226,10 @@ def _contradictions(
             f"optimizer.warmup_rollouts={config.optimizer.warmup_rollouts}. Leave the section out there, and set these."
         )
     yield from _zero(settings)
-    for key, what in _NOT_OURS.items():
+    for key, reason in _NOT_OURS.items():
         value = settings.get(key)
         if value not in (None, {}, 1) and not (isinstance(value, dict) and value.get("enabled") is False):
-            yield f"{key}: {what}. Leave it out there."
+            yield f"{key}: {reason}. Leave it out there."
 
 
 def _precision(settings: dict[str, Any], bf16: bool | None) -> Iterator[str]:
@@ -239,10 +239,10 @@ def _precision(settings: dict[str, Any], bf16: bool | None) -> Iterator[str]:
             f"fp16.enabled is {half!r} there, and the run computes in bfloat16 (float32 where there is no bfloat16). "
             "Leave the section out there."
         )
-    given = _section(settings, "bf16").get("enabled", AUTO)
-    if bf16 is not None and given != AUTO and given is not bf16:
+    written = _section(settings, "bf16").get("enabled", AUTO)
+    if bf16 is not None and written != AUTO and written is not bf16:
         why = "these GPUs have it" if bf16 else "these processes' devices do not have it"
-        yield (f'bf16.enabled is {given!r} there, and the run has {bf16!r} (bfloat16: {why}). Write "auto" there.')
+        yield (f'bf16.enabled is {written!r} there, and the run has {bf16!r} (bfloat16: {why}). Write "auto" there.')
 
 
 def _optimizer(section: dict[str, Any], config: Config, lr: float | None) -> Iterator[str]:
@@ -265,15 +265,15 @@ def _optimizer(section: dict[str, Any], config: Config, lr: float | None) -> Ite
         ("eps", ours.eps),
         ("weight_decay", ours.weight_decay),
     ):
-        given = params.get(name, AUTO)
-        if given == AUTO or value is None:
+        written = params.get(name, AUTO)
+        if written == AUTO or value is None:
             continue
-        close = name == "lr" and rule is not None and _close(given, lr)
-        if not close and not _equal(given, value):
-            mend = json.dumps(given)
+        close = name == "lr" and rule is not None and _close(written, lr)
+        if not close and not _equal(written, value):
+            mend = json.dumps(written)
             scaled = f" (scaled from {rule.lr:g})" if name == "lr" and rule is not None else ""
             yield (
-                f"optimizer.params.{name} is {given!r} there, and the run has optimizer.{name}={value!r}{scaled}. "
+                f"optimizer.params.{name} is {written!r} there, and the run has optimizer.{name}={value!r}{scaled}. "
                 f'Write "auto" there, or set optimizer.{name}={mend}.'
             )
 
@@ -296,26 +296,26 @@ def _zero(settings: dict[str, Any]) -> Iterator[str]:
             "zero_optimization.compute_grad_norm is false there, and the run records and checks each step's norm. "
             "Leave it out there."
         )
-    for name, found in (
+    for name, is_set in (
         ("zenflow", zero.get("zenflow")),
         ("offload_optimizer.super_offload", _section(zero, "offload_optimizer").get("super_offload")),
     ):
-        if found:
+        if is_set:
             yield f"zero_optimization.{name} makes steps that the run does not see. Leave it out there."
     if stage == 1 and sums_in_float32(settings):
         yield (
             "data_types.grad_accum_dtype is float32 there with stage 1, for which DeepSpeed takes another optimizer in "
             "bfloat16. Set zero_optimization.stage to 2 there, or leave it out."
         )
-    for part in ("offload_optimizer", "offload_param"):
-        device = _section(zero, part).get("device", "none")
+    for section in ("offload_optimizer", "offload_param"):
+        device = _section(zero, section).get("device", "none")
         if device not in ("none", "cpu"):
             yield (
-                f"zero_optimization.{part}.device is {device!r} there: checkpoints would lack what lies on it. Set it "
-                'to "cpu" there.'
+                f"zero_optimization.{section}.device is {device!r} there: checkpoints would lack what lies on it. Set "
+                'it to "cpu" there.'
             )
-        elif device == "cpu" and part == "offload_param" and stage != 3:
-            yield f"zero_optimization.{part} needs stage 3, and the stage is {stage} there. Set one of the two."
+        elif device == "cpu" and section == "offload_param" and stage != 3:
+            yield f"zero_optimization.{section} needs stage 3, and the stage is {stage} there. Set one of the two."
 
 
 def _section(settings: dict[str, Any], key: str) -> dict[str, Any]:
@@ -323,23 +323,23 @@ def _section(settings: dict[str, Any], key: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _equal(given: Any, ours: Any) -> bool:
+def _equal(written: Any, ours: Any) -> bool:
     """As numbers are equal, those in lists too; true is no 1."""
-    if isinstance(given, bool) or isinstance(ours, bool):
-        return given is ours
-    if isinstance(given, list) and isinstance(ours, list):
-        return len(given) == len(ours) and all(map(_equal, given, ours))
-    return bool(given == ours)
+    if isinstance(written, bool) or isinstance(ours, bool):
+        return written is ours
+    if isinstance(written, list) and isinstance(ours, list):
+        return len(written) == len(ours) and all(map(_equal, written, ours))
+    return bool(written == ours)
 
 
-def _close(given: Any, ours: float | None) -> bool:
-    return isinstance(given, float) and ours is not None and math.isclose(given, ours, rel_tol=_ROUNDED)
+def _close(written: Any, ours: float | None) -> bool:
+    return isinstance(written, float) and ours is not None and math.isclose(written, ours, rel_tol=_ROUNDED)
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"{twice!r} stands there twice")
-    return found
+    return mapping

@@ -60,13 +60,13 @@ class RankFailure:
 
 def failures(folder: Path) -> list[RankFailure]:
     """The failures in ``folder``, first ones first."""
-    found = [RankFailure(**json.loads(path.read_text(encoding="utf-8"))) for path in folder.glob("failure-*.json")]
-    return sorted(found, key=lambda failure: (failure.time, failure.rank))
+    entries = [RankFailure(**json.loads(path.read_text(encoding="utf-8"))) for path in folder.glob("failure-*.json")]
+    return sorted(entries, key=lambda failure: (failure.time, failure.rank))
 
 
-def first_cause(found: list[RankFailure]) -> RankFailure:
+def first_cause(failures: list[RankFailure]) -> RankFailure:
     """The one of several that the others follow from; of ranks that say the same, the lowest speaks."""
-    own = [failure for failure in found if not failure.secondary] or found
+    own = [failure for failure in failures if not failure.secondary] or failures
     return min((failure for failure in own if failure.text == own[0].text), key=lambda failure: failure.rank)
 
 

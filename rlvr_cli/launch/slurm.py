@@ -45,12 +45,12 @@ def check_slurm(loaded: LoadedConfig, more: Sequence[Contradiction] = ()) -> Non
     Args:
         more: problems next to :func:`slurm_problems`.
     """
-    found = [
+    problems = [
         (loaded.merged.places([tuple(key.split(".")) for key in problem.keys]), problem.message)
         for problem in (*slurm_problems(loaded.config), *more)
     ]
-    if found:
-        raise ConfigError(found)
+    if problems:
+        raise ConfigError(problems)
 
 
 def slurm_problems(config: Config) -> Iterator[Contradiction]:
@@ -131,9 +131,9 @@ def submit(config: Config, *, overwrite: bool, flags: Sequence[str] = ()) -> tup
     """
     if lacking := missing():
         raise UserError(lacking)
-    place = RunDir(Path(config.run.dir) / str(config.run.name))
-    check_free(place, overwrite=overwrite)
-    with _set_aside(place):
+    folder = RunDir(Path(config.run.dir) / str(config.run.name))
+    check_free(folder, overwrite=overwrite)
+    with _set_aside(folder):
         command = ["rlvr", *sys.argv[1:]]
         run = create_run(
             Path(config.run.dir),
@@ -225,19 +225,19 @@ def job_of(run: Path) -> str | None:
 
 def _in_queue(job: str) -> bool:
     """Whether SLURM has ``job``, waiting or running; False also where it cannot be asked."""
-    asked = ["squeue", "--noheader", f"--jobs={job}", "--format=%t"]
+    command = ["squeue", "--noheader", f"--jobs={job}", "--format=%t"]
     if shutil.which("squeue") is None:
         return False
-    answer = subprocess.run(asked, capture_output=True, text=True, check=False)
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
     return answer.returncode == 0 and bool(answer.stdout.strip())
 
 
 def _queue(text: str, run: RunDir) -> str:
     """Hand the script to sbatch; it stays in the run's folder under the job's number, which is returned."""
     job = hand_over(text)
-    kept = run.path / FOLDER / f"{job}{_SCRIPT}"
-    kept.parent.mkdir(exist_ok=True)
-    write_text(kept, text)
+    copy = run.path / FOLDER / f"{job}{_SCRIPT}"
+    copy.parent.mkdir(exist_ok=True)
+    write_text(copy, text)
     return job
 
 
@@ -256,8 +256,8 @@ def hand_over(text: str) -> str:
         try:
             return str(Executor(aside)._submit_command("").job_id)
         except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
-            said = str(error).strip().splitlines()
-    raise UserError([f"SLURM refused the job: {line}" for line in said or ["sbatch gave no reason"]])
+            lines = str(error).strip().splitlines()
+    raise UserError([f"SLURM refused the job: {line}" for line in lines or ["sbatch gave no reason"]])
 
 
 @contextlib.contextmanager
@@ -306,8 +306,8 @@ def submitted(
     config = loaded.config if run else planned(loaded.config)
     if print_only:
         return script(config, run, flags)
-    made, job = submit_again(run, config, flags) if run else submit(config, overwrite=overwrite, flags=flags)
-    return {"run": str(made.path), "job": job, "log": str(made.path / f"slurm-{job}.out")}
+    job_run, job = submit_again(run, config, flags) if run else submit(config, overwrite=overwrite, flags=flags)
+    return {"run": str(job_run.path), "job": job, "log": str(job_run.path / f"slurm-{job}.out")}
 
 
 if __name__ == "__main__":

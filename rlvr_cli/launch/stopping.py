@@ -111,8 +111,8 @@ def _print(console: Console, text: Cell) -> None:
     from rich.text import Text
 
     safe, style = for_terminal(str(text)), style_of(text)
-    shown = wrapped(safe, console.width) if console.is_terminal else safe
-    line = Text.from_ansi(painted(shown, style)) if style else shown
+    text_fitted = wrapped(safe, console.width) if console.is_terminal else safe
+    line = Text.from_ansi(painted(text_fitted, style)) if style else text_fitted
     console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 

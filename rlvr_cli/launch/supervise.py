@@ -65,16 +65,16 @@ class _Rank:
 
     number: int
     output: int
-    begun: bool = False
+    started: bool = False
     process: psutil.Process | None = None
     buffer: bytes = b""
-    told: bool = False
+    signalled: bool = False
     ended: bool = False
 
     def alive(self) -> bool:
         """Whether it runs, or has not begun to."""
         if self.process is None:
-            return not self.begun
+            return not self.started
         try:
             return bool(self.process.is_running() and self.process.status() != psutil.STATUS_ZOMBIE)
         except psutil.NoSuchProcess:
@@ -123,11 +123,11 @@ def _supervise(config: Config, order: dict[str, Any], console: Console) -> RunEn
     with tempfile.TemporaryDirectory(prefix="rlvr-launch-") as name:
         folder = Path(name)
         (folder / link.CONFIG).write_text(dump_yaml(config), encoding="utf-8")
-        said = {
+        facts = {
             "trust_remote_code": remote_code_allowed(),
             "command": without_secrets(shlex.join(["rlvr", *sys.argv[1:]])),
         }
-        write_json(folder / link.ORDER, {**order, **said})
+        write_json(folder / link.ORDER, {**order, **facts})
         supervisor = _Supervisor(config, node, folder, console)
         try:
             with supervisor:
@@ -254,13 +254,13 @@ class _Supervisor:
 
     def _see_ranks(self) -> None:
         for local, rank in enumerate(self.ranks):
-            if not rank.begun and (said := link.read_link(self.folder / f"rank-{local}.json")):
-                rank.begun = True
+            if not rank.started and (message := link.read_link(self.folder / f"rank-{local}.json")):
+                rank.started = True
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    rank.process = psutil.Process(said["pid"])
+                    rank.process = psutil.Process(message["pid"])
             rank.ended = rank.ended or (self.folder / f"done-{local}.json").exists()
-            if self.run is None and (said := link.read_link(self.folder / f"{link.RUN}-{local}.json")):
-                self.run = RunDir(Path(said["run"]))
+            if self.run is None and (message := link.read_link(self.folder / f"{link.RUN}-{local}.json")):
+                self.run = RunDir(Path(message["run"]))
 
     # --- signals -----------------------------------------------------------------------------------------------
 
@@ -276,8 +276,8 @@ class _Supervisor:
     def _pass_on_signals(self) -> None:
         """To every rank the first signal, as soon as it can take one."""
         for rank in self.ranks:
-            if self.signal is not None and rank.process is not None and not rank.told and not rank.ended:
-                rank.told = True
+            if self.signal is not None and rank.process is not None and not rank.signalled and not rank.ended:
+                rank.signalled = True
                 with contextlib.suppress(psutil.NoSuchProcess):
                     rank.process.send_signal(self.signal)
 
@@ -295,18 +295,18 @@ class _Supervisor:
         aborted = all(code == -signal.SIGABRT for code in self.exit_codes.values())  # as gloo does of another's end
         if self.node.nodes > 1 and not self._own() and (not silent or aborted):
             self._wait(OTHER_MACHINE_SECONDS, until=lambda: bool(self._own()))
-        found, own = self._found(), self._own()
+        failures, own = self._found(), self._own()
         if own:
             return link.first_cause(own)
         last = "\n".join(self.last_lines) or "it said nothing"
-        unborn = [local for local in self.exit_codes if not self.ranks[local].begun]
+        unborn = [local for local in self.exit_codes if not self.ranks[local].started]
         if unborn:
             return RankFailure(self.node.ranks[unborn[0]], "run", f"it ended while it started: {last}")
         if silent:
             return self._silent_death(silent)
-        if found:
-            return link.first_cause(found)
-        if any(rank.begun for rank in self.ranks):
+        if failures:
+            return link.first_cause(failures)
+        if any(rank.started for rank in self.ranks):
             return RankFailure(self.node.ranks[0], "run", f"its launcher, torchrun: {_ending(launcher)}")
         return RankFailure(self.node.ranks[0], "run", f"torchrun started no process: {last}")
 
@@ -315,20 +315,20 @@ class _Supervisor:
         return [failure for failure in self._found() if not failure.secondary]
 
     def _found(self) -> list[RankFailure]:
-        found = link.failures(self.folder)
+        failures = link.failures(self.folder)
         if self.node.nodes > 1 and self.run is not None:
-            found += [failure for failure in link.failures(self.run.path / link.FAILURES) if failure not in found]
-        return sorted(found, key=lambda failure: failure.time)
+            failures += [failure for failure in link.failures(self.run.path / link.FAILURES) if failure not in failures]
+        return sorted(failures, key=lambda failure: failure.time)
 
     def _silent(self) -> list[_Rank]:
         """The ranks that are gone without a word."""
-        said = {failure.rank for failure in link.failures(self.folder)}
+        reported = {failure.rank for failure in link.failures(self.folder)}
         return [
             rank
             for local, rank in enumerate(self.ranks)
             if not rank.ended
             and not rank.alive()
-            and rank.number not in said
+            and rank.number not in reported
             and not (self.folder / f"done-{local}.json").exists()
         ]
 
@@ -391,15 +391,15 @@ class _Supervisor:
 
     def _wait(self, seconds: float, until: Callable[[], bool]) -> None:
         end = time.monotonic() + seconds
-        while not until() and (left := end - time.monotonic()) > 0:
-            self._listen(min(TICK, left))
+        while not until() and (remaining := end - time.monotonic()) > 0:
+            self._listen(min(TICK, remaining))
 
     def _end_ranks(self) -> None:
         """Kill every rank and what it started; before, let the launcher say how the first of them ended."""
         self._see_ranks()
         for rank in self.ranks:
             rank.kill()
-        if all(rank.begun for rank in self.ranks):
+        if all(rank.started for rank in self.ranks):
             self._wait(LAUNCHER_SECONDS, until=lambda: self.launcher.poll() is not None)
             self._listen(0)
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -51,12 +51,12 @@ class World:
 
         if self.main:
             try:
-                made = make()
+                result = make()
             except BaseException:
                 broadcast_object_list([(False, None)])
                 raise
-            broadcast_object_list([(True, made)])
-            return made
+            broadcast_object_list([(True, result)])
+            return result
         received: list[Any] = [None]
         broadcast_object_list(received)
         well, value = received[0]

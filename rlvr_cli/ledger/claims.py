@@ -144,7 +144,7 @@ def _section(
 ) -> S | None:
     section, faults = read_section(model, data)
     name = data.get("id", where[-1]) if isinstance(data, dict) else where[-1]
-    problems += [(document.at(path, (*where, *fault.place)), f"{name}: {fault}") for fault in faults]
+    problems += [(document.at(path, (*where, *fault.value_path)), f"{name}: {fault}") for fault in faults]
     return section
 
 

@@ -117,9 +117,9 @@ class ConstantLength(Aggregation):
         return self._max_length
 
     def with_length(self, tokens: int) -> Aggregation:
-        known = self.model_copy()
-        known._max_length = tokens
-        return known
+        copy = self.model_copy()
+        copy._max_length = tokens
+        return copy
 
     def coefficients(self, mask: Tensor, count: Tensor) -> Tensor:
         return mask.bool().double() / (count.clamp(min=1.0) * float(self.max_length))

@@ -308,22 +308,22 @@ class Shaping(Part):
 
     Attributes:
         key: the name of its section.
-        place: shapings act from the highest place to the lowest, and those of tokens after those of rollouts.
+        order: shapings act from the highest order to the lowest, and those of tokens after those of rollouts.
         registered: every one by its key.
     """
 
     key: ClassVar[str] = ""
-    place: ClassVar[int] = 0
+    order: ClassVar[int] = 0
     registered: ClassVar[dict[str, type[Shaping]]] = {}
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
         super().__pydantic_init_subclass__(**options)
         if cls.key and not of_user_file(cls):
-            known = cls.registered.setdefault(cls.key, cls)
-            if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            other = cls.registered.setdefault(cls.key, cls)
+            if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
                 raise TypeError(
-                    f'{cls.__module__}.{cls.__qualname__}: key "{cls.key}" is taken by {known.__qualname__}'
+                    f'{cls.__module__}.{cls.__qualname__}: key "{cls.key}" is taken by {other.__qualname__}'
                 )
 
     @property

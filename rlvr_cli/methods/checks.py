@@ -19,16 +19,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.user_code import UserFile, find_user_file, function_line, guarded, value_text
 from rlvr_cli.methods.aggregation import Aggregation
-from rlvr_cli.methods.base import (
-    Advantage,
-    Part,
-    PolicyLoss,
-    Rollout,
-    RolloutShaping,
-    Shaping,
-    Tokens,
-    TokenShaping,
-)
+from rlvr_cli.methods.base import Advantage, Part, PolicyLoss, Rollout, RolloutShaping, Shaping, Tokens, TokenShaping
 from rlvr_cli.methods.lopti import Passes
 from rlvr_cli.methods.method import AnyMethod, Method
 from rlvr_cli.methods.user import PAGE, load_method, method_type
@@ -50,20 +41,20 @@ class _Fault(UserError):
 
 def check_user_parts(of: AnyMethod) -> None:
     """Try the parts of a method that are of user files, in a process of its own. Raises UserError with all problems."""
-    if of.policy is not None and any(_is_tried(part) for part in of.policy.parts):
+    if of.policy is not None and any(_is_tried(component) for component in of.policy.parts):
         files = [find_user_file(reference) for reference in of.model_dump(include={"files"})["files"]]
         try_files(f"{__name__}:check_method", files, of.model_dump(mode="json", exclude={"files"}))
 
 
-def _is_tried(part: Part) -> bool:
-    return part.of_user and (not isinstance(part, Shaping) or part.is_on)
+def _is_tried(component: Part) -> bool:
+    return component.of_user and (not isinstance(component, Shaping) or component.is_on)
 
 
 def check_method(files: Sequence[UserFile], values: Mapping[str, Any]) -> None:
     """Try the parts of the files in the method that has these values. Raises UserError with all problems."""
     method = method_type(tuple(map(load_method, files))).model_validate(values)
     torch.manual_seed(0)
-    if problems := [problem for part in method.parts if _is_tried(part) for problem in _problems(part, method)]:
+    if problems := [problem for tried in method.parts if _is_tried(tried) for problem in _problems(tried, method)]:
         raise UserError(problems)
 
 
@@ -81,7 +72,7 @@ def weighs_one_on_policy(loss: PolicyLoss) -> bool:
         return False
 
 
-def _tokens(part: Part, *, log_ratios: Sequence[float] = _LOG_RATIOS, dtype: Any = None) -> Tokens:
+def _tokens(component: Part, *, log_ratios: Sequence[float] = _LOG_RATIOS, dtype: Any = None) -> Tokens:
     """A step of six rows of different lengths with every pair of ratio and old probability, for both signs of A."""
     generator = torch.Generator().manual_seed(0)
     pairs = torch.tensor([(ratio, old) for ratio in log_ratios for old in _LOG_OLD if ratio + old <= 0] * _ROWS)
@@ -98,7 +89,7 @@ def _tokens(part: Part, *, log_ratios: Sequence[float] = _LOG_RATIOS, dtype: Any
         "old_log_probs": old * mask,
         "advantages": signs * sizes,
         "mask": mask,
-        "entropies": entropies if getattr(part, "needs_entropies", False) else None,
+        "entropies": entropies if getattr(component, "needs_entropies", False) else None,
     }
     return Tokens(**{name: None if value is None else value.to(kind) for name, value in values.items()})  # type: ignore[arg-type]
 
@@ -118,15 +109,15 @@ def _same(first: Any, second: Any) -> bool:
     return first.shape == second.shape and bool(((first == second) | (first.isnan() & second.isnan())).all())
 
 
-def _called(call: Callable[[Any], Any], given: Any) -> Any:
+def _called(call: Callable[[Any], Any], argument: Any) -> Any:
     """Return the result for an input that must stay as it is; the same when asked again."""
-    before, torch_state, python_state = copy.deepcopy(vars(given)), torch.get_rng_state(), random.getstate()
-    first = call(given)
-    if changed := [name for name, value in before.items() if not _same(value, getattr(given, name))]:
+    before, torch_state, python_state = copy.deepcopy(vars(argument)), torch.get_rng_state(), random.getstate()
+    first = call(argument)
+    if changed := [name for name, value in before.items() if not _same(value, getattr(argument, name))]:
         raise _Fault(f"changes its input {', '.join(changed)}: make new tensors, as `x = x * 2` and not `x *= 2`")
     if not torch.equal(torch.get_rng_state(), torch_state) or random.getstate() != python_state:
         raise _Fault("draws random numbers: two runs of one seed would differ. The result must follow from its input")
-    if not _same(first, call(given)):
+    if not _same(first, call(argument)):
         raise _Fault("gives two results for one input: the result must follow from the input alone")
     return first
 
@@ -167,9 +158,9 @@ def _check_split(call: Callable[[Tokens], Tensor], tokens: Tokens, *, whole_rows
     every, half = slice(None), tokens.mask.shape[1] // 2
     pieces = [(slice(0, 2), every), (slice(2, 3), every), (slice(3, _ROWS), every)]
     pieces += [] if whole_rows else [(every, slice(0, half)), (every, slice(half, None))]
-    whole = call(tokens).detach()
+    of_batch = call(tokens).detach()
     for rows, columns in pieces:
-        piece, expected = _rows(tokens, rows, columns), whole[rows][:, columns].double()
+        piece, expected = _rows(tokens, rows, columns), of_batch[rows][:, columns].double()
         result = call(piece).detach().double()
         alike = torch.isclose(expected, result, rtol=_ALIKE, atol=_ALIKE, equal_nan=True) | ~piece.mask.bool()
         if not bool(alike.all()):
@@ -182,41 +173,41 @@ def _check_split(call: Callable[[Tokens], Tensor], tokens: Tokens, *, whole_rows
             )
 
 
-def _statistics(part: PolicyLoss, tokens: Tokens) -> Tensor | None:
-    return part.statistics(tokens) if part.needs_statistics else None
+def _statistics(loss: PolicyLoss, tokens: Tokens) -> Tensor | None:
+    return loss.statistics(tokens) if loss.needs_statistics else None
 
 
-def _try_statistics(part: PolicyLoss, method: Method) -> None:
-    if not part.needs_statistics:
-        if type(part).statistics is not PolicyLoss.statistics:
+def _try_statistics(loss: PolicyLoss, method: Method) -> None:
+    if not loss.needs_statistics:
+        if type(loss).statistics is not PolicyLoss.statistics:
             raise _Fault("is never asked: add `needs_statistics: ClassVar[bool] = True`, or take it out")
         return
-    tokens = _tokens(part)
-    result = _called(part.statistics, tokens)
+    tokens = _tokens(loss)
+    result = _called(loss.statistics, tokens)
     if not isinstance(result, torch.Tensor):
         raise _Fault(f"returned {value_text(result)}; a tensor is wanted")
-    turned: Any = part.statistics(_rows(tokens, torch.arange(_ROWS - 1, -1, -1)))
+    turned: Any = loss.statistics(_rows(tokens, torch.arange(_ROWS - 1, -1, -1)))
     if not torch.allclose(result, turned, rtol=_ALIKE, atol=_ALIKE, equal_nan=True):
         raise _Fault("depends on the order of the rows: a step's rows come in any order, from several processes")
 
 
-def _try_weight(part: PolicyLoss, method: Method) -> None:
+def _try_weight(loss: PolicyLoss, method: Method) -> None:
     for dtype in (torch.float64, torch.float32):
-        tokens = _tokens(part, dtype=dtype)
+        tokens = _tokens(loss, dtype=dtype)
         learning = dataclasses.replace(tokens, log_probs=tokens.log_probs.clone().requires_grad_())
-        _per_token(lambda given: part.weight(given, _statistics(part, given)), learning, dtype)
-    tokens = _tokens(part)
-    statistics = _statistics(part, tokens)
+        _per_token(lambda step: loss.weight(step, _statistics(loss, step)), learning, dtype)
+    tokens = _tokens(loss)
+    statistics = _statistics(loss, tokens)
     remedy = (
         ". What is known of the whole step comes from statistics() (needs_statistics = True); a weight of whole rows "
         "says reads_whole_rows or per_sequence = True"
     )
-    _check_split(lambda given: part.weight(given, statistics), tokens, whole_rows=part.reads_whole_rows, remedy=remedy)
+    _check_split(lambda step: loss.weight(step, statistics), tokens, whole_rows=loss.reads_whole_rows, remedy=remedy)
 
 
-def _try_bounds(part: PolicyLoss, method: Method) -> None:
-    tokens = _tokens(part)
-    bounds = part.bounds(tokens, _statistics(part, tokens))
+def _try_bounds(loss: PolicyLoss, method: Method) -> None:
+    tokens = _tokens(loss)
+    bounds = loss.bounds(tokens, _statistics(loss, tokens))
     if not isinstance(bounds, tuple) or len(bounds) != 2:
         raise _Fault(f"returned {value_text(bounds)}; (eps_low, eps_high) is wanted")
     for bound in bounds:
@@ -228,7 +219,7 @@ def _try_bounds(part: PolicyLoss, method: Method) -> None:
             raise _Fault(f"returned {value_text(bound)}: a bound is a finite number, or a tensor of the tokens' shape")
 
 
-def _rollout(part: Part, method: Method) -> Rollout:
+def _rollout(component: Part, method: Method) -> Rollout:
     """Six groups of four rows: mixed rewards, all equal, one row without a reward, none with one, negative, large."""
     nan = float("nan")
     rewards = torch.tensor(
@@ -241,7 +232,7 @@ def _rollout(part: Part, method: Method) -> Rollout:
     def drawn(low: float, high: float) -> Tensor:
         return (low + (high - low) * torch.rand(rows, length, generator=generator).double()) * mask
 
-    loss: Any = part
+    loss: Any = component
     return Rollout(
         rewards=rewards,
         group_size=4,
@@ -276,66 +267,68 @@ def _of(rollout: Rollout) -> Callable[[Any], str]:
     return about
 
 
-def _try_advantages(part: Advantage, method: Method) -> None:
-    result = _per_row(part.advantages, _rollout(part, method))
-    if result.shape[1] > 1 and not part.per_token:
+def _try_advantages(advantage: Advantage, method: Method) -> None:
+    result = _per_row(advantage.advantages, _rollout(advantage, method))
+    if result.shape[1] > 1 and not advantage.per_token:
         raise _Fault(f"gives each token its own: add `per_token: ClassVar[bool] = True`, or return ({len(result)}, 1)")
 
 
-def _try_returns(part: Advantage, method: Method) -> None:
-    rollout = _rollout(part, method)
-    if part.needs_values:
-        _tensor(_called(part.returns, rollout), [tuple(rollout.mask.shape)], None, rollout.mask.bool(), _of(rollout))
+def _try_returns(advantage: Advantage, method: Method) -> None:
+    rollout = _rollout(advantage, method)
+    if advantage.needs_values:
+        _tensor(
+            _called(advantage.returns, rollout), [tuple(rollout.mask.shape)], None, rollout.mask.bool(), _of(rollout)
+        )
 
 
-def _try_shape(part: RolloutShaping, method: Method) -> None:
-    rollout = _rollout(part, method)
+def _try_shape(shaping: RolloutShaping, method: Method) -> None:
+    rollout = _rollout(shaping, method)
     estimated = method.advantage.advantages(rollout)
-    _per_row(lambda given: part.shape(given, estimated, estimated), rollout)
+    _per_row(lambda batch: shaping.shape(batch, estimated, estimated), rollout)
 
 
-def _try_factor(part: TokenShaping, method: Method) -> None:
+def _try_factor(shaping: TokenShaping, method: Method) -> None:
     for dtype in (torch.float64, torch.float32):
-        tokens = _tokens(part, dtype=dtype)
-        if bool(((_per_token(part.factor, tokens, dtype) < 0) & tokens.mask.bool()).any()):
+        tokens = _tokens(shaping, dtype=dtype)
+        if bool(((_per_token(shaping.factor, tokens, dtype) < 0) & tokens.mask.bool()).any()):
             raise _Fault("is negative: a factor leaves the sign of the advantage alone")
-    _check_split(part.factor, _tokens(part), whole_rows=False)
+    _check_split(shaping.factor, _tokens(shaping), whole_rows=False)
 
 
-def _try_selected(part: Passes, method: Method) -> None:
-    names = part.names
+def _try_selected(passes: Passes, method: Method) -> None:
+    names = passes.names
     if not isinstance(names, tuple) or not names or not all(isinstance(name, str) for name in names):
         raise _Fault(f"has no passes: names is {names!r:.60}, and must be a tuple of names")
-    tokens = _tokens(part)
-    threshold = part.threshold(_rollout(part, method)) if part.needs_old_log_probs_of_the_rollout else None
+    tokens = _tokens(passes)
+    threshold = passes.threshold(_rollout(passes, method)) if passes.needs_old_log_probs_of_the_rollout else None
     if threshold is not None:
         tokens = dataclasses.replace(tokens, low_threshold=torch.full((_ROWS, 1), threshold, dtype=torch.float64))
-    for which in names:
+    for pass_name in names:
 
-        def selected(given: Tokens, which: str = which) -> Tensor:
-            return part.selected(given, which)
+        def selected(step: Tokens, pass_name: str = pass_name) -> Tensor:
+            return passes.selected(step, pass_name)
 
         if bool((_per_token(selected, tokens, torch.bool) & ~tokens.mask.bool()).any()):
-            raise _Fault(f"takes padding into the pass {which}: only tokens where tokens.mask is 1 are there")
+            raise _Fault(f"takes padding into the pass {pass_name}: only tokens where tokens.mask is 1 are there")
         _check_split(selected, tokens, whole_rows=False)
 
 
-def _try_count(part: Aggregation, method: Method) -> None:
-    tokens = _tokens(part)
-    whole = _called(lambda given: part.count(given.mask, given.advantages), tokens)
-    _tensor(whole, [()], torch.float64, torch.tensor(True), lambda index: "for a step")
+def _try_count(aggregation: Aggregation, method: Method) -> None:
+    tokens = _tokens(aggregation)
+    total = _called(lambda step: aggregation.count(step.mask, step.advantages), tokens)
+    _tensor(total, [()], torch.float64, torch.tensor(True), lambda index: "for a step")
     rows = [_rows(tokens, slice(row, row + 1)) for row in range(_ROWS)]
-    added = sum(float(part.count(row.mask, row.advantages)) for row in rows)
-    if abs(added - float(whole)) > _ALIKE * abs(added):
-        raise _Fault(f"is {float(whole):g} for six rows, and {added:g} for each of them added up: it must add up")
+    added = sum(float(aggregation.count(row.mask, row.advantages)) for row in rows)
+    if abs(added - float(total)) > _ALIKE * abs(added):
+        raise _Fault(f"is {float(total):g} for six rows, and {added:g} for each of them added up: it must add up")
 
 
-def _try_coefficients(part: Aggregation, method: Method) -> None:
-    part, tokens = part.with_length(1000), _tokens(part)
-    count = part.count(tokens.mask, tokens.advantages)
+def _try_coefficients(aggregation: Aggregation, method: Method) -> None:
+    aggregation, tokens = aggregation.with_length(1000), _tokens(aggregation)
+    count = aggregation.count(tokens.mask, tokens.advantages)
 
-    def coefficients(given: Tokens) -> Tensor:
-        return part.coefficients(given.mask, count)
+    def coefficients(step: Tokens) -> Tensor:
+        return aggregation.coefficients(step.mask, count)
 
     if bool((_per_token(coefficients, tokens, torch.float64)[~tokens.mask.bool()] != 0).any()):
         raise _Fault("is not 0 on padding, where tokens.mask is 0")
@@ -353,15 +346,15 @@ _TRIES: Mapping[type[Part], Mapping[str, Callable[[Any, Method], None]]] = {
 }
 
 
-def _problems(part: Part, method: Method) -> Iterator[str]:
-    file = UserFile(Path(str(sys.modules[type(part).__module__].__file__)), "")
-    tries = next((tries for family, tries in _TRIES.items() if isinstance(part, family)), {})
+def _problems(tried: Part, method: Method) -> Iterator[str]:
+    file = UserFile(Path(str(sys.modules[type(tried).__module__].__file__)), "")
+    tries = next((tries for family, tries in _TRIES.items() if isinstance(tried, family)), {})
     for name, attempt in tries.items():
         try:
-            with guarded(file, f"{name} of {type(part).__name__}", _TRIAL):
-                attempt(part, method)
+            with guarded(file, f"{name} of {type(tried).__name__}", _TRIAL):
+                attempt(tried, method)
         except _Fault as fault:
-            yield f"{function_line(getattr(type(part), name), file)}: {type(part).__name__}.{name} {fault} ({PAGE})"
+            yield f"{function_line(getattr(type(tried), name), file)}: {type(tried).__name__}.{name} {fault} ({PAGE})"
         except RunError as error:
             hint = " What is None is there where the class says that it needs it." if "NoneType" in str(error) else ""
             yield f"{error}{hint} ({PAGE})"

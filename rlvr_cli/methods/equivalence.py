@@ -63,19 +63,16 @@ def same_gradients(methods: Mapping[str, AnyMethod], updates: int) -> list[SameG
     policies = {name: method.policy for name, method in methods.items() if method.policy is not None}
     computed = {name: method for name, method in policies.items() if not _is_recorded(method)}
     one_step = {name: method for name, method in computed.items() if updates * len(method.passes.names) == 1}
-    found: list[SameGradient] = []
+    groups: list[SameGradient] = []
     for names in _groups(policies, lambda method: _normal_form(method, on_policy=False)):
         empty = {policies[name].passes.empty_passes for name in names if name in computed}
-        found.append(SameGradient(names, "always", empty_pass=len(empty) > 1))
-    stages: tuple[tuple[When, Mapping[str, Method]], ...] = (
-        ("one_step", one_step),
-        ("first_step", computed),
-    )
+        groups.append(SameGradient(names, "always", empty_pass=len(empty) > 1))
+    stages: tuple[tuple[When, Mapping[str, Method]], ...] = (("one_step", one_step), ("first_step", computed))
     for when, candidates in stages:
         for names in _groups(candidates, lambda method: _normal_form(method, on_policy=True)):
-            if not any(set(names) <= set(group.names) for group in found):
-                found.append(SameGradient(names, when))
-    return found
+            if not any(set(names) <= set(group.names) for group in groups):
+                groups.append(SameGradient(names, when))
+    return groups
 
 
 def _groups(methods: Mapping[str, Method], form: Callable[[Method], dict[str, Any]]) -> Sequence[tuple[str, ...]]:
@@ -87,7 +84,7 @@ def _groups(methods: Mapping[str, Method], form: Callable[[Method], dict[str, An
 
 def _is_recorded(method: Method) -> bool:
     """Return whether a part's formula is in a user's file that was not imported."""
-    return any(part.recorded for part in method.parts)
+    return any(component.recorded for component in method.parts)
 
 
 def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
@@ -96,7 +93,7 @@ def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
     Args:
         on_policy: whether only a step at which every ratio is 1 counts.
     """
-    files = [without_folder(one) for one in getattr(method, "files", ())]
+    files = [without_folder(simplest) for simplest in getattr(method, "files", ())]
     if _is_recorded(method):
         # Only equal files with equal values are known to be the same.
         return {"recorded": method.model_dump(exclude={"name", "files"}), "files": files}
@@ -117,12 +114,14 @@ def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
         "advantage": method.advantage.model_dump(),
         "policy_loss": "no_is" if plain else method.policy_loss.simplest().model_dump(),
         # Those that are on: a method without a user file does not have that file's.
-        "shaping": {one.key: one.model_dump() for shaping in method.shapings if (one := shaping.simplest()).is_on},
+        "shaping": {
+            simplest.key: simplest.model_dump() for shaping in method.shapings if (simplest := shaping.simplest()).is_on
+        },
         "aggregation": method.aggregation.simplest().model_dump(),
         "passes": passes.model_dump(),
         "kl": method.kl.simplest().model_dump(),
         "critic": critic,
         "reward": method.reward.model_dump(),
         # Two versions of a file may agree in all values.
-        "files": files if any(part.of_user for part in on) else [],
+        "files": files if any(component.of_user for component in on) else [],
     }

@@ -87,11 +87,11 @@ def group_advantage(rewards: Tensor, group_size: int, *, divide_by_std: bool) ->
     if rewards.numel() % group_size:
         raise ValueError(f"{rewards.numel()} rewards do not form groups of {group_size}")
     grouped = rewards.double().view(-1, group_size)
-    known = ~grouped.isnan()
-    count = known.sum(dim=1, keepdim=True)
+    has_reward = ~grouped.isnan()
+    count = has_reward.sum(dim=1, keepdim=True)
     filled = grouped.nan_to_num(nan=0.0)
     mean = filled.sum(dim=1, keepdim=True) / count.clamp(min=1)
-    deviation = torch.where(known, grouped - mean, 0.0)
+    deviation = torch.where(has_reward, grouped - mean, 0.0)
     std = (deviation.square().sum(dim=1, keepdim=True) / (count - 1).clamp(min=1)).sqrt()
     lowest = grouped.nan_to_num(nan=float("inf")).amin(dim=1, keepdim=True)
     highest = grouped.nan_to_num(nan=float("-inf")).amax(dim=1, keepdim=True)
@@ -104,8 +104,8 @@ def group_advantage(rewards: Tensor, group_size: int, *, divide_by_std: bool) ->
 
 def known_of_group(rewards: Tensor, group_size: int) -> Tensor:
     """(N,) how many completions of each completion's group have a reward, itself included."""
-    known = ~rewards.isnan().view(-1, group_size)
-    return known.sum(dim=1, keepdim=True).expand_as(known).reshape(-1)
+    has_reward = ~rewards.isnan().view(-1, group_size)
+    return has_reward.sum(dim=1, keepdim=True).expand_as(has_reward).reshape(-1)
 
 
 class GroupAdvantage(Advantage):

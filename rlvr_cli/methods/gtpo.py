@@ -75,7 +75,7 @@ class ConflictMask(RolloutShaping):
 
     key: ClassVar[str] = "conflict"
     main_key: ClassVar[str] = "ends"
-    place: ClassVar[int] = 3
+    order: ClassVar[int] = 3
 
     ends: Literal["off", "both", "prefix", "suffix"] = Field(
         "off",
@@ -87,18 +87,18 @@ class ConflictMask(RolloutShaping):
 
     @property
     def needs_group(self) -> tuple[str, str] | None:
-        said = f"method.shaping.conflict={self.ends} looks for tokens that right and wrong rows share"
-        return ("method.shaping.conflict.ends", said) if self.is_on else None
+        reason = f"method.shaping.conflict={self.ends} looks for tokens that right and wrong rows share"
+        return ("method.shaping.conflict.ends", reason) if self.is_on else None
 
     def contradictions(self, advantage: Advantage) -> Iterator[Contradiction]:
         if not self.is_on:
             return
-        key, said = "method.shaping.conflict.ends", f"method.shaping.conflict={self.ends}"
-        yield from _one_advantage_a_row(advantage, key, said, "leave the shaping out")
+        key, setting = "method.shaping.conflict.ends", f"method.shaping.conflict={self.ends}"
+        yield from _one_advantage_a_row(advantage, key, setting, "leave the shaping out")
         if (side := _one_side(advantage)) is not None:
             yield Contradiction(
                 (key, *SIDE_KEYS),
-                f"{said} looks for tokens that rows of both signs share, and method.advantage.side={side} trains on "
+                f"{setting} looks for tokens that rows of both signs share, and method.advantage.side={side} trains on "
                 "one sign. Set method.advantage.side=both",
             )
 
@@ -137,7 +137,7 @@ class EntropyFilter(RolloutShaping):
 
     key: ClassVar[str] = "entropy_filter"
     main_key: ClassVar[str] = "threshold"
-    place: ClassVar[int] = 4
+    order: ClassVar[int] = 4
 
     threshold: Annotated[float, Field(gt=0.0)] | None = Field(
         None, description="Leave out rows whose mean token entropy is above this, in nats; null = off."
@@ -194,8 +194,8 @@ class EntropyFilter(RolloutShaping):
             assert rollout.initial_entropy is not None
             if rollout.initial_entropy >= self.threshold:
                 return torch.ones_like(rollout.rewards, dtype=torch.bool).unsqueeze(1)
-        kept = rollout.row_mean(rollout.entropies.detach()).unsqueeze(1) <= self.threshold
-        return kept | (advantages[:, :1] >= 0) if self.sequences == "negative" else kept
+        keep = rollout.row_mean(rollout.entropies.detach()).unsqueeze(1) <= self.threshold
+        return keep | (advantages[:, :1] >= 0) if self.sequences == "negative" else keep
 
     def shape(self, rollout: Rollout, advantages: Tensor, shaped: Tensor) -> Tensor:
         return torch.where(self.kept(rollout, advantages), shaped, 0.0)
@@ -206,7 +206,7 @@ class EntropyPenalty(RolloutShaping):
 
     key: ClassVar[str] = "entropy_penalty"
     main_key: ClassVar[str] = "gamma"
-    place: ClassVar[int] = 5
+    order: ClassVar[int] = 5
 
     gamma: NotNegative = Field(
         0.0, description="GTPO's gamma: the advantage of a row is lowered by gamma times its mean token entropy."
@@ -237,12 +237,12 @@ def _one_side(advantage: Advantage) -> str | None:
     return advantage.side if isinstance(advantage, LikelihoodAdvantage) and advantage.side != "both" else None
 
 
-def _one_advantage_a_row(advantage: Advantage, key: str, said: str, instead: str) -> Iterator[Contradiction]:
+def _one_advantage_a_row(advantage: Advantage, key: str, setting: str, instead: str) -> Iterator[Contradiction]:
     """For what asks for the sign of a row."""
     if advantage.per_token:
         yield Contradiction(
             (key, "method.advantage.kind"),
-            f"{said} tells rows by the sign of their advantage, and method.advantage.kind={advantage.name_of_kind} "
+            f"{setting} tells rows by the sign of their advantage, and method.advantage.kind={advantage.name_of_kind} "
             "gives each token of a row an advantage of its own. Take an advantage that a row's tokens share "
             f"(method.advantage=group, rloo or likelihood), or {instead}",
         )

@@ -27,7 +27,7 @@ class HighEntropy(RolloutShaping):
 
     key: ClassVar[str] = "high_entropy"
     main_key: ClassVar[str] = "share"
-    place: ClassVar[int] = 2
+    order: ClassVar[int] = 2
 
     share: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
         None, description="Train only on this share of the rollout's tokens, those of the highest entropy; null = all."

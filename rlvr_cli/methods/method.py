@@ -50,7 +50,7 @@ class _Shapings(Section):
     def _without_others(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out those of user files that are off, which a method without the file does not know."""
         plain: dict[str, Any] = handler(self)
-        off = {key for key, one in self if one.of_user and not one.is_on}
+        off = {key for key, shaping in self if shaping.of_user and not shaping.is_on}
         return {key: value for key, value in plain.items() if key not in off}
 
 
@@ -149,7 +149,7 @@ class Method(TrainingMethod):
     @property
     def needs_rollout_entropies(self) -> bool:
         """Whether entropies of the sampling policy are needed when a rollout is scored."""
-        return self.reward.source == "entropy_min" or any(one.needs_entropies for one in self.rollout_shapings)
+        return self.reward.source == "entropy_min" or any(shaping.needs_entropies for shaping in self.rollout_shapings)
 
     @property
     def needs_initial_entropy(self) -> bool:
@@ -159,7 +159,10 @@ class Method(TrainingMethod):
     @property
     def initial_entropy_samples(self) -> int | None:
         """Problems on which that entropy is measured before training; None = the first rollout, or not at all."""
-        return next((one.initial_entropy_samples for one in self.rollout_shapings if one.needs_initial_entropy), None)
+        return next(
+            (shaping.initial_entropy_samples for shaping in self.rollout_shapings if shaping.needs_initial_entropy),
+            None,
+        )
 
     @property
     def needs_rollout_log_probs(self) -> bool:
@@ -168,11 +171,14 @@ class Method(TrainingMethod):
 
     def rollout_terms(self) -> list[str]:
         """Names of the terms that every rollout goes through once; a run counts what was executed."""
-        return [*(type(part).__name__ for part in (self.advantage, *self.rollout_shapings)), *self.reward.terms]
+        return [
+            *(type(component).__name__ for component in (self.advantage, *self.rollout_shapings)),
+            *self.reward.terms,
+        ]
 
     def token_terms(self, which: str = "all") -> list[str]:
         """Names of the terms that the tokens of pass ``which`` go through at every update."""
-        names = [type(part).__name__ for part in (self.policy_loss, *self.token_shapings)]
+        names = [type(component).__name__ for component in (self.policy_loss, *self.token_shapings)]
         return [*names, self.aggregation.kind, f"pass:{which}", *(["KLPenalty"] if self.kl.beta > 0 else [])]
 
     def rollout_advantages(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
@@ -257,17 +263,17 @@ class Method(TrainingMethod):
         return torch.where(tokens.mask.bool(), values * normaliser, 0.0)
 
     def contradictions(self) -> Iterator[Contradiction]:
-        for part in self.parts:
-            yield from part.contradictions(self.advantage)
+        for component in self.parts:
+            yield from component.contradictions(self.advantage)
 
     def unused(self) -> Iterator[tuple[str, str, str]]:
-        for part in self.parts:
-            yield from part.unused(self.advantage)
+        for component in self.parts:
+            yield from component.unused(self.advantage)
 
     def fingerprint(self) -> dict[str, Any]:
         """Name, choices with their parameters, and hashes over the choices and over the code that computes them."""
         critic = (self.critic,) if self.advantage.needs_values else ()
-        parts = (
+        components = (
             self.advantage,
             self.policy_loss,
             *self.shapings,
@@ -276,10 +282,10 @@ class Method(TrainingMethod):
             self.kl,
             self.reward,
         )
-        modules = sorted({__name__, *_modules(type(part).__module__ for part in (*parts, *critic))})
+        modules = sorted({__name__, *_modules(type(component).__module__ for component in (*components, *critic))})
         # Without the shapings that are off: another kind that somebody adds changes no run.
         plain = self.model_dump(mode="json", exclude={"files"})
-        choices = plain | {"shaping": {one.key: one.model_dump() for one in self.shapings}}
+        choices = plain | {"shaping": {shaping.key: shaping.model_dump() for shaping in self.shapings}}
         return {
             "choices": choices,
             "choices_sha256": text_digest(json.dumps(choices, sort_keys=True)),
@@ -309,12 +315,12 @@ def any_method(method: type[Method]) -> Any:
 
 def _modules(names: Iterable[str]) -> set[str]:
     """``names`` and every module of this package whose definitions they use, directly or not."""
-    found: set[str] = set()
+    modules: set[str] = set()
     waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in modules:
+            modules.add(name)
             used = {getattr(value, "__module__", None) or "" for value in vars(sys.modules[name]).values()}
             waiting += [module for module in used if module.startswith(f"{__package__}.")]
-    return found
+    return modules

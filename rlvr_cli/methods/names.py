@@ -18,14 +18,14 @@ ABOVE = ("method", "equivalence", "user", "checks")
 
 def _registered() -> tuple[dict[str, MethodPreset], dict[str, Modifier]]:
     """Every method by the date of its paper, those without an arXiv number last; every modifier as names have them."""
-    found = [
+    presets = [
         dataclasses.replace(preset, module=module.__name__)
         for module in define_all(__package__, but=ABOVE)
         for preset in getattr(module, "PRESETS", ())
     ]
-    written = {preset.name: preset for preset in found if isinstance(preset, MethodPreset)}
+    written = {preset.name: preset for preset in presets if isinstance(preset, MethodPreset)}
     methods = [preset.resolved(written) for preset in written.values()]
-    modifiers = [preset for preset in found if isinstance(preset, Modifier)]
+    modifiers = [preset for preset in presets if isinstance(preset, Modifier)]
     methods.sort(key=lambda preset: (preset.imitates, preset.paper.arxiv or "9999"))
     order = [*(f"shaping.{kind.key}" for kind in shaping_kinds()), "passes", "reward.source", "reward.noise"]
     modifiers.sort(key=lambda preset: _place(next(iter(preset.sets)), order))
@@ -33,12 +33,12 @@ def _registered() -> tuple[dict[str, MethodPreset], dict[str, Modifier]]:
 
 
 def _place(key: str, order: Sequence[str]) -> int:
-    return next((place for place, section in enumerate(order) if f"{key}.".startswith(f"{section}.")), len(order))
+    return next((index for index, section in enumerate(order) if f"{key}.".startswith(f"{section}.")), len(order))
 
 
 def shaping_kinds() -> list[type[Shaping]]:
     """Every shaping, the outermost factor of the advantage first: in the reverse of the order in which they act."""
-    return sorted(Shaping.registered.values(), key=lambda kind: kind.place)
+    return sorted(Shaping.registered.values(), key=lambda kind: kind.order)
 
 
 # The papers' own spellings end in the separator: they are replaced before a name is split.
@@ -82,24 +82,24 @@ def parse_method_name(text: str, tables: MethodTables = BUILT_IN) -> MethodName:
         ValueError: the message for the user, where a part is unknown, missing, or there twice.
     """
     plain = _PLUS_PLUS.sub(r"\1-pp", re.sub(r"\s+", "", text).lower().replace("_", "-"))
-    parts = [part for written in plain.split("+") for part in ALIASES.get(written, written).split("+")]
-    base, *modifiers = parts
-    shown = f'"{text}"'
+    names = [name for written in plain.split("+") for name in ALIASES.get(written, written).split("+")]
+    base, *modifiers = names
+    quoted = f'"{text}"'
     if not base and modifiers and all(modifiers):
-        raise ValueError(f"{shown} has no base method before its first +, as in grpo{plain}")
-    if not all(parts):
-        raise ValueError(f"{shown} has an empty part; names are joined with one +, as in dgpo+lopti{_pp_hint(plain)}")
+        raise ValueError(f"{quoted} has no base method before its first +, as in grpo{plain}")
+    if not all(names):
+        raise ValueError(f"{quoted} has an empty part; names are joined with one +, as in dgpo+lopti{_pp_hint(plain)}")
     if base not in tables.methods:
         _refuse_base(base, text, tables)
     for modifier in modifiers:
         if modifier not in tables.modifiers:
-            _refuse_modifier(base, modifier, shown, tables)
+            _refuse_modifier(base, modifier, quoted, tables)
     for modifier in modifiers:
         if modifiers.count(modifier) > 1:
-            raise ValueError(f"{shown} has the modifier {modifier} twice; name each once")
+            raise ValueError(f"{quoted} has the modifier {modifier} twice; name each once")
     if tables.methods[base].imitates and modifiers:
         raise ValueError(
-            f"{shown}: {base} imitates worked solutions, with no rollouts, advantages or passes for "
+            f"{quoted}: {base} imitates worked solutions, with no rollouts, advantages or passes for "
             f"{' and '.join(modifiers)} to modify; write `{base}`, or `grpo+{'+'.join(modifiers)}`"
         )
     order = list(tables.modifiers)
@@ -118,13 +118,13 @@ def canonical_name(text: str, tables: MethodTables = BUILT_IN) -> str:
 def nearest_method(text: str, tables: MethodTables = BUILT_IN) -> str | None:
     """The valid name that someone who wrote the invalid `text` most likely meant, or None."""
     plain = _PLUS_PLUS.sub(r"\1-pp", re.sub(r"\s+", "", text).lower().replace("_", "-"))
-    base, *modifiers = [part for part in plain.split("+") if part] or [""]
+    base, *modifiers = [word for word in plain.split("+") if word] or [""]
     guess = nearest(base, (*tables.methods, *ALIASES))
     if guess is None:
         return None
-    kept = [nearest(modifier, (*tables.modifiers, *ALIASES)) for modifier in modifiers]
+    guesses = [nearest(modifier, (*tables.modifiers, *ALIASES)) for modifier in modifiers]
     try:
-        return canonical_name("+".join(dict.fromkeys([guess, *(name for name in kept if name)])), tables)
+        return canonical_name("+".join(dict.fromkeys([guess, *(name for name in guesses if name)])), tables)
     except ValueError:
         return ALIASES.get(guess, guess)
 
@@ -142,15 +142,15 @@ def _refuse_base(base: str, text: str, tables: MethodTables) -> None:
     raise ValueError(f'unknown method "{text}".{hint} Allowed: {", ".join(tables.methods)}')
 
 
-def _refuse_modifier(base: str, modifier: str, shown: str, tables: MethodTables) -> None:
+def _refuse_modifier(base: str, modifier: str, written: str, tables: MethodTables) -> None:
     if modifier in tables.methods:
         raise ValueError(
-            f"{shown} joins two base methods, {base} and {modifier}; a method has one. "
+            f"{written} joins two base methods, {base} and {modifier}; a method has one. "
             f"After a + come modifiers: {', '.join(tables.modifiers)}"
         )
     aliases = [alias for alias, name in ALIASES.items() if set(name.split("+")) <= {*tables.modifiers}]
     hint = did_you_mean(modifier, (*tables.modifiers, *aliases))
-    raise ValueError(f'{shown}: unknown modifier "{modifier}".{hint} Modifiers: {", ".join(tables.modifiers)}')
+    raise ValueError(f'{written}: unknown modifier "{modifier}".{hint} Modifiers: {", ".join(tables.modifiers)}')
 
 
 def presets_of(name: MethodName, tables: MethodTables = BUILT_IN) -> tuple[Preset, ...]:

@@ -79,9 +79,9 @@ class GAEAdvantage(Advantage):
     def unwhitened(self, rollout: Rollout) -> Tensor:
         """(N, T) A_t in float64 before whitening; 0 on padding and on rows whose reward is NaN."""
         assert rollout.values is not None
-        known = rollout.mask.bool() & ~rollout.rewards.isnan().unsqueeze(1)
+        valid = rollout.mask.bool() & ~rollout.rewards.isnan().unsqueeze(1)
         token_rewards = on_last_token(rollout.rewards, rollout.mask)
-        return gae(token_rewards, rollout.values.detach().double(), known, self.gamma, self.lam)
+        return gae(token_rewards, rollout.values.detach().double(), valid, self.gamma, self.lam)
 
     def advantages(self, rollout: Rollout) -> Tensor:
         advantages = self.unwhitened(rollout)

@@ -113,8 +113,8 @@ class MethodPreset(Preset):
             for key, (kind, _) in self.sets.items()
             if key.endswith(".kind") and kind != inherited.get(key, (kind, ""))[0]
         )
-        kept = {key: value for key, value in inherited.items() if not key.startswith(replaced)}
-        return replace(self, sets={**kept, **self.sets})
+        inherited_values = {key: value for key, value in inherited.items() if not key.startswith(replaced)}
+        return replace(self, sets={**inherited_values, **self.sets})
 
 
 @dataclass(frozen=True)
@@ -137,14 +137,14 @@ class Modifier(Preset):
 
 def nested(values: Values) -> dict[str, Any]:
     """Dotted keys as mappings in one another."""
-    found: dict[str, Any] = {}
+    values_nested: dict[str, Any] = {}
     for key, value in values.items():
         *sections, last = key.split(".")
-        place = found
+        section_values = values_nested
         for section in sections:
-            place = place.setdefault(section, {})
-        place[last] = value
-    return found
+            section_values = section_values.setdefault(section, {})
+        section_values[last] = value
+    return values_nested
 
 
 def flat(values: Values, prefix: str = "") -> Iterator[tuple[str, Any]]:

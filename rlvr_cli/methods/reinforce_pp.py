@@ -86,8 +86,8 @@ class ReinforcePPAdvantage(Advantage):
     def needs_group(self) -> tuple[str, str] | None:
         if self.baseline == "none":
             return None
-        said = "method.advantage.baseline=group subtracts the mean reward of the prompt's completions"
-        return "method.advantage.baseline", said
+        reason = "method.advantage.baseline=group subtracts the mean reward of the prompt's completions"
+        return "method.advantage.baseline", reason
 
     @property
     def needs_reference(self) -> bool:
@@ -111,8 +111,8 @@ class ReinforcePPAdvantage(Advantage):
         return discounted_returns(self.token_rewards(rollout), self.gamma)
 
     def advantages(self, rollout: Rollout) -> Tensor:
-        known = rollout.mask.bool() & ~rollout.rewards.isnan().unsqueeze(1)
-        return whitened(self.returns(rollout), known).to(rollout.rewards.dtype)
+        valid = rollout.mask.bool() & ~rollout.rewards.isnan().unsqueeze(1)
+        return whitened(self.returns(rollout), valid).to(rollout.rewards.dtype)
 
 
 PAPER = Paper("REINFORCE++: A Simple and Efficient Approach for Aligning Large Language Models", "Hu", "2501.03262")

@@ -65,8 +65,8 @@ class Reward(Part):
         """(N,) the rewards that are trained on; NaN for a row that must not be learned from, or has no tokens to."""
         if self.source == "verifier":
             return rollout.rewards
-        known = rollout.mask.any(dim=1) & ~rollout.rewards.isnan()
-        return torch.where(known, entropy_min_reward(rollout).to(rollout.rewards), torch.nan)
+        valid = rollout.mask.any(dim=1) & ~rollout.rewards.isnan()
+        return torch.where(valid, entropy_min_reward(rollout).to(rollout.rewards), torch.nan)
 
     def contradictions(self, advantage: Advantage) -> Iterator[Contradiction]:
         if self.source == "entropy_min" and advantage.needs_correct:

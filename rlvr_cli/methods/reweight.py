@@ -27,7 +27,7 @@ class Reweight(TokenShaping):
 
     key: ClassVar[str] = "reweight"
     main_key: ClassVar[str] = "alpha"
-    place: ClassVar[int] = 1
+    order: ClassVar[int] = 1
 
     alpha: Probability = Field(
         0.0,

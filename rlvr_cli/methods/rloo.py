@@ -36,8 +36,8 @@ class RLOOAdvantage(Advantage):
     def advantages(self, rollout: Rollout) -> Tensor:
         centred = group_advantage(rollout.rewards, rollout.group_size, divide_by_std=False)
         # R - mean of the others = n / (n - 1) (R - mean of all); in a group of one there are no others.
-        known = known_of_group(rollout.rewards, rollout.group_size)
-        factor = known.double() / (known - 1).clamp(min=1)
+        rewarded = known_of_group(rollout.rewards, rollout.group_size)
+        factor = rewarded.double() / (rewarded - 1).clamp(min=1)
         return (centred * factor.to(centred.dtype)).unsqueeze(1)
 
 

@@ -68,13 +68,13 @@ class UserMethod:
 def load_method(file: UserFile) -> UserMethod:
     """Import the file and return its method. Raises UserError, each problem with file and line."""
     classes = [kind for kind in classes_of(file) if issubclass(kind, Part)]
-    parts = [(_section(kind), kind) for kind in classes if _has_name(kind)]
+    components = [(_section(kind), kind) for kind in classes if _has_name(kind)]
     if problems := list(_part_problems(file, classes)):
         raise UserError(problems)
     for kind in classes:
         for name in COMPUTING & vars(kind).keys():
             setattr(kind, name, _checked(vars(kind)[name], name, file))
-    method = UserMethod(file, _preset(file, parts), tuple(parts))
+    method = UserMethod(file, _preset(file, components), tuple(components))
     if problems := list(_value_problems(method)):
         raise UserError(problems)
     return method
@@ -90,8 +90,8 @@ def _section(kind: type[Part]) -> str:
     return next((section for section, family in FAMILIES.items() if issubclass(kind, family)), "")
 
 
-def _name_of(part: type[Part]) -> str:
-    return part.key if issubclass(part, Shaping) else str(part.model_fields["kind"].default)
+def _name_of(kind: type[Part]) -> str:
+    return kind.key if issubclass(kind, Shaping) else str(kind.model_fields["kind"].default)
 
 
 @functools.lru_cache(maxsize=64)
@@ -113,7 +113,7 @@ def method_type(methods: tuple[UserMethod, ...]) -> type[Method]:
     """
     if not methods:
         return Method
-    parts = [pair for method in methods for pair in method.parts]
+    components = [pair for method in methods for pair in method.parts]
 
     def files(_: Any, info: ValidationInfo) -> tuple[str, ...]:
         sections = dict(info.data)
@@ -127,8 +127,8 @@ def method_type(methods: tuple[UserMethod, ...]) -> type[Method]:
         return tuple(method.file.reference for method in needed)
 
     return extended_method(
-        {section: tuple(kind for where, kind in parts if where == section) for section in FAMILIES},
-        [kind for _, kind in parts if issubclass(kind, Shaping)],
+        {section: tuple(kind for where, kind in components if where == section) for section in FAMILIES},
+        [kind for _, kind in components if issubclass(kind, Shaping)],
         tables_of(methods),
         (Annotated[tuple[str, ...], BeforeValidator(files)], Field((), validate_default=True, description=FILES)),
     )
@@ -154,7 +154,7 @@ def extended_method(
                 Field(default=field.default, description=field.description),
             )
     if shapings:
-        every = shapings_type(sorted([*shaping_kinds(), *shapings], key=lambda kind: kind.place))
+        every = shapings_type(sorted([*shaping_kinds(), *shapings], key=lambda kind: kind.order))
         default = Method.model_fields["shaping"]
         fields["shaping"] = (every, Field(default_factory=every, description=default.description))
     tabled = type("Tabled", (), {"__annotations__": {"tables": ClassVar[Any]}, "tables": tables})
@@ -163,43 +163,43 @@ def extended_method(
 
 def _part_problems(file: UserFile, classes: Sequence[type[Part]]) -> Iterator[str]:
     """Yield what keeps the file's classes from being parts of a method."""
-    for part in classes:
-        where, is_shaping = f"{file.at(part.__name__)}: {part.__name__}", issubclass(part, Shaping)
+    for kind in classes:
+        where, is_shaping = f"{file.at(kind.__name__)}: {kind.__name__}", issubclass(kind, Shaping)
         key = "key" if is_shaping else "kind"
-        if not _has_name(part):
-            if not any(part in other.__mro__[1:] for other in classes):
+        if not _has_name(kind):
+            if not any(kind in other.__mro__[1:] for other in classes):
                 write = "`key: ClassVar[str] = ...`" if is_shaping else "`kind: Literal[...] = Field(...)`"
                 yield f"{where} has no {key} of its own: give it {write} ({PAGE})"
             continue
-        if not _section(part):
+        if not _section(kind):
             yield f"{where} inherits from no part of a method that a file may define ({PAGE})"
             continue
-        name, taken = _name_of(part), Shaping.registered if is_shaping else FAMILIES[_section(part)].kinds
+        name, taken = _name_of(kind), Shaping.registered if is_shaping else FAMILIES[_section(kind)].kinds
         if not _NAME.match(name.replace("_", "-")):
             yield f"{where}: its name {name!r} must be of lower-case letters, digits, _ and -"
         if name in taken:
             yield f'{where}: {key} "{name}" is taken by {taken[name].__name__}. Choose another name'
-        if lacking := sorted(getattr(part, "__abstractmethods__", ())):
+        if lacking := sorted(getattr(kind, "__abstractmethods__", ())):
             yield f"{where} lacks the method {', '.join(lacking)} ({PAGE})"
-        if issubclass(part, Shaping) and part.main_key not in part.model_fields:
+        if issubclass(kind, Shaping) and kind.main_key not in kind.model_fields:
             yield f"{where}: main_key must be the parameter that switches it on ({PAGE})"
-        for parameter, field in part.model_fields.items():
+        for parameter, field in kind.model_fields.items():
             if field.is_required():
                 yield f"{where}: {parameter} has no default; write `{parameter}: ... = Field(DEFAULT, ...)`"
 
 
-def _preset(file: UserFile, parts: Sequence[tuple[str, type[Part]]]) -> Preset:
+def _preset(file: UserFile, classes: Sequence[tuple[str, type[Part]]]) -> Preset:
     """Return what names the file's parts: its PRESETS, else its one class in place of GRPO's. Raises UserError."""
     module = load_module(file)
     written, where = vars(module).get("PRESETS"), file.at("PRESETS")
     if written is None:
-        if len(parts) != 1:
-            has = f"several classes, {', '.join(part.__name__ for _, part in parts)}, and no PRESETS"
+        if len(classes) != 1:
+            has = f"several classes, {', '.join(kind.__name__ for _, kind in classes)}, and no PRESETS"
             raise UserError(
-                f"{where}: has {has if parts else 'no method'}. A file has one class that inherits from PolicyLoss, "
+                f"{where}: has {has if classes else 'no method'}. A file has one class that inherits from PolicyLoss, "
                 f"Advantage or another part of rlvr_cli.methods, or PRESETS that name all its classes ({PAGE})."
             )
-        written = _preset_of(file, *parts[0])
+        written = _preset_of(file, *classes[0])
     presets = list(written) if isinstance(written, (tuple, list)) else [written]
     preset: Any = presets[0] if len(presets) == 1 else None
     if not isinstance(preset, (MethodPreset, Modifier)) or getattr(preset, "imitates", False):
@@ -217,22 +217,22 @@ def _preset(file: UserFile, parts: Sequence[tuple[str, type[Part]]]) -> Preset:
     return cast("Preset", dataclasses.replace(preset, module=module.__name__, file=str(file.path), aliases=()))
 
 
-def _preset_of(file: UserFile, section: str, part: type[Part]) -> MethodPreset:
+def _preset_of(file: UserFile, section: str, kind: type[Part]) -> MethodPreset:
     name = file.path.name
     if section not in FAMILIES:
         raise UserError(
-            f"{file.at(part.__name__)}: {part.__name__} modifies a method, and nothing says how strongly. Write "
-            f'`PRESETS = (Modifier("{_name_of(part).replace("_", "-")}", title=..., summary=..., paper=..., '
-            f'sets={{"{section}.{part.main_key}": (VALUE, "why")}}),)` ({PAGE}).'
+            f"{file.at(kind.__name__)}: {kind.__name__} modifies a method, and nothing says how strongly. Write "
+            f'`PRESETS = (Modifier("{_name_of(kind).replace("_", "-")}", title=..., summary=..., paper=..., '
+            f'sets={{"{section}.{kind.main_key}": (VALUE, "why")}}),)` ({PAGE}).'
         )
-    summary = inspect.cleandoc(part.__doc__ or "").split("\n\n")[0] if "__doc__" in vars(part) else ""
+    summary = inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0] if "__doc__" in vars(kind) else ""
     return MethodPreset(
-        _name_of(part).replace("_", "-"),
-        title=re.sub(r"(?<=[a-z])(?=[A-Z])", " ", part.__name__),
-        summary=" ".join(summary.split()) or f"{part.__name__} of {name}, with all else as in grpo.",
+        _name_of(kind).replace("_", "-"),
+        title=re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__),
+        summary=" ".join(summary.split()) or f"{kind.__name__} of {name}, with all else as in grpo.",
         paper=Paper(name, "a file of your own"),
         extra_cost="not stated",
-        sets={f"{section}.kind": (_name_of(part), name)},
+        sets={f"{section}.kind": (_name_of(kind), name)},
         inherits="grpo",
     )
 
@@ -245,12 +245,12 @@ def _value_problems(user_method: UserMethod) -> Iterator[str]:
         merged.add(Layer(layer.label, dict(layer.values), preset=True))
     method, faults = validate(kind, merged, lambda section, _: section.contradictions())
     yield from (f"{file.at('PRESETS')}: PRESETS: {message}" for _, message in faults)
-    for section, part in () if faults else user_method.parts:
+    for section, unit in () if faults else user_method.parts:
         chosen = functools.reduce(getattr, section.split("."), cast("Any", method))
-        if not isinstance(chosen, part) or (isinstance(chosen, Shaping) and not chosen.is_on):
-            key, value = ("kind", _name_of(part)) if section in FAMILIES else (part.main_key, "what switches it on")
+        if not isinstance(chosen, unit) or (isinstance(chosen, Shaping) and not chosen.is_on):
+            key, value = ("kind", _name_of(unit)) if section in FAMILIES else (unit.main_key, "what switches it on")
             yield (
-                f"{file.at(part.__name__)}: {part.__name__} is off in {preset.name}: set {section}.{key} to {value} in "
+                f"{file.at(unit.__name__)}: {unit.__name__} is off in {preset.name}: set {section}.{key} to {value} in "
                 f"PRESETS ({PAGE})"
             )
 
@@ -262,15 +262,15 @@ def _checked(function: Callable[..., Any], name: str, file: UserFile) -> Callabl
 
     @functools.wraps(function)
     def checked(self: Any, first: Any, *arguments: Any, **named: Any) -> Any:
-        gradients, what = torch.is_grad_enabled(), f"{name} of {type(self).__name__}"
+        gradients, called = torch.is_grad_enabled(), f"{name} of {type(self).__name__}"
         try:
-            with guarded(file, what):
+            with guarded(file, called):
                 result = function(self, first, *arguments, **named)
         finally:
             changed = torch.is_grad_enabled() != gradients
             torch.set_grad_enabled(gradients)
         if wrong := "switches torch's gradients on or off" if changed else _wrong_result(name, first, result):
-            raise RunError(f"{function_line(function, file)}: {what} {wrong}.")
+            raise RunError(f"{function_line(function, file)}: {called} {wrong}.")
         return result
 
     return checked
@@ -327,8 +327,8 @@ def _recorded_part(family: type[Part], values: Mapping[str, Any], fixed: Mapping
     if family is Passes:
         absent["names"] = property(computes)
     fields: dict[str, Any] = {key: (Any, None) for key in values if key not in family.model_fields} | dict(fixed)
-    made: Any = create_model
+    create: Any = create_model
     mixin = type("Recorded", (), absent)
-    kind = made("Recorded", __base__=(mixin, family), __module__=f"{PREFIX}recorded", **fields)
+    kind = create("Recorded", __base__=(mixin, family), __module__=f"{PREFIX}recorded", **fields)
     kind.recorded, kind.__abstractmethods__ = True, frozenset()
     return cast("type[Part]", kind)

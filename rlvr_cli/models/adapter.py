@@ -144,15 +144,15 @@ def fingerprint(model: Any) -> str:
 
     Of a model in 4 bits, only what is not: how the others are packed depends on the device.
     """
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         if not tensor.is_floating_point() or ".weight." in name:
             continue
         flat = tensor.detach().reshape(-1)
         some = flat[:: max(1, flat.numel() // SAMPLED_FROM_EACH)].float().cpu().contiguous()
-        whole.update(f"{name}:{tuple(tensor.shape)};".encode())
-        whole.update(some.view(torch.uint8).numpy().tobytes())
-    return whole.hexdigest()
+        digest.update(f"{name}:{tuple(tensor.shape)};".encode())
+        digest.update(some.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 @contextmanager
@@ -225,19 +225,21 @@ def _plain_layer(layer: Any, dtype: torch.dtype) -> nn.Module:
         exact = torch.promote_types(torch.promote_types(weight.dtype, delta.dtype), torch.float32)
         weights[name] = weight.to(exact) + delta.to(exact)
     # The sum is rounded once, to the format of the weights.
-    made = {
+    parameters = {
         name: nn.Parameter(weight.to(dtype if quantized else getattr(plain, name).dtype), requires_grad=False)
         for name, weight in weights.items()
     }
     if quantized:
         linear = nn.Linear(plain.in_features, plain.out_features, bias=plain.bias is not None, device="meta")
-        linear.weight = made["weight"]
+        linear.weight = parameters["weight"]
         if plain.bias is not None:
             linear.bias = nn.Parameter(plain.bias.detach().to(dtype), requires_grad=False)
         return linear
     # A deep copy that takes the new weights for the old ones, and shares all others.
     shared = {id(tensor): tensor for tensor in (*plain.parameters(), *plain.buffers())}
-    copied: nn.Module = copy.deepcopy(plain, {**shared, **{id(getattr(plain, name)): made[name] for name in made}})
+    copied: nn.Module = copy.deepcopy(
+        plain, {**shared, **{id(getattr(plain, name)): parameters[name] for name in parameters}}
+    )
     return copied
 
 

@@ -226,13 +226,13 @@ def _eval_results(evaluation: Mapping[str, Any]) -> Iterator[EvalResult]:
     from huggingface_hub import EvalResult
 
     benchmark = Path(evaluation["benchmark"]).name
-    known = data_sets().get(evaluation["benchmark"])
+    data_set = data_sets().get(evaluation["benchmark"])
     for name, value in evaluation["metrics"].items():
         if not isinstance(value.get("value"), int | float):
             continue
         yield EvalResult(
             task_type="text-generation",
-            dataset_type=(known.hub if known is not None else None) or benchmark,
+            dataset_type=(data_set.hub if data_set is not None else None) or benchmark,
             dataset_name=benchmark,
             dataset_split=evaluation["split"],
             metric_type=name.partition("@")[0],

@@ -87,17 +87,17 @@ def attention_problem(
     def results(attend: Callable[..., Tensor], device: Any, dtype: torch.dtype) -> list[Tensor]:
         leaves = [tensor.to(device, dtype).detach().requires_grad_(gradients) for tensor in inputs]
         output = attend(*leaves, attn_mask=mask.to(device))
-        found = [torch.where(read.to(device), output.detach(), 0)]
+        outputs = [torch.where(read.to(device), output.detach(), 0)]
         if gradients:
-            found += torch.autograd.grad(output, leaves, upstream.to(device, dtype))
-        return [tensor.double().cpu() for tensor in found]
+            outputs += torch.autograd.grad(output, leaves, upstream.to(device, dtype))
+        return [tensor.double().cpu() for tensor in outputs]
 
     names = ("output", "gradient of the queries", "gradient of the keys", "gradient of the values")
     expected = results(_plain_attention, "cpu", torch.float64)
-    for name, found, right in zip(names, results(attend, device, dtype), expected, strict=False):
-        if not bool(found.isfinite().all()):
+    for name, outputs, right in zip(names, results(attend, device, dtype), expected, strict=False):
+        if not bool(outputs.isfinite().all()):
             return f"the {name} is not finite."
-        error = float((found - right).norm() / right.norm())
+        error = float((outputs - right).norm() / right.norm())
         if error > _TOLERANCE:
             return f"the {name} is off by {error:.0%}."
     return None

@@ -304,13 +304,13 @@ def token_pieces(tokenizer: Any, ids: Sequence[int]) -> list[str] | None:
     pieces = []
     # Tokens are decoded behind those of the piece before them, since at the start of a text some lose their space.
     # Not by tokenizers' DecodeStream: it fails where a byte makes the bytes before it none of a character.
-    context = begun = 0
+    context = start = 0
     for end in range(1, len(ids) + 1):
-        before, after = text(context, begun), text(context, end)
-        if after.endswith(_REPLACEMENT) and end - begun < _MOST_TOKENS:
+        before, after = text(context, start), text(context, end)
+        if after.endswith(_REPLACEMENT) and end - start < _MOST_TOKENS:
             pieces.append("")
             continue
-        piece = after[len(before) :] if after.startswith(before) else text(begun, end)
+        piece = after[len(before) :] if after.startswith(before) else text(start, end)
         pieces.append(piece)
-        context, begun = (begun if piece else context), end
+        context, start = (start if piece else context), end
     return pieces

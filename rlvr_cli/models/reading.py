@@ -56,7 +56,7 @@ def check_prompts(
 
     Raises UserError where it can read next to nothing, or no completion of rollout.max_new_tokens fits.
     """
-    prompts = [prompt_ids(task, one, tokenizer) for one in problems]
+    prompts = [prompt_ids(task, problem, tokenizer) for problem in problems]
     longest, new_tokens = max(map(len, prompts)), config.rollout.max_new_tokens
     share = 0.0 if config.train.on_no_signal == "off" else unread_share(prompts, tokenizer)
     if share >= UNREADABLE:
@@ -83,8 +83,8 @@ def check_readable(config: Config) -> None:
         source = resolve_model(config.model.name, revision=config.model.revision)
     except UserError:
         return  # said where the model is loaded
-    if source.kind != "hub" and (found := _tokenizer_of(Path(source.location))) is not None:
-        tokenizer, about = found
+    if source.kind != "hub" and (read := _tokenizer_of(Path(source.location))) is not None:
+        tokenizer, about = read
         task = task.for_model(prompt_style(about))
         positions = about.get("max_position_embeddings")
         problems = _few_problems(type(task), task.model_dump_json())

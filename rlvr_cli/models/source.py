@@ -97,9 +97,9 @@ def _on_the_hub(name: str, hub_id: str, revision: str | None) -> ModelSource:
 
 def unreachable(name: str, revision: str | None, why: str) -> str:
     """The message for a hub model that cannot be had."""
-    what = f"{name} (revision {revision})" if revision else name
+    model = f"{name} (revision {revision})" if revision else name
     return (
-        f"model: cannot get {what} from the Hugging Face hub: {why}. If it is a folder, no such folder exists here. "
+        f"model: cannot get {model} from the Hugging Face hub: {why}. If it is a folder, no such folder exists here. "
         f"Check the spelling, connect to the network (for a gated model run `hf auth login`), or use a local "
         f"folder or the preset {' or '.join(PRESETS)}."
     )
@@ -285,12 +285,12 @@ def base_of(folder: Path) -> AdapterBase:
     """
     path = folder / ADAPTER_BASE if (folder / ADAPTER_BASE).is_file() else folder / ADAPTER_CONFIG
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
         if path.name == ADAPTER_BASE:
-            return AdapterBase(**said)
-        name = said["base_model_name_or_path"]
-        if said.get("peft_type") != "LORA" or not name:
+            return AdapterBase(**content)
+        name = content["base_model_name_or_path"]
+        if content.get("peft_type") != "LORA" or not name:
             raise ValueError("it is not a LoRA adapter that names its base model")
-        return AdapterBase(str(name), said.get("revision"))
+        return AdapterBase(str(name), content.get("revision"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"model: {path} does not say which model the adapter belongs to ({error}).") from error

@@ -66,14 +66,14 @@ def find_damage(path: Path) -> str | None:
 
 def survey(directory: Path) -> list[Checkpoint | Damaged]:
     """Every ``step-N`` under ``directory``, newest first, each verified."""
-    found: list[Checkpoint | Damaged] = []
+    entries: list[Checkpoint | Damaged] = []
     for path in directory.glob("step-*") if directory.is_dir() else ():
         match = STEP.fullmatch(path.name)
         if match is None or not path.is_dir():
             continue
         step, reason = int(match[1]), find_damage(path)
-        found.append(Checkpoint(step, path) if reason is None else Damaged(step, path, reason))
-    return sorted(found, key=lambda entry: -entry.step)
+        entries.append(Checkpoint(step, path) if reason is None else Damaged(step, path, reason))
+    return sorted(entries, key=lambda entry: -entry.step)
 
 
 def valid_checkpoints(directory: Path) -> list[Checkpoint]:

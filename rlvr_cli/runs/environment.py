@@ -15,13 +15,13 @@ PACKAGES = ("rlvr", "torch", "trl", "transformers", "accelerate", "peft", "datas
 
 def versions() -> dict[str, str | None]:
     """Python and the packages that decide results; None where one is not installed."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
+    versions_of: dict[str, str | None] = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            versions_of[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            found[package] = None
-    return found
+            versions_of[package] = None
+    return versions_of
 
 
 def git_state() -> dict[str, Any] | None:

@@ -160,7 +160,9 @@ def _is_ours(run: RunDir) -> bool:
         return True
     inside = {path.name for path in run.path.iterdir()}
     folders = [folder for folder in (run.rollouts_dir, run.checkpoints_dir, run.eval_dir) if folder.is_dir()]
-    nothing = inside <= {LOCK, *(folder.name for folder in folders)} and not any(any(one.iterdir()) for one in folders)
+    nothing = inside <= {LOCK, *(folder.name for folder in folders)} and not any(
+        any(directory.iterdir()) for directory in folders
+    )
     return nothing or {run.config_path.name, run.checkpoints_dir.name} <= inside
 
 
@@ -196,8 +198,8 @@ def list_runs(root: Path) -> list[RunDir]:
     """Every run directory under ``root``, oldest first by the manifest's time of creation."""
     if not root.is_dir():
         return []
-    found = (path.parent for path in root.glob("*/manifest.json"))
-    runs = [RunDir(path) for path in found if not path.name.startswith(".")]
+    folders = (path.parent for path in root.glob("*/manifest.json"))
+    runs = [RunDir(path) for path in folders if not path.name.startswith(".")]
     return sorted(runs, key=lambda run: (_created(run), run.name))
 
 

@@ -30,17 +30,17 @@ def run_summary(path: Path, name: str | None = None) -> dict[str, Any]:
         name: that the run goes by; default: its folder's.
     """
     run = RunDir(path)
-    place = {"name": _printable(name or run.name), "path": _printable(str(path))}
+    identity = {"name": _printable(name or run.name), "path": _printable(str(path))}
     try:
         manifest = run.read_manifest()
     except RunError as error:
-        return {**place, "damage": _printable(str(error)), "status": DAMAGED, "last_metrics": {}}
+        return {**identity, "damage": _printable(str(error)), "status": DAMAGED, "last_metrics": {}}
     status, last = manifest.get("status"), manifest.get("last_metrics")
     if status == "running" and not is_held(path):
         status = "killed"
     values = {field: manifest.get(field) for field in FIELDS}
     return {
-        **place,
+        **identity,
         "damage": None,
         "status": _printable(status) if isinstance(status, str) else None,
         **{field: _printable(value) if isinstance(value, str) else value for field, value in values.items()},
@@ -50,9 +50,9 @@ def run_summary(path: Path, name: str | None = None) -> dict[str, Any]:
 
 def read_runs(root: Path) -> list[dict[str, Any]]:
     """The summary of every run in ``root`` (:func:`run_folders`), by name. Raises OSError where it cannot be read."""
-    found = [(path, run_summary(path, name)) for name, path in run_folders(root).items()]
+    summaries = [(path, run_summary(path, name)) for name, path in run_folders(root).items()]
     # One that was deleted in the meantime is not damaged.
-    return [one for path, one in found if one["damage"] is None or path.exists()]
+    return [summary for path, summary in summaries if summary["damage"] is None or path.exists()]
 
 
 def newest_unfinished(root: Path) -> RunDir:
@@ -61,10 +61,10 @@ def newest_unfinished(root: Path) -> RunDir:
     Raises:
         UserError: there is none, or a process is training it.
     """
-    found = [run_summary(run.path) for run in list_runs(root)]
-    unfinished = [one for one in found if one["status"] not in ("finished", SUBMITTED, DAMAGED)]
+    runs = [run_summary(run.path) for run in list_runs(root)]
+    unfinished = [summary for summary in runs if summary["status"] not in ("finished", SUBMITTED, DAMAGED)]
     if not unfinished:
-        raise UserError(_nothing_to_resume(root, found))
+        raise UserError(_nothing_to_resume(root, runs))
     newest = unfinished[-1]
     if newest["status"] == "running":
         raise UserError(
@@ -74,14 +74,14 @@ def newest_unfinished(root: Path) -> RunDir:
     return RunDir(Path(newest["path"]))
 
 
-def _nothing_to_resume(root: Path, found: list[dict[str, Any]]) -> str:
-    if not found:
+def _nothing_to_resume(root: Path, runs: list[dict[str, Any]]) -> str:
+    if not runs:
         return f"--resume: there is no run in {root}. `rlvr train` starts one."
-    finished = [one for one in found if one["status"] == "finished"]
+    finished = [run for run in runs if run["status"] == "finished"]
     extend = f" To extend the newest: rlvr train --resume {finished[-1]['path']} train.rollouts=N" if finished else ""
-    counts = Counter(str(one["status"]) for one in found)
-    there = ", ".join(f"{number} {status}" for status, number in counts.items())
-    return f"--resume: no run in {root} can be continued. Runs there: {there}.{extend}"
+    counts = Counter(str(run["status"]) for run in runs)
+    summary = ", ".join(f"{number} {status}" for status, number in counts.items())
+    return f"--resume: no run in {root} can be continued. Runs there: {summary}.{extend}"
 
 
 def run_folders(root: Path) -> dict[str, Path]:
@@ -89,14 +89,14 @@ def run_folders(root: Path) -> dict[str, Path]:
 
     Raises OSError where ``root`` cannot be read.
     """
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for name in _folders(root):
         path = root / name
         if is_run(path):
-            found[name] = path
+            folders[name] = path
         else:
-            found |= {f"{name}/{inner}": path / inner for inner in _inner(path) if is_run(path / inner)}
-    return dict(sorted(found.items()))
+            folders |= {f"{name}/{inner}": path / inner for inner in _inner(path) if is_run(path / inner)}
+    return dict(sorted(folders.items()))
 
 
 def check_root(root: Path) -> None:
@@ -212,21 +212,21 @@ def live_row(run: dict[str, Any]) -> dict[str, Any]:
     """
     same = {name: run.get(name) for name in ("name", "path", "status", "damage", "method", "task", "model", "seed")}
     totals = {name: number(run.get(name)) for name in ("rollouts_total", "steps_total")}
-    shown = {**same, **totals, "step": number(run.get("step")), "rollout": number(run.get("rollout"))}
+    fields = {**same, **totals, "step": number(run.get("step")), "rollout": number(run.get("rollout"))}
     if run["status"] != "running":
-        return {**shown, **_numbers(run["last_metrics"]), "tokens_per_second": None, "seconds_left": None}
-    place = RunDir(Path(run["path"]))
-    rows, timings = tail_jsonl(place.metrics_path), tail_jsonl(place.timings_path)
+        return {**fields, **_numbers(run["last_metrics"]), "tokens_per_second": None, "seconds_left": None}
+    folder = RunDir(Path(run["path"]))
+    rows, timings = tail_jsonl(folder.metrics_path), tail_jsonl(folder.timings_path)
     last = rows[-1] if rows else run["last_metrics"]
     step = number(last.get("step")) or 0.0
     updates = _updates(totals)
     if rows:
-        shown |= {"step": step, "rollout": None if updates is None else float(step // updates)}
+        fields |= {"step": step, "rollout": None if updates is None else float(step // updates)}
     seconds, tokens = _recent(rows, timings, int(updates or 1))
-    left = (
+    seconds_left = (
         None if seconds is None or totals["steps_total"] is None else max(0.0, totals["steps_total"] - step) * seconds
     )
-    return {**shown, **_numbers(last), "tokens_per_second": tokens, "seconds_left": left}
+    return {**fields, **_numbers(last), "tokens_per_second": tokens, "seconds_left": seconds_left}
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, float | str | None]:

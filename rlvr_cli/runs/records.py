@@ -107,11 +107,11 @@ def rewind(run: RunDir, step: int, steps_per_rollout: int) -> Path | None:
     next one. Raises RunError where metrics.jsonl has fewer lines than ``step``.
     """
     aside = RunDir(run.path / FOLDER / str(1 + max((int(path.name) for path in _folders(run)), default=0)))
-    for record, kept in ((run.metrics_path, aside.metrics_path), (run.timings_path, aside.timings_path)):
+    for record, copy in ((run.metrics_path, aside.metrics_path), (run.timings_path, aside.timings_path)):
         later = _lines_after(record, step)
         if later:
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(kept, later)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(copy, later)
     truncate_jsonl(run.metrics_path, step)
     for path in _rollouts_after(run, step, steps_per_rollout):
         if path.name.startswith("."):
@@ -125,10 +125,10 @@ def rewind(run: RunDir, step: int, steps_per_rollout: int) -> Path | None:
 
 def _rollouts_after(run: RunDir, step: int, steps_per_rollout: int) -> Iterator[Path]:
     """The files of the rollouts that had not begun at ``step``, whole or not."""
-    begun = -(-step // steps_per_rollout)
+    first_rollout = -(-step // steps_per_rollout)
     for path in sorted(run.rollouts_dir.iterdir()):
         match = ROLLOUT_FILE.fullmatch(path.name)
-        if match and int(match[1]) >= begun:
+        if match and int(match[1]) >= first_rollout:
             yield path
 
 
@@ -166,8 +166,8 @@ def drop_made_again(run: RunDir) -> None:
 
 def _files(folder: Path) -> Iterator[Path]:
     """Its records; what begins with a dot is none."""
-    for place, _, names in os.walk(folder):
-        yield from (Path(place) / name for name in names if not name.startswith("."))
+    for directory, _, names in os.walk(folder):
+        yield from (Path(directory) / name for name in names if not name.startswith("."))
 
 
 def _made_again(old: Path, new: Path) -> bool:
@@ -176,8 +176,8 @@ def _made_again(old: Path, new: Path) -> bool:
         return False
     if filecmp.cmp(old, new, shallow=False):
         return True
-    whole = old.read_bytes().split(b"\n")[:-1]
-    return set(whole) <= set(new.read_bytes().split(b"\n"))
+    complete_lines = old.read_bytes().split(b"\n")[:-1]
+    return set(complete_lines) <= set(new.read_bytes().split(b"\n"))
 
 
 def _folders(run: RunDir) -> list[Path]:
@@ -205,5 +205,5 @@ def _step_of(line: bytes) -> int | None:
     except (ValueError, RecursionError):
         return None
     step = row.get("step") if isinstance(row, dict) else None
-    whole = type(step) is int and step > 0 and line.endswith(b"\n")
-    return step if whole else None
+    complete = type(step) is int and step > 0 and line.endswith(b"\n")
+    return step if complete else None

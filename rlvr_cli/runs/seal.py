@@ -46,12 +46,14 @@ def read_seal_file(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
         content: dict[str, Any] = json.loads(text)
         del content["sha256"]
-        whole = text == _text(content) and all({"size", "sha256"} <= set(entry) for entry in content["files"].values())
+        unaltered = text == _text(content) and all(
+            {"size", "sha256"} <= set(entry) for entry in content["files"].values()
+        )
     except FileNotFoundError:
         raise BadSeal("is missing") from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise BadSeal(f"cannot be read ({type(error).__name__})") from error
-    if not whole:
+    if not unaltered:
         raise BadSeal("was altered (its own hash differs)")
     return content
 
@@ -67,11 +69,11 @@ def damage_of(path: Path, entry: Mapping[str, Any], *, grows: bool = False) -> s
         now = path.stat().st_size
         if now < size or (now > size and not grows):
             return f"was altered after it was written (it has {now} bytes, not {size})"
-        digest, left = hashlib.sha256(), size
+        digest, remaining = hashlib.sha256(), size
         with path.open("rb") as stream:
-            while left and (block := stream.read(min(_BLOCK, left))):
+            while remaining and (block := stream.read(min(_BLOCK, remaining))):
                 digest.update(block)
-                left -= len(block)
+                remaining -= len(block)
     except FileNotFoundError:
         return "is missing"
     except OSError as error:

@@ -209,7 +209,7 @@ def load_trial(
     try:
         loaded = load(base, method, None, None, [*given, *own], import_files=True)
     except ConfigError as error:
-        raise ConfigError([(at_lines(place, named), message) for place, message in error.found]) from None
+        raise ConfigError([(at_lines(place, named), message) for place, message in error.by_origin]) from None
     check_training(loaded.config)
     check_readable(loaded.config)
     return loaded.config, method, own
@@ -218,7 +218,7 @@ def load_trial(
 def _found(error: UserError, file: SweepFile, combination: tuple[AxisPoint, ...]) -> list[SpecProblem]:
     """An error's problems by their places; one that begins with a key is where the key is set."""
     if isinstance(error, ConfigError):
-        return list(error.found)
+        return list(error.by_origin)
     places = {key: file.place("set", key) for key in file.spec.set}
     places |= {key: point.place for point in combination for key in point.values}
     return [(places.get(said.partition("=")[0], ""), said) for said in error.problems]
@@ -330,7 +330,7 @@ def _evaluated(file: SweepFile, trials: Sequence[Trial], problems: list[SpecProb
             overrides = [*trial.overrides, *texts]
             found.append(load(file.base, trial.method, None, None, overrides, import_files=True).config)
         except ConfigError as error:
-            problems += [(at_lines(place, places), f"eval.set: {said}") for place, said in error.found]
+            problems += [(at_lines(place, places), f"eval.set: {said}") for place, said in error.by_origin]
             return [trial.config for trial in trials]
     return found
 

@@ -96,7 +96,7 @@ def _resources(
             try:
                 slurm.check_slurm(replace(wish.loaded(), config=config), clash)
             except ConfigError as error:
-                for place, said in error.found:
+                for place, said in error.by_origin:
                     found.setdefault((at_lines(place, wish.places), said), []).append(wish.name)
     if found:
         raise ConfigError(

@@ -216,7 +216,7 @@ def read_sweep(path: Path) -> SweepFile:
             "file as its `base`."
         )
     if spec is None:
-        raise UserError(layout([(document.at(path, fault.place), str(fault)) for fault in faults]))
+        raise UserError(layout([(document.at(path, fault.value_path), str(fault)) for fault in faults]))
     file = SweepFile(path, text, spec, document.lines)
     if not re.fullmatch(RUN_NAME, file.name):
         raise UserError(

@@ -82,17 +82,18 @@ def build_trainer(
 def _check_accelerate(trainer: RunTrainer, batch: BatchArithmetic) -> None:
     """Raise RunError where accelerate made something else of the launch than was asked for."""
     accelerator = trainer.accelerator
-    found = accelerator.distributed_type
-    if accelerator.num_processes != batch.processes or (batch.processes > 1 and found == DistributedType.NO):
+    distributed_type = accelerator.distributed_type
+    if accelerator.num_processes != batch.processes or (batch.processes > 1 and distributed_type == DistributedType.NO):
         raise RunError(
             f"launch.processes={batch.processes} was requested, but accelerate runs {accelerator.num_processes} as "
-            f"{found.value}: its environment variables (ACCELERATE_..., RANK, WORLD_SIZE) say something else."
+            f"{distributed_type.value}: its environment variables (ACCELERATE_..., RANK, WORLD_SIZE) say something "
+            "else."
         )
     wanted = ("bf16" if trainer.args.bf16 else "no", DynamoBackend.NO.value)
-    made = (accelerator.mixed_precision, accelerator.state.dynamo_plugin.backend.value)
-    if made != wanted:
+    actual = (accelerator.mixed_precision, accelerator.state.dynamo_plugin.backend.value)
+    if actual != wanted:
         raise RunError(
-            f"accelerate computes with mixed precision {made[0]} and compiler {made[1].lower()}, and the run with "
+            f"accelerate computes with mixed precision {actual[0]} and compiler {actual[1].lower()}, and the run with "
             f"{wanted[0]} and none: ACCELERATE_MIXED_PRECISION or ACCELERATE_DYNAMO_BACKEND say so, which `accelerate "
             "launch` sets from its options and its file. Leave them out."
         )

@@ -123,8 +123,8 @@ class Checkpointer(TrainerCallback):
         if optimizer_parts is None:
             checkpoint_state.save_optimizer(inner, trainer.sharding.optimizer_part())
         else:
-            for part in sorted(optimizer_parts.iterdir()):
-                part.rename(inner / part.name)
+            for file in sorted(optimizer_parts.iterdir()):
+                file.rename(inner / file.name)
             optimizer_parts.rmdir()
         if (self.run.path / TRAINED_ON).is_file():
             shutil.copyfile(self.run.path / TRAINED_ON, inner / TRAINED_ON)
@@ -217,7 +217,7 @@ class Checkpointer(TrainerCallback):
 
 
 def _check_finite(step: int, tensors: Mapping[str, torch.Tensor]) -> None:
-    broken = [name for name, one in tensors.items() if one.is_floating_point() and not one.isfinite().all()]
+    broken = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not tensor.isfinite().all()]
     if broken:
         raise RunError(
             f"step {step}: {len(broken)} of {len(tensors)} weight tensors are not finite ({broken[0]}), so no "

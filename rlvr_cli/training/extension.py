@@ -57,8 +57,8 @@ def extend(run: RunDir, overrides: Sequence[str] = ()) -> list[str]:
     text = dump_yaml(after)
     if new > old:
         entry = {"from": old, "to": new, "step": manifest["step"], "time": now()}
-        begun = {"rollouts": new, "config_sha256": text_digest(text)}
-        run.update_manifest(**{EXTENDING: begun, "extended": [*manifest.get("extended", []), entry]})
+        extension = {"rollouts": new, "config_sha256": text_digest(text)}
+        run.update_manifest(**{EXTENDING: extension, "extended": [*manifest.get("extended", []), entry]})
     write_text(run.config_path, text)
     run.update_manifest(
         status="interrupted",
@@ -74,8 +74,8 @@ def extend(run: RunDir, overrides: Sequence[str] = ()) -> list[str]:
 
 def _cut_off(run: RunDir) -> list[str]:
     """The override of an extension that was begun and not carried out."""
-    begun = run.read_manifest().get(EXTENDING)
-    return [f"{KEY}={begun['rollouts']}"] if isinstance(begun, dict) else []
+    extension = run.read_manifest().get(EXTENDING)
+    return [f"{KEY}={extension['rollouts']}"] if isinstance(extension, dict) else []
 
 
 def _changes(before: Config, after: Config, step: int) -> list[str]:

@@ -101,10 +101,10 @@ class PolicyForward:
         Columns that are padding in every row are cut away, and those behind the last chosen token. With
         ``values_only`` the log-probs are 0, where that saves the head.
         """
-        wide = max(1, int(row_ends(self._computed(rows["completion_mask"].bool(), chosen)).max()))
+        width = max(1, int(row_ends(self._computed(rows["completion_mask"].bool(), chosen)).max()))
         first = min(int(rows["prompt_mask"].any(dim=0).int().argmax()), rows["prompt_mask"].shape[1] - 1)
         prompt_ids, prompt_mask = rows["prompt_ids"][:, first:], rows["prompt_mask"][:, first:]
-        ids, mask, chosen = rows["completion_ids"][:, :wide], rows["completion_mask"][:, :wide], chosen[:, :wide]
+        ids, mask, chosen = rows["completion_ids"][:, :width], rows["completion_mask"][:, :width], chosen[:, :width]
         values, aux_loss = None, None
         if self.own_head:
             plain = self.accelerator.unwrap_model(model)
@@ -117,30 +117,30 @@ class PolicyForward:
             at = chosen & (not values_only)
             function = partial(chosen_log_probs, plain, temperature=self.temperature, entropies=entropies)
             with self.accelerator.autocast():
-                log_probs, found, states = inside(
+                log_probs, entropies_chosen, states = inside(
                     model, plain, function, prompt_ids, prompt_mask, ids, mask, at, prompts
                 )
             if self.value_head is not None:
                 values = self.value_head.values(states)
         else:
-            log_probs, found, aux_loss = self.trl_pass(
+            log_probs, entropies_chosen, aux_loss = self.trl_pass(
                 model,
                 torch.cat([prompt_ids, ids], dim=1),
                 torch.cat([prompt_mask, mask], dim=1),
-                wide,
+                width,
                 compute_entropy=entropies,
                 compute_aux_loss=self.aux_loss,
             )
             if self.value_head is not None:
-                values = self.value_head.values(self.value_head.latest_states(wide))
-        missing = rows["completion_ids"].shape[1] - wide
+                values = self.value_head.values(self.value_head.latest_states(width))
+        missing = rows["completion_ids"].shape[1] - width
 
         def placed(columns: Tensor, where: Tensor) -> Tensor:
             return pad(torch.where(where, columns, 0.0), (0, missing))
 
         return Outputs(
             placed(log_probs, chosen),
-            None if found is None else placed(found, chosen),
+            None if entropies_chosen is None else placed(entropies_chosen, chosen),
             None if values is None else placed(values, mask.bool()),
             aux_loss,
         )
@@ -158,7 +158,7 @@ class PolicyForward:
         """Passes over any number of rows, for all tokens of the policy or the ``chosen`` ones (n, T)."""
         chosen = own_tokens(rows).bool() if chosen is None else chosen
         micro_batches = self.pack(rows, chosen)
-        whole: dict[str, Tensor] = {}
+        collected: dict[str, Tensor] = {}
         with disable_gradient_checkpointing(model, self.checkpointing):
             for some in micro_batches.rows:
                 outputs = self(
@@ -170,10 +170,10 @@ class PolicyForward:
                     values_only=values_only,
                 )
                 for name in ("log_probs", "entropies", "values"):
-                    found = getattr(outputs, name)
-                    if found is not None:
-                        whole.setdefault(name, found.new_zeros(chosen.shape))[some] = found
-        return Outputs(whole["log_probs"], whole.get("entropies"), whole.get("values"), None)
+                    values = getattr(outputs, name)
+                    if values is not None:
+                        collected.setdefault(name, values.new_zeros(chosen.shape))[some] = values
+        return Outputs(collected["log_probs"], collected.get("entropies"), collected.get("values"), None)
 
     def pack(self, rows: TensorRows, chosen: Tensor) -> MicroBatches:
         """The passes over ``rows`` in which the log-probs of the ``chosen`` tokens are computed."""
@@ -200,9 +200,9 @@ class PolicyForward:
         """(n, T) to the last of which, in each row, the layers compute; (n, T) the completions, the chosen tokens."""
         if self.own_head:
             return chosen
-        whole = mask | chosen
+        needed = mask | chosen
         # The auxiliary loss of a mixture of experts is one of all rows.
-        return whole if self.aux_loss else whole & chosen.any(dim=1, keepdim=True)
+        return needed if self.aux_loss else needed & chosen.any(dim=1, keepdim=True)
 
 
 def row_ends(chosen: Tensor) -> Tensor:

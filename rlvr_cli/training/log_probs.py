@@ -130,14 +130,14 @@ def token_log_probs(
     size = max(1, MOST_LOGITS // vocabulary)
     if len(targets) <= size:
         return part(states, targets)
-    found = []
+    results = []
     for some, wanted in zip(states.split(size), targets.split(size), strict=True):
         if torch.is_grad_enabled():
-            found.append(checkpoint(part, some, wanted, use_reentrant=False))
+            results.append(checkpoint(part, some, wanted, use_reentrant=False))
         else:
-            found.append(part(some, wanted))
-    log_probs = torch.cat([one for one, _ in found])
-    return log_probs, torch.cat([one for _, one in found]) if entropies else None
+            results.append(part(some, wanted))
+    log_probs = torch.cat([log_prob for log_prob, _ in results])
+    return log_probs, torch.cat([log_prob for _, log_prob in results]) if entropies else None
 
 
 def chosen_log_probs(
@@ -165,12 +165,12 @@ def chosen_log_probs(
     function = partial(
         token_log_probs, head.forward, vocabulary=head.out_features, temperature=temperature, entropies=entropies
     )
-    log_probs, found = inside(head, head, function, states[where], completion_ids[where])
+    log_probs, entropies_chosen = inside(head, head, function, states[where], completion_ids[where])
 
     def placed(values: Tensor) -> Tensor:
         return values.new_zeros(chosen.shape).index_put(where, values)
 
-    return placed(log_probs), None if found is None else placed(found), states
+    return placed(log_probs), None if entropies_chosen is None else placed(entropies_chosen), states
 
 
 def inside(wrapped: Any, model: Any, function: Callable[..., Any], *tensors: Tensor | None) -> Any:
@@ -201,7 +201,7 @@ def head_is_linear(model: Any) -> bool:
         return False
     expected = []
 
-    def enlarged(layers: Any, given: Any, outputs: Any) -> Any:
+    def enlarged(layers: Any, inputs: Any, outputs: Any) -> Any:
         states = outputs.last_hidden_state
         outputs.last_hidden_state = states * (_LARGE / head(states).abs().max().clamp(min=1e-6))
         expected.append(head(outputs.last_hidden_state))
@@ -210,11 +210,11 @@ def head_is_linear(model: Any) -> bool:
     watched = layers.register_forward_hook(enlarged)
     try:
         with _looking(model):
-            found = model(input_ids=_some_ids(head)).logits
+            logits = model(input_ids=_some_ids(head)).logits
     finally:
         watched.remove()
     # Some models call what is inside of their layers themselves.
-    return bool(expected) and _same(found, expected[0])
+    return bool(expected) and _same(logits, expected[0])
 
 
 def prompts_can_be_shared(model: Any) -> bool:
@@ -252,10 +252,10 @@ def _looking(model: Any) -> Iterator[None]:
     The weights may be in float32 and on a CPU here, which flash attention refuses.
     """
     training = model.training
-    found: list[Any] = [getattr(module, "config", None) for module in model.modules()]
+    configs: list[Any] = [getattr(module, "config", None) for module in model.modules()]
     kernels = {
         id(config): (config, config._attn_implementation)
-        for config in found
+        for config in configs
         if getattr(config, "_attn_implementation", None) not in (None, "eager", "sdpa")
     }
     model.eval()
@@ -276,7 +276,7 @@ def _some_ids(head: Any) -> Tensor:
     return ids.unsqueeze(0)
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
+def _same(first: Tensor, other: Tensor) -> bool:
     scale = max(float(other.float().abs().max()), 1e-6)
-    limit = max(_SAME, _STEPS * torch.finfo(one.dtype).eps)
-    return one.shape == other.shape and float((one - other).float().abs().max()) <= limit * scale
+    limit = max(_SAME, _STEPS * torch.finfo(first.dtype).eps)
+    return first.shape == other.shape and float((first - other).float().abs().max()) <= limit * scale

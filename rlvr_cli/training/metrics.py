@@ -205,7 +205,7 @@ def rollout_summary(
 
     scored = [row for row in rows if row["reward"] is not None]
     clean = [row["clean_reward"] for row in rows if row["clean_reward"] is not None]
-    parts = {part: mean([row["parts"][part] for row in scored]) for part in rows[0]["parts"]}
+    components = {component: mean([row["parts"][component] for row in scored]) for component in rows[0]["parts"]}
     lengths = [row["tokens"] for row in rows]
     logged: dict[str, list[float]] = {}
     for row in rows:
@@ -215,7 +215,7 @@ def rollout_summary(
     return {
         "reward": mean([row["reward"] for row in scored]),
         **({"clean_reward": mean(clean)} if replaced else {}),
-        **{f"reward/{part}": value for part, value in parts.items()},
+        **{f"reward/{component}": value for component, value in components.items()},
         **_format_and_accuracy(scored, format_range),
         "accuracy": mean([float(row["correct"]) for row in rows]),
         **{f"reason/{reason}": sum(row["reason"] == reason for row in rows) / count for reason in reasons},
@@ -274,9 +274,9 @@ def _values_by_verdict(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
     The landscape paper's figure 8.
     """
-    found = {}
+    means = {}
     for name, correct in (("value/correct", True), ("value/incorrect", False)):
         values = [row["value"] for row in rows if row["correct"] == correct and row.get("value") is not None]
         if values:
-            found[name] = sum(values) / len(values)
-    return found
+            means[name] = sum(values) / len(values)
+    return means

@@ -99,12 +99,12 @@ def loss(
 
 
 def tokens_of(
-    rows: TensorRows, log_probs: Tensor, entropies: Tensor | None = None, known: Tensor | None = None
+    rows: TensorRows, log_probs: Tensor, entropies: Tensor | None = None, old_known: Tensor | None = None
 ) -> Tokens:
-    """The completions of some rows; a token whose log-prob is not ``known`` is as the sampling policy has it."""
+    """The completions of some rows; a token whose log-prob is not ``old_known`` is as the sampling policy has it."""
     old = rows.get("old_log_probs", log_probs)
     return Tokens(
-        log_probs=log_probs if known is None else torch.where(known, log_probs, old),
+        log_probs=log_probs if old_known is None else torch.where(old_known, log_probs, old),
         old_log_probs=old,
         advantages=rows["advantages"].to(log_probs.dtype),
         mask=own_tokens(rows),

@@ -32,26 +32,28 @@ def outcome_lines(run: RunDir, prompts: int) -> list[Cell]:
 
 
 def _held_out(first: Path, last: Path) -> list[Cell]:
-    found, result = compare_evals(first, last), read_result(last / "metrics.json")
-    name = accuracy_of(found)
+    comparisons, result = compare_evals(first, last), read_result(last / "metrics.json")
+    name = accuracy_of(comparisons)
     if name is None:
         return []
-    one = found[name]
-    before, after = (with_interval(name, part.as_json()) for part in (one.before, one.after))
-    what = f"held-out {metric(name).label} ({result['split']}, {result['problems']:,} problems)"
+    comparison = comparisons[name]
+    before, after = (with_interval(name, estimate.as_json()) for estimate in (comparison.before, comparison.after))
+    title = f"held-out {metric(name).label} ({result['split']}, {result['problems']:,} problems)"
     return [
-        f"{what}: {before} {_when(first)}, {after} {_when(last)}",
-        difference_line(one),
+        f"{title}: {before} {_when(first)}, {after} {_when(last)}",
+        difference_line(comparison),
     ]
 
 
-def difference_line(one: PairedDifference) -> Cell:
+def difference_line(comparison: PairedDifference) -> Cell:
     """`difference +0.062 [-0.010, 0.134]: within noise`; a difference that is clear is marked."""
-    line = f"difference {with_interval(one.metric, one.difference.as_json(), signed=True)}"
-    if not one.clear:
-        return f"{line}: {one.doubt}"
-    better = (one.difference.value > 0) == (metric(one.metric).higher_is_better is not False)
-    return clear_difference(one.metric, one.difference.value, f"{line}: {'better' if better else 'worse'}")
+    line = f"difference {with_interval(comparison.metric, comparison.difference.as_json(), signed=True)}"
+    if not comparison.clear:
+        return f"{line}: {comparison.doubt}"
+    better = (comparison.difference.value > 0) == (metric(comparison.metric).higher_is_better is not False)
+    return clear_difference(
+        comparison.metric, comparison.difference.value, f"{line}: {'better' if better else 'worse'}"
+    )
 
 
 def _when(folder: Path) -> str:
@@ -63,8 +65,8 @@ def _training(rows: list[dict[str, Any]], prompts: int) -> list[Cell]:
     if not measured:
         return []
     ends = [measured[0], measured[-1]] if len(measured) > 1 else measured
-    said = ", ".join(f"{_with_error(row, prompts)} in rollout {row['rollout'] + 1}" for row in ends)
-    return [f"training accuracy: {said} (held-out: not measured on the way; eval.every=N does)"]
+    values = ", ".join(f"{_with_error(row, prompts)} in rollout {row['rollout'] + 1}" for row in ends)
+    return [f"training accuracy: {values} (held-out: not measured on the way; eval.every=N does)"]
 
 
 def _with_error(row: Mapping[str, Any], prompts: int) -> str:

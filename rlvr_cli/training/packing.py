@@ -57,14 +57,14 @@ def own_tokens(rows: Mapping[str, Tensor]) -> Tensor:
     return mask * rows["tool_mask"] if "tool_mask" in rows else mask
 
 
-def token_rows(told: Sequence[Sequence[float]], mask: Tensor) -> Tensor:
-    """(n, T) float32: what the sampler ``told`` of each row's tokens at their places, 0 where ``mask`` has none.
+def token_rows(numbers: Sequence[Sequence[float]], mask: Tensor) -> Tensor:
+    """(n, T) float32: what the sampler ``numbers`` of each row's tokens at their places, 0 where ``mask`` has none.
 
     Raises ValueError where a row has not one value for each of its tokens.
     """
     values = torch.zeros(mask.shape, dtype=torch.float32)
     lengths = mask.sum(dim=1).tolist()
-    for row, (of_row, length) in enumerate(zip(told, lengths, strict=True)):
+    for row, (of_row, length) in enumerate(zip(numbers, lengths, strict=True)):
         # A row that is dropped from training has no tokens left.
         if length and len(of_row) != length:
             raise ValueError(f"row {row}: {len(of_row)} values from the sampler for {int(length)} tokens")
@@ -118,12 +118,12 @@ def split_into_steps(rows: TensorRows, order: Tensor, *, steps: int, process: in
     """
     lengths = rows["completion_mask"].sum(dim=1)
     idle = (rows["advantages"] == 0).all(dim=1)
-    parts: list[TensorRows] = []
+    step_rows: list[TensorRows] = []
     for chosen in order.to(lengths.device).chunk(steps):
         by_length = chosen[torch.sort(lengths[chosen], stable=True).indices]
-        dealt = by_length[torch.sort(idle[by_length].int(), stable=True).indices]
-        parts.append({key: value[dealt[process::processes]] for key, value in rows.items()})
-    return parts
+        indices = by_length[torch.sort(idle[by_length].int(), stable=True).indices]
+        step_rows.append({key: value[indices[process::processes]] for key, value in rows.items()})
+    return step_rows
 
 
 @dataclass(frozen=True)
@@ -216,17 +216,17 @@ def _packed(pieces: list[list[TokenRow]], most_tokens: int, *, shared: bool) -> 
     # For the pieces before each place: the least cost, the place of the last cut, the tokens of what follows it.
     best: list[tuple[int, int, int]] = [(0, 0, 0)]
     for end in range(1, len(pieces) + 1):
-        found: tuple[int, int, int] | None = None
+        cheapest: tuple[int, int, int] | None = None
         last = _Pass(shared)
         for start in range(end - 1, -1, -1):
             last.add(pieces[start])
-            if found is not None and not last.fits(most_tokens):
+            if cheapest is not None and not last.fits(most_tokens):
                 break
             cost = best[start][0] + last.tokens + PASS_TOKENS
-            if found is None or cost < found[0]:
-                found = (cost, start, last.tokens)
-        assert found is not None
-        best.append(found)
+            if cheapest is None or cost < cheapest[0]:
+                cheapest = (cost, start, last.tokens)
+        assert cheapest is not None
+        best.append(cheapest)
     passes, tokens, end = [], 0, len(pieces)
     while end > 0:
         _, start, own = best[end]

@@ -92,8 +92,8 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         mask = rows["completion_mask"]
         with evaluating(self.model):  # as the sampler
             own = self.forward.without_gradient(self.model, rows).log_probs
-        parts = log_prob_differences(token_rows(batch.log_probs, mask), own, mask)
-        check = sampler_check(self.accelerator.gather(parts), self._precision())
+        differences = log_prob_differences(token_rows(batch.log_probs, mask), own, mask)
+        check = sampler_check(self.accelerator.gather(differences), self._precision())
         self.reporter.log(check.sentence())
         stale = None if self._checked is None else not_renewed(self._checked, check)
         self._checked = check

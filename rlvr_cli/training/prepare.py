@@ -109,12 +109,14 @@ class PreparedPolicy(PreparedRun):
         assert policy is not None
         problems = task.problems("train", config.task.train_size, config.run.seed)
         measured = problems[:PROMPTS_MEASURED]
-        said = check_prompts(config, task, measured, tokenizer, _positions(model))
+        cautions = check_prompts(config, task, measured, tokenizer, _positions(model))
         if config.eval.every:
             _check_held_out(config, model, task, tokenizer)
         engine, reason = (None, "") if config.rollout.uses_vllm else _engine(config, model)
         method = policy.bound(config.rollout.max_new_tokens)
-        return cls(**vars(loaded), method=method, engine=engine, engine_reason=reason, cautions=said, problems=problems)
+        return cls(
+            **vars(loaded), method=method, engine=engine, engine_reason=reason, cautions=cautions, problems=problems
+        )
 
     def trainer(self, arguments: dict[str, Any], of_every_run: dict[str, Any]) -> RunTrainer:
         from rlvr_cli.training.policy_run import policy_trainer

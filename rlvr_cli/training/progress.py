@@ -113,8 +113,8 @@ class Reporter:
 
     def held_out(self, rollouts: int, metrics: Mapping[str, Mapping[str, Any]]) -> None:
         """The metrics of a held-out evaluation after so many rollouts, with their intervals."""
-        shown = [name for name in (accuracy_of(metrics) or GREEDY, GREEDY, "length") if name in metrics]
-        numbers = [f"{metric_name(name)} {with_interval(name, metrics[name])}" for name in dict.fromkeys(shown)]
+        names = [name for name in (accuracy_of(metrics) or GREEDY, GREEDY, "length") if name in metrics]
+        numbers = [f"{metric_name(name)} {with_interval(name, metrics[name])}" for name in dict.fromkeys(names)]
         line = f"held-out after rollout {rollouts}: {', '.join(numbers)}"
         self._held_out = [*self._held_out[:1], line]
         self.doing("")
@@ -143,8 +143,8 @@ class Reporter:
             say(self.console, line)
 
     def _headlines(self) -> list[tuple[str, str]]:
-        known = self._latest
-        return [(title, form.format(known[key])) for key, title, form in HEADLINES if known.get(key) is not None]
+        latest = self._latest
+        return [(title, form.format(latest[key])) for key, title, form in HEADLINES if latest.get(key) is not None]
 
     def _refresh(self, *, force: bool = False) -> None:
         if self._live is not None and (force or time.monotonic() - self._shown > 0.25):
@@ -154,13 +154,15 @@ class Reporter:
     def _render(self) -> Group:
         columns = self.console.width
         lines = []
-        if shown := self._headlines():
-            titles, values = zip(*shown, strict=True)
+        if headlines := self._headlines():
+            titles, values = zip(*headlines, strict=True)
             lines += table_lines(titles, [values], columns)
-        lines += [part for line in self._held_out for part in wrapped(line, columns).split("\n")]
-        asked = self._stop.signal if self._stop is not None else None
-        doing = f"{asked.name}: saving after this step (Ctrl-C: stop at once)" if asked is not None else self._doing
+        lines += [piece for line in self._held_out for piece in wrapped(line, columns).split("\n")]
+        requested = self._stop.signal if self._stop is not None else None
+        doing = (
+            f"{requested.name}: saving after this step (Ctrl-C: stop at once)" if requested is not None else self._doing
+        )
         # Text, not markup: a message printed above the display decides how markup in it is read.
         return Group(
-            self._bar, *map(Text, lines), *([Text(doing, style="yellow" if asked else "dim")] if doing else [])
+            self._bar, *map(Text, lines), *([Text(doing, style="yellow" if requested else "dim")] if doing else [])
         )

@@ -122,14 +122,14 @@ class Skips:
         """Whether the optimizer may use the gradient of ``step``. Raises RunError where the run ends instead."""
         if math.isfinite(loss) and math.isfinite(grad_norm):
             return True
-        what = f"step {step}: loss {loss:g}, gradient norm {grad_norm:g}"
+        numbers = f"step {step}: loss {loss:g}, gradient norm {grad_norm:g}"
         if self.settings.on_nonfinite == "stop":
             raise RunError(
-                f"{what}. The weights were not touched; the newest checkpoint is from before. A smaller "
+                f"{numbers}. The weights were not touched; the newest checkpoint is from before. A smaller "
                 "optimizer.lr or update.max_grad_norm often helps; train.on_nonfinite=skip passes over such steps."
             )
         self.count += 1
-        self.say(f"{what}: skipped ({self.count} of at most {self.settings.max_skips})")
+        self.say(f"{numbers}: skipped ({self.count} of at most {self.settings.max_skips})")
         self.check()
         return False
 

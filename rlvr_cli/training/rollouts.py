@@ -249,11 +249,11 @@ class RolloutSource:
         stops = self.config.train.on_nonfinite == "stop"
         for slot, reward in zip(self.slots, rewards, strict=True):
             if stops and slot.verdict.scorable and not abs(reward) <= LARGEST_REWARD:
-                parts = ", ".join(f"{name} {value:g}" for name, value in slot.verdict.parts.items())
+                components = ", ".join(f"{name} {value:g}" for name, value in slot.verdict.parts.items())
                 raise RunError(
                     f"rollout {self.rollout}: the reward of a completion of problem {self.problems[slot.problem].id} "
-                    f"is {reward:g} ({parts}); a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g} is needed. The "
-                    "weights were not touched. train.on_nonfinite=skip leaves such rows out."
+                    f"is {reward:g} ({components}); a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g} is needed. "
+                    "The weights were not touched. train.on_nonfinite=skip leaves such rows out."
                 )
         return [reward if abs(reward) <= LARGEST_REWARD else math.nan for reward in rewards]
 

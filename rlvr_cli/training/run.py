@@ -65,11 +65,11 @@ class RunContext:
 
     world: World = ALONE
     stop: StopRequest = field(default_factory=StopRequest)
-    begun: Callable[[Path], None] = lambda run: None
+    on_start: Callable[[Path], None] = lambda run: None
 
 
 def start_training(
-    config: Config, *, overwrite: bool, console: Console, command: str | None = None, place: RunContext | None = None
+    config: Config, *, overwrite: bool, console: Console, command: str | None = None, context: RunContext | None = None
 ) -> RunEnd:
     """Train a new run. Raises UserError before anything is started, RunError while running.
 
@@ -78,23 +78,26 @@ def start_training(
     Args:
         command: how a person would start it; None = as this process was started.
     """
-    place = place or RunContext()
+    context = context or RunContext()
     root = Path(config.run.dir)
-    if config.run.name and place.world.main:
+    if config.run.name and context.world.main:
         check_free(RunDir(root / config.run.name), overwrite=overwrite)
-    prepared = prepare_run(config, place.world)
+    prepared = prepare_run(config, context.world)
 
     def create() -> RunDir:
         name = config.run.name or unique_name(root, default_name(config))
-        said = command or without_secrets(shlex.join(["rlvr", *sys.argv[1:]]))
+        command_line = command or without_secrets(shlex.join(["rlvr", *sys.argv[1:]]))
         return create_run(
-            root, name, overwrite=overwrite, fill=lambda aside: _first_manifest(config, aside, name, prepared, said)
+            root,
+            name,
+            overwrite=overwrite,
+            fill=lambda aside: _first_manifest(config, aside, name, prepared, command_line),
         )
 
-    run = place.world.from_main(create)
-    with _held(run, place.world):
-        place.begun(run.path)
-        return _train(config, run, prepared, None, console, place)
+    run = context.world.from_main(create)
+    with _held(run, context.world):
+        context.on_start(run.path)
+        return _train(config, run, prepared, None, console, context)
 
 
 def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRun, command: str) -> None:
@@ -150,7 +153,7 @@ def _held(run: RunDir, world: World) -> Iterator[None]:
 
 
 def resume_training(
-    run: RunDir, *, console: Console, rollouts: int | None = None, place: RunContext | None = None
+    run: RunDir, *, console: Console, rollouts: int | None = None, context: RunContext | None = None
 ) -> RunEnd:
     """Continue ``run`` from its newest valid checkpoint, or from the start when it was killed before the first.
 
@@ -160,21 +163,21 @@ def resume_training(
     Args:
         rollouts: extend the run to so many.
     """
-    place = place or RunContext()
+    context = context or RunContext()
     longer = [] if rollouts is None else [f"{KEY}={rollouts}"]
     config = extended(run, longer).config
-    check_processes(run, config, place.world)
-    if place.world.processes > 1:
-        join(config, place.world)
-    with _held(run, place.world):
-        place.begun(run.path)
-        if place.world.main:
+    check_processes(run, config, context.world)
+    if context.world.processes > 1:
+        join(config, context.world)
+    with _held(run, context.world):
+        context.on_start(run.path)
+        if context.world.main:
             check_extension(run, longer)
-        found = place.world.from_main(lambda: _choose_checkpoint(run))
-        prepared = prepare_run(config, place.world)
-        waiting = place.world.from_main(lambda: _submitted(run))
-        resumption = None if waiting else place.world.from_main(lambda: _same_method(run, prepared, found))
-        if place.world.main:
+        resumption_point = context.world.from_main(lambda: _choose_checkpoint(run))
+        prepared = prepare_run(config, context.world)
+        waiting = context.world.from_main(lambda: _submitted(run))
+        resumption = None if waiting else context.world.from_main(lambda: _same_method(run, prepared, resumption_point))
+        if context.world.main:
             run.make_folders()
             if waiting:
                 _first_manifest(load_config([run.config_path]), run, run.name, prepared, waiting)
@@ -182,7 +185,7 @@ def resume_training(
                 assert resumption is not None
                 resumption = replace(resumption, notes=(*extend(run, longer), *resumption.notes))
                 run.update_manifest(status="running", finished=None)
-        return _train(config, run, prepared, resumption, console, place)
+        return _train(config, run, prepared, resumption, console, context)
 
 
 def _submitted(run: RunDir) -> str | None:
@@ -211,17 +214,17 @@ def _described(fingerprint: dict[str, Any]) -> str:
 
 
 def _choose_checkpoint(run: RunDir) -> _Resumption:
-    found = survey(run.checkpoints_dir)
-    checkpoint = next((entry for entry in found if isinstance(entry, Checkpoint)), None)
+    entries = survey(run.checkpoints_dir)
+    checkpoint = next((entry for entry in entries if isinstance(entry, Checkpoint)), None)
     newer = [
-        entry for entry in found if isinstance(entry, Damaged) and (not checkpoint or entry.step > checkpoint.step)
+        entry for entry in entries if isinstance(entry, Damaged) and (not checkpoint or entry.step > checkpoint.step)
     ]
     if newer and checkpoint is None:
         listed = "; ".join(f"{entry.path.name}: {entry.reason}" for entry in newer)
         raise UserError(f"{run.path}: no checkpoint can be used ({listed}). Start again with --overwrite.")
     skipped = [f"checkpoint {entry.path} skipped: {entry.reason}" for entry in newer]
     saved = run.read_manifest().get("step")
-    if checkpoint and isinstance(saved, int) and saved > max(entry.step for entry in found):
+    if checkpoint and isinstance(saved, int) and saved > max(entry.step for entry in entries):
         skipped.append(f"checkpoint {run.checkpoints_dir / f'step-{saved}'} is gone, though the run was saved there")
     seal, notes = _seal_at(run, checkpoint)
     damaged = list(damaged_records(run, seal))
@@ -254,11 +257,11 @@ def _train(
     prepared: PreparedRun,
     resumption: _Resumption | None,
     console: Console,
-    place: RunContext,
+    context: RunContext,
 ) -> RunEnd:
     batch = config.batch
     executed: Counter[str] = Counter()
-    world, stop = place.world, place.stop
+    world, stop = context.world, context.stop
     log_path = run.log_path if world.main else Path(os.devnull)
     output = console if world.main else Console(quiet=True, force_terminal=False)
     with Reporter(log_path, console=output, rollouts=config.train.rollouts, steps=batch.steps_total) as reporter, stop:

@@ -99,9 +99,9 @@ class RunTrainer(Trainer):
         # The last moment at which a NaN can be kept out of the weights.
         loss = float(self.accelerator.reduce(self._tr_loss.double(), reduction="mean"))
         self._tr_loss = torch.zeros_like(self._tr_loss)
-        made = self.sharding.step_norm(loss)
-        norm = float(super()._get_grad_norm(model, grad_norm)) if made is None else made
-        if not self.skips.accept(self.state.global_step + 1, loss, norm) and made is None:
+        sharded_norm = self.sharding.step_norm(loss)
+        norm = float(super()._get_grad_norm(model, grad_norm)) if sharded_norm is None else sharded_norm
+        if not self.skips.accept(self.state.global_step + 1, loss, norm) and sharded_norm is None:
             # Not zeros: an optimizer passes over a parameter without a gradient, momentum and decay included.
             for parameter in model.parameters():
                 parameter.grad = None

@@ -130,17 +130,17 @@ def log_prob_differences(sampler: Tensor, trainer: Tensor, mask: Tensor) -> Tens
     Args:
         sampler, trainer, mask: (n, T) log-probs at the same temperature, and where there are tokens.
     """
-    kept = mask.bool()
-    ours, theirs = trainer[kept].double(), sampler.to(trainer.device)[kept].double()
+    valid = mask.bool()
+    ours, theirs = trainer[valid].double(), sampler.to(trainer.device)[valid].double()
     apart = (ours - theirs).abs()
     largest = apart.max() if len(apart) else apart.sum()
     count = torch.tensor(float(len(apart)), dtype=torch.float64, device=apart.device)
     return torch.stack([count, apart.sum(), largest, -theirs.sum(), k3(theirs, ours).sum()])
 
 
-def sampler_check(parts: Tensor, precision: Precision) -> SamplerCheck:
+def sampler_check(sums: Tensor, precision: Precision) -> SamplerCheck:
     """The check over all processes, from the ``differences`` (5 numbers) of each, one after the other."""
-    each = parts.view(-1, 5)
+    each = sums.view(-1, 5)
     count, total, surprise, kl = (float(each[:, column].sum()) for column in (0, 1, 3, 4))
     tokens = max(count, 1.0)
     return SamplerCheck(int(count), total / tokens, float(each[:, 2].max()), surprise / tokens, kl / tokens, precision)

@@ -92,18 +92,18 @@ class Scoring:
                 measured["entropies"], entropies_needed = token_rows(batch.entropies, mask), False
         if entropies_needed or old_needed or self.forward.value_head is not None:
             # The first step's log-probs are its own.
-            known = "old_log_probs" in measured or not (self.several_steps or old_needed)
+            old_known = "old_log_probs" in measured or not (self.several_steps or old_needed)
             outputs = self.forward.without_gradient(
-                model, own, entropies=entropies_needed, values_only=known and not entropies_needed
+                model, own, entropies=entropies_needed, values_only=old_known and not entropies_needed
             )
-            if not known:
+            if not old_known:
                 measured["old_log_probs"] = outputs.log_probs
             if outputs.entropies is not None:
                 measured["entropies"] = outputs.entropies
             if outputs.values is not None:
                 measured["values"] = outputs.values
         if batch is not None and method.advantage.needs_correct:
-            measured["correct"] = torch.tensor([int(one) for one in batch.correct], device=mask.device)
+            measured["correct"] = torch.tensor([int(is_correct) for is_correct in batch.correct], device=mask.device)
         return measured
 
     def measure_untrained(self, rollouts: Rollouts, samples: int, model: Any, pad_id: int) -> float:
@@ -135,18 +135,18 @@ class Scoring:
             judged: (N,) the values that say what is correct, where there are no verdicts; None = the rewards.
         """
         rollout = self._rollout(rows, rewards, rewards if judged is None else judged)
-        estimated, advantages = (_in_place(rows, found) for found in self.method.rollout_advantages(rollout))
-        kept = {key: value for key, value in rows.items() if key not in ("entropies", "correct")}
+        estimated, advantages = (_in_place(rows, values) for values in self.method.rollout_advantages(rollout))
+        scored_rows = {key: value for key, value in rows.items() if key not in ("entropies", "correct")}
         # A row that must not be learned from has no tokens: no KL, no share in any statistic or divisor.
-        kept |= {"completion_mask": rows["completion_mask"] * ~rewards.isnan().unsqueeze(1)}
-        kept |= {"advantages": advantages, "estimated": estimated}
+        scored_rows |= {"completion_mask": rows["completion_mask"] * ~rewards.isnan().unsqueeze(1)}
+        scored_rows |= {"advantages": advantages, "estimated": estimated}
         threshold = self.method.passes.threshold(rollout)
         if threshold is not None:
-            kept["low_threshold"] = torch.full((len(advantages), 1), threshold, device=advantages.device)
+            scored_rows["low_threshold"] = torch.full((len(advantages), 1), threshold, device=advantages.device)
         if rollout.values is not None:
             returns = self.method.advantage.returns(rollout).to(rollout.values.dtype)
-            kept["returns"] = _in_place(rows, returns)
-        return rollout, kept
+            scored_rows["returns"] = _in_place(rows, returns)
+        return rollout, scored_rows
 
     def _rollout(self, rows: TensorRows, rewards: Tensor, judged: Tensor) -> Rollout:
         side_by_side = _side_by_side(rows)

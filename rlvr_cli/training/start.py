@@ -50,17 +50,17 @@ def train(
         UserError: bad input, before anything was started; every problem at once.
         RunError: the training failed, or was stopped by a signal.
     """
-    files = [Path(config)] if isinstance(config, str | Path) else [Path(one) for one in config]
+    files = [Path(config)] if isinstance(config, str | Path) else [Path(path) for path in config]
     overrides = [override_text(key, value) for key, value in (settings or {}).items()]
     loaded = load_config(files, method, task, model, overrides, import_files=True, from_start=True)
     check_training(loaded)
     check_trackers(loaded.track.to)
     if overwrite and loaded.run.name is None:
         raise UserError("overwrite needs the name of the run that it replaces: the setting run.name.")
-    given = [word for file in files for word in ("-c", str(file))]
+    arguments = [word for file in files for word in ("-c", str(file))]
     for option, value in (("method", method), ("task", task), ("model", model)):
-        given += [f"--{option}", value] if value is not None else []
-    command = without_secrets(shlex.join(["rlvr", "train", *given, *overrides]))
+        arguments += [f"--{option}", value] if value is not None else []
+    command = without_secrets(shlex.join(["rlvr", "train", *arguments, *overrides]))
     console = Console(quiet=quiet)
     if needs_launcher(loaded.launch):
         from rlvr_cli.launch import supervise
@@ -86,25 +86,25 @@ def resume(run: str | Path, *, settings: Mapping[str, Any] | None = None, quiet:
     """
     from rlvr_cli.training.extension import check_extension, extended
 
-    found = find_run(str(run), Path(Config().run.dir))
+    folder = find_run(str(run), Path(Config().run.dir))
     overrides = [override_text(key, value) for key, value in (settings or {}).items()]
-    check_extension(found, overrides)
-    loaded = extended(found, overrides).config
+    check_extension(folder, overrides)
+    loaded = extended(folder, overrides).config
     console = Console(quiet=quiet)
-    moved = moved_from(found)
-    for line in (*([moved] if moved else []), *changed_files(found.read_manifest())):
+    moved = moved_from(folder)
+    for line in (*([moved] if moved else []), *changed_files(folder.read_manifest())):
         console.print(line, highlight=False, markup=False)
     loaded.task.check_before()
     check_trackers(loaded.track.to)
     if needs_launcher(loaded.launch):
         from rlvr_cli.launch import supervise
 
-        end = supervise.resume_launched(found, loaded, console=console)
+        end = supervise.resume_launched(folder, loaded, console=console)
     else:
         check_alone(loaded.launch)
         from rlvr_cli.training import run as training
 
-        end = training.resume_training(found, console=console, rollouts=loaded.train.rollouts)
+        end = training.resume_training(folder, console=console, rollouts=loaded.train.rollouts)
     return _finished(end)
 
 

@@ -168,9 +168,9 @@ class PolicyTrainer(GRPOTrainer):
         )
         keep_generation_config(self.model)
         if correct is not None and correct not in self.reward_func_names:
-            known = self.reward_func_names
+            names = self.reward_func_names
             raise ValueError(
-                f"correct={correct!r} is none of the reward functions {', '.join(known)}.{did_you_mean(correct, known)}"
+                f"correct={correct!r} is none of the reward functions {', '.join(names)}.{did_you_mean(correct, names)}"
             )
         # For TRL's model card, which would name GRPO.
         self._name, self._tag_names, self._paper = card_parts(named.name)
@@ -192,9 +192,7 @@ class PolicyTrainer(GRPOTrainer):
             self.aux_loss_enabled,
         )
         self.forward.suit(
-            self.model,
-            checkpointing=self.args.gradient_checkpointing,
-            float32_head=self.args.cast_lm_head_to_fp32,
+            self.model, checkpointing=self.args.gradient_checkpointing, float32_head=self.args.cast_lm_head_to_fp32
         )
         self.dropouts = [] if dropout else dropouts(self.model)
         self.scoring = Scoring(
@@ -216,14 +214,14 @@ class PolicyTrainer(GRPOTrainer):
 
     def _check_what_is_given(self) -> None:
         method = self.method
-        given = [f"correct_above={self.correct_above:g}"] * bool(self.correct_above)
-        given += [f"correct={self.correct!r}"] * (self.correct is not None)
+        settings = [f"correct_above={self.correct_above:g}"] * bool(self.correct_above)
+        settings += [f"correct={self.correct!r}"] * (self.correct is not None)
         if self.rollouts is not None:
-            if given:
-                raise ValueError(f"{given[0]} has no effect: rollouts have verdicts")
+            if settings:
+                raise ValueError(f"{settings[0]} has no effect: rollouts have verdicts")
             return
-        if given and not method.advantage.needs_correct:
-            raise ValueError(f"{given[0]} has no effect: {method.name} reads no verdict from rewards")
+        if settings and not method.advantage.needs_correct:
+            raise ValueError(f"{settings[0]} has no effect: {method.name} reads no verdict from rewards")
         if self.tis_cap is not None:
             raise ValueError("tis_cap weighs by the sampler's log-probs, which TRL's own generation does not give")
         if method.reward.noise > 0:
@@ -470,20 +468,23 @@ class PolicyTrainer(GRPOTrainer):
         old_log_probs: Tensor | None = None
         total = torch.zeros((), device=self.args.device)
         for number, chosen in enumerate(micro_batches.rows):
-            part, needed = {key: value[chosen] for key, value in rows.items()}, grad_mask[chosen]
+            micro_batch, needed = {key: value[chosen] for key, value in rows.items()}, grad_mask[chosen]
             if number < micro_batches.idle:
-                part["completion_mask"], needed = torch.zeros_like(part["completion_mask"]), torch.zeros_like(needed)
+                micro_batch["completion_mask"], needed = (
+                    torch.zeros_like(micro_batch["completion_mask"]),
+                    torch.zeros_like(needed),
+                )
             with self._gradients_synchronised(model, last=number + 1 == len(micro_batches.rows)):
-                outputs = self._outputs(model, part, needed, share_prompts=micro_batches.share_prompts)
+                outputs = self._outputs(model, micro_batch, needed, share_prompts=micro_batches.share_prompts)
                 if "old_log_probs" not in rows and self.steps_per_rollout > 1:
                     # What the policy that sampled says is kept for the rollout's later steps.
                     if old_log_probs is None:
                         old_log_probs = outputs.log_probs.new_zeros(grad_mask.shape)
                     old_log_probs[chosen] = outputs.log_probs.detach()
-                found = self._loss(step, part, needed, outputs, rows=len(grad_mask))
+                batch_loss = self._loss(step, micro_batch, needed, outputs, rows=len(grad_mask))
                 self._empty_cache()
-                self.accelerator.backward(found, **self._backward_options())
-            total = total + found.detach()
+                self.accelerator.backward(batch_loss, **self._backward_options())
+            total = total + batch_loss.detach()
         if old_log_probs is not None:
             rows["old_log_probs"] = old_log_probs
         return total
@@ -502,19 +503,19 @@ class PolicyTrainer(GRPOTrainer):
                 log_probs = rows.get("old_log_probs", torch.zeros_like(rows["completion_ids"], dtype=torch.float32))
             own = vars(tokens_of(rows, log_probs))
             own = {key: value for key, value in own.items() if value is not None}
-            whole = gather_rows(own, self.accelerator.gather, self.accelerator.num_processes, 0)
-            shaped = self.method.shaped(Tokens(**whole), self.current_pass)
+            gathered = gather_rows(own, self.accelerator.gather, self.accelerator.num_processes, 0)
+            shaped = self.method.shaped(Tokens(**gathered), self.current_pass)
             statistics = self.method.policy_loss.statistics(shaped)
         return Step(self.current_pass, count, tokens, statistics)
 
     def _grad_mask(self, rows: TensorRows) -> Tensor:
         """(n, T) the tokens whose log-probs this step's gradient, or a later one by way of the ratio, depends on."""
-        known = "old_log_probs" in rows
-        if not known and self.method.policy_loss.needs_statistics and self.steps_per_rollout > 1:
+        old_known = "old_log_probs" in rows
+        if not old_known and self.method.policy_loss.needs_statistics and self.steps_per_rollout > 1:
             # A later step's statistics compare every token with its old log-prob, trained or not.
             return own_tokens(rows).bool()
         tokens = tokens_of(rows, torch.zeros_like(rows["completion_ids"], dtype=torch.float32))
-        return self.method.grad_mask(tokens, self.current_pass, old_known=known)
+        return self.method.grad_mask(tokens, self.current_pass, old_known=old_known)
 
     @contextmanager
     def _gradients_synchronised(self, model: Any, *, last: bool) -> Iterator[None]:
@@ -547,16 +548,16 @@ class PolicyTrainer(GRPOTrainer):
         entropies = self.method.policy_loss.needs_entropies or self.rollouts is None
         return self.forward(model, rows, grad_mask, entropies=entropies, share_prompts=share_prompts)
 
-    def _loss(self, step: Step, part: TensorRows, grad_mask: Tensor, outputs: Outputs, *, rows: int) -> Tensor:
+    def _loss(self, step: Step, rows_used: TensorRows, grad_mask: Tensor, outputs: Outputs, *, rows: int) -> Tensor:
         """What a part of a step's rows contributes to its loss, for the backward pass; ``rows`` of this process."""
-        found = loss(self.method, step, part, grad_mask, outputs, self.tis_cap)
-        if found.importance is not None:
-            self.meter.add_importance(*found.importance, grad_mask)
-        self.meter.add(found.tokens, step.which, step.statistics, found.values)
+        terms = loss(self.method, step, rows_used, grad_mask, outputs, self.tis_cap)
+        if terms.importance is not None:
+            self.meter.add_importance(*terms.importance, grad_mask)
+        self.meter.add(terms.tokens, step.which, step.statistics, terms.values)
         # Gradients are averaged over the processes, and every part is a share of the step of all of them.
-        total: Tensor = found.total * self.accelerator.num_processes
+        total: Tensor = terms.total * self.accelerator.num_processes
         if outputs.aux_loss is not None:
-            trained = part["completion_mask"].any(dim=1).sum()
+            trained = rows_used["completion_mask"].any(dim=1).sum()
             total = total + self.router_aux_loss_coef * outputs.aux_loss * trained / rows
             self.meter.add_aux_loss(outputs.aux_loss, trained / rows)
         return total
@@ -619,9 +620,9 @@ class PolicyTrainer(GRPOTrainer):
 def _check_data(args: GRPOConfig, train_dataset: Any, eval_dataset: Any) -> None:
     """Raise ValueError for data with images, and for a best model by a loss that no evaluation has."""
     evaluated = eval_dataset if isinstance(eval_dataset, Mapping) else {"": eval_dataset}
-    given = {"train_dataset": train_dataset}
-    given |= {f"eval_dataset[{name!r}]" if name else "eval_dataset": data for name, data in evaluated.items()}
-    for name, data in given.items():
+    data_sets = {"train_dataset": train_dataset}
+    data_sets |= {f"eval_dataset[{name!r}]" if name else "eval_dataset": data for name, data in evaluated.items()}
+    for name, data in data_sets.items():
         for column in ("image", "images"):
             if column in (getattr(data, "column_names", None) or ()):
                 raise ValueError(

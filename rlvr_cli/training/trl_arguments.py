@@ -142,8 +142,8 @@ def method_of(
     if isinstance(method, Method):
         return method
     families = {"advantage": Advantage, "policy_loss": PolicyLoss, "passes": Passes}
-    part = next(name for name, family in families.items() if isinstance(method, family))
+    section = next(name for name, family in families.items() if isinstance(method, family))
     kind = type(method).model_fields["kind"].default
-    named = [name for name, preset in METHODS.items() if preset.sets.get(f"{part}.kind", (None,))[0] == kind]
+    named = [name for name, preset in METHODS.items() if preset.sets.get(f"{section}.kind", (None,))[0] == kind]
     base = "grpo" if "grpo" in named or not named else named[0]
-    return method_of(base).replace(**{part: method})
+    return method_of(base).replace(**{section: method})

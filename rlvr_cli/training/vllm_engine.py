@@ -104,11 +104,11 @@ class VllmEngine(Engine):
         on_progress: Callable[[int], None] | None = None,
         on_done: OnDone | None = None,
     ) -> Completions:
-        asked = [list(zip(prompts, keys, strict=True))]
+        requests = [list(zip(prompts, keys, strict=True))]
         if self.parallel > 1:
-            asked = self._of_the_group(asked[0])
-        rows = [row for part in asked for row in part]
-        found = generate_with_vllm(
+            requests = self._of_the_group(requests[0])
+        rows = [row for request in requests for row in request]
+        completions = generate_with_vllm(
             self.vllm,
             [prompt for prompt, _ in rows],
             params,
@@ -118,9 +118,9 @@ class VllmEngine(Engine):
         if self.sleeps:
             self.vllm.sleep(level=2)
             self.step = None  # it forgot the weights
-        place = self.world.rank % self.parallel if self.parallel > 1 else 0
-        first = sum(map(len, asked[:place]))
-        return found.of(range(first, first + len(prompts)))
+        position = self.world.rank % self.parallel if self.parallel > 1 else 0
+        first = sum(map(len, requests[:position]))
+        return completions.of(range(first, first + len(prompts)))
 
     def _of_the_group(self, own: list[tuple[Sequence[int], int]]) -> list[list[tuple[Sequence[int], int]]]:
         """The rows of each process that shares this copy of the model: all of them sample all of these."""

@@ -57,14 +57,14 @@ def _work(link: Link, world: World, stop: StopRequest) -> None:
     allow_remote_code(order.get("trust_remote_code", False))
     # Lines are for the parent to label; a terminal's width is not known here.
     console = Console(file=sys.stdout, force_terminal=False, width=1000)
-    place = run.RunContext(world, stop, link.begun)
+    context = run.RunContext(world, stop, link.begun)
     if order["resume"]:
         folder = RunDir(Path(order["resume"]))
-        outcome = run.resume_training(folder, console=console, rollouts=order["rollouts"], place=place)
+        outcome = run.resume_training(folder, console=console, rollouts=order["rollouts"], context=context)
     else:
         config = load_config([link.folder / CONFIG], import_files=True)
         outcome = run.start_training(
-            config, overwrite=order["overwrite"], console=console, command=order["command"], place=place
+            config, overwrite=order["overwrite"], console=console, command=order["command"], context=context
         )
     link.ended(run=str(outcome.run.path), status=outcome.status, exit_code=outcome.exit_code)
 

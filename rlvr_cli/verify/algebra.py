@@ -166,8 +166,10 @@ def marks_differ(gold: str, answer: str) -> bool:
     """
     if _adds(_MARKS, gold, answer) or (_computed(answer) and not _computed(gold)):
         return True
-    left, right = (gold, answer) if "=" in gold and "=" in answer else (_last_side(gold), _last_side(answer))
-    if _primes(left) != _primes(right) or (_DEGREES.search(left) and "'" in right and "'" not in left):
+    gold_side, answer_side = (gold, answer) if "=" in gold and "=" in answer else (_last_side(gold), _last_side(answer))
+    if _primes(gold_side) != _primes(answer_side) or (
+        _DEGREES.search(gold_side) and "'" in answer_side and "'" not in gold_side
+    ):
         return True
     ordered = _ORDER.search(gold) and _ORDER.search(answer)
     for mark in (_HALF_OF_DAY, _JOIN) if ordered else (_HALF_OF_DAY,):
@@ -258,10 +260,10 @@ def _of_ranges(gold: str, answer: str) -> Outcome | None:
 
 def _range(text: str, case: bool) -> Any:
     for word, combined in ((_JOINED_BY_OR, sympy.Union), (_JOINED_BY_AND, sympy.Intersection)):
-        if len(parts := word.split(text)) > 1:
-            ranges = [_range(part, case) for part in parts]
+        if len(ends := word.split(text)) > 1:
+            ranges = [_range(end, case) for end in ends]
             # In one name.
-            names = {name for part in parts for name in _letters(part)}
+            names = {name for end in ends for name in _letters(end)}
             return combined(*ranges) if None not in ranges and len(names) <= 1 else None
     try:
         return values.read_set(_normalised(text), case=case)
@@ -402,10 +404,10 @@ def _compared(gold: str, answer: str) -> Outcome:
     right = _parsed(right_text, case, unreal)
     if right is None:
         return EQUAL if _squeezed(right_text) and _squeezed(right_text) == _squeezed(left_text) else UNPARSED_GOLD
-    left = _parsed(left_text, case, unreal)
-    if left is None:
+    answered = _parsed(left_text, case, unreal)
+    if answered is None:
         return UNPARSED_ANSWER
-    return EQUAL if values.same(right, left) else DIFFERENT
+    return EQUAL if values.same(right, answered) else DIFFERENT
 
 
 def _normalised(text: str) -> str:

@@ -134,14 +134,14 @@ def check(gold: str, answer: str) -> Outcome | None:
     if (same := _same_in_bases(gold, answer)) is not None:
         return EQUAL if same else DIFFERENT
     (gold_percent, gold), (percent, answer) = _without_percent(gold), _without_percent(answer)
-    left, right = (plain_number(text.removeprefix("\\$").strip()) for text in (gold, answer))
-    if left is None or right is None:
+    gold_value, answer_value = (plain_number(text.removeprefix("\\$").strip()) for text in (gold, answer))
+    if gold_value is None or answer_value is None:
         return None
-    if left == right:
+    if gold_value == answer_value:
         return EQUAL
     # What differs by little may be rounded.
     exact = "." not in gold and "." not in answer
-    return DIFFERENT if gold_percent == percent and (exact or abs(left - right) > _ROUNDING) else None
+    return DIFFERENT if gold_percent == percent and (exact or abs(gold_value - answer_value) > _ROUNDING) else None
 
 
 def check_paper(gold: str, answer: str) -> Outcome | None:

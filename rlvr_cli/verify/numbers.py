@@ -87,10 +87,10 @@ def exact_number(text: str) -> Fraction | None:
     if not text or len(text) > MAX_DIGITS:
         return None
     if (match := _NUMBER.match(text)) is not None:
-        whole, decimals = re.sub(r"\D", "", match["whole"] or ""), match["decimals"] or ""
-        if not whole and not decimals:
+        integer, decimals = re.sub(r"\D", "", match["whole"] or ""), match["decimals"] or ""
+        if not integer and not decimals:
             return None
-        value = Fraction(int(whole + decimals), 10 ** len(decimals))
+        value = Fraction(int(integer + decimals), 10 ** len(decimals))
     elif (match := _FRACTION.match(text)) is not None:
         top, bottom = (
             match["top"] or match["digit"] or match["left"],

@@ -62,10 +62,10 @@ class MathPool(processes.Pool):
         """Begin a judgement of pairs that come one after another, while the caller does something else."""
         return Pending(self, rule)
 
-    def known(self, gold: str, answer: str, rule: Rule) -> Outcome | None:
+    def outcome(self, gold: str, answer: str, rule: Rule) -> Outcome | None:
         """Return the outcome of a pair that needs no worker, or had one."""
-        known = check_paper(gold, answer) if rule == "paper" else check(gold, answer)
-        return known or self._memory.get((gold, answer, rule))
+        outcome = check_paper(gold, answer) if rule == "paper" else check(gold, answer)
+        return outcome or self._memory.get((gold, answer, rule))
 
     def remember(self, gold: str, answer: str, rule: Rule, outcome: Outcome) -> None:
         """Keep the outcome of a pair."""
@@ -88,8 +88,8 @@ class Pending:
     def add(self, gold: str, answer: str) -> None:
         """Have a pair judged, without waiting. Raises as ``MathPool.judge_many``."""
         if (gold, answer) not in self._outcomes:
-            known = self._pool.known(gold, answer, self._rule)
-            self._outcomes[gold, answer] = known or self._pool.submit([self._rule, gold, answer])
+            outcome = self._pool.outcome(gold, answer, self._rule)
+            self._outcomes[gold, answer] = outcome or self._pool.submit([self._rule, gold, answer])
 
     def outcome(self, gold: str, answer: str) -> Outcome:
         """Return the outcome of a pair that was added; waits for it. Raises as ``MathPool.judge_many``."""

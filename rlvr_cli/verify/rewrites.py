@@ -44,8 +44,8 @@ def _in_radians(match: Match) -> str:
 
 
 def _improper(match: Match) -> str:
-    whole, top, bottom = (int(group) for group in match.groups())
-    return rf"\frac{{{whole * bottom + top}}}{{{bottom}}}" if top < bottom else match[0]
+    integer, top, bottom = (int(group) for group in match.groups())
+    return rf"\frac{{{integer * bottom + top}}}{{{bottom}}}" if top < bottom else match[0]
 
 
 def _named_base(match: Match) -> str:

@@ -144,10 +144,10 @@ def equal_values(a: Any, b: Any) -> bool | None:
             value = difference.evalf(_DIGITS_SURE, subs=values, maxn=200)
             if not value.is_number or value.has(sympy.nan, sympy.zoo, sympy.oo):
                 return None
-            parts = value.as_real_imag()
+            components = value.as_real_imag()
             # evalf knows no digit of a zero that it cannot prove.
-            if not all(part == 0 or part._prec == 1 for part in parts):
-                return False if all(part.is_zero or part._prec > 1 for part in parts) else None
+            if not all(component == 0 or component._prec == 1 for component in components):
+                return False if all(component.is_zero or component._prec > 1 for component in components) else None
         return True if not names else None
     except MemoryError:
         raise

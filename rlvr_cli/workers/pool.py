@@ -170,14 +170,14 @@ class _Worker:
         return self._answer(self.limits.seconds if seconds is None else seconds)
 
     def _answer(self, seconds: float) -> Any:
-        left = seconds
+        remaining = seconds
         try:
-            began, piece = time.monotonic(), min(left, _PIECE)
+            began, piece = time.monotonic(), min(remaining, _PIECE)
             while not self._connection.poll(piece):
-                left -= min(time.monotonic() - began, piece + _PIECE)
-                if left <= 0:
+                remaining -= min(time.monotonic() - began, piece + _PIECE)
+                if remaining <= 0:
                     raise JobTimeout
-                began, piece = time.monotonic(), min(left, _PIECE)
+                began, piece = time.monotonic(), min(remaining, _PIECE)
             kind, content = child.receive(self._connection)
         except (*child.GONE, TypeError):
             raise self._died() from None

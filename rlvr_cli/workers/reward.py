@@ -113,11 +113,11 @@ class _Log:
         self.columns[str(name)] = values
 
 
-def reward_number(given: Any) -> Any:
+def reward_number(result: Any) -> Any:
     """Return a reward as a float, None, or ``{"wrong": what it is}``."""
-    if given is None:
+    if result is None:
         return None
-    value = given
+    value = result
     if not isinstance(value, Real) and hasattr(value, "item"):
         with contextlib.suppress(Exception):
             value = value.item()
@@ -125,4 +125,4 @@ def reward_number(given: Any) -> Any:
         number = float(value) if isinstance(value, Real) else math.nan
     except OverflowError:
         number = math.inf
-    return number if abs(number) <= LARGEST_REWARD else {"wrong": value_text(given)}
+    return number if abs(number) <= LARGEST_REWARD else {"wrong": value_text(result)}

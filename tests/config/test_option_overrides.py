@@ -48,7 +48,7 @@ def test_every_bad_one_is_reported_by_the_option_that_was_typed() -> None:
     }
     with pytest.raises(ConfigError) as caught:
         load_config(overrides=[*bad.values()])
-    assert {place for place, _ in caught.value.found} == set(bad)
+    assert {place for place, _ in caught.value.by_origin} == set(bad)
 
 
 def test_the_key_of_a_server_is_not_repeated() -> None:

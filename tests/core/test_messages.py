@@ -76,7 +76,7 @@ def test_a_fault_names_key_place_and_remedy() -> None:
         section, faults = read_section(_Whole, data, "it")
         assert section is None, (data, place, said)
         found = faults[0]
-        assert (found.place[: len(place)], said in str(found)) == (place, True), found
+        assert (found.value_path[: len(place)], said in str(found)) == (place, True), found
 
 
 def test_all_at_once_and_the_data_stay_as_they_are() -> None:

@@ -71,14 +71,14 @@ class Completions:
         )
 
 
-def joined(parts: Sequence[Completions]) -> Completions:
+def joined(batches: Sequence[Completions]) -> Completions:
     """The completions of all parts, one after another."""
-    told = all(part.entropies is not None for part in parts)
+    has_entropies = all(batch.entropies is not None for batch in batches)
     return Completions(
-        [ids for part in parts for ids in part.ids],
-        [values for part in parts for values in part.log_probs],
-        [flag for part in parts for flag in part.truncated],
-        [values for part in parts for values in part.entropies or ()] if told else None,
+        [ids for batch in batches for ids in batch.ids],
+        [values for batch in batches for values in batch.log_probs],
+        [flag for batch in batches for flag in batch.truncated],
+        [values for batch in batches for values in batch.entropies or ()] if has_entropies else None,
     )
 
 
@@ -138,7 +138,7 @@ def greedy_once(
             for index, prompt in enumerate(of_prompts):
                 on_done(copies[prompt], completions.of([index] * len(copies[prompt])))
 
-    found = engine(
+    sampled = engine(
         model,
         list(rows),
         replace(params, temperature=0.0),
@@ -147,4 +147,4 @@ def greedy_once(
         on_done=done,
     )
     prompt_of = {row: prompt for prompt, alike in enumerate(copies) for row in alike}
-    return found.of(prompt_of[row] for row in range(len(prompts)))
+    return sampled.of(prompt_of[row] for row in range(len(prompts)))

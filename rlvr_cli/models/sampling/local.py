@@ -64,27 +64,27 @@ def sample(
     with torch.inference_mode():
         decoder = Decoder(model)
 
-    def decode(part: slice) -> Completions:
+    def decode(chosen: slice) -> Completions:
         def hand_over(rows: Sequence[int], completions: Completions) -> None:
             if on_done is not None:
                 with lock:
-                    on_done([part.start + row for row in rows], completions)
+                    on_done([chosen.start + row for row in rows], completions)
 
-        with torch.inference_mode(), told_with_rows(part.stop - part.start, longest):
-            return DecodingBatch(decoder, prompts[part], params.max_new_tokens).run(
-                params, keys[part], report, hand_over
+        with torch.inference_mode(), told_with_rows(chosen.stop - chosen.start, longest):
+            return DecodingBatch(decoder, prompts[chosen], params.max_new_tokens).run(
+                params, keys[chosen], report, hand_over
             )
 
     longest = max(map(len, prompts)) + params.max_new_tokens
     if params.max_rows is not None:
-        parts = _split(len(prompts), params.max_rows)
+        slices = _split(len(prompts), params.max_rows)
     else:
         most = _rows_at_once(decoder, longest)
         fitting = rows_that_fit(model, prompts, params)
         # Where memory decides there are many parts, each of which computes its prompts again.
-        parts = _split(len(prompts), most) if most <= fitting else _split_by_prompt(prompts, fitting)
+        slices = _split(len(prompts), most) if most <= fitting else _split_by_prompt(prompts, fitting)
     small = decoder.device.type == "cpu" and decoder.weight_bytes < _SMALL_WEIGHTS
-    results = _each_on_one_thread(decode, parts) if small else [decode(part) for part in parts]
+    results = _each_on_one_thread(decode, slices) if small else [decode(chosen) for chosen in slices]
     return joined(results)
 
 
@@ -126,8 +126,8 @@ def _rows_at_once(decoder: Decoder, length: int) -> int:
 
 def _split(rows: int, most: int) -> list[slice]:
     """Consecutive parts of nearly equal size, none above `most`."""
-    parts = -(-rows // most)
-    bounds = [rows * i // parts for i in range(parts + 1)]
+    count = -(-rows // most)
+    bounds = [rows * i // count for i in range(count + 1)]
     return [slice(a, b) for a, b in pairwise(bounds)]
 
 
@@ -136,15 +136,17 @@ def _split_by_prompt(prompts: Sequence[Sequence[int]], most: int) -> list[slice]
     rows, ideal = len(prompts), _split(len(prompts), most)
     between = [row for row in range(1, rows) if list(prompts[row]) != list(prompts[row - 1])]
     bounds = [0]
-    for left, part in zip(range(len(ideal) - 1, 0, -1), ideal, strict=False):
-        first, last = max(bounds[-1] + 1, rows - left * most), min(bounds[-1] + most, rows - left)
+    for remaining, ideal_slice in zip(range(len(ideal) - 1, 0, -1), ideal, strict=False):
+        first, last = max(bounds[-1] + 1, rows - remaining * most), min(bounds[-1] + most, rows - remaining)
         allowed = [row for row in between if first <= row <= last]
-        nearest = min(allowed, key=lambda row: abs(row - part.stop), default=min(max(part.stop, first), last))
+        nearest = min(
+            allowed, key=lambda row: abs(row - ideal_slice.stop), default=min(max(ideal_slice.stop, first), last)
+        )
         bounds.append(nearest)
     return [slice(a, b) for a, b in pairwise([*bounds, rows])]
 
 
-def _each_on_one_thread(decode: Callable[[slice], Completions], parts: list[slice]) -> list[Completions]:
+def _each_on_one_thread(decode: Callable[[slice], Completions], slices: list[slice]) -> list[Completions]:
     """Decode the parts side by side on as many threads as torch may use, each computing single-threaded.
 
     The operations of a small model are too short to be split: two threads on one operation mostly wait.
@@ -153,10 +155,10 @@ def _each_on_one_thread(decode: Callable[[slice], Completions], parts: list[slic
     # New threads take over torch's setting when they first compute.
     torch.set_num_threads(1)
     try:
-        if threads == 1 or len(parts) == 1:
-            return [decode(part) for part in parts]
-        with ThreadPoolExecutor(min(threads, len(parts))) as pool:
-            futures = [pool.submit(decode, part) for part in parts]
+        if threads == 1 or len(slices) == 1:
+            return [decode(rows) for rows in slices]
+        with ThreadPoolExecutor(min(threads, len(slices))) as pool:
+            futures = [pool.submit(decode, rows) for rows in slices]
             try:
                 return [future.result() for future in futures]
             finally:
@@ -207,12 +209,14 @@ class DecodingBatch:
         cache[:, :, :, :, : self.width] = 0
         last = torch.tensor(lengths, device=device) - 1
         logits, row = [], 0
-        for part in _together(lengths, decoder.prefill_tokens):
-            width = max(lengths[index] for index in part)
-            ids = torch.tensor([[*distinct[i], *[0] * (width - lengths[i])] for i in part], device=device)
+        for indices in _together(lengths, decoder.prefill_tokens):
+            width = max(lengths[index] for index in indices)
+            ids = torch.tensor([[*distinct[i], *[0] * (width - lengths[i])] for i in indices], device=device)
             hidden, prompt_cache = decoder.prefill(ids, self.turn)
-            logits.append(decoder.logits(hidden[torch.arange(len(part), device=device), last[part.start : part.stop]]))
-            for at, index in enumerate(part):
+            logits.append(
+                decoder.logits(hidden[torch.arange(len(indices), device=device), last[indices.start : indices.stop]])
+            )
+            for at, index in enumerate(indices):
                 length, count = lengths[index], counts[index]
                 cache[:, :, row : row + count, :, self.width - length : self.width] = prompt_cache[
                     :, :, at : at + 1, :, :length
@@ -235,11 +239,7 @@ class DecodingBatch:
             self.positions = last[row_prompt] + 1
 
     def run(
-        self,
-        params: SamplingParams,
-        keys: Sequence[int],
-        on_progress: Callable[[int], None],
-        on_done: OnDone,
+        self, params: SamplingParams, keys: Sequence[int], on_progress: Callable[[int], None], on_done: OnDone
     ) -> Completions:
         """Decode until every row has ended; on_done gets rows as they leave the batch.
 
@@ -256,22 +256,18 @@ class DecodingBatch:
         active = torch.ones(self.rows, dtype=torch.bool, device=device)  # by slot
         remaining, logits = self.rows, self.first_logits
         taken: list[int] = []
-        parts: list[Completions] = []
+        batches: list[Completions] = []
 
         def take_out(which: Tensor, longest: int) -> None:
             probabilities = chosen[:longest, which]
             if not bool(torch.isfinite(probabilities).all()):
                 raise RunError("The model's probabilities are not finite numbers: its weights are damaged or diverged.")
-            part = _collect(
-                ids[:longest, which],
-                probabilities.log_(),
-                entropies[:longest, which],
-                lengths[which],
-                truncated[which],
+            completed = _collect(
+                ids[:longest, which], probabilities.log_(), entropies[:longest, which], lengths[which], truncated[which]
             )
-            parts.append(part)
+            batches.append(completed)
             taken.extend(which.tolist())
-            on_done(which.tolist(), part)
+            on_done(which.tolist(), completed)
 
         for t in range(steps):
             at = t % _POSITIONS_AT_ONCE
@@ -298,7 +294,7 @@ class DecodingBatch:
             if t + 1 < steps:
                 logits = self._step(tokens, t)
         take_out(rows, t + 1)
-        return joined(parts).of(sorted(range(self.rows), key=taken.__getitem__))
+        return joined(batches).of(sorted(range(self.rows), key=taken.__getitem__))
 
     def _step(self, tokens: Tensor, t: int) -> Tensor:
         if self.positions is None:
@@ -337,8 +333,10 @@ def _pick(logits: Tensor, u: Tensor, params: SamplingParams) -> tuple[Tensor, Te
     if params.temperature == 0:
         tokens = logits.argmax(-1, keepdim=True)
     else:
-        whole = params.top_p == 1 and params.top_k == 0
-        tokens = draw_tokens(probabilities if whole else nucleus(probabilities, params.top_p, params.top_k), u)
+        whole_distribution = params.top_p == 1 and params.top_k == 0
+        tokens = draw_tokens(
+            probabilities if whole_distribution else nucleus(probabilities, params.top_p, params.top_k), u
+        )
     chosen = probabilities.gather(1, tokens)
     return tokens.squeeze(1), chosen.squeeze(1), _entropies(logits, probabilities, tokens, chosen)
 

@@ -105,13 +105,13 @@ def told_with_rows(rows: int, length: int) -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
-        said = (str(error) or type(error).__name__).splitlines()[0][:200]
+        reason = (str(error) or type(error).__name__).splitlines()[0][:200]
         fewer = (
             f"Sample fewer at once with rollout.batch={rows // 2} (in an evaluation eval.batch={rows // 2}), or make"
         )
         raise SamplingMemoryError(
             f"out of memory while sampling {rows} completion{'' if rows == 1 else 's'} of up to {length} tokens at "
-            f"once ({said}). {fewer if rows > 1 else 'Make'} rollout.max_new_tokens smaller; `rlvr plan` says what "
+            f"once ({reason}). {fewer if rows > 1 else 'Make'} rollout.max_new_tokens smaller; `rlvr plan` says what "
             "fits."
         ) from error
 

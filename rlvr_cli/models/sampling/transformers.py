@@ -75,16 +75,16 @@ def generate_with_transformers(
         with torch.random.fork_rng(devices), torch.no_grad(), _half_for_flash_attention(model):
             for first in range(0, len(prompts), size):
                 torch.manual_seed(stream_start(params.seed, keys[first]))
-                part = prompts[first : first + size]
-                with told_with_rows(len(part), max(map(len, part)) + params.max_new_tokens):
-                    ids = _generate(model, part, config, frozenset(stops))
-                    log_probs, entropies = _score(model, part, ids, params.temperature or 1.0)
+                chunk = prompts[first : first + size]
+                with told_with_rows(len(chunk), max(map(len, chunk)) + params.max_new_tokens):
+                    ids = _generate(model, chunk, config, frozenset(stops))
+                    log_probs, entropies = _score(model, chunk, ids, params.temperature or 1.0)
                 truncated = [row[-1] not in stops for row in ids]
                 groups.append(Completions(ids, log_probs, truncated, entropies))
                 if on_progress is not None:
                     on_progress(sum(map(len, ids)))
                 if on_done is not None:
-                    on_done(range(first, first + len(part)), groups[-1])
+                    on_done(range(first, first + len(chunk)), groups[-1])
     finally:
         model.train(was_training)
         model.generation_config = defaults
@@ -120,9 +120,9 @@ def _score(
     log_probs: list[list[float]] = []
     entropies: list[list[float]] = []
     for first in range(0, len(sequences), at_once):
-        part = sequences[first : first + at_once]
-        ids = torch.tensor([[*s, *[0] * (width - len(s))] for s in part], device=model.device)
-        mask = torch.tensor([[1] * len(s) + [0] * (width - len(s)) for s in part], device=model.device)
+        chunk = sequences[first : first + at_once]
+        ids = torch.tensor([[*s, *[0] * (width - len(s))] for s in chunk], device=model.device)
+        mask = torch.tensor([[1] * len(s) + [0] * (width - len(s)) for s in chunk], device=model.device)
         logits: Tensor = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, :-1].float()
         logits = logits / temperature
         total = logits.logsumexp(-1, keepdim=True)

@@ -50,21 +50,21 @@ def model_folder(name: str, revision: str | None) -> Path:
 
 def files_hash(folder: Path) -> str:
     """SHA-256 over the names and bytes of the folder's safetensors files."""
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):
-        whole.update(f"{path.name}:{path.stat().st_size};".encode())
+        digest.update(f"{path.name}:{path.stat().st_size};".encode())
         with path.open("rb") as stream:
             while piece := stream.read(1 << 24):
-                whole.update(piece)
-    return whole.hexdigest()
+                digest.update(piece)
+    return digest.hexdigest()
 
 
-def load_vllm(folder: Path, *, dtype: str, asked: str = "--engine vllm", **settings: Any) -> Any:
+def load_vllm(folder: Path, *, dtype: str, option: str = "--engine vllm", **settings: Any) -> Any:
     """vLLM's engine (`vllm.LLM`) for the model in ``folder``.
 
     Args:
         dtype: float32, bfloat16, or auto, which is bfloat16 on a GPU as everywhere.
-        asked: what asked for it, for messages. settings: further ones of `vllm.LLM`, before those that are set here.
+        option: what asked for it, for messages. settings: further ones of `vllm.LLM`, before those that are set here.
     Raises:
         UserError: vllm is not installed, is for a GPU that is not here, or cannot load the model.
     """
@@ -74,7 +74,7 @@ def load_vllm(folder: Path, *, dtype: str, asked: str = "--engine vllm", **setti
         vllm = import_module("vllm")
     except ImportError as error:
         raise UserError(
-            f"{asked}: the package vllm cannot be imported ({error}). vLLM 0.31 needs a different transformers "
+            f"{option}: the package vllm cannot be imported ({error}). vLLM 0.31 needs a different transformers "
             "version than rlvr, and a plain install would replace it. Serve the model from a separate environment, or "
             "see docs/rollout-engines.md."
         ) from error
@@ -82,7 +82,7 @@ def load_vllm(folder: Path, *, dtype: str, asked: str = "--engine vllm", **setti
 
     gpu = torch.cuda.is_available()
     if not gpu and not import_module("vllm.platforms").current_platform.is_cpu():
-        raise UserError(f"{asked}: there is no GPU here, and this vllm is not the one for CPUs. Use a vLLM server.")
+        raise UserError(f"{option}: there is no GPU here, and this vllm is not the one for CPUs. Use a vLLM server.")
     chosen: dict[str, Any] = {
         "trust_remote_code": False,
         "seed": 0,
@@ -102,7 +102,7 @@ def load_vllm(folder: Path, *, dtype: str, asked: str = "--engine vllm", **setti
     except (ValueError, RuntimeError, OSError, ImportError, NotImplementedError, AssertionError) as error:
         text = " ".join(str(error).split())
         raise UserError(
-            f"{asked}: vLLM cannot load {folder} ({text[:400]}). If the GPU is full, stop what else uses it."
+            f"{option}: vLLM cannot load {folder} ({text[:400]}). If the GPU is full, stop what else uses it."
         ) from error
 
 

@@ -53,12 +53,12 @@ class Sharding:
 
     def optimizer_part(self) -> dict[str, Any]:
         """What this process holds of the optimizer's state, as ``checkpoint_state.save_optimizer`` takes it."""
-        part: dict[str, Any] = self.trainer.optimizer.state_dict()
-        return part
+        state: dict[str, Any] = self.trainer.optimizer.state_dict()
+        return state
 
-    def restore_optimizer_part(self, part: dict[str, Any]) -> None:
+    def restore_optimizer_part(self, state: dict[str, Any]) -> None:
         """The inverse of :meth:`optimizer_part`, on a trainer that has made no step."""
-        self.trainer.optimizer.load_state_dict(part)
+        self.trainer.optimizer.load_state_dict(state)
 
     def described(self) -> dict[str, Any]:
         """What must be the same for a checkpoint's optimizer state to fit."""
@@ -67,10 +67,10 @@ class Sharding:
     def check_same(self, checkpoint: Path, before: dict[str, Any] | None) -> None:
         """Raise RunError where ``checkpoint`` was written by a training that was divided in another way."""
         if before is not None and before != self.described():
-            what = "with another DeepSpeed configuration"
+            difference = "with another DeepSpeed configuration"
             if before.get("kind") != self.name:
-                what = f"under {before.get('kind')}, and this is {self.name}"
-            raise RunError(f"{checkpoint}: was written {what}. Continue with launch.deepspeed's file as it was.")
+                difference = f"under {before.get('kind')}, and this is {self.name}"
+            raise RunError(f"{checkpoint}: was written {difference}. Continue with launch.deepspeed's file as it was.")
 
     def step_norm(self, loss: float) -> float | None:
         """Make the optimizer step where the trainer does not, and return the gradient's norm; None = not made.

@@ -54,27 +54,27 @@ def trainer_arguments(config: Config, model: Any, *, bf16: bool) -> dict[str, An
 def sharding_of(trainer: Any, config: Config) -> Sharding:
     """How ``trainer`` holds its model. Raises RunError where accelerate made something else of what was asked for."""
     accelerator = trainer.accelerator
-    found = accelerator.distributed_type
+    distributed_type = accelerator.distributed_type
     if config.launch.deepspeed is not None:
         from rlvr_cli.training.sharding.zero import ZeroSharding
 
         settings = deepspeed_config.deepspeed_settings(config.launch) or {}
-        plugin = accelerator.state.deepspeed_plugin if found == DistributedType.DEEPSPEED else None
+        plugin = accelerator.state.deepspeed_plugin if distributed_type == DistributedType.DEEPSPEED else None
         stage = None if plugin is None else stage_of(plugin.deepspeed_config)
         if stage != stage_of(settings):
             got = "no DeepSpeed" if stage is None else f"ZeRO stage {stage}"
-            raise _other(config, f"ZeRO stage {stage_of(settings)}", f"{got} ({found.value})")
+            raise _other(config, f"ZeRO stage {stage_of(settings)}", f"{got} ({distributed_type.value})")
         return ZeroSharding(trainer, stage)
-    if found not in STEPPED_BY_THE_TRAINER:
+    if distributed_type not in STEPPED_BY_THE_TRAINER:
         raise RunError(
-            f"accelerate runs {found.value}, which was not requested: its environment "
+            f"accelerate runs {distributed_type.value}, which was not requested: its environment "
             "variables (ACCELERATE_USE_...) say so. Unset them, or set launch.deepspeed."
         )
     return Sharding(trainer)
 
 
-def _other(config: Config, wanted: str, found: str) -> RunError:
+def _other(config: Config, wanted: str, running: str) -> RunError:
     return RunError(
-        f"{deepspeed_in_words(config.launch)} asks for {wanted}, and accelerate runs {found}: its environment "
+        f"{deepspeed_in_words(config.launch)} asks for {wanted}, and accelerate runs {running}: its environment "
         "variables (ACCELERATE_...) say something else. Nothing was trained."
     )

@@ -78,27 +78,27 @@ class ZeroSharding(Sharding):
             return {name: value.cpu().clone() for name, value in tensors(self.trainer.model).items()}
 
     def _parts(self) -> list[Tensor]:
-        parts: list[Tensor] = (
+        tensors: list[Tensor] = (
             self.zero.fp32_partitioned_groups_flat if self.stage == 3 else self.zero.single_partition_of_fp32_groups
         )
-        return parts
+        return tensors
 
     def optimizer_part(self) -> dict[str, Any]:
         inner = self.zero.optimizer
         entries: dict[int, dict[str, Any]] = {}
-        for index, part in enumerate(self._parts()):
-            entries[index] = dict(inner.state.get(part, {}))
+        for index, tensor in enumerate(self._parts()):
+            entries[index] = dict(inner.state.get(tensor, {}))
             if self._rounded():
                 # The model's own weights are rounded from these.
-                entries[index][MASTER] = part.detach()
+                entries[index][MASTER] = tensor.detach()
         return {"state": entries, "param_groups": group_settings(inner)}
 
-    def restore_optimizer_part(self, part: dict[str, Any]) -> None:
+    def restore_optimizer_part(self, state: dict[str, Any]) -> None:
         inner = self.zero.optimizer
-        restore_group_settings(inner, part["param_groups"])
-        parts = self._parts()
-        for index, entries in part["state"].items():
-            own = parts[index]
+        restore_group_settings(inner, state["param_groups"])
+        tensors = self._parts()
+        for index, entries in state["state"].items():
+            own = tensors[index]
             master = entries.pop(MASTER, None)
             if master is not None:
                 own.data.copy_(master)
@@ -138,13 +138,13 @@ class _Gate:
         if apart is not None:
             zero.unscale_and_clip_grads = self._clip_by_part
 
-    def _group_of(self, part: int) -> int:
+    def _group_of(self, index: int) -> int:
         """The group of parameters that a part belongs to."""
-        return int(self.zero.sub_group_to_group_id[part]) if self.stage == 3 else part
+        return int(self.zero.sub_group_to_group_id[index]) if self.stage == 3 else index
 
     def _seen(self, norms: list[Any]) -> list[Any]:
-        rest = [norm for part, norm in enumerate(norms) if self._group_of(part) != self.apart]
-        own = [norm for part, norm in enumerate(norms) if self._group_of(part) == self.apart]
+        rest = [norm for index, norm in enumerate(norms) if self._group_of(index) != self.apart]
+        own = [norm for index, norm in enumerate(norms) if self._group_of(index) == self.apart]
         self.norm = combine_grad_norm_groups(rest)
         self._apart_norm = combine_grad_norm_groups(own) if own else None
         return [torch.full_like(self.norm, float("inf"))] if self.refuse else norms
@@ -155,17 +155,17 @@ class _Gate:
     def _global_norm(self, norm_type: int = 2) -> Any:
         zero = self.zero
         norms = [
-            zero.complete_grad_norm_calculation_for_cpu_offload(zero.params_in_partition[part])
+            zero.complete_grad_norm_calculation_for_cpu_offload(zero.params_in_partition[index])
             if zero.cpu_offload
-            else zero.get_grad_norm_direct(zero.averaged_gradients[part], zero.params_in_partition[part])
-            for part in range(len(zero.bit16_groups))
+            else zero.get_grad_norm_direct(zero.averaged_gradients[index], zero.params_in_partition[index])
+            for index in range(len(zero.bit16_groups))
         ]
         return combine_grad_norm_groups(self._seen(norms))
 
     def _clip_by_part(self, which: Any, total_norm: Any) -> None:
         if self.stage == 3:
-            part = which
+            position = which
         else:
             groups = self.zero.single_partition_of_fp32_groups
-            part = next(index for index, group in enumerate(groups) if group.grad is which[0])
-        self._clip(which, self._apart_norm if self._group_of(part) == self.apart else self.norm)
+            position = next(index for index, group in enumerate(groups) if group.grad is which[0])
+        self._clip(which, self._apart_norm if self._group_of(position) == self.apart else self.norm)
