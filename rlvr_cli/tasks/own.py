@@ -205,8 +205,8 @@ class Own(Task):
             try:
                 json.dumps(value, allow_nan=False)
             except TypeError:
-                if column not in self._seen:
-                    self._seen.add(column)
+                if column not in self._left_out:
+                    self._left_out.add(column)
                     kind = type(value).__name__
                     tell(f"{self.data}: column {column} is left out: JSON has no values of its type ({kind}).")
             except ValueError as error:
@@ -356,14 +356,19 @@ class Own(Task):
         return RewardFunctions([reward_function(reward, *limits) for reward in self.reward])
 
     @cached_property
-    def _seen(self) -> set[str | tuple[str, ...]]:
-        """The columns that are left out, and the forms of rows, by their columns, that the functions were tried on."""
+    def _left_out(self) -> set[str]:
+        """Return the columns of which a line was printed that they are left out."""
+        return set()
+
+    @cached_property
+    def _tried(self) -> set[tuple[str, ...]]:
+        """Return the columns of the rows that the functions were tried on."""
         return set()
 
     def _try(self, problems: Sequence[Problem]) -> None:
-        """Call the functions on a few rows of a form that they have not seen. Raises UserError."""
-        form = tuple(self._columns(problems, ["" for _ in problems]))
-        if not problems or form in self._seen:
+        """Call the functions on a few rows, once for rows of the same columns. Raises UserError."""
+        columns = tuple(self._columns(problems, ["" for _ in problems]))
+        if not problems or columns in self._tried:
             return
         responses = [_TRIAL_RESPONSES[number % len(_TRIAL_RESPONSES)] for number in range(len(problems))]
         self._functions.load()
@@ -371,7 +376,7 @@ class Own(Task):
             self._rewards(problems, responses, [[0] for _ in problems], 0.0)
         except RunError as error:
             raise UserError(str(error)) from error
-        self._seen.add(form)
+        self._tried.add(columns)
 
     def judge_many(
         self,
