@@ -77,6 +77,7 @@ class Countdown(SharedOut):
     shares_key: ClassVar = "numbers"
     size_of: ClassVar = "nums"
     json_columns: ClassVar = ("nums", "target")
+    templateless: ClassVar = {"style": ("tiny_zero_base", "compact")}
 
     name: Literal["countdown"] = Field("countdown", description="countdown = reach a target with given numbers.")
     numbers: Annotated[dict[Annotated[int, Field(ge=3, le=4)], Share], SumToOne] = Field(
@@ -106,8 +107,7 @@ class Countdown(SharedOut):
     rule: RuleKey = "paper"
 
     def contradictions(self) -> Iterator[Contradiction]:
-        if self.style in ("tiny_zero_base", "compact"):
-            yield from self.options_without("style", self.style)
+        yield from super().contradictions()
         if self.targets[0] > self.targets[1]:
             least, largest = self.targets
             yield Contradiction(("task.targets",), f"task.targets=[{least}, {largest}]: the least is above the largest")

@@ -136,13 +136,10 @@ def _loading(hub_id: str, label: str, elsewhere: str = "") -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, RuntimeError, DatasetsError) as error:
-        offline = [
-            key for key in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE") if os.environ.get(key, "0") not in ("", "0")
-        ]
+        switches = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
+        offline = next((key for key in switches if os.environ.get(key, "0") not in ("", "0")), None)
         advice = "Check the id and the network"
         if offline:
-            advice = f"{offline[0]} is set, so only what was loaded before can be had: unset it"
-        raise UserError(
-            f"task.data={hub_id!r}: cannot load {label} ({type(error).__name__}: {str(error)[:300]}). {advice}, or give "
-            f"a local file ({LISTED}) or a folder of them.{elsewhere}"
-        ) from error
+            advice = f"{offline} is set, so only what was loaded before can be had: unset it"
+        message = f"cannot load {label} ({type(error).__name__}: {str(error)[:300]}). {advice}, or give a local file"
+        raise UserError(f"task.data={hub_id!r}: {message} ({LISTED}) or a folder of them.{elsewhere}") from error

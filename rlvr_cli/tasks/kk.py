@@ -15,7 +15,7 @@ from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.core.section import Contradiction, Probability
+from rlvr_cli.core.section import Probability
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.tasks import kk_solutions
@@ -97,6 +97,7 @@ class KnightsAndKnaves(SharedOut):
     size_of: ClassVar = "names"
     whole: ClassVar = {"people": dict.fromkeys(range(2, 9), 1 / 7)}
     json_columns: ClassVar = ("names", "solution", "statements")
+    templateless: ClassVar = {"style": ("compact",)}
 
     name: Literal["kk"] = Field("kk", description="kk = Knights & Knaves puzzles.")
     people: Annotated[dict[Annotated[int, Field(ge=2, le=8)], Share], SumToOne] = Field(
@@ -122,10 +123,6 @@ class KnightsAndKnaves(SharedOut):
         "what logic_rl takes for right, else 0; random = a coin that knows nothing of the answer, a control from which "
         "nothing should be learned.",
     )
-
-    def contradictions(self) -> Iterator[Contradiction]:
-        if self.style == "compact":
-            yield from self.options_without("style", self.style)
 
     def for_model(self, style: str) -> Self:
         """Settle the style; the compact one, of the lab's model, has letters for few people."""

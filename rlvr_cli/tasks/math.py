@@ -139,6 +139,7 @@ class MathTask(AnswerTask):
     pooled: ClassVar = True
     problem_keys: ClassVar = ("steps",)
     json_columns: ClassVar = ("story",)
+    templateless: ClassVar = {"template": ("none",), "style": ("compact", "compact_tag")}
 
     name: Literal["math"] = Field("math", description="math = mathematics with a boxed answer.")
     data: Data = STORIES
@@ -158,8 +159,6 @@ class MathTask(AnswerTask):
     def contradictions(self) -> Iterator[Contradiction]:
         """Refuse a style that does not go with the reward."""
         yield from super().contradictions()
-        if self._is_compact:
-            yield from self.options_without("style", self.style)
         if self._is_compact and self.reward == "gtpo":
             yield Contradiction(
                 ("task.style", "task.reward"),

@@ -75,6 +75,7 @@ class Own(Task):
     runs_own_code: ClassVar = True
     rows_alike: ClassVar = True
     divides_train: ClassVar = True
+    templateless: ClassVar = {"chat_template": (False,)}
     not_deciding: ClassVar = LIMIT_KEYS
     problem_keys: ClassVar = ("splits", "held_out")
 
@@ -160,6 +161,7 @@ class Own(Task):
         return sum(self.reward_values) / 2 if self.correct_above is None else self.correct_above
 
     def contradictions(self) -> Iterator[Contradiction]:
+        yield from super().contradictions()
         if not self.reward:
             message = "task.name=own has no reward function: --reward FILE.py:FUNCTION, or task.reward=FILE.py:FUNCTION"
             yield Contradiction(("task.name", "task.reward"), message)
@@ -183,8 +185,6 @@ class Own(Task):
         if self.reward_values[0] >= self.reward_values[1]:
             message = f"task.reward_values={list(self.reward_values)}: the lowest value first, then the highest"
             yield Contradiction(("task.reward_values",), message)
-        if not self.chat_template:
-            yield from self.options_without("chat_template", False)
         if self.prompt_template is not None and (wrong := template_problem(self.prompt_template)):
             yield Contradiction(("task.prompt_template",), f"task.prompt_template: {wrong}")
 
