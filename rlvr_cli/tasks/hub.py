@@ -117,7 +117,9 @@ def _records(hub_id: str, table: HubTable, revision: str | None) -> Iterable[Any
         return (value for value, _ in read_rows(path))
     from datasets import load_dataset
 
-    records: Iterable[Any] = load_dataset(hub_id, table.config, split=table.split, revision=revision)
+    options = {"name": table.config, "revision": revision}
+    chosen = {key: value for key, value in options.items() if value is not None}
+    records: Iterable[Any] = load_dataset(hub_id, split=table.split, **chosen)
     return records
 
 

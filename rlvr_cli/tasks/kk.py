@@ -276,15 +276,11 @@ class Source:
         """Draw until there are ``count`` problems; False when the pool is used up before that."""
         idle = 0
         while len(self.problems) < count:
-            if self._draw():
-                idle = 0
-                continue
-            idle += 1
-            if idle >= _PATIENCE:
+            idle = 0 if self._draw() else idle + 1
+            if idle == _PATIENCE:
                 if self.level > max(self.uses.values(), default=0):
                     return False
-                self.level = 2 * self.level + 1
-                idle = 0
+                self.level, idle = 2 * self.level + 1, 0
         return True
 
     def _draw(self) -> bool:
@@ -312,13 +308,11 @@ def puzzle_of(problem: Problem) -> KKPuzzle:
     return KKPuzzle(tuple(names), statements, tuple(solution))
 
 
-def problem_from(fields: Any, where: str) -> Problem:
+def problem_from(fields: Mapping[str, Any], where: str) -> Problem:
     """Read a row's fields question (or quiz), names, solution and, if any, statements; see docs/tasks/kk.md.
 
     The id is ``where`` unless the row has one. Raises UserError naming ``where`` and what is wrong.
     """
-    if not isinstance(fields, dict):
-        raise UserError(f"{where}: not a JSON object; a row is {{question, names, solution, ...}}")
     question = fields.get("question", fields.get("quiz"))
     missing = [] if question is not None else ["question"]
     missing += [key for key in ("names", "solution") if key not in fields]
@@ -376,8 +370,8 @@ def _statements(value: Any, people: int) -> tuple[Statement, ...] | None:
             return None
     if not isinstance(value, list | tuple) or len(value) != people:
         return None
-    parsed = [_statement(item, people, depth=0) for item in value]
-    return None if any(item is None for item in parsed) else tuple(item for item in parsed if item is not None)
+    parsed = [statement for item in value if (statement := _statement(item, people, depth=0)) is not None]
+    return tuple(parsed) if len(parsed) == people else None
 
 
 def _statement(value: Any, people: int, depth: int) -> Statement | None:

@@ -26,7 +26,6 @@ from dataclasses import astuple
 from functools import cached_property
 from itertools import islice
 from numbers import Real
-from types import TracebackType
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BeforeValidator, Field, create_model
@@ -240,9 +239,8 @@ class UserTask(base.Task):
 
     def _asked(self, problem: Problem) -> str | list[dict[str, str]]:
         prompt: Any = self.task.prompt(_row(problem))
-        if not (isinstance(prompt, str) and prompt.strip()) and not (
-            are_messages(prompt) and unfit_conversation(prompt) is None
-        ):
+        text = isinstance(prompt, str) and prompt.strip()
+        if not text and (not are_messages(prompt) or unfit_conversation(prompt) is not None):
             raise self._wrong("prompt", prompt, "text, or messages of which the last is the user's")
         if (unwritable := text_problem(prompt)) is not None:
             raise RunError(f"{self._line('prompt')}: prompt of problem {problem.id!r}: {unwritable}")
@@ -355,9 +353,8 @@ class UserTask(base.Task):
         if "reward" not in fields and "parts" not in fields:
             raise self._wrong("judge", judgement, "a dict with reward, or with parts that add up to it")
         for name, value in {**logged, "answer": answer}.items():
-            if not isinstance(value, str | float | int | None) or (
-                isinstance(value, float) and not math.isfinite(value)
-            ):
+            infinite = isinstance(value, float) and not math.isfinite(value)
+            if infinite or not isinstance(value, str | float | int | None):
                 raise self._wrong("judge", {name: value}, f"text, a finite number or None for {name}")
         if (unwritable := text_problem([answer, logged, *map(str, parts)])) is not None:
             raise RunError(f"{self._line('judge')}: judge gave text that cannot be written: {unwritable}")
@@ -385,7 +382,7 @@ class UserTask(base.Task):
         return RunError(f"{self._line(method)}: {method} returned {value_text(value)}; wanted: {wanted}")
 
 
-class _Judging:
+class _Judging(Judging):
     """Responses that are judged in worker processes, each a job of its own."""
 
     def __init__(self, task: UserTask) -> None:
@@ -418,12 +415,7 @@ class _Judging:
                 raise RunError(f"{failure.message}.") from None
             return failure
 
-    def __enter__(self) -> _Judging:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         for _, _, future in self._rows:
             future.cancel()
 
