@@ -12,6 +12,8 @@ from rlvr_cli.verify.numbers import exact_number
 # A box closes within LONGEST_BOX characters; the last MOST_BOXES are looked at, so the time is linear in any text.
 LONGEST_BOX, MOST_BOXES = 4000, 100
 BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
+# What the strict rules count as a tag, however it is written.
+TAG = re.compile(r"<\s*+(/?)\s*+(think|answer)\s*+>", re.IGNORECASE)
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _SPACES = re.compile(r"\s*")
 _BARE = re.compile(r"\s*([^\s{}$\\]+)")

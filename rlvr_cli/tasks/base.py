@@ -80,6 +80,8 @@ class Task(FromData, Choice):
     problem_keys: ClassVar[tuple[str, ...]] = ()
     # Whether answers are compared in processes of their own, which a caller has no need to start.
     pooled: ClassVar[bool] = False
+    # Key -> its values that leave the chat template out, whose variables then have no effect.
+    templateless: ClassVar[Mapping[str, Collection[str | bool]]] = {}
     # Whether a run keeps the problems it drew, since their source may give others later.
     keeps_problems: ClassVar[bool] = False
 
@@ -144,17 +146,14 @@ class Task(FromData, Choice):
         return plain if self._written_data is None else {**plain, "data": self._written_data}
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """What cannot hold between several keys of the task."""
-        yield from ()
-
-    def options_without(self, key: str, value: Any) -> Iterator[Contradiction]:
-        """That the chat template's variables have no effect where a key leaves the template out."""
-        if self.chat_template_kwargs:
-            yield Contradiction(
-                ("task.chat_template_kwargs", f"task.{key}"),
-                f"task.chat_template_kwargs are variables of the chat template, and task.{key}={json.dumps(value)} "
-                "leaves it out",
-            )
+        """Yield what cannot hold between several keys of the task."""
+        for key, values in self.templateless.items():
+            if self.chat_template_kwargs and getattr(self, key) in values:
+                yield Contradiction(
+                    ("task.chat_template_kwargs", f"task.{key}"),
+                    f"task.chat_template_kwargs are variables of the chat template, and task.{key}="
+                    f"{json.dumps(getattr(self, key))} leaves it out",
+                )
 
     def without_verifier(self) -> tuple[str, str, str] | None:
         """Return key, value and meaning of a reward that knows nothing of the answer; None where a verifier decides."""

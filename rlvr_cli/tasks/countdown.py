@@ -77,6 +77,7 @@ class Countdown(SharedOut):
     shares_key: ClassVar = "numbers"
     size_of: ClassVar = "nums"
     json_columns: ClassVar = ("nums", "target")
+    templateless: ClassVar = {"style": ("tiny_zero_base", "compact")}
 
     name: Literal["countdown"] = Field("countdown", description="countdown = reach a target with given numbers.")
     numbers: Annotated[dict[Annotated[int, Field(ge=3, le=4)], Share], SumToOne] = Field(
@@ -106,8 +107,7 @@ class Countdown(SharedOut):
     rule: RuleKey = "paper"
 
     def contradictions(self) -> Iterator[Contradiction]:
-        if self.style in ("tiny_zero_base", "compact"):
-            yield from self.options_without("style", self.style)
+        yield from super().contradictions()
         if self.targets[0] > self.targets[1]:
             least, largest = self.targets
             yield Contradiction(("task.targets",), f"task.targets=[{least}, {largest}]: the least is above the largest")
@@ -154,13 +154,8 @@ class Countdown(SharedOut):
             return f"{leading_bos(tokenizer)}{BASE_SYSTEM}\nUser: {asked}\nAssistant: {ASSISTANT_PREFIX}"
         with_system = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f" {asked}"}]
         user_only = [{"role": "user", "content": f"{SYSTEM}\n{asked}"}]
-        text = chat_prompt(
-            tokenizer,
-            with_system,
-            user_only,
-            instead="task.style=tiny_zero_base",
-            options=self.chat_template_kwargs,
-        )
+        options = self.chat_template_kwargs
+        text = chat_prompt(tokenizer, with_system, user_only, instead="task.style=tiny_zero_base", options=options)
         return begun(text, ASSISTANT_PREFIX)
 
     def solutions(self, problem: Problem) -> Iterator[str]:
@@ -233,24 +228,21 @@ class Countdown(SharedOut):
         Raises UserError when a thousand draws in a row bring no new one.
         """
         rng = random.Random(stream_seed(seed, "countdown", split, numbers))
-        problems: list[Problem] = []
-        seen: set[str] = set()
+        problems: dict[str, Problem] = {}
         idle = 0
         while len(problems) < count:
             puzzle = generate_countdown(rng, numbers=numbers, split=split, largest=self.largest, targets=self.targets)
-            if puzzle_key(puzzle) in seen:
-                idle += 1
-                if idle == _PATIENCE:
-                    raise UserError(
-                        f"task.train_size: no more than {len(problems)} {split} puzzles of {numbers} numbers were "
-                        f"found, and {count} were requested. Ask for fewer."
-                    )
-                continue
-            idle = 0
-            seen.add(puzzle_key(puzzle))
-            identity = text_digest(repr((puzzle.nums, puzzle.target)))[:16]
-            problems.append(_make_problem(puzzle, f"countdown-{numbers}n-{split}-{identity}"))
-        return problems
+            key = puzzle_key(puzzle)
+            idle = idle + 1 if key in problems else 0
+            if idle == _PATIENCE:
+                raise UserError(
+                    f"task.train_size: no more than {len(problems)} {split} puzzles of {numbers} numbers were "
+                    f"found, and {count} were requested. Ask for fewer."
+                )
+            if not idle:
+                identity = text_digest(repr((puzzle.nums, puzzle.target)))[:16]
+                problems[key] = _make_problem(puzzle, f"countdown-{numbers}n-{split}-{identity}")
+        return list(problems.values())
 
 
 def question(nums: Sequence[int], target: int) -> str:

@@ -23,7 +23,7 @@ from fractions import Fraction
 from itertools import islice
 from typing import Any, Literal
 
-from rlvr_cli.tasks.answers import last_tagged
+from rlvr_cli.tasks.answers import TAG, last_tagged
 
 # A solution of six numbers is shorter than 100 characters; a longer block is not an answer.
 MAX_ANSWER = 10_000
@@ -33,7 +33,6 @@ _MAX_POWER_BITS = 4096
 _NUMBER = r"[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++"
 _PYTHON_TOKEN = re.compile(rf"({_NUMBER}|\*\*?|//?|[-+()])|([ \t\f]++)|(\r)")
 _STRICT_TOKEN = re.compile(r"[ \t\r\n]*+(?:(0|[1-9][0-9]*+)(?![0-9])|([-+*/()]))")
-_TAG = re.compile(r"<\s*+(/?)\s*+(think|answer)\s*+>", re.IGNORECASE)
 _END = re.compile(r"<\s*+/\s*+think\s*+>", re.IGNORECASE)
 _BLOCK = [("", "answer"), ("/", "answer")]
 # Multiplication, division and minus signs that have one meaning, and the no-break space.
@@ -76,7 +75,7 @@ def read_strict(response: str, nums: Sequence[int], target: int) -> ParsedExpres
     """
     # One tag too many is enough to refuse it, however many a model wrote.
     ends = list(islice(_END.finditer(response), 2))
-    tags = list(islice(_TAG.finditer(response, ends[0].end()), len(_BLOCK) + 1)) if len(ends) == 1 else []
+    tags = list(islice(TAG.finditer(response, ends[0].end()), len(_BLOCK) + 1)) if len(ends) == 1 else []
     if [(tag[1], tag[2].lower()) for tag in tags] != _BLOCK:
         return ParsedExpression("bad_format")
     return judge_strict(response[tags[0].end() : tags[1].start()], nums, target)

@@ -78,7 +78,19 @@ class FromData:
         Raises:
             UserError: nothing at ``data``, an unreadable file, malformed rows (each with its place), or no problem.
         """
-        problems = _load(self, split)
+        path = local_path(self.data)
+        if self.data in self.sets:
+            problems = _named(self, split)
+        elif path.exists():
+            problems = _of_files(self, path, _files(self, path), split)
+        elif looks_like_hub_id(self.data):
+            problems = _hub(self, self.data, split)
+        else:
+            raise UserError(
+                f"task.data={self.data!r}: no such file or folder, and not a hub id (owner/name)."
+                f"{did_you_mean(self.data, self.sets)} Give a file ({LISTED}), a folder of them, a hub id (owner/name, "
+                f"owner/name:configuration@revision){', or one of ' if self.sets else ''}{', '.join(self.sets)}."
+            )
         if not problems:
             which = "no problem" if split == "all" else f"no {split} problem"
             raise UserError(f"task.data={self.data!r}: {which} in it. Choose another split, or give other data.")
@@ -117,31 +129,16 @@ class FromData:
 
         Raises UserError where it has no such split.
         """
-        layout = self.hubs.get(hub_id, Hub("train", "test"))
-        theirs = layout.test if split == "test" else layout.train
+        hub = hub_layout(self, hub_id)
+        theirs = hub.test if split == "test" else hub.train
         if theirs is None:
-            have = "test problems" if layout.train is None else "training problems"
+            have = "test problems" if hub.train is None else "training problems"
             raise UserError(f"task.data={hub_id!r}: this data set has {have} only, and {split} ones were requested.")
-        return [HubTable(theirs, config) for config in layout.configs]
+        return [HubTable(theirs, config) for config in hub.configs]
 
     def hub_share(self, problems: list[Problem], split: Split) -> list[Problem]:
         """Select the problems of ``split`` from those of ``hub_tables``."""
         return problems if split == "test" else _share(self, problems, split)
-
-
-def _load(task: FromData, split: DataSplit) -> list[Problem]:
-    if task.data in task.sets:
-        return _named(task, split)
-    path = local_path(task.data)
-    if path.exists():
-        return _of_files(task, path, _files(task, path), split)
-    if not looks_like_hub_id(task.data):
-        raise UserError(
-            f"task.data={task.data!r}: no such file or folder, and not a hub id (owner/name)."
-            f"{did_you_mean(task.data, task.sets)} Give a file ({LISTED}), a folder of them, a hub id (owner/name, "
-            f"owner/name:configuration@revision){', or one of ' if task.sets else ''}{', '.join(task.sets)}."
-        )
-    return _hub(task, task.data, split)
 
 
 def _named(task: FromData, split: DataSplit) -> list[Problem]:
@@ -159,7 +156,7 @@ def _named(task: FromData, split: DataSplit) -> list[Problem]:
         home = "train" if split == "dev" else split
         path = Path(data_location(task.sets, task.data, split, folder))
         problems = _of_files(task, path, set_files(task, path, home), split)
-    return agreed(problems) if _repeated(task, data_set.hub) else problems
+    return agreed(problems) if data_set.hub is not None and hub_layout(task, data_set.hub).repeated else problems
 
 
 def set_files(task: FromData, path: Path, home: str) -> dict[str, list[Path]]:
@@ -270,20 +267,19 @@ def hub_problems(task: FromData, data: str, split: str) -> list[Problem]:
 def _hub_tables(task: FromData, data: str, split: Split) -> list[Problem]:
     hub_id, config, revision = parts_of(data)
     tables = [replace(table, config=config or table.config) for table in task.hub_tables(hub_id, split)]
-    repeated = _repeated(task, hub_id)
+    repeated = hub_layout(task, hub_id).repeated
     names = [name for name, data_set in task.sets.items() if data_set.hub == hub_id]
-    elsewhere = (
-        f" `rlvr tasks fetch {names[0]}`, where there is a network, downloads it to {PUBLIC}. Searched: {PUBLIC}, "
-        f"RLVR_DATA_DIR and the folder of --data-dir.{generated_hint(task.sets)}"
-        if names
-        else ""
-    )
+    elsewhere = ""
+    if names:
+        elsewhere = f" `rlvr tasks fetch {names[0]}`, where there is a network, downloads it to {PUBLIC}. Searched: "
+        elsewhere += f"{PUBLIC}, RLVR_DATA_DIR and the folder of --data-dir.{generated_hint(task.sets)}"
     problems = _problems(task, hub_rows(hub_id, tables, revision, repeated=repeated, elsewhere=elsewhere))
     return agreed(problems) if repeated else problems
 
 
-def _repeated(task: FromData, hub_id: str | None) -> bool:
-    return hub_id is not None and hub_id in task.hubs and task.hubs[hub_id].repeated
+def hub_layout(task: FromData, hub_id: str) -> Hub:
+    """Return where a hub data set has its rows."""
+    return task.hubs.get(hub_id, Hub("train", "test"))
 
 
 def _problems(task: FromData, sources: Iterable[Iterable[tuple[Any, RowOrigin]]]) -> list[Problem]:
@@ -330,9 +326,8 @@ def _record(task: FromData, value: Any, origin: RowOrigin) -> dict[str, Any]:
         raise UserError(f"{origin.where}: not a JSON object; a row is an object with the fields of a problem")
     if origin.path is not None and origin.path.name.endswith(".csv"):
         record |= {name: _json_cell(record[name]) for name in task.json_columns if name in record}
-    problem = text_problem(record)
-    if problem is not None:
-        raise UserError(f"{origin.where}: {problem}")
+    if (unwritable := text_problem(record)) is not None:
+        raise UserError(f"{origin.where}: {unwritable}")
     return {key: value for key, value in record.items() if key != "id" or value not in (None, "")}
 
 
@@ -422,7 +417,7 @@ def generated_hint(sets: Mapping[str, DataSet]) -> str:
 def split_mark(path: Path) -> str | None:
     """Return the split in a file's name (`my.test.jsonl`), if it has one; `validation` is dev."""
     mark = _SPLIT_MARK.search(path.name)
-    return None if mark is None else "dev" if mark[1] == "validation" else mark[1]
+    return mark and mark[1].replace("validation", "dev")
 
 
 def split_of(key: str) -> Split:

@@ -137,8 +137,8 @@ def _missing(fetched: Fetched, folder: Path) -> bool:
 
 
 def _altered(fetched: Fetched, folder: Path) -> bool:
-    paths = {folder / file.name: file.sha256 for file in fetched.files}
-    return any(path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != paths[path] for path in paths)
+    files = [(folder / file.name, file.sha256) for file in fetched.files]
+    return any(path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != digest for path, digest in files)
 
 
 def manifest(name: str, folder: Path) -> Fetched | None:
@@ -158,7 +158,5 @@ def origin_of(name: str, hub: str | None, folder: str | None) -> str:
     fetched = manifest(name, Path(folder))
     if fetched is None:
         return f"{name}: from {folder}."
-    altered = (
-        "; its files were ALTERED since" if _missing(fetched, Path(folder)) or _altered(fetched, Path(folder)) else ""
-    )
-    return f"{name}: from {folder}, {fetched}{altered}."
+    intact = not _missing(fetched, Path(folder)) and not _altered(fetched, Path(folder))
+    return f"{name}: from {folder}, {fetched}{'' if intact else '; its files were ALTERED since'}."

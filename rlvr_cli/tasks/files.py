@@ -67,15 +67,18 @@ def read_rows(path: Path) -> Iterator[tuple[Any, RowOrigin]]:
     Rows without lines of their own (JSON lists, parquet, saved data sets) are counted from 1. The cells of a CSV file
     are text. Raises UserError for a file that cannot be read, or whose columns have equal names.
     """
-    source = next((path.name.removesuffix(ending) for ending in ENDINGS if path.name.endswith(ending)), path.name)
+    ending = next((ending for ending in ENDINGS if path.name.endswith(ending)), "")
     rows: Iterator[tuple[int, Any]]
-    if lined := is_jsonl(path) or path.name.endswith(".csv"):
-        rows = _csv(path) if path.name.endswith(".csv") else ((n, _row(line)) for n, line in read_lines(path))
+    if is_jsonl(path):
+        rows = ((number, _row(line)) for number, line in read_lines(path))
+    elif ending == ".csv":
+        rows = _csv(path)
     else:
-        rows = enumerate(_json(path) if path.name.endswith(".json") else _table(path), start=1)
+        rows = enumerate(_json(path) if ending == ".json" else _table(path), start=1)
+    place = f"{path}, row " if ending in ("", ".json", ".parquet") else f"{path}:"
     for number, value in rows:
-        where = f"{path}:{number}" if lined else f"{path}, row {number}"
-        yield value, RowOrigin(where, f"{path.name}:{number}", number, source, path)
+        identity = f"{path.name}:{number}"
+        yield value, RowOrigin(f"{place}{number}", identity, number, path.name.removesuffix(ending), path)
 
 
 def file_rows(path: Path) -> int:
@@ -106,11 +109,9 @@ def parsed(line: bytes, objects: Callable[[list[tuple[str, Any]]], Any] | None =
         BadRow: it is no UTF-8 or no JSON (NaN and Infinity are none), holds a number that no float holds (1e400), or
             its brackets are nested deeper than the reader goes.
     """
+    text = _decoded(line)
     try:
-        text = _decoded(line)
         return json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=objects)
-    except BadRow:
-        raise
     except (ValueError, RecursionError) as error:
         raise BadRow(f"not a JSON object ({type(error).__name__}: {str(error)[:80]})") from error
 
@@ -146,8 +147,7 @@ def _decoded(line: bytes) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        wrong = f"not UTF-8 (byte {error.start + 1} of the line, 0x{error.object[error.start]:02x})"
-        raise BadRow(wrong) from error
+        raise BadRow(f"not UTF-8 (byte {error.start + 1} of the line, 0x{error.object[error.start]:02x})") from error
 
 
 def _no_constant(name: str) -> Any:

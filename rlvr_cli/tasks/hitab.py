@@ -21,7 +21,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.answers import BOX, last_box, read_number
+from rlvr_cli.tasks.answers import BOX, TAG, last_box, read_number
 from rlvr_cli.tasks.base import Data, RuleKey, Task
 from rlvr_cli.tasks.data import TABLES
 from rlvr_cli.tasks.files import BadRow, RowOrigin, read_rows, text_problem
@@ -57,8 +57,6 @@ _HARD_SEPARATOR = re.compile(r"[;|\n]")
 _SOFT_SEPARATORS = (re.compile(r",\s"), re.compile(r",\s+and\s|,\s|\sand\s"), re.compile(r","))
 # Possessive: where it fails, nothing is tried again, so that no text takes more than linear time.
 _ITEM = re.compile(r"""\s*+(?:'((?:[^'\\]|\\.)*+)'\s*+|"((?:[^"\\]|\\.)*+)"\s*+|([^,'"\[\]]++))(?P<end>,|\Z)""")
-# What strict counts as a candidate or as reasoning, however it is written.
-_TAG = re.compile(r"<\s*+(/?)\s*+(answer|think)\s*+>", re.IGNORECASE)
 _BOXED = re.compile(r"\\boxed(?=\{)")
 _BULLET = re.compile(r"\s*+[-*\u2022]\s++(?=\S)")
 _LINE_NUMBER = re.compile(r"\s*+(\d{1,2})[.)]\s++(?=\S)")
@@ -162,7 +160,9 @@ class HiTab(Task):
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         """Write the full prompt: table, question and the form of the answer."""
-        text = user_text(problem.question, problem.data["table"], self.style)
+        table = problem.data["table"]
+        shown = f"{_INTRODUCTION}\n\n## Table\n{table}\n\n" if table else ""
+        text = f"{shown}## Question\n{problem.question}\n\n{_CONVENTIONS} {_FORMS[self.style]}"
         if not has_template(tokenizer):
             return f"{leading_bos(tokenizer)}User: {text}\nAssistant:"
         return chat_prompt(tokenizer, [{"role": "user", "content": text}], options=self.chat_template_kwargs)
@@ -170,12 +170,6 @@ class HiTab(Task):
     def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
         """Reward the right answer with 1. Pure; never raises; time linear in the response."""
         return judge_table_answer(problem.data["answer"], response, self.rule, self.conventions, truncated)
-
-
-def user_text(question: str, table: str, style: str) -> str:
-    """Write the table, where the row has one, the question and the instructions."""
-    shown = f"{_INTRODUCTION}\n\n## Table\n{table}\n\n" if table else ""
-    return f"{shown}## Question\n{question}\n\n{_CONVENTIONS} {_FORMS[style]}"
 
 
 def _tables(folder: Path) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -194,9 +188,8 @@ def _read_tables(path: Path, version: int) -> tuple[dict[str, str], tuple[str, .
                 raise UserError(f"{origin.where}: {record}")
             if not isinstance(record, dict) or "id" not in record:
                 raise UserError(f"{origin.where}: a table is {{id, title, texts}}")
-            problem = text_problem(record)
-            if problem is not None:
-                raise UserError(f"{origin.where}: {problem}")
+            if (unwritable := text_problem(record)) is not None:
+                raise UserError(f"{origin.where}: {unwritable}")
             tables[str(record["id"])] = rendered(record, origin.where)
         except UserError as error:
             problems += error.problems
@@ -255,7 +248,7 @@ def _answer(response: str) -> tuple[str | None, str]:
 def _only_answer(response: str) -> tuple[str | None, str]:
     """Return the only answer there is: a block, a box, or a block that holds nothing but a box."""
     text = response.rpartition("</think>")[2]
-    tags = [(tag[2].lower(), bool(tag[1])) for tag in _TAG.finditer(text)]
+    tags = [(tag[2].lower(), bool(tag[1])) for tag in TAG.finditer(text)]
     if ("think", False) in tags:
         return None, "no_answer"
     opened, closed, boxes = text.count(_OPEN), text.count(_CLOSE), len(BOX.findall(text))
@@ -342,7 +335,10 @@ class Value:
         """Return one spelling for all that are written differently and read the same."""
         if self.number is None:
             return self.text
-        return decimal_text(self.number) + ("%" if self.percent else "")
+        # A decimal of up to 10 places, without trailing zeros.
+        whole, decimals = divmod(round(abs(self.number) * 10**10), 10**10)
+        text = f"{whole}.{decimals:010d}".rstrip("0").rstrip(".")
+        return ("-" if self.number < 0 and text != "0" else "") + text + ("%" if self.percent else "")
 
 
 def read_value(written: str | int | float, rule: Rule) -> Value:
@@ -391,15 +387,6 @@ def _clean(text: str) -> str:
     text = " ".join(text.translate(_QUOTES).split())
     text = text.strip("*_ ") or text
     return text[1:-1].strip() if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
-
-
-def decimal_text(number: Fraction) -> str:
-    """Write the number as a decimal without trailing zeros, to 10 digits."""
-    sign = "-" if number < 0 else ""
-    scaled = round(abs(number) * 10**10)
-    whole, decimals = divmod(scaled, 10**10)
-    text = f"{sign}{whole}.{decimals:010d}".rstrip("0").rstrip(".")
-    return "0" if text == "-0" else text
 
 
 def _loose_number(text: str) -> tuple[Fraction | None, bool]:

@@ -53,8 +53,6 @@ def problem_from(fields: dict[str, Any], where: str) -> Problem:
     Raises:
         UserError: a field is missing or malformed; the message names ``where`` and the field.
     """
-    if not isinstance(fields, dict):
-        raise UserError(f"{where}: not a JSON object; a problem is {{question, table, answer}}")
     if "answer" not in fields:
         raise UserError(f"{where}: no field answer; it is a list of numbers and texts")
     answer = fields["answer"] if isinstance(fields["answer"], list) else [fields["answer"]]

@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -82,10 +83,8 @@ def hub_rows(
         label = ", ".join(filter(None, (table.config, table.split)))
         ids = table.ids or name
         start = numbers[ids]
-        try:
+        with _loading(hub_id, label, elsewhere):
             records = _records(hub_id, table, revision)
-        except _failures() as error:
-            raise _cannot_load(hub_id, label, error, elsewhere) from error
         for number, record in islice(_once(records) if repeated else enumerate(records), table.most):
             numbers[ids] = start + number + 1
             yield record, RowOrigin(f"{hub_id} ({label}):{number}", f"{ids}-{start + number}", start + number, name)
@@ -97,10 +96,8 @@ def revision_of(hub_id: str, revision: str | None) -> str:
     """Resolve a revision of a hub data set (None = the newest) to its commit. Raises UserError."""
     from huggingface_hub import HfApi
 
-    try:
+    with _loading(hub_id, revision or "its newest revision"):
         return str(HfApi().dataset_info(hub_id, revision=revision).sha)
-    except _failures() as error:
-        raise _cannot_load(hub_id, revision or "its newest revision", error, "") from error
 
 
 @lru_cache(maxsize=8)
@@ -108,17 +105,8 @@ def split_names(hub_id: str, config: str | None, revision: str | None) -> tuple[
     """Return the splits of a hub data set, by its names. Raises UserError when they cannot be had."""
     from datasets import get_dataset_split_names
 
-    try:
+    with _loading(hub_id, "the names of its splits"):
         return tuple(get_dataset_split_names(hub_id, config, revision=revision))
-    except _failures() as error:
-        raise _cannot_load(hub_id, "the names of its splits", error, "") from error
-
-
-def _failures() -> tuple[type[Exception], ...]:
-    """Return the errors of a missing data set, a wrong layout and no network, which have no common class."""
-    from datasets.exceptions import DatasetsError
-
-    return OSError, ValueError, RuntimeError, DatasetsError
 
 
 def _records(hub_id: str, table: HubTable, revision: str | None) -> Iterable[Any]:
@@ -142,12 +130,18 @@ def _once(table: Any) -> Iterator[tuple[int, Any]]:
         yield int(number), table[int(number)]
 
 
-def _cannot_load(hub_id: str, label: str, error: Exception, elsewhere: str) -> UserError:
-    offline = [key for key in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE") if os.environ.get(key, "0") not in ("", "0")]
-    advice = "Check the id and the network"
-    if offline:
-        advice = f"{offline[0]} is set, so only what was loaded before can be had: unset it"
-    return UserError(
-        f"task.data={hub_id!r}: cannot load {label} ({type(error).__name__}: {str(error)[:300]}). {advice}, or give a "
-        f"local file ({LISTED}) or a folder of them.{elsewhere}"
-    )
+@contextmanager
+def _loading(hub_id: str, label: str, elsewhere: str = "") -> Iterator[None]:
+    """Raise UserError for a missing data set, a wrong layout and no network, whose errors have no common class."""
+    from datasets.exceptions import DatasetsError
+
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError, DatasetsError) as error:
+        switches = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
+        offline = next((key for key in switches if os.environ.get(key, "0") not in ("", "0")), None)
+        advice = "Check the id and the network"
+        if offline:
+            advice = f"{offline} is set, so only what was loaded before can be had: unset it"
+        message = f"cannot load {label} ({type(error).__name__}: {str(error)[:300]}). {advice}, or give a local file"
+        raise UserError(f"task.data={hub_id!r}: {message} ({LISTED}) or a folder of them.{elsewhere}") from error

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.core.section import Contradiction, Probability
+from rlvr_cli.core.section import Probability
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.tasks import kk_solutions
@@ -97,6 +97,7 @@ class KnightsAndKnaves(SharedOut):
     size_of: ClassVar = "names"
     whole: ClassVar = {"people": dict.fromkeys(range(2, 9), 1 / 7)}
     json_columns: ClassVar = ("names", "solution", "statements")
+    templateless: ClassVar = {"style": ("compact",)}
 
     name: Literal["kk"] = Field("kk", description="kk = Knights & Knaves puzzles.")
     people: Annotated[dict[Annotated[int, Field(ge=2, le=8)], Share], SumToOne] = Field(
@@ -122,10 +123,6 @@ class KnightsAndKnaves(SharedOut):
         "what logic_rl takes for right, else 0; random = a coin that knows nothing of the answer, a control from which "
         "nothing should be learned.",
     )
-
-    def contradictions(self) -> Iterator[Contradiction]:
-        if self.style == "compact":
-            yield from self.options_without("style", self.style)
 
     def for_model(self, style: str) -> Self:
         """Settle the style; the compact one, of the lab's model, has letters for few people."""
@@ -279,15 +276,11 @@ class Source:
         """Draw until there are ``count`` problems; False when the pool is used up before that."""
         idle = 0
         while len(self.problems) < count:
-            if self._draw():
-                idle = 0
-                continue
-            idle += 1
-            if idle >= _PATIENCE:
+            idle = 0 if self._draw() else idle + 1
+            if idle == _PATIENCE:
                 if self.level > max(self.uses.values(), default=0):
                     return False
-                self.level = 2 * self.level + 1
-                idle = 0
+                self.level, idle = 2 * self.level + 1, 0
         return True
 
     def _draw(self) -> bool:
@@ -315,13 +308,11 @@ def puzzle_of(problem: Problem) -> KKPuzzle:
     return KKPuzzle(tuple(names), statements, tuple(solution))
 
 
-def problem_from(fields: Any, where: str) -> Problem:
+def problem_from(fields: Mapping[str, Any], where: str) -> Problem:
     """Read a row's fields question (or quiz), names, solution and, if any, statements; see docs/tasks/kk.md.
 
     The id is ``where`` unless the row has one. Raises UserError naming ``where`` and what is wrong.
     """
-    if not isinstance(fields, dict):
-        raise UserError(f"{where}: not a JSON object; a row is {{question, names, solution, ...}}")
     question = fields.get("question", fields.get("quiz"))
     missing = [] if question is not None else ["question"]
     missing += [key for key in ("names", "solution") if key not in fields]
@@ -379,8 +370,8 @@ def _statements(value: Any, people: int) -> tuple[Statement, ...] | None:
             return None
     if not isinstance(value, list | tuple) or len(value) != people:
         return None
-    parsed = [_statement(item, people, depth=0) for item in value]
-    return None if any(item is None for item in parsed) else tuple(item for item in parsed if item is not None)
+    parsed = [statement for item in value if (statement := _statement(item, people, depth=0)) is not None]
+    return tuple(parsed) if len(parsed) == people else None
 
 
 def _statement(value: Any, people: int, depth: int) -> Statement | None:

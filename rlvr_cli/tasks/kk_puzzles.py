@@ -121,28 +121,18 @@ def random_statement(rng: random.Random, *, people: int, speaker: int, compound:
 def generate_puzzle(
     rng: random.Random, *, people: int, compound: float = 0.6, depth: int = 1, split: Split = "train"
 ) -> KKPuzzle:
-    """Generate a puzzle of `split` with exactly one solution.
-
-    Args:
-        people: 2 to 8. compound: share of compound statements, 0 to 1. depth: nesting of compound statements, >= 1.
-    Raises:
-        ValueError: an argument is out of its range.
-    """
+    """Generate a puzzle of `split` with exactly one solution; see :func:`generate_with_key`."""
     return generate_with_key(rng, people=people, compound=compound, depth=depth, split=split)[0]
 
 
 def generate_with_key(
     rng: random.Random, *, people: int, compound: float, depth: int, split: Split
 ) -> tuple[KKPuzzle, str]:
-    """Return the puzzle of :func:`generate_puzzle` and its :func:`structure_key`, which decides its split."""
-    if not MIN_PEOPLE <= people <= MAX_PEOPLE:
-        raise ValueError(f"people={people}: allowed are {MIN_PEOPLE} to {MAX_PEOPLE}")
-    if not 0 <= compound <= 1:
-        raise ValueError(f"compound={compound}: allowed are 0 to 1")
-    if depth < 1:
-        raise ValueError(f"depth={depth}: allowed are 1 and more")
-    if split not in ("train", "dev", "test"):
-        raise ValueError(f"split={split!r}: allowed are train, dev, test")
+    """Generate a puzzle of `split` with exactly one solution, and its :func:`structure_key`, which decides its split.
+
+    Args:
+        people: 2 to 8. compound: share of compound statements, 0 to 1. depth: nesting of compound statements, >= 1.
+    """
     while True:
         statements = tuple(
             random_statement(rng, people=people, speaker=speaker, compound=compound, depth=depth)

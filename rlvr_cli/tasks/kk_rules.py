@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from rlvr_cli.tasks import kk_compact as compact
-from rlvr_cli.tasks.answers import last_tagged
+from rlvr_cli.tasks.answers import TAG, last_tagged
 from rlvr_cli.tasks.problem import Verdict
 
 FORMAT_RIGHT, FORMAT_WRONG = 1.0, -1.0
@@ -30,7 +30,6 @@ RESPONSE_HEADER = "<|im_start|>assistant\n<think>"
 
 _TAG_ORDER = ("<think>", "</think>", "<answer>", "</answer>")
 
-_TAG = re.compile(r"<\s*+(/?)\s*+(think|answer)\s*+>", re.IGNORECASE)
 _BLOCK = [("/", "think"), ("", "answer"), ("/", "answer")]
 
 # Typographic apostrophes, dashes and arrows, read as their plain forms.
@@ -152,7 +151,7 @@ def read_roles(response: str, names: Sequence[str], *, letters: bool = False) ->
     ``<think>`` at the very beginning; letter case and white space inside a tag do not count. Time is linear.
     """
     # One tag too many is enough to refuse it, however many a model wrote; the first may be left out.
-    tags = list(islice(_TAG.finditer(response), len(_BLOCK) + 2))
+    tags = list(islice(TAG.finditer(response), len(_BLOCK) + 2))
     if tags and (tags[0][1], tags[0][2].lower()) == ("", "think") and not response[: tags[0].start()].strip():
         tags = tags[1:]
     if [(tag[1], tag[2].lower()) for tag in tags] != _BLOCK:

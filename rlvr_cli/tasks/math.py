@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
@@ -139,6 +138,7 @@ class MathTask(AnswerTask):
     pooled: ClassVar = True
     problem_keys: ClassVar = ("steps",)
     json_columns: ClassVar = ("story",)
+    templateless: ClassVar = {"template": ("none",), "style": ("compact", "compact_tag")}
 
     name: Literal["math"] = Field("math", description="math = mathematics with a boxed answer.")
     data: Data = STORIES
@@ -158,8 +158,6 @@ class MathTask(AnswerTask):
     def contradictions(self) -> Iterator[Contradiction]:
         """Refuse a style that does not go with the reward."""
         yield from super().contradictions()
-        if self._is_compact:
-            yield from self.options_without("style", self.style)
         if self._is_compact and self.reward == "gtpo":
             yield Contradiction(
                 ("task.style", "task.reward"),
@@ -242,11 +240,9 @@ class MathTask(AnswerTask):
                     outcomes = {other: pending.outcome(spellings[0], other) for other in spellings[1:]}
                     votes[row] |= {other: spellings[0] for other, outcome in outcomes.items() if outcome.equal}
                     # What takes all the time there is, in every comparison, votes as it is spelled.
-                    stopped = [other for other, outcome in outcomes.items() if outcome.equal is None]
-                    slow = set(stopped) if len(stopped) < len(outcomes) else set()
-                    left[row] = [
-                        other for other, outcome in outcomes.items() if not outcome.equal and other not in slow
-                    ]
+                    stopped = {other for other, outcome in outcomes.items() if outcome.equal is None}
+                    slow = stopped if len(stopped) < len(outcomes) else set()
+                    left[row] = [other for other in outcomes if not outcomes[other].equal and other not in slow]
         return votes
 
     def with_workers(self, workers: int) -> Self:
@@ -276,17 +272,15 @@ class MathTask(AnswerTask):
         while len(problems) < count:
             (steps,) = rng.choices(list(self.steps), weights=list(self.steps.values()))
             problem = story_problem(draw_story(rng, steps), rng)
-            if problem.id in problems or split_of(str(problem.structure)) != split:
-                idle += 1
-                if idle > _PATIENCE:
-                    raise UserError(f"task.train_size: the generator has only {len(problems)} {split} problems.")
-                continue
-            idle = 0
-            problems[problem.id] = problem
+            idle = idle + 1 if problem.id in problems or split_of(str(problem.structure)) != split else 0
+            if idle > _PATIENCE:
+                raise UserError(f"task.train_size: the generator has only {len(problems)} {split} problems.")
+            if not idle:
+                problems[problem.id] = problem
         return list(problems.values())
 
 
-class _Judging:
+class _Judging(Judging):
     """Judge responses whose answers the shared pool compares."""
 
     def __init__(self, task: MathTask) -> None:
@@ -325,13 +319,8 @@ class _Judging:
         stopped = self._task.rule == "paper" and outcome.reason in ("timeout", "died")
         return replace(outcome, equal=False) if stopped else outcome
 
-    def __enter__(self) -> _Judging:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pending.__exit__(kind, error, trace)
+    def close(self) -> None:
+        self._pending.__exit__()
 
 
 def canonical(answer: str | None) -> str | None:

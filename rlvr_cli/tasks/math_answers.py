@@ -126,6 +126,7 @@ class AnswerTask(Task):
 
     reasons: ClassVar = REASONS
     any_file: ClassVar = True
+    templateless: ClassVar = {"template": ("none",)}
 
     style: Literal["auto", "boxed", "reasoning_answer"] = Field(
         "auto",
@@ -145,8 +146,7 @@ class AnswerTask(Task):
 
     def contradictions(self) -> Iterator[Contradiction]:
         """Refuse a reward for tags that the style does not ask for."""
-        if self.template == "none":
-            yield from self.options_without("template", "none")
+        yield from super().contradictions()
         if self.style == "boxed" and self.reward == "gtpo":
             yield Contradiction(
                 ("task.style", "task.reward"),

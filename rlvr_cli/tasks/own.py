@@ -49,8 +49,8 @@ from rlvr_cli.workers.template import template_problem
 
 # Columns that TRL gives no reward function, as it gives what they are called after.
 _NOT_COLUMNS = ("prompt", "completion", "prompts", "completions", "completion_ids")
-# Rows, and what is said to be written for them, on which the functions are tried before anything starts.
-_TRIED, _TRIAL_RESPONSES = 3, ("I do not know.", "", "<think> 1 </think> <answer> 1 </answer>")
+# Responses, one to a row, on which the functions are tried before anything starts.
+_TRIAL_RESPONSES = ("I do not know.", "", "<think> 1 </think> <answer> 1 </answer>")
 LongText = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
 
 
@@ -75,6 +75,7 @@ class Own(Task):
     runs_own_code: ClassVar = True
     rows_alike: ClassVar = True
     divides_train: ClassVar = True
+    templateless: ClassVar = {"chat_template": (False,)}
     not_deciding: ClassVar = LIMIT_KEYS
     problem_keys: ClassVar = ("splits", "held_out")
 
@@ -160,6 +161,7 @@ class Own(Task):
         return sum(self.reward_values) / 2 if self.correct_above is None else self.correct_above
 
     def contradictions(self) -> Iterator[Contradiction]:
+        yield from super().contradictions()
         if not self.reward:
             message = "task.name=own has no reward function: --reward FILE.py:FUNCTION, or task.reward=FILE.py:FUNCTION"
             yield Contradiction(("task.name", "task.reward"), message)
@@ -183,8 +185,6 @@ class Own(Task):
         if self.reward_values[0] >= self.reward_values[1]:
             message = f"task.reward_values={list(self.reward_values)}: the lowest value first, then the highest"
             yield Contradiction(("task.reward_values",), message)
-        if not self.chat_template:
-            yield from self.options_without("chat_template", False)
         if self.prompt_template is not None and (wrong := template_problem(self.prompt_template)):
             yield Contradiction(("task.prompt_template",), f"task.prompt_template: {wrong}")
 
@@ -205,8 +205,8 @@ class Own(Task):
             try:
                 json.dumps(value, allow_nan=False)
             except TypeError:
-                if column not in self._seen:
-                    self._seen.add(column)
+                if column not in self._left_out:
+                    self._left_out.add(column)
                     kind = type(value).__name__
                     tell(f"{self.data}: column {column} is left out: JSON has no values of its type ({kind}).")
             except ValueError as error:
@@ -228,26 +228,23 @@ class Own(Task):
 
     def problems(self, split: DataSplit, count: int, seed: int) -> list[Problem]:
         problems = super().problems(split, count, seed)
-        self._try(problems[:_TRIED])
+        self._try(problems[: len(_TRIAL_RESPONSES)])
         return problems
 
     def check_before(self) -> None:
         """Load the functions, and try them on rows where those are local. Raises UserError."""
         self._functions.load()
         if local_path(self.data).exists():
-            self.problems("train", _TRIED, 0)
+            self.problems("train", len(_TRIAL_RESPONSES), 0)
 
     def about_data(self) -> str:
         rule = (
             f"where the data has no test or dev rows of its own, a share of {self.held_out:g} is held out for each by "
             "a hash of the prompt (task.held_out)"
         )
-        graded = self.correct_above is None and self.reward_values == (0.0, 1.0)
-        verdict = (
-            f"correct = {self.judge_label} is 1, or above {self.threshold:g} where it is graded"
-            if graded
-            else f"correct = {self.judge_label} above {self.threshold:g}"
-        )
+        verdict = f"correct = {self.judge_label} above {self.threshold:g}"
+        if self.correct_above is None and self.reward_values == (0.0, 1.0):
+            verdict = f"correct = {self.judge_label} is 1, or above {self.threshold:g} where it is graded"
         verdict += " (task.correct, task.correct_above)"
         if not local_path(self.data).exists():
             return f"{self.data}: {rule}; {verdict}."
@@ -282,16 +279,16 @@ class Own(Task):
         """Map our splits to those of the hub data set. Raises UserError."""
         names = split_names(*parts_of(self.data))
         usual = {"train": ("train",), "dev": ("validation", "dev"), "test": ("test",)}
-        found = {split: next((one for one in own if one in names), None) for split, own in usual.items()}
-        found |= {str(split): theirs for split, theirs in self.splits.items()}
+        splits = {split: name for split, usual_names in usual.items() for name in usual_names[::-1] if name in names}
+        splits |= {str(split): theirs for split, theirs in self.splits.items()}
         wrong = [f"{split}: {theirs}" for split, theirs in self.splits.items() if theirs not in names]
-        if wrong or found["train"] is None:
+        if wrong or "train" not in splits:
             lacking = ", ".join(wrong) or "split train"
             raise UserError(
                 f"task.data={self.data!r}: has no {lacking}; it has {', '.join(names)}. "
                 "Name them: task.splits={train: ...}."
             )
-        return {split: theirs for split, theirs in found.items() if theirs is not None}
+        return splits
 
     # Prompts
 
@@ -356,22 +353,26 @@ class Own(Task):
         return RewardFunctions([reward_function(reward, *limits) for reward in self.reward])
 
     @cached_property
-    def _seen(self) -> set[str | tuple[str, ...]]:
-        """The columns that are left out, and the forms of rows, by their columns, that the functions were tried on."""
+    def _left_out(self) -> set[str]:
+        """Return the columns of which a line was printed that they are left out."""
+        return set()
+
+    @cached_property
+    def _tried(self) -> set[tuple[str, ...]]:
+        """Return the columns of the rows that the functions were tried on."""
         return set()
 
     def _try(self, problems: Sequence[Problem]) -> None:
-        """Call the functions on a few rows of a form that they have not seen. Raises UserError."""
-        form = tuple(self._columns(problems, ["" for _ in problems]))
-        if not problems or form in self._seen:
+        """Call the functions on a few rows, once for rows of the same columns. Raises UserError."""
+        columns = tuple(self._columns(problems, ["" for _ in problems]))
+        if not problems or columns in self._tried:
             return
-        responses = [_TRIAL_RESPONSES[number % len(_TRIAL_RESPONSES)] for number in range(len(problems))]
         self._functions.load()
         try:
-            self._rewards(problems, responses, [[0] for _ in problems], 0.0)
+            self._rewards(problems, _TRIAL_RESPONSES[: len(problems)], [[0] for _ in problems], 0.0)
         except RunError as error:
             raise UserError(str(error)) from error
-        self._seen.add(form)
+        self._tried.add(columns)
 
     def judge_many(
         self,
@@ -399,7 +400,7 @@ class Own(Task):
             )
         logged = {name: values for result in results for name, values in result.logged.items()}
         return [
-            replace(self._verdict(labels, values, response), logged={name: logged[name][row] for name in logged})
+            self._verdict(labels, values, response, {name: column[row] for name, column in logged.items()})
             for row, (response, values) in enumerate(zip(responses, rows, strict=True))
         ]
 
@@ -417,7 +418,9 @@ class Own(Task):
             columns, len(problems), lambda row: row_text(problems[row], responses[row]), share
         )
 
-    def _verdict(self, labels: Sequence[str], values: Sequence[Value], response: str) -> Verdict:
+    def _verdict(
+        self, labels: Sequence[str], values: Sequence[Value], response: str, logged: Mapping[str, Any]
+    ) -> Verdict:
         failed = next((value for value in values if isinstance(value, RewardFailure)), None)
         weighted = [
             weight * value if isinstance(value, float) else 0.0
@@ -428,7 +431,7 @@ class Own(Task):
         correct = scorable and isinstance(judged, float) and judged > self.threshold
         parts = dict(zip(labels, weighted, strict=True))
         reason = failed.reason if failed else "correct" if correct else "unscored" if judged is None else "wrong"
-        return Verdict(reward, parts, correct, vote(response), reason, scorable)
+        return Verdict(reward, parts, correct, vote(response), reason, scorable, logged)
 
     def _columns(self, problems: Sequence[Problem], responses: Sequence[str]) -> dict[str, list[Any]]:
         """Return the keyword arguments of a reward function: one value a row in each."""

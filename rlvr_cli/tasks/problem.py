@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Self
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean
@@ -95,20 +94,25 @@ class Verdict:
     logged: Mapping[str, str | float | bool | None] = field(default_factory=dict)
 
 
-class Judging(Protocol):
-    """Responses that are judged while others are still to come. A context manager: it gives up what has not begun."""
+class Judging:
+    """Judge responses while others are still to come."""
 
     def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:
         """Have a response judged, without waiting for it."""
+        raise NotImplementedError
 
     def verdicts(self) -> list[Verdict]:
-        """The verdict on each response, in the order in which they were added: those that ``judge`` would give."""
+        """Return the verdict on each response, in the order in which they were added: those that ``judge`` gives."""
+        raise NotImplementedError
 
-    def __enter__(self) -> Judging: ...
+    def close(self) -> None:
+        """Give up what has not begun."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class MissingFields(UserError):

@@ -1,20 +1,16 @@
-"""Prompts through a tokenizer's chat template, which is a program that came with the model: it gets limits."""
+"""Write prompts through a tokenizer's chat template, or by a Jinja template of the configuration."""
 
 from __future__ import annotations
 
 import json
-import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from types import FrameType
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Pool, Target
 
-# Processor seconds for one prompt, which takes milliseconds, characters of its text, and memory of a user's template.
+# Seconds and memory for one prompt by a user's template, which takes milliseconds, and characters of any prompt.
 MOST_SECONDS = 10.0
 MOST_CHARACTERS = 1_000_000
 TEMPLATE_MIB = 1024
@@ -26,17 +22,13 @@ Message = Mapping[str, str]
 
 
 class TemplateFailure(Exception):
-    """The template fails on these messages, or refuses them: some have no system turn."""
-
-
-class _TooLong(BaseException):
-    """The time is up. No Exception, so that nothing on the way takes it for an error of its own."""
+    """Report that the template fails on these messages, or refuses them: some have no system turn."""
 
 
 def chat_prompt(
     tokenizer: Any, *ways: Sequence[Message], instead: str = "none", options: Mapping[str, Any] | None = None
 ) -> str:
-    """The prompt that a tokenizer's chat template makes of the first conversation that it can write.
+    """Return the prompt that a tokenizer's chat template makes of the first conversation that it can write.
 
     Args:
         ways: conversations that ask the same, the best one first: some templates have no system turn.
@@ -76,8 +68,8 @@ def unfit_conversation(messages: Sequence[Message]) -> str | None:
 
 
 def spellings(messages: Sequence[Message]) -> list[Sequence[Message]]:
-    """The conversation, and the same with its first system turns in front of the user's, for templates without any."""
-    first = next((place for place, message in enumerate(messages) if message["role"] != "system"), 0)
+    """Return the conversation, and the same with its first system turns in front of the user's."""
+    first = next((turn for turn, message in enumerate(messages) if message["role"] != "system"), 0)
     if not first or messages[first]["role"] != "user":
         return [messages]
     joined = "\n\n".join(message["content"] for message in messages[: first + 1])
@@ -87,7 +79,7 @@ def spellings(messages: Sequence[Message]) -> list[Sequence[Message]]:
 def conversation_prompt(
     tokenizer: Any, messages: Sequence[Message], *, instead: str, options: Mapping[str, Any] | None = None
 ) -> str:
-    """The prompt of a conversation that ends with a user's turn, whatever the tokenizer has.
+    """Return the prompt of a conversation that ends with a user's turn, whatever the tokenizer has.
 
     A template without system turns gets the system turn in front of the user's; without a template the turns stand
     below each other.
@@ -107,7 +99,7 @@ def conversation_prompt(
 
 
 def begun(prompt: str, prefix: str) -> str:
-    """The prompt with the beginning of the answer, which ends in ``<think>``; some templates open it themselves."""
+    """Append the beginning of the answer, which ends in ``<think>``; some templates open it themselves."""
     return prompt if prompt.rstrip().endswith("<think>") else prompt + prefix
 
 
@@ -127,7 +119,7 @@ def check_template_options(options: Mapping[str, Any], tokenizer: Any) -> None:
 
 
 def by_chat_template(tokenizer: Any, messages: Sequence[Message], options: Mapping[str, Any] | None = None) -> str:
-    """The messages as the model reads them, up to where the assistant begins.
+    """Return the messages as the model reads them, up to where the assistant begins.
 
     Raises:
         TemplateFailure: the template cannot write these messages.
@@ -136,20 +128,9 @@ def by_chat_template(tokenizer: Any, messages: Sequence[Message], options: Mappi
     # Imported here: `tasks` is used by commands that must not wait for a template engine.
     from jinja2 import TemplateError
 
-    if _raises_to_a_power(getattr(tokenizer, "chat_template", None)):
-        raise UserError(f"model: its chat template computes powers (**), {_ADVICE}")
+    turns = [dict(message) for message in messages]
     try:
-        with _deadline():
-            text = str(
-                tokenizer.apply_chat_template(
-                    [dict(message) for message in messages],
-                    tokenize=False,
-                    add_generation_prompt=True,
-                    **(options or {}),
-                )
-            )
-    except _TooLong:
-        raise UserError(f"model: its chat template ran for {MOST_SECONDS:g} s on one prompt, {_ADVICE}") from None
+        text = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **(options or {})))
     except (MemoryError, RecursionError, OverflowError) as error:
         raise UserError(
             f"model: its chat template is too large to run ({error or type(error).__name__}), {_ADVICE}"
@@ -207,49 +188,3 @@ def leading_bos(tokenizer: Any) -> str:
     """
     ids = tokenizer("")["input_ids"]
     return str(tokenizer.bos_token) if ids and ids[0] == tokenizer.bos_token_id else ""
-
-
-@contextmanager
-def _deadline() -> Iterator[None]:
-    """Raises _TooLong in the code of a template after MOST_SECONDS of this thread.
-
-    By tracing, which works in every thread and ends with the block; a signal reaches the main thread only. The frames
-    of templates are those that come from no file.
-    """
-    end = time.thread_time() + MOST_SECONDS
-
-    def each_line(frame: FrameType, event: str, argument: Any) -> Any:
-        if time.thread_time() > end:
-            raise _TooLong
-        return each_line
-
-    def each_call(frame: FrameType, event: str, argument: Any) -> Any:
-        return each_line if frame.f_code.co_filename.startswith("<") else None
-
-    before = sys.gettrace()
-    sys.settrace(each_call)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
-
-
-def _raises_to_a_power(template: Any) -> bool:
-    """Return whether a template, or one of several by name, has the operator ``**``: nothing interrupts ``9**9**9``."""
-    templates = template.values() if isinstance(template, Mapping) else [template]
-    return any(isinstance(one, str) and "**" in one and _has_power(one) for one in templates)
-
-
-@lru_cache(maxsize=8)
-def _has_power(template: str) -> bool:
-    from jinja2 import Environment, TemplateError
-
-    before = ""
-    try:
-        for _, kind, text in Environment(autoescape=True).lex(template):
-            if kind == "operator" and text == "**" and before not in ("(", ","):
-                return True
-            before = before if kind == "whitespace" else text
-    except TemplateError:
-        return False
-    return False

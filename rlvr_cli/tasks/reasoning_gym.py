@@ -59,8 +59,7 @@ _TUPLES = ("arc_agi", "rearc")
 _ENTRIES = 64
 # Draws in a row without a new problem, after which the problems count as used up.
 _IDLE = 2000
-# Loading reasoning-gym takes seconds, and so does one problem of the slowest data set.
-_PATIENCE_SECONDS, _MEMORY_MIB = 600.0, 1024
+_MEMORY_MIB = 1024
 
 SYSTEM = (
     "Given a problem, your task is to answer the question by thinking step-by-step in a clear and specific "
@@ -134,20 +133,13 @@ class ReasoningGym(Task):
             if name not in self.datasets:
                 message = f"task.options: {name} is no data set of task.datasets.{did_you_mean(name, self.datasets)}"
                 yield Contradiction(("task.options", "task.datasets"), message)
-            if fixed := sorted({"seed", "size"} & set(self.options[name])):
-                message = (
-                    f"task.options: {name}: {' and '.join(fixed)} follow from run.seed and the numbers of problems"
-                )
+            if fixed := " and ".join(sorted({"seed", "size"} & set(self.options[name]))):
+                message = f"task.options: {name}: {fixed} follow from run.seed and the numbers of problems"
                 yield Contradiction(("task.options",), message)
 
     def check_before(self) -> None:
         """Raise UserError without the package, and for data sets and options that it does not know."""
         _check_installed()
-        if os.environ.get("PYTHONHASHSEED", "0") != "0":
-            raise UserError(
-                f"task rg: PYTHONHASHSEED={os.environ['PYTHONHASHSEED']} is set, and problems of reasoning-gym depend "
-                "on it: other machines would get different ones. Unset it, or set it to 0."
-            )
         if mistakes := _mistakes(json.dumps({name: self.options.get(name, {}) for name in self.datasets})):
             raise UserError(list(mistakes))
 
@@ -159,11 +151,8 @@ class ReasoningGym(Task):
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
         self.check_before()
-        names = sorted(self.datasets)
-        shares = quotas({index: self.datasets[name] for index, name in enumerate(names)}, count, {})
-        drawn = [
-            problem for index, name in enumerate(names) for problem in self._drawn(name, split, shares[index], seed)
-        ]
+        shares = quotas(self.datasets, count, {})
+        drawn = [problem for name in sorted(shares) for problem in self._drawn(name, split, shares[name], seed)]
         return sorted(drawn, key=lambda problem: stream_seed(seed, "rg", split, "order", problem.id))
 
     def _drawn(self, name: str, split: Split, count: int, seed: int) -> list[Problem]:
@@ -196,19 +185,20 @@ class ReasoningGym(Task):
         if missing:
             needed = "a row needs what an entry of reasoning-gym has, and the name of its dataset"
             raise MissingFields(where, missing, needed, fields)
-        name, question, metadata = fields["dataset"], fields["question"], fields["metadata"]
-        if not isinstance(name, str) or not isinstance(question, str) or not isinstance(metadata, dict):
+        data = {name: fields[name] for name in ("dataset", "answer", "metadata")}
+        name, question = data["dataset"], fields["question"]
+        if not isinstance(name, str) or not isinstance(question, str) or not isinstance(data["metadata"], dict):
             raise UserError(f"{where}: dataset and question must be text, and metadata a mapping")
         if name in REFUSED:
             raise UserError(f"{where}: dataset {name} is refused: {REFUSED[name]}")
-        data = {"dataset": name, "answer": fields["answer"], "metadata": metadata}
         return Problem(str(fields.get("id", where)), question, data, name)
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         system = [] if self.system_prompt is None else [{"role": "system", "content": self.system_prompt}]
         turns = [*system, {"role": "user", "content": problem.question}]
-        hint = "set task.system_prompt=null"
-        return conversation_prompt(tokenizer, turns, instead=hint, options=self.chat_template_kwargs)
+        return conversation_prompt(
+            tokenizer, turns, instead="set task.system_prompt=null", options=self.chat_template_kwargs
+        )
 
     def solutions(self, problem: Problem) -> Iterator[str] | None:
         answer = problem.data["answer"]
@@ -237,7 +227,7 @@ class ReasoningGym(Task):
 
     def _job(self, problem: Problem, answer: str) -> dict[str, Any]:
         name = problem.data["dataset"]
-        entry = {"question": problem.question, "answer": problem.data["answer"], "metadata": problem.data["metadata"]}
+        entry = {**problem.data, "question": problem.question}
         safe = name not in SAFE_ANSWERS or re.fullmatch(SAFE_ANSWERS[name], answer, re.ASCII)
         # Half a character is none that a process can be sent.
         answer = answer.encode("utf-8", "replace").decode() if safe else _UNREADABLE
@@ -265,7 +255,8 @@ _TARGET = Target("rlvr_cli.tasks.reasoning_gym:ready", what="runs reasoning-gym"
 def _pool(deadline: float | None) -> Pool:
     """Return the workers that score within a deadline, or the worker that makes problems (None)."""
     if deadline is None:
-        return Pool(_TARGET, Limits(_PATIENCE_SECONDS, memory_mib=4 * _MEMORY_MIB))
+        # Loading reasoning-gym takes seconds, and so does one problem of the slowest data set.
+        return Pool(_TARGET, Limits(600.0, memory_mib=4 * _MEMORY_MIB))
     limits = Limits(max(5 * deadline, 60.0), processor=deadline, memory_mib=_MEMORY_MIB)
     # Verifiers keep what they have computed.
     return Pool(_TARGET, limits, workers=2, jobs_per_worker=5000)
@@ -323,9 +314,7 @@ def ready(settings: Any) -> Callable[[Any], Any]:
     """Return the function by which a worker does a job: `do` names a function below, the rest are its arguments."""
     importlib.import_module("reasoning_gym")
     # Data sets print while they make problems, and the limit holds for a log file too.
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     jobs: dict[str, Callable[..., Any]] = {"describe": describe, "check": check, "draw": draw, "score": score}
     return lambda job: jobs[job.pop("do")](**job)
@@ -335,11 +324,10 @@ def describe() -> dict[str, dict[str, Any]]:
     """Return the options of every data set with their defaults."""
     from reasoning_gym.factory import DATASETS
 
-    fields = {name: dataclasses.asdict(config()) for name, (_, config) in sorted(DATASETS.items())}
+    kept = {name: config() for name, (_, config) in sorted(DATASETS.items()) if name != "composite"}
     return {
-        name: {key: _plain(value) for key, value in options.items() if key not in ("seed", "size")}
-        for name, options in fields.items()
-        if name != "composite"
+        name: {key: _plain(value) for key, value in dataclasses.asdict(options).items() if key not in ("seed", "size")}
+        for name, options in kept.items()
     }
 
 
@@ -371,10 +359,7 @@ def draw(name: str, options: Mapping[str, Any], seed: int, start: int, count: in
 
 def _plain(value: Any) -> Any:
     """Return the value as JSON has it, other types as text and without keys that are no text."""
-    try:
-        return json.loads(json.dumps(value))
-    except (TypeError, ValueError):
-        return json.loads(json.dumps(value, default=str, skipkeys=True))
+    return json.loads(json.dumps(value, default=str, skipkeys=True))
 
 
 def score(name: str, options: Mapping[str, Any], entry: Mapping[str, Any], answer: str) -> float:
@@ -382,12 +367,11 @@ def score(name: str, options: Mapping[str, Any], entry: Mapping[str, Any], answe
 
     Raises OSError and ImportError, which tell nothing about the answer, and ends the process where memory is full.
     """
-    metadata = entry["metadata"]
+    if name in _TUPLES:
+        entry = {**entry, "metadata": _tuples(entry["metadata"])}
     dataset = _dataset(name, json.dumps(options), 0)
     try:
-        value = float(
-            dataset.score_answer(answer, {**entry, "metadata": _tuples(metadata) if name in _TUPLES else metadata})
-        )
+        value = float(dataset.score_answer(answer, entry))
     except MemoryError:
         os._exit(1)
     except (OSError, ImportError):

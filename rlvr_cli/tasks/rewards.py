@@ -152,30 +152,26 @@ class RewardFunction:
         wanted = f"a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g} is needed, or None where it does not apply"
         return RewardFailure("error", f"task.reward: {self.where} returned {value['wrong']} for a completion; {wanted}")
 
-    def one_by_one(
-        self, columns: Mapping[str, Sequence[Any]], count: int, failure: RewardFailure, most: float
-    ) -> Rewards:
+    def one_by_one(self, columns: Mapping[str, Sequence[Any]], count: int, failure: RewardFailure) -> Rewards:
         """Return the value of each row alone, after a call for all of them that failed.
 
-        All together take as long as one call may; rows that are left then, and those after ``most`` failures, have the
-        failure of the first call.
+        All together take as long as one call may; rows that are left then have the failure of the first call.
         """
         until = time.monotonic() + self.limits.seconds
         alone = max(1.0, _ALONE * self.limits.seconds)
-        values: list[Value] = []
+        values: list[Value] = [failure] * count
         logged: dict[str, list[Any]] = {}
         for row in range(count):
-            if time.monotonic() > until or sum(isinstance(value, RewardFailure) for value in values) > most:
-                values.append(failure)
-                continue
+            if time.monotonic() > until:
+                break
             try:
                 result = self.read(self.begin({name: [column[row]] for name, column in columns.items()}, 1, alone))
             except JobError as error:
-                values.append(self.failure(error, alone))
+                values[row] = self.failure(error, alone)
                 continue
+            values[row] = result.values[0]
             for name, recorded in result.logged.items():
                 logged.setdefault(name, [None] * count)[row] = recorded[0]
-            values += result.values
         return Rewards(values, logged)
 
     def failure(self, error: JobError, seconds: float | None = None) -> RewardFailure:
@@ -186,16 +182,14 @@ class RewardFunction:
 
 def reward_file(written: str, folder: Path | None = None) -> UserFile:
     """Return the file of ``FILE.py:FUNCTION@DIGEST``. Raises UserError where there is none of that digest."""
-    match = REWARD.fullmatch(written)
-    assert match is not None, written
-    digest = "" if match["digest"] is None else f"@{match['digest']}"
-    return find_user_file(f"{match['file']}{digest}", folder)
+    file, _, function = written.rpartition(":")
+    _, at, digest = function.partition("@")
+    return find_user_file(f"{file}{at}{digest}", folder)
 
 
 def reward_function(written: str, timeout: float, memory_mib: int) -> RewardFunction:
     """Return the function that ``FILE.py:FUNCTION@DIGEST`` names."""
-    match = REWARD.fullmatch(written)
-    recorded = match is not None and match["digest"] is not None
+    recorded = "@" in written.rpartition(":")[2]
     return _function(written if recorded else f"{written}@{reward_file(written).digest}", timeout, memory_mib)
 
 
@@ -253,7 +247,7 @@ class RewardFunctions:
                 failure = function.failure(error)
                 result = Rewards([failure], {})
                 if count > 1:
-                    result = function.one_by_one(columns, count, failure, share * count)
+                    result = function.one_by_one(columns, count, failure)
                     if not any(isinstance(value, RewardFailure) for value in result.values):
                         every = f"That was for all {count} completions at once; each alone has its reward"
                         self.failures.tell(failure.message, f". {every}")

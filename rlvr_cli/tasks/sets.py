@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
@@ -29,11 +29,7 @@ def _define_all() -> None:
 
 def data_sets() -> Mapping[str, DataSet]:
     """Return every data set by its name."""
-    return _by_name(tuple(task_kinds().items()))
-
-
-@lru_cache(maxsize=4)
-def _by_name(kinds: tuple[tuple[str, type[Task]], ...]) -> dict[str, DataSet]:
+    kinds = task_kinds().items()
     return {name: replace(data_set, task=task) for task, kind in kinds for name, data_set in kind.sets.items()}
 
 
@@ -73,8 +69,8 @@ def has_split_mark(data: str) -> bool:
 
 def sets_of(task: str, split: str | None = None) -> tuple[str, ...]:
     """Return the names of the data sets of ``task``; with ``split`` (train, test) those with such problems."""
-    of_task = {name: data_set for name, data_set in data_sets().items() if data_set.task == task}
-    return tuple(name for name, data_set in of_task.items() if split is None or split in data_set.files)
+    sets = task_kinds()[task].sets if task in task_kinds() else {}
+    return tuple(name for name, data_set in sets.items() if split is None or split in data_set.files)
 
 
 def is_generated(data: str) -> bool:
@@ -99,9 +95,10 @@ def check_problems(task: Task, splits: Sequence[str]) -> None:
         UserError: a data set that has none, or that is not where it is looked for; data that is nowhere; a folder that
             nothing is looked for in.
     """
+    check_folder(task)
     if task.is_generated:
-        check_folder(task)
-    elif task.data in data_sets():
+        return
+    if task.data in data_sets():
         folder = local_path(task.data_dir) if task.data_dir is not None else None
         problems: list[str] = []
         for split in splits:
@@ -111,8 +108,6 @@ def check_problems(task: Task, splits: Sequence[str]) -> None:
                 problems += error.problems
         if problems:
             raise UserError(problems)
-    elif task.data_dir is not None:
-        check_folder(task)
     elif not local_path(task.data).exists() and not looks_like_hub_id(task.data):
         raise UserError(
             f"task.data={task.data!r}: no data set of that name, no such file or folder, and not a hub id (owner/name)."
@@ -124,8 +119,9 @@ def check_folder(task: Task) -> None:
     """Refuse a folder that nothing is looked for in. Raises UserError."""
     if task.data_dir is None or (task.data in data_sets() and not task.is_generated):
         return
-    generated = f"the problems are generated ({task.data})"
-    reason = generated if task.is_generated else f"task.data={task.data} is no such name"
+    reason = f"task.data={task.data} is no such name"
+    if task.is_generated:
+        reason = f"the problems are generated ({task.data})"
     raise UserError(
         f"task.data_dir={task.data_dir!r}: is where data sets are looked for by their names, and {reason}. Set "
         f"task.data to one of {', '.join(sets_of(task.name, 'train'))}, or leave the folder out."

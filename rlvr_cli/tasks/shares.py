@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping
 from math import fsum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, TypeVar
 
 from pydantic import AfterValidator, Field
 
@@ -26,6 +26,7 @@ def _sum_to_one(shares: dict[int, float]) -> dict[int, float]:
     return shares
 
 
+Size = TypeVar("Size", int, str)
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
 SumToOne = AfterValidator(_sum_to_one)
 
@@ -74,7 +75,7 @@ class SharedOut(Task):
         return len(problem.data[self.size_of])
 
 
-def quotas(shares: Mapping[int, float], count: int, available: Mapping[int, int]) -> dict[int, int]:
+def quotas(shares: Mapping[Size, float], count: int, available: Mapping[Size, int]) -> dict[Size, int]:
     """Split ``count`` by ``shares`` (largest remainder), giving what exceeds ``available`` to the other sizes."""
     found = dict.fromkeys(shares, 0)
     open_sizes = sorted(shares)

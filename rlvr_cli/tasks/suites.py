@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ _BY_SIZE = (
 
 @dataclass(frozen=True)
 class Setting:
-    """How one benchmark is sampled, prompted and judged.
+    """Hold how one benchmark is sampled, prompted and judged.
 
     Attributes:
         samples: sampled completions a problem; 0 = the greedy one alone.
@@ -35,38 +36,28 @@ class Setting:
 
     benchmark: str
     samples: int
-    pass_at: tuple[int, ...] = ()
+    pass_at: Sequence[int] = ()
     greedy: bool = False
     temperature: float = 1.0
     top_p: float = 1.0
     max_new_tokens: int = 4096
     task: Mapping[str, Any] = field(default_factory=dict)
-    figures: tuple[str, ...] = ()
+    figures: Sequence[str] = ()
     source: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """The setting as JSON values."""
-        return {
-            "benchmark": self.benchmark,
-            "samples": self.samples,
-            "pass_at": list(self.pass_at),
-            "greedy": self.greedy,
-            "temperature": self.temperature,
-            "top_p": self.top_p,
-            "max_new_tokens": self.max_new_tokens,
-            "task": {key: _plain(value) for key, value in self.task.items()},
-            "figures": list(self.figures),
-            "source": dict(self.source),
-        }
+        """Return the setting as JSON values."""
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return values
 
     def choices(self) -> dict[str, Any]:
-        """What distinguishes this setting from another of its benchmark, whatever the figures' sources are."""
+        """Return what distinguishes this setting from another of its benchmark, whatever the figures' sources are."""
         return {key: value for key, value in self.as_json().items() if key not in ("figures", "source")}
 
 
 @dataclass(frozen=True)
 class Average:
-    """A mean over a suite's figures, each with the same weight.
+    """Describe a mean over a suite's figures, each with the same weight.
 
     Attributes:
         parts: (benchmark, figure) pairs.
@@ -74,14 +65,14 @@ class Average:
     """
 
     name: str
-    parts: tuple[tuple[str, str], ...]
+    parts: Sequence[Sequence[str]]
     source: str
     by_subgroup: bool = False
 
 
 @dataclass(frozen=True)
 class Suite:
-    """What one paper evaluates on."""
+    """Hold what one paper evaluates on."""
 
     name: str
     paper: str
@@ -90,70 +81,48 @@ class Suite:
     notes: tuple[str, ...] = ()
 
 
-def _plain(value: Any) -> Any:
-    return {str(key): inner for key, inner in value.items()} if isinstance(value, Mapping) else value
+def _suite(name: str, paper: str, settings: Any, averages: Any = (), notes: Sequence[str] = ()) -> Suite:
+    """Read an entry of ``suites.yaml``; a setting of several benchmarks is one of each."""
+    single = (Setting(**{**entry, "benchmark": name}) for entry in settings for name in entry["benchmark"])
+    return Suite(name, paper, tuple(single), tuple(Average(**average) for average in averages), tuple(notes))
 
 
-def _read_suites() -> dict[str, Suite]:
-    """Read ``suites.yaml``; an entry of several benchmarks is a setting of each."""
-    entries = yaml.safe_load(Path(__file__).with_name("suites.yaml").read_text(encoding="utf-8"))
-    return {name: _suite(name, **entry) for name, entry in entries.items()}
-
-
-def _suite(
-    name: str,
-    paper: str,
-    settings: Sequence[dict[str, Any]],
-    averages: Sequence[dict[str, Any]] = (),
-    notes: Sequence[str] = (),
-) -> Suite:
-    tuples = ("pass_at", "figures")
-    read = [
-        Setting(**{**entry, "benchmark": benchmark, **{key: tuple(entry.get(key, ())) for key in tuples}})
-        for entry in settings
-        for benchmark in entry["benchmark"]
-    ]
-    means = [Average(**{**average, "parts": tuple(map(tuple, average["parts"]))}) for average in averages]
-    return Suite(name, paper, tuple(read), tuple(means), tuple(notes))
-
-
-SUITES = _read_suites()
+_ENTRIES = yaml.safe_load(Path(__file__).with_name("suites.yaml").read_text(encoding="utf-8"))
+SUITES = {name: _suite(name, **entry) for name, entry in _ENTRIES.items()}
 
 
 def evaluation_names() -> tuple[str, ...]:
-    """Every name that an evaluation may be asked for by."""
+    """Return every name that an evaluation may be asked for by."""
     return (*benchmarks(), *generated_names(), *SUITES)
 
 
 def unknown_names(names: Sequence[str], key: str) -> list[str]:
-    """What is wrong with ``names``, which were given as ``key`` (`--benchmark`): a line for each unknown one."""
+    """Return a line for each unknown one of ``names``, which were given as ``key`` (`--benchmark`)."""
     unknown = [name for name in dict.fromkeys(names) if name not in evaluation_names()]
     lines = [f"{key} {name}: unknown.{did_you_mean(name, evaluation_names())}" for name in unknown]
-    listed = (
-        f" Benchmarks: {', '.join(benchmarks())}. Generated: {', '.join(generated_names())}. "
-        f"Suites: {', '.join(SUITES)}."
-    )
-    return [*lines[:-1], *(line + listed for line in lines[-1:])]
+    if lines:
+        lines[-1] += f" Benchmarks: {', '.join(benchmarks())}. Generated: {', '.join(generated_names())}. "
+        lines[-1] += f"Suites: {', '.join(SUITES)}."
+    return lines
 
 
 def setting_alone(benchmark: str) -> Setting:
-    """The setting of a benchmark that is named without a suite.
+    """Return the setting of a benchmark that is named without a suite.
 
-    Samples by the number of problems: 32 up to 40 problems, 8 up to 1,000, 4 above, with every power of two up to them
-    as k, and the greedy completion; sampled at temperature 1.
+    Samples by the number of problems, with every power of two up to them as k, and the greedy completion; sampled at
+    temperature 1. Which problems there are is the benchmark's; how they are prompted and judged is left to the run.
     """
-    one = data_sets()[benchmark]
-    samples, source = next((n, source) for above, n, source in _BY_SIZE if one.size > above)
+    data_set = data_sets()[benchmark]
+    samples, source = next((n, source) for above, n, source in _BY_SIZE if data_set.size > above)
     by_size = (8192, "DGPO, table 12") if samples == 32 else (4096, "AR-Lopti, table 2")
-    length, length_source = one.length or by_size
-    # Which problems there are is the benchmark's, not the run's; how they are prompted and judged is left to the run.
+    length, length_source = data_set.length or by_size
     return Setting(
         benchmark,
         samples,
         pass_at=tuple(k for k in POWERS if k <= samples),
         greedy=True,
         max_new_tokens=length,
-        task=one.keys,
+        task=data_set.keys,
         source={
             "samples": f"by size: {source}",
             "temperature": "AR-Lopti's code, DGPO's rollouts: 1.0",

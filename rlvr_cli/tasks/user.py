@@ -26,7 +26,6 @@ from dataclasses import astuple
 from functools import cached_property
 from itertools import islice
 from numbers import Real
-from types import TracebackType
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import BeforeValidator, Field, create_model
@@ -240,9 +239,8 @@ class UserTask(base.Task):
 
     def _asked(self, problem: Problem) -> str | list[dict[str, str]]:
         prompt: Any = self.task.prompt(_row(problem))
-        if not (isinstance(prompt, str) and prompt.strip()) and not (
-            are_messages(prompt) and unfit_conversation(prompt) is None
-        ):
+        text = isinstance(prompt, str) and prompt.strip()
+        if not text and (not are_messages(prompt) or unfit_conversation(prompt) is not None):
             raise self._wrong("prompt", prompt, "text, or messages of which the last is the user's")
         if (unwritable := text_problem(prompt)) is not None:
             raise RunError(f"{self._line('prompt')}: prompt of problem {problem.id!r}: {unwritable}")
@@ -261,8 +259,7 @@ class UserTask(base.Task):
             if not same:
                 wanted = "text, numbers, lists and dicts with names of text"
                 raise self._wrong("problems", {name: value}, f"JSON values: {wanted} ({where})")
-        # Looked for where it can be: many problems are made.
-        if "\\ud" in json.dumps(row, default=str) and (unwritable := text_problem(row)) is not None:
+        if (unwritable := text_problem(row)) is not None:
             raise RunError(f"{self._line('problems')}: problems: problem of {where}: {unwritable}")
         identity = text_digest(json.dumps(data))[:16] if row.get("id") is None else str(row["id"])
         subgroup, question = data.get("subgroup"), data.get("question")
@@ -273,69 +270,59 @@ class UserTask(base.Task):
     def made(self, split: Split, count: int, seed: int) -> list[Problem]:
         """Return problems as the user's `problems` gives them, each prompt once and in one split, whatever the seed.
 
-        Train has nothing that test and dev have. Where that is much of it, as of few problems or of a function that
-        gives the same for every split, a hash of the prompt says whose a problem is.
-
         Raises RunError where there are too few.
         """
-        if self._share > _MUCH:
-            return self._distinct(split, count, seed, lambda prompt: _split_of(prompt) == split, count)
-        if split == "train":
-            held = self._prompts["test"] | self._prompts["dev"]
-            return self._distinct(split, count, seed, lambda prompt: prompt not in held, count)
-        if count > self.held_out:
+        excluded, wanted = self._excluded, count if split == "train" else self.held_out
+        if excluded is None:
+            wanted = count
+        elif count > wanted:
             raise RunError(
                 f"task.held_out={self.held_out}: {split} is limited to that many problems, and {count} are asked for. "
                 f"Set task.held_out={count}, or ask for fewer"
             )
-        before = self._prompts["test"] if split == "dev" else set()
-        return self._distinct(split, self.held_out, seed, lambda prompt: prompt not in before, count)[:count]
-
-    @cached_property
-    def _prompts(self) -> dict[str, set[str]]:
-        """The prompts of a split, as many as are held out; of train as many, to look at what they share."""
-
-        def prompts(split: Split) -> set[str]:
-            rows = islice(self._rows(split, self.held_out, HELD_OUT_SEED), _READ * self.held_out)
-            return {json.dumps(self._asked(self.read(row, f"a {split} problem"))) for row in rows}
-
-        return {split: prompts(split) for split in ("test", "dev", "train")}
-
-    @cached_property
-    def _share(self) -> float:
-        """The share of the train problems that are problems of test or dev too."""
-        train = self._prompts["train"]
-        return len(train & (self._prompts["test"] | self._prompts["dev"])) / max(1, len(train))
-
-    def _distinct(self, split: Split, count: int, seed: int, ours: Callable[[str], bool], least: int) -> list[Problem]:
-        """Return ``count`` problems of different prompts, or all there are, which must be ``least``."""
-        asked = count
-        for _ in range(_DOUBLED):
+        for asked in (wanted * 2**number for number in range(_DOUBLED)):
             problems: dict[str, Problem] = {}
             read = others = 0
             for read, row in enumerate(islice(self._rows(split, asked, seed), _READ * asked), 1):
                 problem = self.read(row, f"{split} problem {read}")
                 prompt = json.dumps(self._asked(problem))
-                if ours(prompt):
+                if prompt in excluded[split] if excluded is not None else _split_of(prompt) != split:
+                    others += 1
+                else:
                     problems.setdefault(prompt, problem)
-                others += not ours(prompt)
-                if len(problems) == count:
+                if len(problems) == wanted:
                     break
-            if len(problems) == count or read != asked:
+            if len(problems) == wanted or read != asked:
                 break
-            asked *= 2
-        rule = " by a hash of their prompts, as train has many of them too" if self._share > _MUCH else ""
+        rule = " by a hash of their prompts, as train has many of them too" if excluded is None else ""
         twice = read - others - len(problems)
         dropped = f"{others:,} belong to other splits{rule}, {twice:,} came twice"
-        if len(problems) < least:
+        if len(problems) < count:
             key = "task.train_size" if split == "train" else "eval.problems"
             raise RunError(
-                f"{self._line('problems')}: problems gave {len(problems):,} different {split} problems, and {least:,} "
+                f"{self._line('problems')}: problems gave {len(problems):,} different {split} problems, and {count:,} "
                 f"are asked for ({read:,} read; {dropped}). Make more, or ask for fewer ({key})"
             )
         if others or twice:
             tell(f"{self._line('problems')}: of the first {read:,} {split} problems {dropped}: left out.")
-        return list(problems.values())
+        return list(problems.values())[:count]
+
+    @cached_property
+    def _excluded(self) -> dict[str, set[str]] | None:
+        """Return the prompts that a split may not have: dev those of test, train those of both.
+
+        None where that is much of train, as of few problems or of a function that gives the same for every split: then
+        a hash of the prompt says whose a problem is.
+        """
+        splits: tuple[Split, ...] = ("test", "dev", "train")
+        prompts: dict[str, set[str]] = {}
+        for split in splits:
+            rows = islice(self._rows(split, self.held_out, HELD_OUT_SEED), _READ * self.held_out)
+            prompts[split] = {json.dumps(self._asked(self.read(row, f"a {split} problem"))) for row in rows}
+        held = prompts["test"] | prompts["dev"]
+        if len(prompts["train"] & held) > _MUCH * len(prompts["train"]):
+            return None
+        return {"test": set(), "dev": prompts["test"], "train": held}
 
     def tried(self, count: int) -> None:
         """Make so many problems, write their prompts and judge a response to each. Raises RunError."""
@@ -366,9 +353,8 @@ class UserTask(base.Task):
         if "reward" not in fields and "parts" not in fields:
             raise self._wrong("judge", judgement, "a dict with reward, or with parts that add up to it")
         for name, value in {**logged, "answer": answer}.items():
-            if not isinstance(value, str | float | int | None) or (
-                isinstance(value, float) and not math.isfinite(value)
-            ):
+            infinite = isinstance(value, float) and not math.isfinite(value)
+            if infinite or not isinstance(value, str | float | int | None):
                 raise self._wrong("judge", {name: value}, f"text, a finite number or None for {name}")
         if (unwritable := text_problem([answer, logged, *map(str, parts)])) is not None:
             raise RunError(f"{self._line('judge')}: judge gave text that cannot be written: {unwritable}")
@@ -396,7 +382,7 @@ class UserTask(base.Task):
         return RunError(f"{self._line(method)}: {method} returned {value_text(value)}; wanted: {wanted}")
 
 
-class _Judging:
+class _Judging(Judging):
     """Responses that are judged in worker processes, each a job of its own."""
 
     def __init__(self, task: UserTask) -> None:
@@ -429,12 +415,7 @@ class _Judging:
                 raise RunError(f"{failure.message}.") from None
             return failure
 
-    def __enter__(self) -> _Judging:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         for _, _, future in self._rows:
             future.cancel()
 

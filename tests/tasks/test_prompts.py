@@ -1,9 +1,7 @@
-"""A chat template comes with a model and is a program: it gets limits, in every thread."""
+"""Prompts through chat templates: what a template that fails, or writes too much, is answered with."""
 
 from __future__ import annotations
 
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,11 +10,8 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.tasks import kk_compact as compact
-from rlvr_cli.tasks import prompts
 from rlvr_cli.tasks.base import prompt_ids
 from rlvr_cli.tasks.kk import logic_rl_prompt
-from rlvr_cli.tasks.math import MathTask
-from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.prompts import TemplateFailure, by_chat_template
 
 TURNS = [{"role": "user", "content": "a knight"}]
@@ -31,39 +26,13 @@ def templated(template: Any) -> Any:
 def test_an_ordinary_template_is_what_it_was() -> None:
     tokenizer = templated("{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}{% endfor %}{{ '**' }}")
     expected = tokenizer.apply_chat_template(TURNS, tokenize=False, add_generation_prompt=True)
-    traced = sys.gettrace()
     assert by_chat_template(tokenizer, TURNS) == expected == "<user>a knight**"
-    assert sys.gettrace() is traced
-
-
-LOOPS = [
-    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-    "{% macro f(n) %}{% for i in range(9) %}{{ f(n - 1) if n }}{% endfor %}{% endmacro %}{{ f(30) }}",
-]
-
-
-@pytest.mark.parametrize("template", LOOPS)
-def test_a_loop_ends_in_every_thread(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prompts, "MOST_SECONDS", 0.2)
-    tokenizer = templated(template)
-    with pytest.raises(UserError, match=r"ran for 0\.2 s"):
-        by_chat_template(tokenizer, TURNS)
-    with ThreadPoolExecutor(1) as pool, pytest.raises(UserError, match=r"ran for 0\.2 s"):
-        pool.submit(by_chat_template, tokenizer, TURNS).result()
-    for prompt in (
-        lambda: logic_rl_prompt("Who?", tokenizer),
-        lambda: MathTask(style="boxed").prompt(Problem("1", "1+1?", {}, "all"), tokenizer),
-    ):
-        with pytest.raises(UserError, match=r"ran for 0\.2 s"):
-            prompt()
 
 
 @pytest.mark.parametrize(
     ("template", "said"),
     [
         ("{% for i in range(1000000000) %}x{% endfor %}", "too large to run"),
-        ("{{ 9 ** 9 ** 9 ** 9 }}", "computes powers"),
-        ({"default": "{{ 9**9**9 }}"}, "computes powers"),
         ("{{ 'x' * 2000000 }}", "2,000,000 characters"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Which part of a response is its answer, and the pairs that need no algebra."""
+"""The spelling that answers are compared in, and the pairs that need no algebra."""
 
 from __future__ import annotations
 
