@@ -210,7 +210,7 @@ def _without_effect(config: Config, set_by_user: SetByUser) -> Iterable[Contradi
 
 
 def _vllm_can_sample(config: Config) -> Iterable[Contradiction]:
-    """What vLLM cannot sample, or not in this launch."""
+    """Return what vLLM cannot sample, or not in this launch."""
     rollout, processes = config.rollout, config.launch.processes
     if not rollout.uses_vllm:
         return
@@ -268,7 +268,7 @@ _CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (
 
 
 def cautions(config: Config) -> list[str]:
-    """What is allowed but spoils a training, in sentences for `rlvr plan` and the start of a training; mostly none."""
+    """Return warnings on what is allowed but spoils a training, for `rlvr plan` and the start of a training."""
     return [*_lost_steps(config), *_biased_samples(config)]
 
 

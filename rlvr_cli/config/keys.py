@@ -69,7 +69,7 @@ KEYS = Schema(Config, other_names=OTHER_NAMES, command="rlvr config keys", inclu
 
 
 def option_override(option: str, key: str, values: Sequence[str], problem: str = "") -> OptionOverride:
-    """What an option stands for, as an override: so it has the key's type, bounds and messages.
+    """Return what an option stands for, as an override: so it has the key's type, bounds and messages.
 
     Args:
         option: its name, `--pass-at`. values: what was given to it, once or several times.

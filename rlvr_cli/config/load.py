@@ -53,7 +53,7 @@ class LoadedConfig:
     merged: Merged
 
     def origin(self, *path: str) -> str:
-        """Where a key was set, as `origin("method", "policy_loss", "n")`; `default` where nothing set it."""
+        """Return where a key was set, as `origin("method", "policy_loss", "n")`; `default` where nothing set it."""
         return str(self.merged.origin(path) or "default")
 
 
@@ -256,7 +256,7 @@ def _from_start(path: Path, values: dict[str, Any], written: dict[str, str]) -> 
 
 
 def _start_folder(path: Path, values: Mapping[str, Any]) -> Path | None:
-    """Where the run of a configuration was started; None where that is here, or it is no run's."""
+    """Return where the run of a configuration was started; None where that is here, or it is no run's."""
     run = RunDir(path.parent)
     start, section = run.started_in(), values.get("run")
     if start is None or start == Path.cwd():

@@ -74,5 +74,5 @@ class RolloutConfig(Section):
 
     @property
     def uses_vllm(self) -> bool:
-        """Whether vLLM samples the training's completions."""
+        """Return whether vLLM samples the training's completions."""
         return self.engine == "vllm_colocate"

@@ -250,7 +250,7 @@ def _take(stream: TextIO) -> None:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a living process is writing in ``folder``."""
+    """Return whether a living process is writing in ``folder``."""
     if (folder / LOCK).is_symlink():
         return False  # no writer takes it
     try:
@@ -285,7 +285,7 @@ def output_problems(
     overwrite: bool = True,
     companions: Sequence[Path] = (),
 ) -> list[str]:
-    """What is wrong with ``--output``; nothing is made or opened.
+    """Return what is wrong with ``--output``; nothing is made or opened.
 
     Args:
         source: the file that is read.

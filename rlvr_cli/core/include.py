@@ -110,7 +110,7 @@ class _Reading:
 
 
 def is_yaml(name: str) -> bool:
-    """Whether a file says by its name that it is YAML. Of any other one, errors show nothing."""
+    """Return whether a file says by its name that it is YAML. Of any other one, errors show nothing."""
     return name.endswith((".yaml", ".yml"))
 
 

@@ -75,11 +75,11 @@ class Schema:
                     yield from (kind for item in declared.metadata if isinstance(item, Also) for kind in item.kinds)
 
     def is_known(self, path: KeyPath) -> bool:
-        """Whether some variant has a key or a section at `path`."""
+        """Return whether some variant has a key or a section at `path`."""
         return any(path[-1] in fields(parent) for parent in self.variants(path[:-1]))
 
     def field(self, path: KeyPath) -> FieldInfo | None:
-        """What is declared at `path`, in the first variant that has it."""
+        """Return what is declared at `path`, in the first variant that has it."""
         declared = (fields(parent).get(path[-1]) for parent in self.variants(path[:-1])) if path else ()
         return next((field_info for field_info in declared if field_info is not None), None)
 
@@ -92,12 +92,12 @@ class Schema:
         return self.chooser(path) or next((variant.main_key for variant in self.variants(path) if variant.main_key), "")
 
     def takes_list(self, path: KeyPath) -> bool:
-        """Whether the value of the key at `path` is a list."""
+        """Return whether the value of the key at `path` is a list."""
         field = self.field(path)
         return field is not None and get_origin(field.annotation) is tuple
 
     def choices(self, path: KeyPath) -> dict[str, Variant]:
-        """What the chooser of a section may be, where the schema lists it: `clip`, `dgpo`, ..."""
+        """Return what the chooser of a section may be, where the schema lists it: `clip`, `dgpo`, ..."""
         key = self.chooser(path)
         listed = {}
         for variant in self.variants(path):
@@ -107,7 +107,7 @@ class Schema:
         return listed
 
     def is_choice(self, path: KeyPath) -> bool:
-        """Whether a section has several variants that the schema lists by name: a task, an advantage; not a method."""
+        """Return whether the schema lists several variants of a section by name: a task, an advantage; not a method."""
         return 1 < len(self.variants(path)) == len(self.choices(path))
 
     def chosen(self, path: KeyPath, values: Any) -> Variant | None:
@@ -251,7 +251,7 @@ def fields(section: Variant) -> dict[str, FieldInfo]:
 
 
 def describe_field(declared: FieldInfo) -> str:
-    """What a key takes, in words: `a whole number, at least 1`; its title, where it has one."""
+    """Return what a key takes, in words: `a whole number, at least 1`; its title, where it has one."""
     return declared.title or describe_type(declared.annotation, tuple(declared.metadata))
 
 
@@ -287,7 +287,7 @@ def describe_type(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
 
 
 def takes_text(annotation: Any) -> bool:
-    """Whether a type has texts among its values."""
+    """Return whether a type has texts among its values."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return takes_text(arguments[0])

@@ -42,7 +42,7 @@ class Layer:
     preset: bool = False
 
     def origin(self, path: KeyPath) -> Origin:
-        """Where in this layer `path` was set: the line of the longest prefix that has one."""
+        """Return where in this layer `path` was set: the line of the longest prefix that has one."""
         numbers = (self.lines.get(path[:length]) for length in range(len(path), -1, -1))
         line = next((line for line in numbers if line is not None), None)
         return Origin(self.label, line, self.preset)
@@ -71,7 +71,7 @@ class Merged:
         return None if layer is None else layer.origin(path)
 
     def set_by_user(self, path: KeyPath) -> bool:
-        """Whether something else than a preset or a default set the key at `path`."""
+        """Return whether something else than a preset or a default set the key at `path`."""
         layer = self.layers.get(path)
         return layer is not None and not layer.preset
 
@@ -175,7 +175,7 @@ def typed(text: str) -> str:
 
 
 def label(text: str) -> str:
-    """How an override is named as the place that set a value."""
+    """Return how an override is named as the place that set a value."""
     return typed(text) if isinstance(text, OptionOverride) else f"override {typed(text)}"
 
 
@@ -223,7 +223,7 @@ def choices_first(schema: Schema, layers: list[Layer]) -> list[Layer]:
     """
 
     def rank(layer: Layer) -> int:
-        """How deep a choice is made; behind every choice for anything else."""
+        """Return how deep a choice is made; behind every choice for anything else."""
         path: KeyPath = ()
         value: Any = layer.data
         while isinstance(value, dict) and len(value) == 1:
@@ -279,7 +279,7 @@ def _state_kinds(schema: Schema, data: dict[Any, Any]) -> None:
 
 
 def _judged_wrong(schema: Schema, path: KeyPath, bad: set[KeyPath]) -> bool:
-    """Whether a value that was judged wrong has a say in the value at `path`: its own, or that of a choice above."""
+    """Return whether a wrong value decides the value at `path`: its own, or that of a choice above."""
     return any(
         wrong == path[: len(wrong)]
         or (wrong[-1] == schema.chooser(wrong[:-1]) and wrong[:-1] == path[: len(wrong) - 1])

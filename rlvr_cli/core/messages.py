@@ -51,7 +51,7 @@ def read_section(model: type[S], data: Any, name: str = "") -> tuple[S | None, l
 
 
 def faults(schema: Schema, data: Any, error: ValidationError) -> list[Fault]:
-    """What pydantic found; a key with several faults gets one."""
+    """Return what pydantic found; a key with several faults gets one."""
     by_path: dict[KeyPath, Fault] = {}
     for detail in error.errors(include_url=False, include_context=False):
         path, value_path = _where(schema, detail, data)
@@ -118,7 +118,7 @@ def _where(schema: Schema, detail: ErrorDetails, data: Any) -> tuple[KeyPath, Ke
 
 
 def _holds(data: Any, path: KeyPath) -> bool:
-    """Whether there is a value at ``path``, null included."""
+    """Return whether there is a value at ``path``, null included."""
     parent = value_at(data, path[:-1])
     if isinstance(parent, list):
         return isinstance(path[-1], int) and path[-1] < len(parent)
@@ -153,7 +153,7 @@ def _message(schema: Schema, detail: ErrorDetails, path: KeyPath, value_path: Ke
 
 
 def _wanted(schema: Schema, path: KeyPath) -> str:
-    """What may stand at ``path``."""
+    """Return what may stand at ``path``."""
     declared, variants = schema.field(path), schema.variants(path)
     if declared is not None and (declared.title or not variants):
         return describe_field(declared)

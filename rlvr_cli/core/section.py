@@ -62,7 +62,7 @@ class Section(BaseModel):
 
     @classmethod
     def about_unknown(cls, choice: Any) -> str:
-        """What to say of a choice that is none, with a leading blank; "" = the nearest one is named."""
+        """Return what to say of a choice that is none, with a leading blank; "" = the nearest one is named."""
         return ""
 
     def replace(self, **changes: Any) -> Self:
@@ -89,7 +89,7 @@ class Choice(Section):
 
     @classmethod
     def is_family(cls) -> bool:
-        """Whether ``cls`` stands for all of its kinds."""
+        """Return whether ``cls`` stands for all of its kinds."""
         # Not by name: pydantic asks while Choice itself is being defined.
         return any("is_family" in vars(base) for base in cls.__bases__)
 
@@ -116,7 +116,7 @@ class Choice(Section):
 
 
 def of_user_file(kind: type) -> bool:
-    """Whether a class was defined by a user file, whose classes are values of one configuration."""
+    """Return whether a class was defined by a user file, whose classes are values of one configuration."""
     return kind.__module__.startswith(PREFIX)
 
 

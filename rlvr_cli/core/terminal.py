@@ -61,12 +61,12 @@ def style_of(text: Cell) -> str | None:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a person reads this stream; one that is closed is None."""
+    """Return whether a person reads this stream; one that is closed is None."""
     return stream is not None and stream.isatty()
 
 
 def coloured(stream: TextIO | None) -> bool:
-    """Whether colours go to this stream: NO_COLOR says no, FORCE_COLOR yes, else a terminal gets them."""
+    """Return whether colours go to this stream: NO_COLOR says no, FORCE_COLOR yes, else a terminal gets them."""
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or (is_terminal(stream) and os.environ.get("TERM") != "dumb")

@@ -109,7 +109,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def told_apart(names: Sequence[str], most: int) -> dict[str, str]:
-    """What each of these names is called in ``most`` characters, no two alike.
+    """Return what each of these names is called in ``most`` characters, no two alike.
 
     Of names that :func:`shortened` makes equal, the part is kept in which they differ; where that does not do, all get
     a number.
@@ -145,7 +145,7 @@ def clock(seconds: float) -> str:
 
 
 def _alike(first: str, other: str) -> int:
-    """How many characters they begin with alike."""
+    """Return how many characters they begin with alike."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, other, strict=False)))
 
 

@@ -61,7 +61,7 @@ class YamlDocument:
         return next((line for line in numbers if line is not None), None)
 
     def at(self, file: object, path: KeyPath) -> str:
-        """Where ``path`` is, as `file.yaml:3`."""
+        """Return where ``path`` is, as `file.yaml:3`."""
         line = self.line(path) if path else None
         return str(file) if line is None else f"{file}:{line}"
 
@@ -75,7 +75,7 @@ class YamlProblem(Exception):
         self.message = message
 
     def at(self, source: object) -> str:
-        """Where it is, as `file.yaml:3`."""
+        """Return where it is, as `file.yaml:3`."""
         return f"{source}:{self.line}" if self.line else str(source)
 
 
@@ -208,7 +208,7 @@ def _line(event: Any) -> int:
 
 
 def _scalar(text: str, line: int) -> Any:
-    """What a word without quotes means."""
+    """Return what a word without quotes means."""
     if _NULL.match(text):
         return None
     if _INT.match(text):
@@ -222,7 +222,7 @@ def _scalar(text: str, line: int) -> Any:
 
 
 def _mark(error: yaml.MarkedYAMLError) -> yaml.Mark | None:
-    """Where the error is; of a key without a colon that is the key, not where the parser gave up."""
+    """Return where the error is; of a key without a colon that is the key, not where the parser gave up."""
     if error.context == "while scanning a simple key":
         return error.context_mark
     return error.problem_mark or error.context_mark

@@ -49,7 +49,7 @@ class Node:
 
 
 def needs_launcher(launch: LaunchConfig) -> bool:
-    """Whether the training runs in processes of its own, not in the one that was asked for it."""
+    """Return whether the training runs in processes of its own, not in the one that was asked for it."""
     return launch.processes > 1 or is_sharded(launch)
 
 
@@ -66,7 +66,7 @@ def check_alone(launch: LaunchConfig) -> None:
 
 
 def plan_node(launch: LaunchConfig) -> tuple[Node, list[str]]:
-    """What to start on this machine, and warnings. The other machines are named by the environment's usual variables.
+    """Return what to start on this machine, and warnings. The environment's usual variables name the others.
 
     NNODES and NODE_RANK say how many machines there are and which this is; MASTER_ADDR and MASTER_PORT where rank 0 is.
 

@@ -70,7 +70,7 @@ _ROUNDED = 0.005
 
 
 def is_sharded(launch: LaunchConfig) -> bool:
-    """Whether the model is divided among the processes, in place of a whole one in each."""
+    """Return whether the model is divided among the processes, in place of a whole one in each."""
     return launch.deepspeed is not None
 
 
@@ -153,7 +153,7 @@ def filled(config: Config, *, bf16: bool, lr: float | None = None) -> dict[str, 
 
 
 def sums_in_float32(settings: dict[str, Any]) -> bool:
-    """Whether DeepSpeed adds up a step's gradients in float32 rather than in the format of the weights."""
+    """Return whether DeepSpeed adds up a step's gradients in float32 rather than in the format of the weights."""
     return _section(settings, "data_types").get("grad_accum_dtype") in ("fp32", "float", "float32", "torch.float32")
 
 

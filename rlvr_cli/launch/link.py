@@ -103,7 +103,7 @@ class Link:
         write_json(folder / f"rank-{world.local_rank}.json", {"rank": world.rank, "pid": os.getpid()})
 
     def order(self) -> dict[str, Any]:
-        """What the parent wants done."""
+        """Return what the parent wants done."""
         order: dict[str, Any] = json.loads((self.folder / ORDER).read_text(encoding="utf-8"))
         return order
 

@@ -54,7 +54,7 @@ def check_slurm(loaded: LoadedConfig, more: Sequence[Contradiction] = ()) -> Non
 
 
 def slurm_problems(config: Config) -> Iterator[Contradiction]:
-    """What cannot be, or does not fit the training, in the section `slurm`."""
+    """Return what cannot be, or does not fit the training, in the section `slurm`."""
     slurm, processes = config.slurm, config.launch.processes
     share, rest = divmod(processes, slurm.nodes)
     if rest or not share:
@@ -90,7 +90,7 @@ def slurm_problems(config: Config) -> Iterator[Contradiction]:
 
 
 def missing() -> list[str]:
-    """What this machine lacks to submit a job."""
+    """Return what this machine lacks to submit a job."""
     from importlib.util import find_spec
 
     lacking = []
@@ -224,7 +224,7 @@ def job_of(run: Path) -> str | None:
 
 
 def _in_queue(job: str) -> bool:
-    """Whether SLURM has ``job``, waiting or running; False also where it cannot be asked."""
+    """Return whether SLURM has ``job``, waiting or running; False also where it cannot be asked."""
     command = ["squeue", "--noheader", f"--jobs={job}", "--format=%t"]
     if shutil.which("squeue") is None:
         return False
@@ -296,7 +296,7 @@ def main(arguments: list[str]) -> None:
 def submitted(
     loaded: LoadedConfig, run: RunDir | None, *, overwrite: bool, print_only: bool, flags: Sequence[str] = ()
 ) -> dict[str, Any] | str:
-    """What the command line does: the job's script where it is only asked for, else the run and its job.
+    """Return what the command line does: the job's script where it is only asked for, else the run and its job.
 
     Args:
         run: the run to continue; None for a new one.

@@ -131,7 +131,7 @@ def _training(slurm: SlurmConfig, flags: Sequence[str]) -> str:
 
 
 def trial_script(slurm: SlurmConfig, run: Path, flags: Sequence[str] = ()) -> str:
-    """What a task of an array runs to begin, or continue, the run at ``run`` on all of its machines.
+    """Return what a task of an array runs to begin, or continue, the run at ``run`` on all of its machines.
 
     Its exit code is the training's; the task that runs it queues again, not this.
     """

@@ -72,7 +72,7 @@ class _Rank:
     ended: bool = False
 
     def alive(self) -> bool:
-        """Whether it runs, or has not begun to."""
+        """Return whether it runs, or has not begun to."""
         if self.process is None:
             return not self.started
         try:
@@ -380,7 +380,7 @@ class _Supervisor:
             say(self.console, f"stopped without saving; continue with: rlvr train --resume {self.run.path}")
 
     def _record(self, failure: RankFailure, message: str) -> None:
-        """What rank 0 could not write, or wrote of an echo of the failure."""
+        """Record a failure that rank 0 could not write, or wrote only an echo of."""
         assert self.run is not None
         with self.run.lock():
             with open_for_append(self.run.log_path) as log:
@@ -431,7 +431,7 @@ def _without_sigterm() -> None:
 
 
 def _ending(exit_code: int | None) -> str:
-    """How a process ended that said nothing."""
+    """Return how a process ended that said nothing."""
     if exit_code is None:
         return "it ended without a word (killed, or out of memory?)"
     if exit_code >= 0:

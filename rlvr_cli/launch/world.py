@@ -33,7 +33,7 @@ class World:
 
     @property
     def main(self) -> bool:
-        """Whether this is the rank that writes files and speaks."""
+        """Return whether this is the rank that writes files and speaks."""
         return self.rank == 0
 
     def join(self, *, cpu: bool) -> None:
@@ -44,7 +44,7 @@ class World:
             PartialState(cpu=cpu, timeout=TIMEOUT)
 
     def from_main(self, make: Callable[[], T]) -> T:
-        """What ``make`` gives on rank 0, in every rank. Raises its error there, and Elsewhere in the others."""
+        """Return what ``make`` gives on rank 0, in every rank. Raises its error there, and Elsewhere in the others."""
         if self.processes == 1:
             return make()
         from accelerate.utils import broadcast_object_list

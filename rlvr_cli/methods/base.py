@@ -227,7 +227,7 @@ class Advantage(Part, Choice, ABC):
 
     @property
     def needs_reference(self) -> bool:
-        """Whether it reads ``rollout.ref_log_probs`` (and with them ``old_log_probs``)."""
+        """Return whether it reads ``rollout.ref_log_probs`` (and with them ``old_log_probs``)."""
         return False
 
     @property
@@ -273,16 +273,16 @@ class PolicyLoss(Part, Choice, ABC):
 
     @property
     def needs_entropies(self) -> bool:
-        """Whether :meth:`weight` reads ``tokens.entropies``."""
+        """Return whether :meth:`weight` reads ``tokens.entropies``."""
         return False
 
     @property
     def reads_whole_rows(self) -> bool:
-        """Whether the weight of one token depends on the other tokens of its row."""
+        """Return whether the weight of one token depends on the other tokens of its row."""
         return self.per_sequence
 
     def statistics(self, tokens: Tokens) -> Tensor | None:
-        """What :meth:`weight` must know of the whole optimizer step.
+        """Return what :meth:`weight` must know of the whole optimizer step.
 
         ``tokens`` holds every row of the step, of all micro-batches and processes, in any order.
         """
@@ -297,7 +297,7 @@ class PolicyLoss(Part, Choice, ABC):
         """eps_low and eps_high of the trust region: numbers, or broadcastable to (B, T)."""
 
     def regions(self, tokens: Tokens, statistics: Tensor | None = None) -> Regions:
-        """Where each token lies."""
+        """Return where each token lies."""
         return regions(tokens, *self.bounds(tokens, statistics))
 
 
@@ -328,7 +328,7 @@ class Shaping(Part):
 
     @property
     def is_on(self) -> bool:
-        """Whether it does anything."""
+        """Return whether it does anything."""
         return bool(getattr(self, self.main_key) != type(self).model_fields[self.main_key].default)
 
     def off(self) -> Self:
@@ -350,7 +350,7 @@ class RolloutShaping(Shaping, ABC):
 
     @property
     def needs_initial_entropy(self) -> bool:
-        """Whether it reads ``rollout.initial_entropy``."""
+        """Return whether it reads ``rollout.initial_entropy``."""
         return False
 
     @property

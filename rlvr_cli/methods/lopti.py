@@ -44,7 +44,7 @@ class Passes(Part, Choice):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What each pass trains on, in the order of training."""
+        """Return what each pass trains on, in the order of training."""
         return ("all",)
 
     @property
@@ -58,7 +58,7 @@ class Passes(Part, Choice):
 
     @property
     def needs_old_log_probs_of_the_rollout(self) -> bool:
-        """Whether old log-probs of the whole rollout are needed before the first update."""
+        """Return whether old log-probs of the whole rollout are needed before the first update."""
         return False
 
     def threshold(self, rollout: Rollout) -> float | None:

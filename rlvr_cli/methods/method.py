@@ -148,12 +148,12 @@ class Method(TrainingMethod):
 
     @property
     def needs_rollout_entropies(self) -> bool:
-        """Whether entropies of the sampling policy are needed when a rollout is scored."""
+        """Return whether entropies of the sampling policy are needed when a rollout is scored."""
         return self.reward.source == "entropy_min" or any(shaping.needs_entropies for shaping in self.rollout_shapings)
 
     @property
     def needs_initial_entropy(self) -> bool:
-        """Whether the entropy of the untrained model must be measured."""
+        """Return whether the entropy of the untrained model must be measured."""
         return any(shaping.needs_initial_entropy for shaping in self.rollout_shapings)
 
     @property
@@ -166,7 +166,7 @@ class Method(TrainingMethod):
 
     @property
     def needs_rollout_log_probs(self) -> bool:
-        """Whether old log-probs are needed when a rollout is scored, before the first update."""
+        """Return whether old log-probs are needed when a rollout is scored, before the first update."""
         return self.advantage.needs_reference or self.passes.needs_old_log_probs_of_the_rollout
 
     def rollout_terms(self) -> list[str]:

@@ -67,7 +67,7 @@ class Preset:
 
     @property
     def label(self) -> str:
-        """What an error names as the place of a value of it."""
+        """Return what an error names as the place of a value of it."""
         return self.file or f"preset {self.name}"
 
     @property
@@ -81,7 +81,7 @@ class Preset:
         return {key: source for key, (_, source) in self.sets.items()}
 
     def values_for(self, task: str, base: str | None = None) -> Iterator[Values]:
-        """What it sets on `task`, nested, in the order in which it is laid over what was there."""
+        """Return what it sets on `task`, nested, in the order in which it is laid over what was there."""
         yield self.values
         if task in self.for_task:
             yield nested(self.for_task[task])

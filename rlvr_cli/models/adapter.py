@@ -244,7 +244,7 @@ def _plain_layer(layer: Any, dtype: torch.dtype) -> nn.Module:
 
 
 def _delta(layer: Any) -> Tensor:
-    """What the adapter of ``layer`` adds to the weight, in the adapter's format."""
+    """Return what the adapter of ``layer`` adds to the weight, in the adapter's format."""
     (adapter,) = layer.active_adapters
     if not isinstance(layer, ParamWrapper):
         delta: Tensor = layer.get_delta_weight(adapter)

@@ -30,7 +30,7 @@ def cudnn_attention_off() -> None:
 
 
 def has_bfloat16() -> bool:
-    """Whether this process's GPU computes in bfloat16; not where it only emulates it (V100, T4), which is very slow."""
+    """Return whether this process's GPU computes in bfloat16, and does not emulate it slowly as V100 and T4 do."""
     return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
@@ -65,7 +65,7 @@ def attention_problem(
     gradients: bool = True,
     attend: Callable[..., Tensor] = F.scaled_dot_product_attention,
 ) -> str | None:
-    """What is wrong with ``attend`` on ``device``, compared with plain float64 arithmetic; None where nothing is.
+    """Return what is wrong with ``attend`` on ``device`` compared with float64 arithmetic; None where nothing is.
 
     The case is one on which kernels have failed: a left-padded row in a mask, a width of 64 mod 128, and logits near
     -120, so that the sum of their exponentials is 0 in float32.

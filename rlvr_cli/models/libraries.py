@@ -47,13 +47,13 @@ _allowed = False
 
 
 def allow_remote_code(allowed: bool = True) -> None:
-    """What `--trust-remote-code` means; nothing stores it, so every command has to be told again."""
+    """Allow code of model repositories in this process (`--trust-remote-code`); nothing stores it."""
     global _allowed
     _allowed = allowed
 
 
 def remote_code_allowed() -> bool:
-    """Whether :func:`allow_remote_code` was called in this process."""
+    """Return whether :func:`allow_remote_code` was called in this process."""
     return _allowed
 
 

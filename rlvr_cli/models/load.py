@@ -261,7 +261,7 @@ def _options(source: ModelSource, revision: str | None) -> dict[str, Any]:
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """What transformers raises for models that cannot be read."""
+    """Return what transformers raises for models that cannot be read."""
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 

@@ -22,7 +22,7 @@ FEW_PROBLEMS = 32
 
 
 def too_long(key: str, new_tokens: int, longest: int, positions: int) -> str:
-    """What is wrong with ``new_tokens`` for prompts of up to ``longest`` tokens and a model of so many positions."""
+    """Explain why ``new_tokens`` do not fit behind ``longest`` prompt tokens in a model of so many positions."""
     if longest >= positions:
         return (
             f"the longest prompt has {longest} tokens and the model {positions} positions, so that no completion fits. "
@@ -35,7 +35,7 @@ def too_long(key: str, new_tokens: int, longest: int, positions: int) -> str:
 
 
 def unread(task: str, model: str, share: float) -> str:
-    """That ``share`` of a task's prompts is unknown to a model's tokenizer, and which models read the task."""
+    """Return that ``share`` of a task's prompts is unknown to a model's tokenizer, and which models read the task."""
     own = {path.name: name for name, path in PRESETS.items()}  # of a task, its lab
     reads = next((other for other, name in own.items() if name == model), None)
     if reads == task:
@@ -52,7 +52,7 @@ def unread(task: str, model: str, share: float) -> str:
 def check_prompts(
     config: Config, task: Task, problems: Sequence[Problem], tokenizer: Any, positions: int | None
 ) -> tuple[str, ...]:
-    """What to say of prompts that a model can read in part; ``task`` is that of ``config`` for the model.
+    """Return what to say of prompts that a model can read in part; ``task`` is that of ``config`` for the model.
 
     Raises UserError where it can read next to nothing, or no completion of rollout.max_new_tokens fits.
     """

@@ -274,7 +274,7 @@ class AdapterBase:
 
 
 def holds_adapter(folder: Path) -> bool:
-    """Whether ``folder`` holds an adapter, and no model next to it."""
+    """Return whether ``folder`` holds an adapter, and no model next to it."""
     return (folder / ADAPTER_CONFIG).is_file() and not any(folder.glob("model*.safetensors"))
 
 

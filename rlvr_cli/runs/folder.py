@@ -153,7 +153,7 @@ def check_free(run: RunDir, *, overwrite: bool) -> None:
 
 
 def _is_ours(run: RunDir) -> bool:
-    """Whether a folder is a run, also one without its manifest, or nothing at all."""
+    """Return whether a folder is a run, also one without its manifest, or nothing at all."""
     if not run.path.is_dir():
         return False
     if run.manifest_path.exists():

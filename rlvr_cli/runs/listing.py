@@ -24,7 +24,7 @@ FIELDS = ("method", "task", "model", "seed", "created", "finished", "rollout", "
 
 
 def run_summary(path: Path, name: str | None = None) -> dict[str, Any]:
-    """What a run's manifest says, with `damage` (a reason, or None) and the status corrected for a dead process.
+    """Return what a run's manifest says, with `damage` (a reason, or None) and the status corrected for a dead process.
 
     Args:
         name: that the run goes by; default: its folder's.
@@ -126,7 +126,7 @@ def _inner(path: Path) -> list[str]:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a folder is, or was, a run."""
+    """Return whether a folder is, or was, a run."""
     run = RunDir(path)
     try:
         if run.manifest_path.exists():
@@ -203,7 +203,7 @@ RECENT_ROLLOUTS = 10
 
 
 def live_row(run: dict[str, Any]) -> dict[str, Any]:
-    """What `rlvr runs watch` shows of a run, from its summary.
+    """Return what `rlvr runs watch` shows of a run, from its summary.
 
     Of a running one by its newest optimizer step, of another by its manifest: `name`, `status`, `method`, `task`,
     `model`, `seed`, `rollout` (rollouts done), `rollouts_total`, `step`, `steps_total`, the numbers of the last step

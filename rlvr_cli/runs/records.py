@@ -146,7 +146,7 @@ def _move(path: Path, folder: Path) -> None:
 
 
 def _lines_after(path: Path, step: int) -> bytes:
-    """What stands after the first ``step`` lines of a file."""
+    """Return what stands after the first ``step`` lines of a file."""
     lines = path.read_bytes().split(b"\n", step) if path.is_file() else []
     return lines[step] if len(lines) > step else b""
 
@@ -171,7 +171,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _made_again(old: Path, new: Path) -> bool:
-    """Whether every whole line of ``old`` is in ``new``."""
+    """Return whether every whole line of ``old`` is in ``new``."""
     if not new.is_file():
         return False
     if filecmp.cmp(old, new, shallow=False):

@@ -15,12 +15,12 @@ TRIALS = "trials.json"
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether a sweep was begun in ``folder``."""
+    """Return whether a sweep was begun in ``folder``."""
     return (folder / TRIALS).is_file()
 
 
 def read_trials(folder: Path) -> dict[str, Any]:
-    """What the sweep in ``folder`` says: a mapping whose `trials` are mappings, each with `name` and `method`.
+    """Return what the sweep in ``folder`` says: a mapping whose `trials` are mappings, each with `name` and `method`.
 
     Raises RunError when the file is missing or damaged.
     """
@@ -36,25 +36,25 @@ def read_trials(folder: Path) -> dict[str, Any]:
 
 
 def attempts_path(folder: Path, trial: str) -> Path:
-    """Where each attempt at a trial, and how it ended, is recorded."""
+    """Return where each attempt at a trial, and how it ended, is recorded."""
     return folder / "state" / trial / "attempts.jsonl"
 
 
 def is_pruned(folder: Path, trial: str) -> bool:
-    """Whether the last word on a trial was that it is worth no more rollouts."""
+    """Return whether the last word on a trial was that it is worth no more rollouts."""
     rows = read_jsonl(attempts_path(folder, trial))
     return bool(rows) and rows[-1].get("outcome") == "pruned"
 
 
 def command_of(content: Mapping[str, Any]) -> str:
-    """What continues the sweep, on a command line."""
+    """Return what continues the sweep, on a command line."""
     # The trials of a ledger come from a file that `rlvr sweep` cannot read.
     owner = content.get("owner") or ["rlvr", "sweep", content.get("file", "FILE"), *content.get("given", ())]
     return shlex.join(map(str, owner))
 
 
 def _fault(content: Any) -> str | None:
-    """What is wrong with the content; None where nothing is."""
+    """Return what is wrong with the content; None where nothing is."""
     if not isinstance(content, dict) or not isinstance(content.get("trials"), list):
         return "it has no list of trials"
     for key in ("given", "eval"):

@@ -161,7 +161,7 @@ class Task(FromData, Choice):
         return ("task.reward", "random", "the toss of a coin") if random_reward else None
 
     def problem_wording(self, problem: Problem) -> str:
-        """What is asked, by which a problem is known again in another file, under another id or with another answer."""
+        """Return what is asked: it identifies a problem in another file, under another id or with another answer."""
         return problem.question
 
     def for_model(self, style: str) -> Self:
@@ -206,7 +206,7 @@ class Task(FromData, Choice):
 
     @property
     def is_generated(self) -> bool:
-        """Whether the problems are made up here."""
+        """Return whether the problems are made up here."""
         return self.data in self.sets and self.sets[self.data].generated
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
@@ -260,7 +260,7 @@ class Task(FromData, Choice):
         return None
 
     def same_answers(self, answers: Sequence[Sequence[str]]) -> list[dict[str, str]]:
-        """Which wrong answers vote together, by the equality that verdicts go by; here those of one spelling.
+        """Return which wrong answers vote together, by the equality that verdicts go by; here those of one spelling.
 
         Args:
             answers: of each problem, the spellings in the order of its samples.

@@ -44,7 +44,7 @@ class DataSet:
 
     @property
     def generated(self) -> bool:
-        """Whether the project makes these problems up: any number, with train, dev and test of their own."""
+        """Return whether the project makes these problems up: any number, with train, dev and test of their own."""
         return not self.files
 
 

@@ -85,7 +85,7 @@ def restore_random_states(states: dict[str, Tensor]) -> None:
 
 
 def pack_process(buffer: Sequence[dict[str, Tensor]]) -> bytes:
-    """What differs between processes (random states, rollout buffer) as one safetensors file's bytes."""
+    """Return what differs between processes (random states, rollout buffer) as one safetensors file's bytes."""
     tensors = {f"random.{name}": value for name, value in random_states().items()}
     for index, rows in enumerate(buffer):
         tensors |= {f"buffer.{index}.{key}": value.detach().cpu().clone() for key, value in rows.items()}

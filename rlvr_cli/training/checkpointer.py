@@ -94,7 +94,7 @@ class Checkpointer(TrainerCallback):
         trainer.accelerator.wait_for_everyone()
 
     def _weights(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """What a checkpoint shows to others of the model, and the value head's weights; called in every process."""
+        """Return the model as a checkpoint publishes it, and the value head's weights; called in every process."""
         sharding = self.trainer.sharding
         return split_off(sharding.gathered(trained_tensors) if self.trainer.adapter else sharding.weights())
 

@@ -79,7 +79,7 @@ def _cut_off(run: RunDir) -> list[str]:
 
 
 def _changes(before: Config, after: Config, step: int) -> list[str]:
-    """What is different from a run that had as many rollouts from the start."""
+    """Return what is different from a run that had as many rollouts from the start."""
     optimizer = after.optimizer
     if optimizer.lr_schedule == "constant":
         return []

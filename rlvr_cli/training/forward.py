@@ -79,7 +79,7 @@ class PolicyForward:
 
     @property
     def divided(self) -> bool:
-        """Whether the processes hold the model in parts: then each must call it as often as the others."""
+        """Return whether the processes hold the model in parts: then each must call it as often as the others."""
         return bool(self.accelerator.distributed_type == DistributedType.DEEPSPEED)
 
     def of_reference(self) -> PolicyForward:

@@ -191,7 +191,7 @@ def inside(wrapped: Any, model: Any, function: Callable[..., Any], *tensors: Ten
 
 
 def head_is_linear(model: Any) -> bool:
-    """Whether logits are the head of the last hidden states and nothing else: no cap, no scale.
+    """Return whether logits are the head of the last hidden states and nothing else: no cap, no scale.
 
     Compared on a few tokens, with states so large that a cap would act; raises nothing for a model of another build.
     """
@@ -218,7 +218,7 @@ def head_is_linear(model: Any) -> bool:
 
 
 def prompts_can_be_shared(model: Any) -> bool:
-    """Whether the model gives the same states where completions go on from their prompt's keys and values.
+    """Return whether the model gives the same states where completions go on from their prompt's keys and values.
 
     Compared on a few tokens: not with a cache that keeps something else. Not either where a position's encoding depends
     on how long the text will be. ``head_is_linear`` holds already.

@@ -140,7 +140,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
 
 
 def _loading(config: Config, device: torch.device) -> dict[str, Any] | None:
-    """How TRL loads the reference of the KL term, beyond taking the number format of the policy on ``device``."""
+    """Return TRL's options for loading the reference of the KL term, in the policy's number format on ``device``."""
     options: dict[str, Any] = {"trust_remote_code": True} if remote_code_allowed() else {}
     if config.model.revision:
         options["revision"] = config.model.revision
@@ -151,7 +151,7 @@ def _loading(config: Config, device: torch.device) -> dict[str, Any] | None:
 
 
 def _sampler_exact(config: Config, model: Any, *, bf16: bool) -> bool:
-    """Whether what samples computes log-probs as the trainer does: the same weights, in float32, without dropout."""
+    """Return whether the sampler computes log-probs as the trainer does: same weights, float32, no dropout."""
     weights = {parameter.dtype for parameter in model.parameters()}
     plain = config.model.adapter.kind == "none" and not config.rollout.uses_vllm and not config.update.dropout
     return plain and not bf16 and weights == {torch.float32}

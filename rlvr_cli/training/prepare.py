@@ -75,7 +75,7 @@ class PreparedRun(LoadedParts, ABC):
 
     @abstractmethod
     def wordings(self) -> list[str]:
-        """What is asked in each problem that the model is trained on."""
+        """Return what is asked in each problem that the model is trained on."""
 
     def trained_on(self) -> set[str]:
         """The hashes of the problems that the model is trained on, here and before."""
@@ -84,7 +84,7 @@ class PreparedRun(LoadedParts, ABC):
 
     @abstractmethod
     def announcement(self, rollouts: int, completions: int, steps: str) -> str:
-        """How many batches of how many completions there are and where from; ``steps`` says what is made of each."""
+        """Return how many batches of how many completions there are, and their source; ``steps`` describes each."""
 
     def as_begun(self, run: RunDir, world: World) -> PreparedRun:
         """The same with the problems that the run began with, where it keeps them. Called in every process."""
@@ -236,7 +236,7 @@ def join(config: Config, world: World) -> int:
 
 
 def device_of(world: World, launch: LaunchConfig) -> str:
-    """Where this process loads the model; one that is divided goes to the devices in parts."""
+    """Return where this process loads the model; one that is divided goes to the devices in parts."""
     import torch
 
     if not torch.cuda.is_available() or is_sharded(launch):
@@ -276,7 +276,7 @@ def check_model(config: Config) -> None:
 
 
 def _may_download(config: Config) -> bool:
-    """Whether model or problems may come from the hub: then one process fetches, and the others find."""
+    """Return whether model or problems may come from the hub: then one process fetches, and the others find."""
     source = resolve_model(config.model.name, revision=config.model.revision)
     return source.kind == "hub" or not config.task.is_generated
 
@@ -318,7 +318,7 @@ def _check_dropout(config: Config, model: Any) -> None:
 
 
 def _base(config: Config, model: Any, dtype: str) -> AdapterBase | None:
-    """What a checkpoint of adapters has to say of ``model``; None where every weight is trained."""
+    """Return what a checkpoint of adapters has to say of ``model``; None where every weight is trained."""
     from rlvr_cli.models.adapter import check_targets, fingerprint
 
     adapter = config.model.adapter
@@ -336,7 +336,7 @@ def _base(config: Config, model: Any, dtype: str) -> AdapterBase | None:
 
 
 def _engine(config: Config, model: Any) -> tuple[Engine, str]:
-    """What samples ``model``, with adapters if there are any, and why."""
+    """Return what samples ``model``, with adapters if there are any, and why."""
     from rlvr_cli.models.adapter import engine_for_adapters, merged
     from rlvr_cli.models.sampling.local import sample
     from rlvr_cli.models.sampling.transformers import choose_engine

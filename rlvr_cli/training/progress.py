@@ -107,7 +107,7 @@ class Reporter:
         self.doing(f"sampling: {self._sampled:,} tokens")
 
     def doing(self, text: str) -> None:
-        """What takes its time now, for the live display."""
+        """Show what takes its time now, in the live display."""
         self._doing = text
         self._refresh()
 

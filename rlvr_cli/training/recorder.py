@@ -119,7 +119,7 @@ class Skips:
         self.settings, self.say, self.count = settings, say, 0
 
     def accept(self, step: int, loss: float, grad_norm: float) -> bool:
-        """Whether the optimizer may use the gradient of ``step``. Raises RunError where the run ends instead."""
+        """Return whether the optimizer may use the gradient of ``step``. Raises RunError where the run ends instead."""
         if math.isfinite(loss) and math.isfinite(grad_norm):
             return True
         numbers = f"step {step}: loss {loss:g}, gradient norm {grad_norm:g}"

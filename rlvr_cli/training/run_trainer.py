@@ -78,7 +78,7 @@ class RunTrainer(Trainer):
             self.recorder.tracking = RunTracking(config, run, reporter.message)
 
     def step_numbers(self) -> dict[str, Any]:
-        """What metrics.jsonl says of the optimizer step just made; `update_tokens` among it."""
+        """Return what metrics.jsonl says of the optimizer step just made; `update_tokens` among it."""
         raise NotImplementedError
 
     def spent(self) -> dict[str, float]:

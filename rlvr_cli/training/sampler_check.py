@@ -57,7 +57,7 @@ class SamplerCheck:
 
     @property
     def matches(self) -> bool:
-        """Whether the difference is no more than rounding; false where a number is not finite."""
+        """Return whether the difference is no more than rounding; false where a number is not finite."""
         name, limit = self.limit
         numbers = (self.mean_difference, self.max_difference, self.surprise, self.kl)
         return all(map(math.isfinite, numbers)) and bool(getattr(self, name) <= limit)
@@ -94,7 +94,7 @@ class SamplerCheck:
         )
 
     def warning(self) -> str:
-        """What is wrong and what to do; only where they do not match."""
+        """Return what is wrong and what to do; only where they do not match."""
         name, limit = self.limit
         which = "largest" if name == "max_difference" else "mean"
         return (
@@ -107,7 +107,7 @@ class SamplerCheck:
 
 
 def not_renewed(before: SamplerCheck, after: SamplerCheck) -> str | None:
-    """What to say when the sampler came apart from the trainer with an update; None where it did not, or none can say.
+    """Return a warning where the sampler came apart from the trainer with an update; None where it did not.
 
     Args:
         before, after: the checks at two rollouts with an update in between.

@@ -270,7 +270,7 @@ class PolicyTrainer(GRPOTrainer):
 
     @property
     def current_pass(self) -> str:
-        """Which tokens the next (or current) step is trained on: a pass of the method."""
+        """Return which tokens the next (or current) step is trained on: a pass of the method."""
         return self.pass_of(self.state.global_step)
 
     def pass_of(self, step: int) -> str:
@@ -549,7 +549,7 @@ class PolicyTrainer(GRPOTrainer):
         return self.forward(model, rows, grad_mask, entropies=entropies, share_prompts=share_prompts)
 
     def _loss(self, step: Step, rows_used: TensorRows, grad_mask: Tensor, outputs: Outputs, *, rows: int) -> Tensor:
-        """What a part of a step's rows contributes to its loss, for the backward pass; ``rows`` of this process."""
+        """Return the loss of some of a step's rows, for the backward pass; ``rows`` of this process."""
         terms = loss(self.method, step, rows_used, grad_mask, outputs, self.tis_cap)
         if terms.importance is not None:
             self.meter.add_importance(*terms.importance, grad_mask)

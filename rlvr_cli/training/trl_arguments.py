@@ -101,7 +101,7 @@ def with_method(arguments: GRPOConfig, method: Method) -> GRPOConfig:
 
 
 def _instead(option: str, arguments: GRPOConfig, method: Method) -> str:
-    """What to do for an option that is set, by the key that decides it or in words."""
+    """Return what to do for an option that is set, by the key that decides it or in words."""
     value = getattr(arguments, option)
     decides = _OF_VALUES.get((option, value), DECIDED_BY_THE_METHOD[option])
     if " " in decides:

@@ -42,7 +42,7 @@ def supports(model: nn.Module) -> str | None:
 
 
 def row_memory(model: Any) -> RowMemory:
-    """What ``model`` takes to sample with."""
+    """Return what ``model`` takes to sample with."""
     config, weight = model.config, model.model.embed_tokens.weight
     heads, kv_heads, element = config.num_attention_heads, config.num_key_value_heads, weight.dtype.itemsize
     dim = _head_dim(config)

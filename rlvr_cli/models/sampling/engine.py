@@ -126,7 +126,7 @@ def greedy_once(
     on_progress: Callable[[int], None] | None = None,
     on_done: OnDone | None = None,
 ) -> Completions:
-    """What ``engine`` gives for ``prompts`` at temperature 0: rows of the same prompt are alike, so each prompt is
+    """Sample ``prompts`` at temperature 0: rows of the same prompt are alike, so each prompt is
     completed once. Raises as it does."""
     rows: dict[tuple[int, ...], list[int]] = {}
     for row, prompt in enumerate(prompts):

@@ -76,7 +76,7 @@ class RowMemory:
         return at_once * (self.kv_token + self.wide + 2 * 4 * self.scores * longest)
 
     def rows(self, wanted: int, room: float, length: int, *, sorts: bool = False) -> int:
-        """How many of the ``wanted`` rows of ``length`` tokens fit into ``room`` bytes; at least 1.
+        """Return how many of the ``wanted`` rows of ``length`` tokens fit into ``room`` bytes; at least 1.
 
         All of them, or a coarse step (1, 2, 3, 4, 6, 8, 12, 16, 24 ...), so that a little more or less free memory
         seldom decides: with another number of rows sums are rounded in another way.
@@ -93,7 +93,7 @@ class SamplingMemoryError(RunError):
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether ``error`` says that there is no memory left, on a GPU or not."""
+    """Return whether ``error`` says that there is no memory left, on a GPU or not."""
     return isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY)
 
 

@@ -52,7 +52,7 @@ class Sharding:
         return tensors(self.trainer.model)
 
     def optimizer_part(self) -> dict[str, Any]:
-        """What this process holds of the optimizer's state, as ``checkpoint_state.save_optimizer`` takes it."""
+        """Return what this process holds of the optimizer's state, as ``checkpoint_state.save_optimizer`` takes it."""
         state: dict[str, Any] = self.trainer.optimizer.state_dict()
         return state
 
@@ -61,7 +61,7 @@ class Sharding:
         self.trainer.optimizer.load_state_dict(state)
 
     def described(self) -> dict[str, Any]:
-        """What must be the same for a checkpoint's optimizer state to fit."""
+        """Return what must be the same for a checkpoint's optimizer state to fit."""
         return {"kind": self.name}
 
     def check_same(self, checkpoint: Path, before: dict[str, Any] | None) -> None:
@@ -112,5 +112,5 @@ def load_model_weights(model: nn.Module, folder: Path) -> None:
 
 
 def optimizer_name(rank: int) -> str:
-    """What a process's part of the optimizer's state is called in a checkpoint, without ending."""
+    """Return what a process's part of the optimizer's state is called in a checkpoint, without ending."""
     return f"{checkpoint_state.OPTIMIZER}-{rank}"

@@ -40,7 +40,7 @@ def check_devices(launch: LaunchConfig) -> None:
 
 
 def trainer_arguments(config: Config, model: Any, *, bf16: bool) -> dict[str, Any]:
-    """What transformers' arguments need to shard ``model``; nothing where every process holds it whole.
+    """Return what transformers' arguments need to shard ``model``; nothing where every process holds it whole.
 
     Raises UserError where DeepSpeed's configuration contradicts the run's.
     """
@@ -52,7 +52,7 @@ def trainer_arguments(config: Config, model: Any, *, bf16: bool) -> dict[str, An
 
 
 def sharding_of(trainer: Any, config: Config) -> Sharding:
-    """How ``trainer`` holds its model. Raises RunError where accelerate made something else of what was asked for."""
+    """Return how ``trainer`` holds its model. Raises RunError where accelerate made something else of the request."""
     accelerator = trainer.accelerator
     distributed_type = accelerator.distributed_type
     if config.launch.deepspeed is not None:
