@@ -200,9 +200,9 @@ class Task(FromData, Choice):
                     "split `all` is for loaded problems (task.data); generated ones have train, dev and test."
                 )
             return self.generate(split, count, seed)
-        found = self.load(split)
-        random.Random(stream_seed(seed, self.name, "rows", split)).shuffle(found)
-        return found[:count]
+        problems = self.load(split)
+        random.Random(stream_seed(seed, self.name, "rows", split)).shuffle(problems)
+        return problems[:count]
 
     @property
     def is_generated(self) -> bool:

@@ -75,10 +75,10 @@ def read_rows(path: Path) -> Iterator[tuple[Any, RowOrigin]]:
         rows = _csv(path)
     else:
         rows = enumerate(_json(path) if ending == ".json" else _table(path), start=1)
-    place = f"{path}, row " if ending in ("", ".json", ".parquet") else f"{path}:"
+    prefix = f"{path}, row " if ending in ("", ".json", ".parquet") else f"{path}:"
     for number, value in rows:
         identity = f"{path.name}:{number}"
-        yield value, RowOrigin(f"{place}{number}", identity, number, path.name.removesuffix(ending), path)
+        yield value, RowOrigin(f"{prefix}{number}", identity, number, path.name.removesuffix(ending), path)
 
 
 def file_rows(path: Path) -> int:

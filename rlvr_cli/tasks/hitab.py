@@ -296,7 +296,7 @@ def _unmarked(lines: list[str]) -> list[str]:
     """Drop the bullets of the lines, or their numbers 1, 2, 3, ..., where every line has such a mark."""
     marks = [_BULLET.match(line) for line in lines]
     numbers = [_LINE_NUMBER.match(line) for line in lines]
-    if all(number is not None and int(number[1]) == place for place, number in enumerate(numbers, 1)):
+    if all(number is not None and int(number[1]) == line for line, number in enumerate(numbers, 1)):
         marks = numbers
     return [line[mark.end() :] for line, mark in zip(lines, marks, strict=True) if mark] if all(marks) else lines
 

@@ -67,13 +67,15 @@ def question_of(fields: dict[str, Any], where: str) -> str:
 def make_problem(fields: dict[str, Any], question: str, answer: str) -> Problem:
     """The problem; its id, subgroup and solution come from ``fields``."""
     identity = fields.get("id")
+    if identity is None:
+        identity = hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     level = fields.get("level")
     solution = fields.get("solution")
     if isinstance(level, str):
         level = level.lower().removeprefix("level").strip()
     subgroup = f"level {level}" if level not in (None, "") else str(fields.get("subgroup") or "all")
     return Problem(
-        id=str(identity) if identity is not None else hashlib.sha256(_bytes(question)).hexdigest()[:16],
+        id=str(identity),
         question=question,
         data={"answer": answer, "solution": solution if isinstance(solution, str) else None},
         subgroup=subgroup,
@@ -98,8 +100,8 @@ def answer_text(value: Any) -> str | None:
     if isinstance(value, float):
         return None if not math.isfinite(value) else str(int(value)) if value.is_integer() else repr(value)
     if isinstance(value, list) and value:
-        parts = [None if isinstance(part, list) else answer_text(part) for part in value]
-        return ", ".join(part for part in parts if part is not None) if None not in parts else None
+        texts = [text for item in value if not isinstance(item, list) and (text := answer_text(item)) is not None]
+        return ", ".join(texts) if len(texts) == len(value) else None
     return None
 
 
@@ -130,8 +132,8 @@ def from_turns(record: Any) -> Any:
     """Open-Reasoner-Zero's rows, a list of what the person says and the answer, as fields; anything else as it is."""
     if not isinstance(record, list) or len(record) != 2 or not all(isinstance(turn, dict) for turn in record):
         return record
-    said, reply = record
-    return {"question": said.get("value"), "answer": _inner(reply, "ground_truth", "value")}
+    question, reply = record
+    return {"question": question.get("value"), "answer": _inner(reply, "ground_truth", "value")}
 
 
 def _inner(fields: dict[str, Any], outer: str, inner: str) -> Any:
@@ -145,7 +147,3 @@ def _without_instructions(question: str) -> str:
     if not question.startswith(_DAPO_HEAD) or not question.rstrip().endswith(_DAPO_TAIL):
         return question
     return question.rstrip().removesuffix(_DAPO_TAIL).partition("\n\n")[2].strip()
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")

@@ -241,14 +241,14 @@ def compact_prompt(story: Story, *, opened: bool = True) -> str:
 
 
 def _compact_sentence(step: Step, verb: str) -> str:
-    said = {
+    claims = {
         "more": f"{step.number} more than {step.of}",
         "fewer": f"{step.number} fewer than {step.of}",
         "times": f"{step.number} times {step.of}",
         "half": f"half of {step.of}",
         "and": f"{step.of} and {step.other}",
     }
-    return f"{step.who} {verb} {said[step.kind]} ."
+    return f"{step.who} {verb} {claims[step.kind]} ."
 
 
 def compact_trace(story: Story, rng: random.Random, noise: Noise = CLEAN) -> str:

@@ -272,8 +272,8 @@ class Own(Task):
         theirs = self._hub_splits()
         if split != "train" and split in theirs:
             return problems
-        parts = [(problem, self.part_of(problem)) for problem in problems]
-        return [problem for problem, part in parts if (part if part not in theirs else "train") == split]
+        divided = [(problem, self.part_of(problem)) for problem in problems]
+        return [problem for problem, ours in divided if (ours if ours not in theirs else "train") == split]
 
     def _hub_splits(self) -> dict[str, str]:
         """Map our splits to those of the hub data set. Raises UserError."""

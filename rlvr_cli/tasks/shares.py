@@ -40,7 +40,7 @@ class SharedOut(Task):
 
     @property
     def shares(self) -> Mapping[int, float]:
-        """Size -> share of the problems."""
+        """Return size -> share of the problems."""
         return dict(getattr(self, self.shares_key))
 
     def problems(self, split: DataSplit, count: int, seed: int) -> list[Problem]:
@@ -52,22 +52,23 @@ class SharedOut(Task):
         for size, group in groups.items():
             random.Random(stream_seed(seed, self.name, "rows", split, size)).shuffle(group)
         wanted = quotas(self.shares, count, {size: len(group) for size, group in groups.items()})
-        return self.shuffled([one for size, group in groups.items() for one in group[: wanted[size]]], split, seed)
+        chosen = [problem for size, group in groups.items() for problem in group[: wanted[size]]]
+        return self.shuffled(chosen, split, seed)
 
     def load(self, split: DataSplit) -> list[Problem]:
-        """The problems of ``split`` of the sizes asked for. Raises UserError where there is none, too."""
-        found = super().load(split)
-        fitting = [problem for problem in found if self._size(problem) in self.shares]
+        """Return the problems of ``split`` of the sizes in the shares. Raises UserError without any, too."""
+        problems = super().load(split)
+        fitting = [problem for problem in problems if self._size(problem) in self.shares]
         if not fitting:
+            key, sizes = self.shares_key, _listed({self._size(problem) for problem in problems})
             raise UserError(
-                f"task.data={self.data!r}: no {split} problem with {_listed(self.shares)} {self.shares_key} (it has "
-                f"{_listed({self._size(problem) for problem in found})} {self.shares_key}). Set task.{self.shares_key} "
-                "to numbers that the data has, or choose another split."
+                f"task.data={self.data!r}: no {split} problem with {_listed(self.shares)} {key} (it has {sizes} "
+                f"{key}). Set task.{key} to numbers that the data has, or choose another split."
             )
         return fitting
 
     def shuffled(self, problems: list[Problem], split: DataSplit, seed: int) -> list[Problem]:
-        """The problems of all sizes in random order."""
+        """Put the problems of all sizes in random order."""
         random.Random(stream_seed(seed, self.name, split, "order")).shuffle(problems)
         return problems
 
@@ -77,21 +78,21 @@ class SharedOut(Task):
 
 def quotas(shares: Mapping[Size, float], count: int, available: Mapping[Size, int]) -> dict[Size, int]:
     """Split ``count`` by ``shares`` (largest remainder), giving what exceeds ``available`` to the other sizes."""
-    found = dict.fromkeys(shares, 0)
+    allotted = dict.fromkeys(shares, 0)
     open_sizes = sorted(shares)
     left = count
     while left and open_sizes:
         total = sum(shares[size] for size in open_sizes)
         exact = {size: left * shares[size] / total for size in open_sizes}
-        parts = {size: int(exact[size]) for size in open_sizes}
-        by_remainder = sorted(open_sizes, key=lambda size: (parts[size] - exact[size], size))
-        for size in by_remainder[: left - sum(parts.values())]:
-            parts[size] += 1
+        floors = {size: int(exact[size]) for size in open_sizes}
+        by_remainder = sorted(open_sizes, key=lambda size: (floors[size] - exact[size], size))
+        for size in by_remainder[: left - sum(floors.values())]:
+            floors[size] += 1
         for size in open_sizes:
-            found[size] = min(found[size] + parts[size], available.get(size, count))
-        left = count - sum(found.values())
-        open_sizes = [size for size in open_sizes if found[size] < available.get(size, count)]
-    return found
+            allotted[size] = min(allotted[size] + floors[size], available.get(size, count))
+        left = count - sum(allotted.values())
+        open_sizes = [size for size in open_sizes if allotted[size] < available.get(size, count)]
+    return allotted
 
 
 def _listed(numbers: Iterable[int]) -> str:

@@ -280,10 +280,10 @@ class UserTask(base.Task):
                 f"task.held_out={self.held_out}: {split} is limited to that many problems, and {count} are asked for. "
                 f"Set task.held_out={count}, or ask for fewer"
             )
-        for asked in (wanted * 2**number for number in range(_DOUBLED)):
+        for requested in (wanted * 2**number for number in range(_DOUBLED)):
             problems: dict[str, Problem] = {}
             read = others = 0
-            for read, row in enumerate(islice(self._rows(split, asked, seed), _READ * asked), 1):
+            for read, row in enumerate(islice(self._rows(split, requested, seed), _READ * requested), 1):
                 problem = self.read(row, f"{split} problem {read}")
                 prompt = json.dumps(self._asked(problem))
                 if prompt in excluded[split] if excluded is not None else _split_of(prompt) != split:
@@ -292,7 +292,7 @@ class UserTask(base.Task):
                     problems.setdefault(prompt, problem)
                 if len(problems) == wanted:
                     break
-            if len(problems) == wanted or read != asked:
+            if len(problems) == wanted or read != requested:
                 break
         rule = " by a hash of their prompts, as train has many of them too" if excluded is None else ""
         twice = read - others - len(problems)
