@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -44,6 +46,19 @@ def run_all(folder: Path, *lines: tuple[str, ...], environment: Mapping[str, str
     done = subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True, cwd=folder, check=False)
     assert done.returncode == 0, done.stderr
     return [Done(*json.loads(line)) for line in place.read_text(encoding="utf-8").splitlines()]
+
+
+def run_in(folder: Path, *lines: tuple[str, ...]) -> list[Done]:
+    """What ``rlvr`` says to each of ``lines``, in ``folder`` and this process, which loads torch once for all tests."""
+    from rlvr_cli.cli.app import run
+
+    done = []
+    with contextlib.chdir(folder):
+        for words in lines:
+            with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+                code = run(list(words))
+            done.append(Done(code, out.getvalue(), err.getvalue()))
+    return done
 
 
 def run_here(capsys: pytest.CaptureFixture[str], *words: str) -> Done:

@@ -13,7 +13,7 @@ import yaml
 
 from rlvr_cli.cli.app import app
 from rlvr_cli.cli.templates import files_of
-from tests.commands import ROOT, run_all
+from tests.commands import ROOT, run_all, run_in
 
 PAGE = (ROOT / "docs" / "methods" / "own.md").read_text(encoding="utf-8")
 SURPRISE = (
@@ -42,7 +42,7 @@ SMALL = {
     "train": {"rollouts": 1, "on_no_signal": "off"},
     "eval": {"problems": 4, "samples": 2, "pass_at": [1, 2], "every": 1},
 }
-RUNS = ("mine/grpo", "mine/power", "mine/power+lopti+surprise", "halves", "rewarded")
+RUNS = ("grpo", "mine/power", "mine/power+lopti+surprise", "halves", "rewarded")
 # What reads: its command lines, in a folder with the sweep `mine`, and with the run `rewarded` that is none of it.
 READS = {
     "compare": [("runs/mine",), ("mine/power", "halves", "--format", "json")],
@@ -101,7 +101,7 @@ def test_a_configuration_with_code_is_refused(tmp_path: Path) -> None:
     blocks = [{"of": "method", "file": "power.py", "text": code}, {"of": "task", "file": "t.py", "text": code}]
     (tmp_path / "colleague.yaml").write_text(yaml.safe_dump({"method": {"name": "power"}, "code": blocks}))
     commands = (("config", "show"), ("plan",), ("train",), ("train", "--method", "grpo"))
-    for done in run_all(tmp_path, *((*words, "-c", "colleague.yaml") for words in commands)):
+    for done in run_in(tmp_path, *((*words, "-c", "colleague.yaml") for words in commands)):
         assert done.code == 2 and "holds no code, and none was run" in done.err and "method: my.py" in done.err, done
     assert not (tmp_path / "ran").exists()
 
@@ -132,13 +132,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sweep = {
         "name": "mine",
         "base": "base.yaml",
-        "methods": ["grpo", "power.py", "power.py+surprise.py+lopti"],
+        "methods": ["power.py", "power.py+surprise.py+lopti"],
         "seeds": 1,
     }
     sweep["eval"] = {"problems": 4}
     (folder / "sweep.yaml").write_text(yaml.safe_dump(sweep))
-    done = run_all(
+    done = run_in(
         folder,
+        ("train", "-c", "base.yaml", "--method", "grpo", "run.name=grpo"),
         ("train", "-c", "rewarded.yaml", "run.name=rewarded"),
         ("eval", "rewarded"),
         ("train", "-c", "base.yaml", "--method", "halves.py", "run.name=halves"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.commands import ROOT, run_all
+from tests.commands import ROOT, run_in
 
 DOCS = ROOT / "docs"
 LINE = re.compile(r"^    (rlvr (?:.*\\\n)*.*)", re.MULTILINE)
@@ -75,7 +75,7 @@ def test_a_page_runs_as_it_is_printed(name: str, tmp_path: Path) -> None:
     assert {"base.yaml", "sweep.yaml"} <= {*written(page, tmp_path)}
     lines = commands(page)
     assert {"new", "train", "eval", "sweep", "compare", "report"} <= {line[0] for line in lines}, lines
-    for line, done in zip(lines, run_all(tmp_path, *lines), strict=True):
+    for line, done in zip(lines, run_in(tmp_path, *lines), strict=True):
         assert done.code == 0, (line, done)
 
 
@@ -85,7 +85,7 @@ def test_a_tutorial_runs_as_it_is_printed(name: str, tmp_path: Path) -> None:
     written(page, tmp_path)
     lines = commands(page)
     assert len(lines) >= 4
-    for line, done in zip(lines, run_all(tmp_path, *lines), strict=True):
+    for line, done in zip(lines, run_in(tmp_path, *lines), strict=True):
         assert done.code == 0, (line, done)
 
 
@@ -103,7 +103,7 @@ def test_the_readme_runs_as_it_is_printed(tmp_path: Path) -> None:
     # The sweep of four methods by five seeds is planned alone.
     lines = [line for line in commands(page) if line != ("compare", "methods")]
     assert len(lines) >= 15
-    for line, done in zip(lines, run_all(tmp_path, *lines), strict=True):
+    for line, done in zip(lines, run_in(tmp_path, *lines), strict=True):
         assert done.code == 0, (line, done)
 
 
@@ -112,5 +112,5 @@ def test_the_page_on_reasoning_gym_runs_as_it_is_printed(tmp_path: Path) -> None
     page = (DOCS / "tasks" / "reasoning-gym.md").read_text(encoding="utf-8")
     lines = commands(page)
     assert len(lines) >= 6
-    for line, done in zip(lines, run_all(tmp_path, *lines), strict=True):
+    for line, done in zip(lines, run_in(tmp_path, *lines), strict=True):
         assert done.code == 0, (line, done)

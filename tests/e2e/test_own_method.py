@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import rlvr_cli.methods
 from rlvr_cli.cli.templates import files_of
+from tests.commands import run_all, run_in
 
 METHODS = Path(rlvr_cli.methods.__file__).parent
 POWER = files_of("method", "power")["power.py"]
@@ -29,33 +27,11 @@ eval: {problems: 4, samples: 2, pass_at: [1, 2]}
 """
 
 
-def rlvr(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(METHODS.parents[1])}
-    command = [sys.executable, "-m", "rlvr_cli", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder, check=False)
-
-
-def done(folder: Path, *arguments: str) -> str:
-    found = rlvr(folder, *arguments)
-    assert found.returncode == 0, found.stdout + found.stderr
-    return found.stdout + found.stderr
-
-
-# Commands in one process of their own, as each of them starts by loading torch.
-SEVERAL = """
-import json, sys
-from rlvr_cli.cli.app import run
-for words in json.loads(sys.argv[1]):
-    assert run(words) == 0, words
-"""
-
-
-def all_done(folder: Path, *commands: tuple[str, ...]) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(METHODS.parents[1])}
-    words = [sys.executable, "-c", SEVERAL, json.dumps(commands)]
-    found = subprocess.run(words, env=environment, capture_output=True, text=True, cwd=folder, check=False)
-    assert found.returncode == 0, found.stdout + found.stderr
-    return found.stdout + found.stderr
+def done(folder: Path, *commands: tuple[str, ...]) -> str:
+    """What commands that succeed say, in this process."""
+    found = run_in(folder, *commands)
+    assert [one for one in found if one.code] == [], found
+    return "".join(one.out + one.err for one in found)
 
 
 @pytest.mark.parametrize("name", ["cispo", "dgpo"])
@@ -63,7 +39,7 @@ def test_a_copy_of_a_method_trains_as_the_method_to_the_byte(name: str, tmp_path
     text = (METHODS / f"{name}.py").read_text(encoding="utf-8")
     (tmp_path / "copy_of.py").write_text(text.replace(f'"{name}"', '"mine"'), encoding="utf-8")
     built_in = ("train", "--method", name, *SMALL, "run.name=builtin")
-    all_done(tmp_path, built_in, ("train", "--method", "copy_of.py", *SMALL, "run.name=own"))
+    done(tmp_path, built_in, ("train", "--method", "copy_of.py", *SMALL, "run.name=own"))
     for file in ("metrics.jsonl", "checkpoints/step-4/model.safetensors"):
         assert (tmp_path / "runs/builtin" / file).read_bytes() == (tmp_path / "runs/own" / file).read_bytes(), file
     executed = json.loads((tmp_path / "runs/own/checkpoints/step-4/trainer_state.json").read_text())
@@ -71,20 +47,27 @@ def test_a_copy_of_a_method_trains_as_the_method_to_the_byte(name: str, tmp_path
 
 
 def test_a_run_keeps_its_method(tmp_path: Path) -> None:
+    """After the file was edited, and in two processes after it is gone."""
     file = tmp_path / "power.py"
     file.write_text(POWER)
-    done(tmp_path, "train", "--method", "power.py+lopti", *SMALL, "launch.processes=2", "run.name=one")
+    train = ("train", "--method", "power.py+lopti", *SMALL)
+    done(tmp_path, (*train, "launch.processes=2", "run.name=one"), (*train, "run.name=two"))
     (about,) = json.loads((tmp_path / "runs/one/manifest.json").read_text())["user_files"]
     assert about["file"] == str(file)
     file.write_text(POWER.replace("Field(0.5", "Field(0.6"))
-    edited = done(tmp_path, "train", "--resume", "one", "train.rollouts=3")
+    edited = done(tmp_path, ("train", "--resume", "two", "train.rollouts=3"))
     assert "power.py was changed since" in " ".join(edited.split()), edited
-    done(tmp_path, "train", "--method", "power.py+lopti", *SMALL, "run.name=two")
+    done(tmp_path, (*train, "run.name=three"))
     file.unlink()
-    done(tmp_path, "train", "--resume", "one", "train.rollouts=4")
-    looked_at = (("eval", "one"), ("eval", "two"), ("runs", "show", "one"), ("export", "one", "-o", "out"))
-    compared = all_done(tmp_path, *looked_at, ("compare", "one", "two"), ("report", "one"))
-    assert "files" in compared, compared
+    # A process of its own, which has not imported the file before.
+    found = run_all(
+        tmp_path,
+        ("train", "--resume", "one", "train.rollouts=3"),
+        *(("eval", "one"), ("eval", "three"), ("runs", "show", "one"), ("export", "one", "-o", "out")),
+        *(("compare", "one", "three"), ("report", "one")),
+    )
+    assert [one for one in found if one.code] == [] and len(found) == 7, found
+    assert "files" in found[5].out + found[5].err, found[5]
 
 
 def test_a_sweep_keeps_the_methods_that_it_names(tmp_path: Path) -> None:
@@ -92,15 +75,18 @@ def test_a_sweep_keeps_the_methods_that_it_names(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "power.py").write_text(POWER)
     (folder / "sweep.yaml").write_text(SWEEP)
-    planned = done(tmp_path, "sweep", "own/sweep.yaml", "--dry-run")
+    planned = done(tmp_path, ("sweep", "own/sweep.yaml", "--dry-run"))
     assert "grpo and power are the same gradient" in " ".join(planned.split())
-    done(tmp_path, "sweep", "own/sweep.yaml", "--workers", "2")
-    assert "power+lopti" in done(tmp_path, "compare", "runs/sweep")
+    done(tmp_path, ("sweep", "own/sweep.yaml", "--workers", "2"))
+    assert "power+lopti" in done(tmp_path, ("compare", "runs/sweep"))
     assert "files" not in (tmp_path / "runs/sweep/grpo/config.yaml").read_text()
-    done(tmp_path, "sweep", "own/sweep.yaml")
+    done(tmp_path, ("sweep", "own/sweep.yaml"))
     (folder / "other.py").write_text(POWER.replace("Field(0.5", "Field(0.6"))
     (folder / "both.yaml").write_text("methods: [power.py, other.py]\nseeds: 1\n")
-    both = rlvr(tmp_path, "sweep", "own/both.yaml", "--dry-run")
-    assert both.returncode == 2 and "are both called power" in both.stderr, both.stderr
-    override = rlvr(tmp_path, "sweep", "own/sweep.yaml", "--dry-run", "method.name=own/power.py")
-    assert override.returncode == 2, override.stderr
+    both, override = run_in(
+        tmp_path,
+        ("sweep", "own/both.yaml", "--dry-run"),
+        ("sweep", "own/sweep.yaml", "--dry-run", "method.name=own/power.py"),
+    )
+    assert both.code == 2 and "are both called power" in both.err, both
+    assert override.code == 2, override
