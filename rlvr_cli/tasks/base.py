@@ -108,8 +108,8 @@ class Task(FromData, Choice):
     @classmethod
     def about_unknown(cls, choice: Any) -> str:
         """Of the name of a data set: its task."""
-        known = Task.kinds.items() if isinstance(choice, str) else ()
-        task = next((name for name, kind in known if choice in kind.sets), None)  # type: ignore[attr-defined]
+        kinds = Task.kinds.items() if isinstance(choice, str) else ()
+        task = next((name for name, kind in kinds if choice in kind.sets), None)  # type: ignore[attr-defined]
         return f" It is a data set of the task {task}: task={task} task.data={choice}." if task else ""
 
     @field_validator("data", mode="before")
@@ -138,9 +138,9 @@ class Task(FromData, Choice):
     @property
     def settings(self) -> dict[str, Any]:
         """The JSON values that decide problems, prompts and verdicts; evaluations record and compare them."""
-        left = {"train_size", "data_dir", *self.not_deciding}
-        left |= set() if self.chat_template_kwargs else {"chat_template_kwargs"}
-        plain = {key: _plain(getattr(self, key)) for key in type(self).model_fields if key not in left}
+        excluded = {"train_size", "data_dir", *self.not_deciding}
+        excluded |= set() if self.chat_template_kwargs else {"chat_template_kwargs"}
+        plain = {key: _plain(getattr(self, key)) for key in type(self).model_fields if key not in excluded}
         if "file" in plain:  # of a user file, whose digest tells it apart
             plain["file"] = without_folder(plain["file"])
         return plain if self._written_data is None else {**plain, "data": self._written_data}

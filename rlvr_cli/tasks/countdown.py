@@ -149,11 +149,11 @@ class Countdown(SharedOut):
         """Write the full prompt, ending in ``<think>``; without a chat template as for base models."""
         if self.style == "compact":
             return compact.prompt(_puzzle(problem))
-        asked = problem.question
+        question = problem.question
         if self.style == "tiny_zero_base" or not has_template(tokenizer):
-            return f"{leading_bos(tokenizer)}{BASE_SYSTEM}\nUser: {asked}\nAssistant: {ASSISTANT_PREFIX}"
-        with_system = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f" {asked}"}]
-        user_only = [{"role": "user", "content": f"{SYSTEM}\n{asked}"}]
+            return f"{leading_bos(tokenizer)}{BASE_SYSTEM}\nUser: {question}\nAssistant: {ASSISTANT_PREFIX}"
+        with_system = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f" {question}"}]
+        user_only = [{"role": "user", "content": f"{SYSTEM}\n{question}"}]
         options = self.chat_template_kwargs
         text = chat_prompt(tokenizer, with_system, user_only, instead="task.style=tiny_zero_base", options=options)
         return begun(text, ASSISTANT_PREFIX)
@@ -181,15 +181,15 @@ class Countdown(SharedOut):
         read = read_strict if self.rule == "strict" else read_paper
         reading = read(response, problem.data["nums"], problem.data["target"])
         correct = reading.outcome == "correct"
-        parts = {"answer": float(correct)}
+        components = {"answer": float(correct)}
         if self.reward == "tiny_zero":
             answered = reading.outcome != "bad_format"
-            parts = {"format": FORMAT if answered else 0.0, "answer": ANSWER if correct else 0.0}
+            components = {"format": FORMAT if answered else 0.0, "answer": ANSWER if correct else 0.0}
         elif self.reward == "random":
-            parts = {"answer": float(coin(problem.id, response))}
+            components = {"answer": float(coin(problem.id, response))}
         unread = reading.outcome in ("bad_format", "no_answer")
         reason = "too_long" if truncated and unread else reading.outcome
-        return Verdict(sum(parts.values()), parts, correct, reading.expression, reason)
+        return Verdict(sum(components.values()), components, correct, reading.expression, reason)
 
     def load(self, split: DataSplit) -> list[Problem]:
         problems = super().load(split)

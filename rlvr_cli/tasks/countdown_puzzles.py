@@ -74,18 +74,18 @@ def find_solutions(puzzle: CountdownPuzzle) -> Iterator[Expression]:
     """
     numbers = tuple(sorted(puzzle.nums))
     seen = set()
-    for part, rest in _halves(numbers):
-        first, second = _values(part), _values(rest)
+    for half, rest in _halves(numbers):
+        first, second = _values(half), _values(rest)
         # The smaller side is gone through, the larger one only looked up.
         small, large = (first, second) if len(first) <= len(second) else (second, first)
-        for value, known in small.items():
+        for value, solution in small.items():
             missing = list(_missing(value, puzzle.target))
             if not value[0] and not puzzle.target:  # nothing times anything
                 missing.append(("*", next(iter(large)), True))
             for operator, needed, known_first in missing:
                 if needed in large:
                     other = large[needed]
-                    expression = (operator, known, other) if known_first else (operator, other, known)
+                    expression = (operator, solution, other) if known_first else (operator, other, solution)
                     if expression not in seen:
                         seen.add(expression)
                         yield expression
@@ -122,8 +122,8 @@ def _values(numbers: tuple[int, ...]) -> dict[Ratio, Expression]:
     if len(numbers) == 1:
         return {(numbers[0], 1): numbers[0]}
     values: dict[Ratio, Expression] = {}
-    for part, rest in _halves(numbers):
-        for (p, q), first in _values(part).items():
+    for half, rest in _halves(numbers):
+        for (p, q), first in _values(half).items():
             for (r, s), second in _values(rest).items():
                 left, right, both = p * s, r * q, q * s
                 values.setdefault(_lowest(left + right, both), ("+", first, second))

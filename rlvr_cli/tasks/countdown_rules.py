@@ -185,8 +185,8 @@ def postfix(tokens: Sequence[str], *, signs: bool = False) -> list[str]:
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    whole = isinstance(base, int) and isinstance(exponent, int)
-    if whole and abs(base) > 1 and base.bit_length() * exponent > _MAX_POWER_BITS:
+    integers = isinstance(base, int) and isinstance(exponent, int)
+    if integers and abs(base) > 1 and base.bit_length() * exponent > _MAX_POWER_BITS:
         raise OverflowError("the power is too large")
     return base**exponent
 

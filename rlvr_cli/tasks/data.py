@@ -312,8 +312,8 @@ def _problems(task: FromData, sources: Iterable[Iterable[tuple[Any, RowOrigin]]]
             problems.append(problem)
     raise_if(list(dict.fromkeys(wrong)))
     for reason, where in left_out.items():
-        shown = ", ".join(where[:_PLACES_SHOWN]) + (" ..." if len(where) > _PLACES_SHOWN else "")
-        warnings.warn(f"{len(where)} rows {reason} were left out ({shown})", stacklevel=2)
+        locations = ", ".join(where[:_PLACES_SHOWN]) + (" ..." if len(where) > _PLACES_SHOWN else "")
+        warnings.warn(f"{len(where)} rows {reason} were left out ({locations})", stacklevel=2)
     return problems
 
 

@@ -161,8 +161,8 @@ class HiTab(Task):
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         """Write the full prompt: table, question and the form of the answer."""
         table = problem.data["table"]
-        shown = f"{_INTRODUCTION}\n\n## Table\n{table}\n\n" if table else ""
-        text = f"{shown}## Question\n{problem.question}\n\n{_CONVENTIONS} {_FORMS[self.style]}"
+        table_text = f"{_INTRODUCTION}\n\n## Table\n{table}\n\n" if table else ""
+        text = f"{table_text}## Question\n{problem.question}\n\n{_CONVENTIONS} {_FORMS[self.style]}"
         if not has_template(tokenizer):
             return f"{leading_bos(tokenizer)}User: {text}\nAssistant:"
         return chat_prompt(tokenizer, [{"role": "user", "content": text}], options=self.chat_template_kwargs)
@@ -336,8 +336,8 @@ class Value:
         if self.number is None:
             return self.text
         # A decimal of up to 10 places, without trailing zeros.
-        whole, decimals = divmod(round(abs(self.number) * 10**10), 10**10)
-        text = f"{whole}.{decimals:010d}".rstrip("0").rstrip(".")
+        integer, decimals = divmod(round(abs(self.number) * 10**10), 10**10)
+        text = f"{integer}.{decimals:010d}".rstrip("0").rstrip(".")
         return ("-" if self.number < 0 and text != "0" else "") + text + ("%" if self.percent else "")
 
 

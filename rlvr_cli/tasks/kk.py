@@ -201,8 +201,8 @@ class KnightsAndKnaves(SharedOut):
         if self.reward == "zero_one":
             return replace(judged, parts={"answer": float(judged.correct)}, reward=float(judged.correct))
         if self.reward == "random":
-            parts = {"format": 0.0, "answer": ANSWER_RIGHT if coin(problem.id, response) else ANSWER_WRONG}
-            return replace(judged, parts=parts, reward=sum(parts.values()))
+            components = {"format": 0.0, "answer": ANSWER_RIGHT if coin(problem.id, response) else ANSWER_WRONG}
+            return replace(judged, parts=components, reward=sum(components.values()))
         return judged
 
     def load(self, split: DataSplit) -> list[Problem]:

@@ -102,9 +102,9 @@ def reward_parts(reading: ParsedRoles, solution: Sequence[bool]) -> dict[str, fl
 
 def roles_verdict(reading: ParsedRoles, solution: Sequence[bool], *, truncated: bool) -> Verdict:
     """Judge a reading. ``too_long``: the token limit cut the response off before an answer could be read."""
-    parts = reward_parts(reading, solution)
+    components = reward_parts(reading, solution)
     readable = reading.format_ok and reading.roles is not None
-    correct = parts["answer"] == ANSWER_RIGHT
+    correct = components["answer"] == ANSWER_RIGHT
     if readable:
         reason = "correct" if correct else "wrong"
     elif truncated:
@@ -112,7 +112,7 @@ def roles_verdict(reading: ParsedRoles, solution: Sequence[bool], *, truncated: 
     else:
         reason = "no_answer" if reading.format_ok else "bad_format"
     answer = compact.roles_text(reading.roles) if readable and reading.roles is not None else None
-    return Verdict(sum(parts.values()), parts, correct, answer, reason)
+    return Verdict(sum(components.values()), components, correct, answer, reason)
 
 
 def _response_part(text: str) -> tuple[str, bool]:

@@ -230,19 +230,19 @@ class MathTask(AnswerTask):
         from rlvr_cli.verify.pool import shared_pool
 
         votes: list[dict[str, str]] = [{} for _ in answers]
-        left = [list(dict.fromkeys(spellings)) for spellings in answers]
+        remaining = [list(dict.fromkeys(spellings)) for spellings in answers]
         with shared_pool().pending(self.rule) as pending:
-            while any(len(spellings) > 1 for spellings in left):
-                for first, *others in filter(None, left):
+            while any(len(spellings) > 1 for spellings in remaining):
+                for first, *others in filter(None, remaining):
                     for other in others:
                         pending.add(first, other)
-                for row, spellings in enumerate(left):
+                for row, spellings in enumerate(remaining):
                     outcomes = {other: pending.outcome(spellings[0], other) for other in spellings[1:]}
                     votes[row] |= {other: spellings[0] for other, outcome in outcomes.items() if outcome.equal}
                     # What takes all the time there is, in every comparison, votes as it is spelled.
                     stopped = {other for other, outcome in outcomes.items() if outcome.equal is None}
                     slow = stopped if len(stopped) < len(outcomes) else set()
-                    left[row] = [other for other in outcomes if not outcomes[other].equal and other not in slow]
+                    remaining[row] = [other for other in outcomes if not outcomes[other].equal and other not in slow]
         return votes
 
     def with_workers(self, workers: int) -> Self:

@@ -92,7 +92,7 @@ def answer_verdict(
     wrong.
     """
     correct = outcome is not None and outcome.equal is True
-    parts = _reward_parts(kind, reading.format, correct)
+    components = _reward_parts(kind, reading.format, correct)
     if outcome is None:
         reason = "too_long" if truncated else "bad_format" if _format_wrong(kind, reading) else "no_answer"
     elif correct:
@@ -102,8 +102,8 @@ def answer_verdict(
     else:
         reason = "wrong" if outcome.reason == "different" else "unparsed"
     if outcome is not None and outcome.equal is None:
-        return Verdict(math.nan, dict.fromkeys(parts, 0.0), False, answer, reason, scorable=False)
-    return Verdict(sum(parts.values()), parts, correct, answer, reason)
+        return Verdict(math.nan, dict.fromkeys(components, 0.0), False, answer, reason, scorable=False)
+    return Verdict(sum(components.values()), components, correct, answer, reason)
 
 
 def _format_wrong(kind: RewardKind, reading: ParsedAnswer) -> bool:
@@ -215,11 +215,11 @@ class AnswerTask(Task):
 
         With ``template`` none the chat template is left out, as AR-Lopti prompts a base model that brings one.
         """
-        asked, boxed = problem.question, self.form == "boxed"
+        question, boxed = problem.question, self.form == "boxed"
         if self.template == "none" or not has_template(tokenizer):
-            return leading_bos(tokenizer) + (f"{asked} {BOXED}" if boxed else f"{REASONING_ANSWER}\n\n{asked}\n")
-        system, user = {"role": "system", "content": REASONING_ANSWER}, {"role": "user", "content": asked}
-        alone = {"role": "user", "content": f"{asked} {BOXED}" if boxed else f"{REASONING_ANSWER}\n\n{asked}"}
+            return leading_bos(tokenizer) + (f"{question} {BOXED}" if boxed else f"{REASONING_ANSWER}\n\n{question}\n")
+        system, user = {"role": "system", "content": REASONING_ANSWER}, {"role": "user", "content": question}
+        alone = {"role": "user", "content": f"{question} {BOXED}" if boxed else f"{REASONING_ANSWER}\n\n{question}"}
         ways = [*([] if boxed else [[system, user]]), [alone]]
         return chat_prompt(tokenizer, *ways, instead="set task.template=none", options=self.chat_template_kwargs)
 
@@ -247,5 +247,5 @@ class AnswerTask(Task):
 
 def _undelimited(answer: str) -> str:
     text = answer.strip()
-    whole = len(text) > 2 and text.startswith("$") and text.endswith("$") and "$" not in text[1:-1]
-    return text[1:-1] if whole else text
+    delimited = len(text) > 2 and text.startswith("$") and text.endswith("$") and "$" not in text[1:-1]
+    return text[1:-1] if delimited else text

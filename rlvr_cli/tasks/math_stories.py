@@ -101,19 +101,19 @@ def draw_story(rng: random.Random, steps: int) -> Story:
     """A story that takes ``steps`` steps to the answer; every value is from 1 to 60."""
     people = rng.sample(NAMES, steps + 1 + (rng.random() < _BEYOND))
     values = {people[0]: rng.randint(*_FIRST)}
-    made: list[Step] = []
-    for who in people[1:]:
+    steps_drawn: list[Step] = []
+    for person in people[1:]:
         while True:
             people_before = list(values)
             of = people_before[-1] if rng.random() < _CHAINED else rng.choice(people_before)
-            step = _step(rng, who, of, rng.choice(people_before))
+            step = _step(rng, person, of, rng.choice(people_before))
             value = result(SIGNS[step.kind], values[of], operand(step, values))
             even = step.kind != "half" or values[of] % 2 == 0
             if even and step.other != of and 1 <= value <= LARGEST:
                 break
-        values[who] = value
-        made.append(step)
-    return Story(people[0], values[people[0]], tuple(made), people[steps])
+        values[person] = value
+        steps_drawn.append(step)
+    return Story(people[0], values[people[0]], tuple(steps_drawn), people[steps])
 
 
 def _step(rng: random.Random, who: str, of: str, other: str) -> Step:
@@ -125,12 +125,12 @@ def _step(rng: random.Random, who: str, of: str, other: str) -> Step:
 
 def english(story: Story, rng: random.Random) -> str:
     """The story in English; ``rng`` chooses what they have."""
-    things = rng.choice(_THINGS)
-    sentences = [f"{story.first} has {story.start} {things}.", *(_sentence(step, things) for step in story.steps)]
-    return " ".join([*sentences, f"How many {things} does {story.asked} have?"])
+    objects = rng.choice(_THINGS)
+    sentences = [f"{story.first} has {story.start} {objects}.", *(_sentence(step, objects) for step in story.steps)]
+    return " ".join([*sentences, f"How many {objects} does {story.asked} have?"])
 
 
-def _sentence(step: Step, things: str) -> str:
+def _sentence(step: Step, objects: str) -> str:
     if step.kind == "and":
         return f"{step.who} has as many as {step.of} and {step.other} together."
     if step.kind == "half":
@@ -138,7 +138,7 @@ def _sentence(step: Step, things: str) -> str:
     if step.kind == "times":
         return f"{step.who} has {step.number} times as many as {step.of}."
     few = "fewer" if step.kind == "fewer" else "more"
-    return f"{step.who} has {step.number} {few} {things if step.number != 1 else things[:-1]} than {step.of}."
+    return f"{step.who} has {step.number} {few} {objects if step.number != 1 else objects[:-1]} than {step.of}."
 
 
 def worked(story: Story) -> str:

@@ -193,8 +193,8 @@ class Own(Task):
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         """Return a problem of a row's columns, all whose values JSON has. Raises UserError."""
         data = self._json_columns({key: value for key, value in fields.items() if key != "id"}, where)
-        asked = self._asked(self._named(data, where), where)
-        text = asked if isinstance(asked, str) else "\n\n".join(message["content"] for message in asked)
+        turn = self._asked(self._named(data, where), where)
+        text = turn if isinstance(turn, str) else "\n\n".join(message["content"] for message in turn)
         subgroup = data.get("subgroup")
         return Problem(str(fields.get("id", where)), text, data, subgroup if isinstance(subgroup, str) else "all")
 
@@ -298,8 +298,8 @@ class Own(Task):
         if missing:
             wanted = ", ".join(f"{new}: {old}" for new, old in self.columns.items())
             raise MissingFields(where, missing, f"task.columns={{{wanted}}} names columns of the data", data)
-        kept = {key: value for key, value in data.items() if key not in self.columns.values()}
-        return {**kept, **{new: data[old] for new, old in self.columns.items()}}
+        others = {key: value for key, value in data.items() if key not in self.columns.values()}
+        return {**others, **{new: data[old] for new, old in self.columns.items()}}
 
     def _asked(self, named: Mapping[str, Any], where: str) -> str | list[dict[str, str]]:
         """Return the prompt as text or as messages, without the system turn. Raises UserError."""
@@ -325,20 +325,20 @@ class Own(Task):
         )
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
-        asked = self._question(problem)
+        turn = self._question(problem)
         if not (self.chat_template and has_template(tokenizer)):
-            if not isinstance(asked, str):
+            if not isinstance(turn, str):
                 raise UserError(
                     f"task.data={self.data!r}: prompts are messages, which only a chat template can write, and "
                     + ("task.chat_template=false leaves it out." if has_template(tokenizer) else "the model has none.")
                     + " Write the prompt with task.prompt_template."
                 )
-            return leading_bos(tokenizer) + "\n\n".join(filter(None, (self.system_prompt, asked)))
-        messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+            return leading_bos(tokenizer) + "\n\n".join(filter(None, (self.system_prompt, turn)))
+        messages = [{"role": "user", "content": turn}] if isinstance(turn, str) else turn
         if self.system_prompt is not None:
             messages = [{"role": "system", "content": self.system_prompt}, *messages]
         instead = "set task.chat_template=false"
-        if not isinstance(asked, str):
+        if not isinstance(turn, str):
             instead = f"write the messages as text with task.prompt_template and {instead}"
         return chat_prompt(tokenizer, *spellings(messages), instead=instead, options=self.chat_template_kwargs)
 
@@ -429,20 +429,20 @@ class Own(Task):
         reward, scorable = sum(weighted), failed is None and any(value is not None for value in values)
         judged = values[labels.index(self.judge_label)]
         correct = scorable and isinstance(judged, float) and judged > self.threshold
-        parts = dict(zip(labels, weighted, strict=True))
+        components = dict(zip(labels, weighted, strict=True))
         reason = failed.reason if failed else "correct" if correct else "unscored" if judged is None else "wrong"
-        return Verdict(reward, parts, correct, vote(response), reason, scorable, logged)
+        return Verdict(reward, components, correct, vote(response), reason, scorable, logged)
 
     def _columns(self, problems: Sequence[Problem], responses: Sequence[str]) -> dict[str, list[Any]]:
         """Return the keyword arguments of a reward function: one value a row in each."""
         rows = [self._named(problem.data, problem.id) for problem in problems]
-        asked = [self._question(problem) for problem in problems]
+        turns = [self._question(problem) for problem in problems]
         names = dict.fromkeys(key for row in rows for key in row if key not in _NOT_COLUMNS)
         return {
-            "prompts": asked,
+            "prompts": turns,
             "completions": [
                 response if isinstance(prompt, str) else [{"role": "assistant", "content": response}]
-                for prompt, response in zip(asked, responses, strict=True)
+                for prompt, response in zip(turns, responses, strict=True)
             ],
             "id": [problem.id for problem in problems],
             **{name: [row.get(name) for row in rows] for name in names},

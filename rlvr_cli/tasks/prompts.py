@@ -53,8 +53,10 @@ def chat_prompt(
 def are_messages(value: Any) -> bool:
     """Return whether a value is a conversation: a list, not empty, of messages."""
     messages = value if isinstance(value, list) else []
-    whole = (isinstance(message, dict) and {type(message.get(key)) for key in _KEYS} == {str} for message in messages)
-    return bool(messages) and all(whole)
+    complete = (
+        isinstance(message, dict) and {type(message.get(key)) for key in _KEYS} == {str} for message in messages
+    )
+    return bool(messages) and all(complete)
 
 
 def unfit_conversation(messages: Sequence[Message]) -> str | None:

@@ -145,9 +145,9 @@ class ReasoningGym(Task):
 
     def about_data(self) -> str:
         total = sum(self.datasets.values())
-        parts = ", ".join(f"{name} {weight / total:.0%}" for name, weight in self.datasets.items())
+        weights = ", ".join(f"{name} {weight / total:.0%}" for name, weight in self.datasets.items())
         rule = "by a hash of the question half of the problems are for train, a quarter each for dev and test"
-        return f"reasoning-gym {installed()}: {parts}; {rule}."
+        return f"reasoning-gym {installed()}: {weights}; {rule}."
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
         self.check_before()
@@ -294,15 +294,17 @@ def listed(written: str) -> list[dict[str, Any]]:
     Raises UserError without the package, and for unknown names.
     """
     _check_installed()
-    known = _ask({"do": "describe"})
-    names = list(known) if written == PREFIX else list(keys_of(written)["datasets"])
-    if unknown := [_unknown(name, known) for name in names if name not in known]:
+    available = _ask({"do": "describe"})
+    names = list(available) if written == PREFIX else list(keys_of(written)["datasets"])
+    if unknown := [_unknown(name, available) for name in names if name not in available]:
         raise UserError(unknown)
-    return [{"name": name, "options": known[name], "refused": REFUSED.get(name)} for name in names]
+    return [{"name": name, "options": available[name], "refused": REFUSED.get(name)} for name in names]
 
 
-def _unknown(name: str, known: Mapping[str, Any]) -> str:
-    return f"{name}: reasoning-gym has no such data set.{did_you_mean(name, known)} `rlvr tasks list rg:` lists them."
+def _unknown(name: str, available: Mapping[str, Any]) -> str:
+    return (
+        f"{name}: reasoning-gym has no such data set.{did_you_mean(name, available)} `rlvr tasks list rg:` lists them."
+    )
 
 
 @lru_cache(maxsize=32)
@@ -324,19 +326,19 @@ def describe() -> dict[str, dict[str, Any]]:
     """Return the options of every data set with their defaults."""
     from reasoning_gym.factory import DATASETS
 
-    kept = {name: config() for name, (_, config) in sorted(DATASETS.items()) if name != "composite"}
+    configs = {name: config() for name, (_, config) in sorted(DATASETS.items()) if name != "composite"}
     return {
         name: {key: _plain(value) for key, value in dataclasses.asdict(options).items() if key not in ("seed", "size")}
-        for name, options in kept.items()
+        for name, options in configs.items()
     }
 
 
 def check(datasets: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the mistakes in data sets and their options."""
-    known = describe()
-    mistakes = [f"task.datasets: {_unknown(name, known)}" for name in datasets if name not in known]
-    for name in filter(known.__contains__, datasets):
-        keys = known[name]
+    available = describe()
+    mistakes = [f"task.datasets: {_unknown(name, available)}" for name in datasets if name not in available]
+    for name in filter(available.__contains__, datasets):
+        keys = available[name]
         unknown = [key for key in datasets[name] if key not in keys]
         for key in unknown:
             hint = f"{did_you_mean(key, keys)} It has {', '.join(keys)}."

@@ -101,13 +101,13 @@ class Failures:
             row_text: describes a row in a message.
         """
         failed = [(row, value) for row, value in enumerate(values) if isinstance(value, RewardFailure)]
-        left = f"{len(failed)} of {len(values)} completions have no reward"
+        summary = f"{len(failed)} of {len(values)} completions have no reward"
         if len(failed) > share * len(values):
             row, first = failed[0]
-            more = f". {left}; more than {share:.0%} end the run (task.reward_failures)" if share else ""
+            more = f". {summary}; more than {share:.0%} end the run (task.reward_failures)" if share else ""
             raise RunError(f"{first.message} ({row_text(row)}){more}")
         for row, failure in failed:
-            self.tell(failure.message, f" ({row_text(row)}). {left}; up to {share:.0%} are left out")
+            self.tell(failure.message, f" ({row_text(row)}). {summary}; up to {share:.0%} are left out")
 
 
 def row_text(problem: Problem, response: str) -> str:
@@ -238,9 +238,9 @@ class RewardFunctions:
         Raises:
             RunError: more than that failed, or a function takes or returns something else than it must.
         """
-        begun = [function.begin(columns, count) for function in self.functions]
+        futures = [function.begin(columns, count) for function in self.functions]
         results = []
-        for function, future in zip(self.functions, begun, strict=True):
+        for function, future in zip(self.functions, futures, strict=True):
             try:
                 result = function.read(future)
             except JobError as error:

@@ -80,17 +80,17 @@ def quotas(shares: Mapping[Size, float], count: int, available: Mapping[Size, in
     """Split ``count`` by ``shares`` (largest remainder), giving what exceeds ``available`` to the other sizes."""
     allotted = dict.fromkeys(shares, 0)
     open_sizes = sorted(shares)
-    left = count
-    while left and open_sizes:
+    remaining = count
+    while remaining and open_sizes:
         total = sum(shares[size] for size in open_sizes)
-        exact = {size: left * shares[size] / total for size in open_sizes}
+        exact = {size: remaining * shares[size] / total for size in open_sizes}
         floors = {size: int(exact[size]) for size in open_sizes}
         by_remainder = sorted(open_sizes, key=lambda size: (floors[size] - exact[size], size))
-        for size in by_remainder[: left - sum(floors.values())]:
+        for size in by_remainder[: remaining - sum(floors.values())]:
             floors[size] += 1
         for size in open_sizes:
             allotted[size] = min(allotted[size] + floors[size], available.get(size, count))
-        left = count - sum(allotted.values())
+        remaining = count - sum(allotted.values())
         open_sizes = [size for size in open_sizes if allotted[size] < available.get(size, count)]
     return allotted
 

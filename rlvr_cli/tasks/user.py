@@ -191,12 +191,12 @@ class UserTask(base.Task):
         about = f" ({count} problems of {split}, seed {seed})."
         return [Problem(**row) for row in self._done({"generate": [split, count, seed]}, "problems", RunError, about)]
 
-    def _done(self, job: Any, what: str, kind: type[UserError | RunError], about: str = "") -> Any:
+    def _done(self, job: Any, called: str, kind: type[UserError | RunError], about: str = "") -> Any:
         seconds = _PROBLEMS * self.reward_timeout
         try:
             return self.pool.submit(job, seconds).result()
         except JobError as error:
-            failure = failure_of(error, f"{shown(self.user_file.path)}: {what}", self.limits, seconds)
+            failure = failure_of(error, f"{shown(self.user_file.path)}: {called}", self.limits, seconds)
             raise kind(failure.message + about) from None
 
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
@@ -205,10 +205,10 @@ class UserTask(base.Task):
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         """Write the text as the user's turn of the model's chat template, or as it is where there is none."""
-        asked = self.asked(problem)
-        if isinstance(asked, str) and not has_template(tokenizer):
-            return leading_bos(tokenizer) + asked
-        messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+        turn = self.asked(problem)
+        if isinstance(turn, str) and not has_template(tokenizer):
+            return leading_bos(tokenizer) + turn
+        messages = [{"role": "user", "content": turn}] if isinstance(turn, str) else turn
         instead = "have prompt return text, and use a model without one"
         return conversation_prompt(tokenizer, messages, instead=instead, options=self.chat_template_kwargs)
 
@@ -345,10 +345,10 @@ class UserTask(base.Task):
         """Return the verdict of the user's `judge`. Raises RunError where that gives none."""
         judgement = awaited(self.task.judge(_row(problem), response))
         fields = judgement if isinstance(judgement, dict) else {"reward": judgement}
-        parts, answer = fields.get("parts", {}), fields.get("answer", vote(response))
+        components, answer = fields.get("parts", {}), fields.get("answer", vote(response))
         logged = {str(key): value for key, value in fields.items() if key not in _JUDGEMENT}
         answer = str(answer) if isinstance(answer, Real) else answer
-        if not isinstance(parts, dict):
+        if not isinstance(components, dict):
             raise self._wrong("judge", judgement, "a dict of numbers for parts")
         if "reward" not in fields and "parts" not in fields:
             raise self._wrong("judge", judgement, "a dict with reward, or with parts that add up to it")
@@ -356,17 +356,19 @@ class UserTask(base.Task):
             infinite = isinstance(value, float) and not math.isfinite(value)
             if infinite or not isinstance(value, str | float | int | None):
                 raise self._wrong("judge", {name: value}, f"text, a finite number or None for {name}")
-        if (unwritable := text_problem([answer, logged, *map(str, parts)])) is not None:
+        if (unwritable := text_problem([answer, logged, *map(str, components)])) is not None:
             raise RunError(f"{self._line('judge')}: judge gave text that cannot be written: {unwritable}")
         if fields.get("reward", 0.0) is None:
             return Verdict(0.0, {"reward": 0.0}, False, answer, "unscored", False, logged)
-        parts = {str(name): self._number(value) for name, value in parts.items()}
-        reward = self._number(fields["reward"] if "reward" in fields else sum(parts.values()))
-        if parts and not math.isclose(sum(parts.values()), reward, abs_tol=1e-6):
-            raise self._wrong("judge", judgement, f"a reward that is the sum of its parts, {sum(parts.values()):g}")
+        components = {str(name): self._number(value) for name, value in components.items()}
+        reward = self._number(fields["reward"] if "reward" in fields else sum(components.values()))
+        if components and not math.isclose(sum(components.values()), reward, abs_tol=1e-6):
+            raise self._wrong(
+                "judge", judgement, f"a reward that is the sum of its parts, {sum(components.values()):g}"
+            )
         correct = bool(fields.get("correct", reward > self.reward_range[1] - 1e-9))
         reason = "correct" if correct else "wrong"
-        return Verdict(reward, parts or {"reward": reward}, correct, answer, reason, logged=logged)
+        return Verdict(reward, components or {"reward": reward}, correct, answer, reason, logged=logged)
 
     def _number(self, value: Any) -> float:
         number = reward_number(value)
@@ -398,9 +400,9 @@ class _Judging(Judging):
         """Return the verdicts. Raises RunError where more than the allowed share of them could not be had."""
         results = [self._result(future) for _, _, future in self._rows]
         self._task.failures.account(results, lambda row: row_text(*self._rows[row][:2]), self._task.reward_failures)
-        parts = next((result.parts for result in results if isinstance(result, Verdict)), {"reward": 0.0})
+        components = next((result.parts for result in results if isinstance(result, Verdict)), {"reward": 0.0})
         return [
-            Verdict(0.0, dict.fromkeys(parts, 0.0), False, None, result.reason, scorable=False)
+            Verdict(0.0, dict.fromkeys(components, 0.0), False, None, result.reason, scorable=False)
             if isinstance(result, RewardFailure)
             else result
             for result in results
@@ -449,9 +451,9 @@ def load_task(file: UserFile) -> type[UserTask]:
         raise UserError(f"{shown(file.path)}:1: has several tasks, {names}. Put each into a file of its own.")
     if not tasks:
         wrong = next((kind for kind in classes if issubclass(kind, base.Task)), None)
-        what = "has no task" if wrong is None else f"{wrong.__name__} inherits from a built-in task, which is no task"
+        reason = "has no task" if wrong is None else f"{wrong.__name__} inherits from a built-in task, which is no task"
         where = file.at("" if wrong is None else wrong.__name__)
-        raise UserError(f"{where}: {what}: a class that inherits from Task of `from rlvr_cli import Task` ({PAGE}).")
+        raise UserError(f"{where}: {reason}: a class that inherits from Task of `from rlvr_cli import Task` ({PAGE}).")
     (kind,) = tasks
     if problems := list(_problems(kind, file, f"{file.at(kind.__name__)}: {kind.__name__}")):
         raise UserError(problems)
@@ -505,7 +507,7 @@ def _user_task(kind: type[Task], file: UserFile) -> type[UserTask]:
         description = field.description or f"{key} of {file.path.name}."
         fields[key] = (annotation, Field(field.get_default(call_default_factory=True), description=description))
     make: Any = create_model
-    made = make(
+    task = make(
         kind.__name__,
         __base__=UserTask,
         __module__=kind.__module__,
@@ -515,10 +517,10 @@ def _user_task(kind: type[Task], file: UserFile) -> type[UserTask]:
         **fields,
         file=(Annotated[str, BeforeValidator(lambda _: file.reference)], Field(file.reference, description=FILE)),
     )
-    made.sets = {f"{name}-gen": made_here(f"The problems of {file.path.name}.")}
-    made.problem_keys = ("held_out", *fields)
-    made.kind, made.user_file = kind, file
-    return cast("type[UserTask]", made)
+    task.sets = {f"{name}-gen": made_here(f"The problems of {file.path.name}.")}
+    task.problem_keys = ("held_out", *fields)
+    task.kind, task.user_file = kind, file
+    return cast("type[UserTask]", task)
 
 
 FILE = "The user file of the task, with the beginning of its SHA-256."
@@ -535,11 +537,11 @@ def recorded_task(values: Mapping[str, Any]) -> type[base.Task]:
     others: dict[str, Any] = {key: (Any, None) for key in values if key not in base.Task.model_fields}
     mixin = type("Recorded", (), {"runs_own_code": True, "not_deciding": LIMIT_KEYS})
     make: Any = create_model
-    made = make(
+    task = make(
         "RecordedTask", __base__=(mixin, base.Task), __module__=f"{user_code.PREFIX}recorded", **fixed, **others
     )
-    made.sets = {generated: made_here("The problems of a user's file.")}
-    return cast("type[base.Task]", made)
+    task.sets = {generated: made_here("The problems of a user's file.")}
+    return cast("type[base.Task]", task)
 
 
 def _split_of(prompt: str) -> Split:
