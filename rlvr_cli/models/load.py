@@ -170,11 +170,7 @@ def _load_weights(
         options |= _in_4_bits(_dtype(dtype, target), target)
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
-            source.location,
-            dtype=_dtype(dtype, target),
-            use_safetensors=True,
-            output_loading_info=True,
-            **options,
+            source.location, dtype=_dtype(dtype, target), use_safetensors=True, output_loading_info=True, **options
         )
     except _errors() as error:
         raise UserError(_explain(source, revision, error, attention)) from error

@@ -16,12 +16,7 @@ from rlvr_cli.methods.method import Method
 
 # Region of a token (methods/base.py) -> the metric that counts it: where the clipped ratio cuts the gradient, and the
 # other two corners outside the trust region.
-REGION_METRICS = {
-    "LN": "clip_frac/low",
-    "HP": "clip_frac/high",
-    "LP": "outside/low",
-    "HN": "outside/high",
-}
+REGION_METRICS = {"LN": "clip_frac/low", "HP": "clip_frac/high", "LP": "outside/low", "HN": "outside/high"}
 REGIONS = tuple(REGION_METRICS)
 # Of means whose square is still a number.
 LARGEST = 1e150

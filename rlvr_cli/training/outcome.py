@@ -39,10 +39,7 @@ def _held_out(first: Path, last: Path) -> list[Cell]:
     comparison = comparisons[name]
     before, after = (with_interval(name, estimate.as_json()) for estimate in (comparison.before, comparison.after))
     title = f"held-out {metric(name).label} ({result['split']}, {result['problems']:,} problems)"
-    return [
-        f"{title}: {before} {_when(first)}, {after} {_when(last)}",
-        difference_line(comparison),
-    ]
+    return [f"{title}: {before} {_when(first)}, {after} {_when(last)}", difference_line(comparison)]
 
 
 def difference_line(comparison: PairedDifference) -> Cell:

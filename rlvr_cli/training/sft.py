@@ -295,8 +295,6 @@ def sft_trainer(
     config, batch = of_every_run["config"], of_every_run["batch"]
     order = training_order([len(row.prompt) + len(row.completion) for row in demonstrations], config, batch)
     args = sft_config(
-        **arguments,
-        per_device_train_batch_size=batch.micro_batch,
-        gradient_accumulation_steps=batch.micro_batches,
+        **arguments, per_device_train_batch_size=batch.micro_batch, gradient_accumulation_steps=batch.micro_batches
     )
     return SFTRunTrainer(args=args, train_dataset=training_data(demonstrations, order), **of_every_run)

@@ -109,11 +109,7 @@ class VllmEngine(Engine):
             requests = self._of_the_group(requests[0])
         rows = [row for request in requests for row in request]
         completions = generate_with_vllm(
-            self.vllm,
-            [prompt for prompt, _ in rows],
-            params,
-            keys=[key for _, key in rows],
-            on_progress=on_progress,
+            self.vllm, [prompt for prompt, _ in rows], params, keys=[key for _, key in rows], on_progress=on_progress
         )
         if self.sleeps:
             self.vllm.sleep(level=2)
