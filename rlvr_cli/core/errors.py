@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from rlvr_cli.core.text import without_secrets
 
 GAP = "  "
+# How the last message of a list that was cut begins.
+FURTHER = "... and "
 
 
 class UserError(Exception):
@@ -14,24 +16,23 @@ class UserError(Exception):
 
     Args:
         problems: one message or several; each says what is wrong, where, what is allowed and what to do.
-        unlisted: further problems that the last message counts.
     """
 
     # What has not happened, as a sentence: the command that was given says it.
     note = ""
 
-    def __init__(self, problems: str | Sequence[str], unlisted: int = 0) -> None:
+    def __init__(self, problems: str | Sequence[str]) -> None:
         messages = (problems,) if isinstance(problems, str) else tuple(problems)
         self.problems: tuple[str, ...] = tuple(map(without_secrets, messages))
-        self.unlisted = unlisted
         if not self.problems:
             raise ValueError("a UserError needs at least one problem")
         super().__init__("\n".join(self.problems))
 
     def summary(self) -> str:
         """Return the closing line: how many problems, and what has (not) happened."""
-        count = len(self.problems) - (self.unlisted > 0) + self.unlisted
-        return f"{count} problem{'' if count == 1 else 's'}. {self.note}".rstrip()
+        listed = sum(not problem.startswith(FURTHER) for problem in self.problems)
+        more = "more than " if listed < len(self.problems) else ""
+        return f"{more}{listed} problem{'' if listed == 1 else 's'}. {self.note}".rstrip()
 
 
 class ConfigError(UserError):

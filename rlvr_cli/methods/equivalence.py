@@ -93,7 +93,7 @@ def _normal_form(method: Method, *, on_policy: bool) -> dict[str, Any]:
     Args:
         on_policy: whether only a step at which every ratio is 1 counts.
     """
-    files = [without_folder(simplest) for simplest in getattr(method, "files", ())]
+    files = [without_folder(reference) for reference in getattr(method, "files", ())]
     if _is_recorded(method):
         # Only equal files with equal values are known to be the same.
         return {"recorded": method.model_dump(exclude={"name", "files"}), "files": files}

@@ -239,18 +239,18 @@ def _preset_of(file: UserFile, section: str, kind: type[Part]) -> MethodPreset:
 
 def _value_problems(user_method: UserMethod) -> Iterator[str]:
     """Yield the values of a preset that a method does not take, and the classes of its file that it leaves out."""
-    file, preset, kind = user_method.file, user_method.preset, method_type((user_method,))
-    merged = Merged(schema_of(kind))
+    file, preset, method_class = user_method.file, user_method.preset, method_type((user_method,))
+    merged = Merged(schema_of(method_class))
     for layer in (*([METHODS["grpo"]] if isinstance(preset, Modifier) else []), preset):
         merged.add(Layer(layer.label, dict(layer.values), preset=True))
-    method, faults = validate(kind, merged, lambda section, _: section.contradictions())
+    method, faults = validate(method_class, merged, lambda section, _: section.contradictions())
     yield from (f"{file.at('PRESETS')}: PRESETS: {message}" for _, message in faults)
-    for section, unit in () if faults else user_method.parts:
+    for section, kind in () if faults else user_method.parts:
         chosen = functools.reduce(getattr, section.split("."), cast("Any", method))
-        if not isinstance(chosen, unit) or (isinstance(chosen, Shaping) and not chosen.is_on):
-            key, value = ("kind", _name_of(unit)) if section in FAMILIES else (unit.main_key, "what switches it on")
+        if not isinstance(chosen, kind) or (isinstance(chosen, Shaping) and not chosen.is_on):
+            key, value = ("kind", _name_of(kind)) if section in FAMILIES else (kind.main_key, "what switches it on")
             yield (
-                f"{file.at(unit.__name__)}: {unit.__name__} is off in {preset.name}: set {section}.{key} to {value} in "
+                f"{file.at(kind.__name__)}: {kind.__name__} is off in {preset.name}: set {section}.{key} to {value} in "
                 f"PRESETS ({PAGE})"
             )
 

@@ -94,10 +94,10 @@ def attention_problem(
 
     names = ("output", "gradient of the queries", "gradient of the keys", "gradient of the values")
     expected = results(_plain_attention, "cpu", torch.float64)
-    for name, outputs, right in zip(names, results(attend, device, dtype), expected, strict=False):
-        if not bool(outputs.isfinite().all()):
+    for name, tensor, right in zip(names, results(attend, device, dtype), expected, strict=False):
+        if not bool(tensor.isfinite().all()):
             return f"the {name} is not finite."
-        error = float((outputs - right).norm() / right.norm())
+        error = float((tensor - right).norm() / right.norm())
         if error > _TOLERANCE:
             return f"the {name} is off by {error:.0%}."
     return None

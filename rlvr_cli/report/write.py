@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_text
+from rlvr_cli.core.terminal import Marked
 from rlvr_cli.core.text import template_environment, visible
 from rlvr_cli.report.data import read_subject
 from rlvr_cli.report.page import make_page
@@ -120,7 +121,8 @@ def _code(text: str) -> Markup:
 
 
 def _printable(value: Any) -> Any:
+    if isinstance(value, Marked):
+        return visible(value.text)
     if not isinstance(value, str):
         return value
-    # Markup stays markup; what is marked for a terminal becomes text.
     return type(value)(visible(value)) if hasattr(value, "__html__") else visible(value)

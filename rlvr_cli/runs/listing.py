@@ -215,8 +215,8 @@ def live_row(run: dict[str, Any]) -> dict[str, Any]:
     fields = {**same, **totals, "step": number(run.get("step")), "rollout": number(run.get("rollout"))}
     if run["status"] != "running":
         return {**fields, **_numbers(run["last_metrics"]), "tokens_per_second": None, "seconds_left": None}
-    folder = RunDir(Path(run["path"]))
-    rows, timings = tail_jsonl(folder.metrics_path), tail_jsonl(folder.timings_path)
+    run_dir = RunDir(Path(run["path"]))
+    rows, timings = tail_jsonl(run_dir.metrics_path), tail_jsonl(run_dir.timings_path)
     last = rows[-1] if rows else run["last_metrics"]
     step = number(last.get("step")) or 0.0
     updates = _updates(totals)

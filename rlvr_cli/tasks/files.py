@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import FURTHER, UserError
 
 ENDINGS = (".jsonl", ".jsonl.gz", ".json", ".csv", ".parquet")
 LISTED = ".jsonl, .jsonl.gz, .json, .csv or .parquet"
@@ -130,10 +130,9 @@ def text_problem(value: Any) -> str | None:
 
 def raise_if(problems: Sequence[str]) -> None:
     """Raise UserError with the first ``problems`` and the number of the others, if there are any."""
-    unlisted = max(0, len(problems) - _SHOWN)
+    further = len(problems) - _SHOWN
     if problems:
-        counted = [f"... and {unlisted} more rows like these"] if unlisted else []
-        raise UserError([*problems[:_SHOWN], *counted], unlisted)
+        raise UserError([*problems[:_SHOWN], *([f"{FURTHER}{further} more rows like these"] if further > 0 else [])])
 
 
 def _row(line: bytes) -> Any:

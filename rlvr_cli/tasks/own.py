@@ -193,8 +193,8 @@ class Own(Task):
     def problem_from(self, fields: dict[str, Any], where: str) -> Problem:
         """Return a problem of a row's columns, all whose values JSON has. Raises UserError."""
         data = self._json_columns({key: value for key, value in fields.items() if key != "id"}, where)
-        turn = self._asked(self._named(data, where), where)
-        text = turn if isinstance(turn, str) else "\n\n".join(message["content"] for message in turn)
+        content = self._asked(self._named(data, where), where)
+        text = content if isinstance(content, str) else "\n\n".join(message["content"] for message in content)
         subgroup = data.get("subgroup")
         return Problem(str(fields.get("id", where)), text, data, subgroup if isinstance(subgroup, str) else "all")
 
@@ -325,20 +325,20 @@ class Own(Task):
         )
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
-        turn = self._question(problem)
+        content = self._question(problem)
         if not (self.chat_template and has_template(tokenizer)):
-            if not isinstance(turn, str):
+            if not isinstance(content, str):
                 raise UserError(
                     f"task.data={self.data!r}: prompts are messages, which only a chat template can write, and "
                     + ("task.chat_template=false leaves it out." if has_template(tokenizer) else "the model has none.")
                     + " Write the prompt with task.prompt_template."
                 )
-            return leading_bos(tokenizer) + "\n\n".join(filter(None, (self.system_prompt, turn)))
-        messages = [{"role": "user", "content": turn}] if isinstance(turn, str) else turn
+            return leading_bos(tokenizer) + "\n\n".join(filter(None, (self.system_prompt, content)))
+        messages = [{"role": "user", "content": content}] if isinstance(content, str) else content
         if self.system_prompt is not None:
             messages = [{"role": "system", "content": self.system_prompt}, *messages]
         instead = "set task.chat_template=false"
-        if not isinstance(turn, str):
+        if not isinstance(content, str):
             instead = f"write the messages as text with task.prompt_template and {instead}"
         return chat_prompt(tokenizer, *spellings(messages), instead=instead, options=self.chat_template_kwargs)
 

@@ -157,22 +157,22 @@ class TemplateWriter:
 
         Raises UserError. A template that went beyond its limits is not tried on other rows: they get the same message.
         """
-        key = f"{where}: task.prompt_template"
+        location = f"{where}: task.prompt_template"
         if not self._ended:
             try:
                 text, error = self._pool.submit(dict(columns)).result()
             except JobTimeout:
-                self._ended = f"{key} takes more than {MOST_SECONDS:g} s for a row."
+                self._ended = f"{location} takes more than {MOST_SECONDS:g} s for a row."
             except JobError as ended:
-                self._ended = f"{key} takes more than {TEMPLATE_MIB:,} MiB of memory for a row, or {ended}."
+                self._ended = f"{location} takes more than {TEMPLATE_MIB:,} MiB of memory for a row, or {ended}."
         if self._ended:
             raise UserError(self._ended)
         if error:
-            raise UserError(f"{key}: {error} (the row has {', '.join(columns)})")
+            raise UserError(f"{location}: {error} (the row has {', '.join(columns)})")
         if len(text) > MOST_CHARACTERS:
-            raise UserError(f"{key} writes {len(text):,} characters; at most {MOST_CHARACTERS:,}")
+            raise UserError(f"{location} writes {len(text):,} characters; at most {MOST_CHARACTERS:,}")
         if not text.strip():
-            raise UserError(f"{key} writes an empty prompt")
+            raise UserError(f"{location} writes an empty prompt")
         return str(text)
 
 

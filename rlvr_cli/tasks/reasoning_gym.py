@@ -140,6 +140,11 @@ class ReasoningGym(Task):
     def check_before(self) -> None:
         """Raise UserError without the package, and for data sets and options that it does not know."""
         _check_installed()
+        if os.environ.get("PYTHONHASHSEED", "0") != "0":
+            raise UserError(
+                f"task rg: PYTHONHASHSEED={os.environ['PYTHONHASHSEED']} is set, and problems of reasoning-gym depend "
+                "on it: other machines would get different ones. Unset it, or set it to 0."
+            )
         if mistakes := _mistakes(json.dumps({name: self.options.get(name, {}) for name in self.datasets})):
             raise UserError(list(mistakes))
 
@@ -316,7 +321,9 @@ def ready(settings: Any) -> Callable[[Any], Any]:
     """Return the function by which a worker does a job: `do` names a function below, the rest are its arguments."""
     importlib.import_module("reasoning_gym")
     # Data sets print while they make problems, and the limit holds for a log file too.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     jobs: dict[str, Callable[..., Any]] = {"describe": describe, "check": check, "draw": draw, "score": score}
     return lambda job: jobs[job.pop("do")](**job)

@@ -205,10 +205,10 @@ class UserTask(base.Task):
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:
         """Write the text as the user's turn of the model's chat template, or as it is where there is none."""
-        turn = self.asked(problem)
-        if isinstance(turn, str) and not has_template(tokenizer):
-            return leading_bos(tokenizer) + turn
-        messages = [{"role": "user", "content": turn}] if isinstance(turn, str) else turn
+        content = self.asked(problem)
+        if isinstance(content, str) and not has_template(tokenizer):
+            return leading_bos(tokenizer) + content
+        messages = [{"role": "user", "content": content}] if isinstance(content, str) else content
         instead = "have prompt return text, and use a model without one"
         return conversation_prompt(tokenizer, messages, instead=instead, options=self.chat_template_kwargs)
 
@@ -239,8 +239,8 @@ class UserTask(base.Task):
 
     def _asked(self, problem: Problem) -> str | list[dict[str, str]]:
         prompt: Any = self.task.prompt(_row(problem))
-        text = isinstance(prompt, str) and prompt.strip()
-        if not text and (not are_messages(prompt) or unfit_conversation(prompt) is not None):
+        is_text = isinstance(prompt, str) and prompt.strip()
+        if not is_text and (not are_messages(prompt) or unfit_conversation(prompt) is not None):
             raise self._wrong("prompt", prompt, "text, or messages of which the last is the user's")
         if (unwritable := text_problem(prompt)) is not None:
             raise RunError(f"{self._line('prompt')}: prompt of problem {problem.id!r}: {unwritable}")
@@ -280,32 +280,40 @@ class UserTask(base.Task):
                 f"task.held_out={self.held_out}: {split} is limited to that many problems, and {count} are asked for. "
                 f"Set task.held_out={count}, or ask for fewer"
             )
-        for requested in (wanted * 2**number for number in range(_DOUBLED)):
-            problems: dict[str, Problem] = {}
-            read = others = 0
-            for read, row in enumerate(islice(self._rows(split, requested, seed), _READ * requested), 1):
-                problem = self.read(row, f"{split} problem {read}")
-                prompt = json.dumps(self._asked(problem))
-                if prompt in excluded[split] if excluded is not None else _split_of(prompt) != split:
-                    others += 1
-                else:
-                    problems.setdefault(prompt, problem)
-                if len(problems) == wanted:
-                    break
-            if len(problems) == wanted or read != requested:
-                break
+        others = (lambda prompt: _split_of(prompt) != split) if excluded is None else excluded[split].__contains__
+        problems, read, left_out = self._distinct(split, wanted, seed, others)
         rule = " by a hash of their prompts, as train has many of them too" if excluded is None else ""
-        twice = read - others - len(problems)
-        dropped = f"{others:,} belong to other splits{rule}, {twice:,} came twice"
+        twice = read - left_out - len(problems)
+        dropped = f"{left_out:,} belong to other splits{rule}, {twice:,} came twice"
         if len(problems) < count:
             key = "task.train_size" if split == "train" else "eval.problems"
             raise RunError(
                 f"{self._line('problems')}: problems gave {len(problems):,} different {split} problems, and {count:,} "
                 f"are asked for ({read:,} read; {dropped}). Make more, or ask for fewer ({key})"
             )
-        if others or twice:
+        if left_out or twice:
             tell(f"{self._line('problems')}: of the first {read:,} {split} problems {dropped}: left out.")
         return list(problems.values())[:count]
+
+    def _distinct(
+        self, split: Split, count: int, seed: int, others: Callable[[str], bool]
+    ) -> tuple[dict[str, Problem], int, int]:
+        """Return up to ``count`` problems by prompt, how many were read, and how many prompts were of ``others``."""
+        for requested in (count * 2**number for number in range(_DOUBLED)):
+            problems: dict[str, Problem] = {}
+            read = left_out = 0
+            for read, row in enumerate(islice(self._rows(split, requested, seed), _READ * requested), 1):
+                problem = self.read(row, f"{split} problem {read}")
+                prompt = json.dumps(self._asked(problem))
+                if others(prompt):
+                    left_out += 1
+                else:
+                    problems.setdefault(prompt, problem)
+                if len(problems) == count:
+                    break
+            if len(problems) == count or read != requested:
+                break
+        return problems, read, left_out
 
     @cached_property
     def _excluded(self) -> dict[str, set[str]] | None:
@@ -319,10 +327,12 @@ class UserTask(base.Task):
         for split in splits:
             rows = islice(self._rows(split, self.held_out, HELD_OUT_SEED), _READ * self.held_out)
             prompts[split] = {json.dumps(self._asked(self.read(row, f"a {split} problem"))) for row in rows}
-        held = prompts["test"] | prompts["dev"]
-        if len(prompts["train"] & held) > _MUCH * len(prompts["train"]):
+        if len(prompts["train"] & (prompts["test"] | prompts["dev"])) > _MUCH * len(prompts["train"]):
             return None
-        return {"test": set(), "dev": prompts["test"], "train": held}
+        # Where problems come twice, a split has more rows than were looked at.
+        test = prompts["test"] | self._distinct("test", self.held_out, HELD_OUT_SEED, set().__contains__)[0].keys()
+        dev = prompts["dev"] | self._distinct("dev", self.held_out, HELD_OUT_SEED, test.__contains__)[0].keys()
+        return {"test": set(), "dev": test, "train": test | dev}
 
     def tried(self, count: int) -> None:
         """Make so many problems, write their prompts and judge a response to each. Raises RunError."""

@@ -137,7 +137,7 @@ def token_log_probs(
         else:
             results.append(part(some, wanted))
     log_probs = torch.cat([log_prob for log_prob, _ in results])
-    return log_probs, torch.cat([log_prob for _, log_prob in results]) if entropies else None
+    return log_probs, torch.cat([entropy for _, entropy in results]) if entropies else None
 
 
 def chosen_log_probs(

@@ -99,12 +99,12 @@ def loss(
 
 
 def tokens_of(
-    rows: TensorRows, log_probs: Tensor, entropies: Tensor | None = None, old_known: Tensor | None = None
+    rows: TensorRows, log_probs: Tensor, entropies: Tensor | None = None, computed: Tensor | None = None
 ) -> Tokens:
-    """The completions of some rows; a token whose log-prob is not ``old_known`` is as the sampling policy has it."""
+    """Return the completions of some rows; where ``computed`` is false, log-probs are those of the sampling policy."""
     old = rows.get("old_log_probs", log_probs)
     return Tokens(
-        log_probs=log_probs if old_known is None else torch.where(old_known, log_probs, old),
+        log_probs=log_probs if computed is None else torch.where(computed, log_probs, old),
         old_log_probs=old,
         advantages=rows["advantages"].to(log_probs.dtype),
         mask=own_tokens(rows),

@@ -57,14 +57,14 @@ def own_tokens(rows: Mapping[str, Tensor]) -> Tensor:
     return mask * rows["tool_mask"] if "tool_mask" in rows else mask
 
 
-def token_rows(numbers: Sequence[Sequence[float]], mask: Tensor) -> Tensor:
-    """(n, T) float32: what the sampler ``numbers`` of each row's tokens at their places, 0 where ``mask`` has none.
+def token_rows(values_of_rows: Sequence[Sequence[float]], mask: Tensor) -> Tensor:
+    """(n, T) float32: the sampler's values of each row's tokens at their places, 0 where ``mask`` has none.
 
     Raises ValueError where a row has not one value for each of its tokens.
     """
     values = torch.zeros(mask.shape, dtype=torch.float32)
     lengths = mask.sum(dim=1).tolist()
-    for row, (of_row, length) in enumerate(zip(numbers, lengths, strict=True)):
+    for row, (of_row, length) in enumerate(zip(values_of_rows, lengths, strict=True)):
         # A row that is dropped from training has no tokens left.
         if length and len(of_row) != length:
             raise ValueError(f"row {row}: {len(of_row)} values from the sampler for {int(length)} tokens")

@@ -86,25 +86,25 @@ def resume(run: str | Path, *, settings: Mapping[str, Any] | None = None, quiet:
     """
     from rlvr_cli.training.extension import check_extension, extended
 
-    folder = find_run(str(run), Path(Config().run.dir))
+    run_dir = find_run(str(run), Path(Config().run.dir))
     overrides = [override_text(key, value) for key, value in (settings or {}).items()]
-    check_extension(folder, overrides)
-    loaded = extended(folder, overrides).config
+    check_extension(run_dir, overrides)
+    loaded = extended(run_dir, overrides).config
     console = Console(quiet=quiet)
-    moved = moved_from(folder)
-    for line in (*([moved] if moved else []), *changed_files(folder.read_manifest())):
+    moved = moved_from(run_dir)
+    for line in (*([moved] if moved else []), *changed_files(run_dir.read_manifest())):
         console.print(line, highlight=False, markup=False)
     loaded.task.check_before()
     check_trackers(loaded.track.to)
     if needs_launcher(loaded.launch):
         from rlvr_cli.launch import supervise
 
-        end = supervise.resume_launched(folder, loaded, console=console)
+        end = supervise.resume_launched(run_dir, loaded, console=console)
     else:
         check_alone(loaded.launch)
         from rlvr_cli.training import run as training
 
-        end = training.resume_training(folder, console=console, rollouts=loaded.train.rollouts)
+        end = training.resume_training(run_dir, console=console, rollouts=loaded.train.rollouts)
     return _finished(end)
 
 

@@ -59,17 +59,19 @@ class VllmEngine(Engine):
             self.vllm = load_vllm(
                 Path(name),
                 dtype=chosen.dtype,
-                asked="rollout.engine=vllm_colocate",
-                # The weights come before the first rollout.
-                load_format="dummy",
-                max_model_len=longest,
-                gpu_memory_utilization=chosen.gpu_memory or COLOCATE_MEMORY,
-                tensor_parallel_size=self.parallel,
-                distributed_executor_backend="external_launcher" if world.processes > 1 else "uni",
-                enforce_eager=chosen.eager,
-                enable_sleep_mode=self.sleeps,
-                logprobs_mode=log_prob_mode(config),
-                trust_remote_code=remote_code_allowed(),
+                option="rollout.engine=vllm_colocate",
+                settings={
+                    # The weights come before the first rollout.
+                    "load_format": "dummy",
+                    "max_model_len": longest,
+                    "gpu_memory_utilization": chosen.gpu_memory or COLOCATE_MEMORY,
+                    "tensor_parallel_size": self.parallel,
+                    "distributed_executor_backend": "external_launcher" if world.processes > 1 else "uni",
+                    "enforce_eager": chosen.eager,
+                    "enable_sleep_mode": self.sleeps,
+                    "logprobs_mode": log_prob_mode(config),
+                    "trust_remote_code": remote_code_allowed(),
+                },
             )
         torch.set_num_threads(threads)
         if self.sleeps:

@@ -260,10 +260,10 @@ def _of_ranges(gold: str, answer: str) -> Outcome | None:
 
 def _range(text: str, case: bool) -> Any:
     for word, combined in ((_JOINED_BY_OR, sympy.Union), (_JOINED_BY_AND, sympy.Intersection)):
-        if len(ends := word.split(text)) > 1:
-            ranges = [_range(end, case) for end in ends]
+        if len(joined := word.split(text)) > 1:
+            ranges = [_range(member, case) for member in joined]
             # In one name.
-            names = {name for end in ends for name in _letters(end)}
+            names = {name for member in joined for name in _letters(member)}
             return combined(*ranges) if None not in ranges and len(names) <= 1 else None
     try:
         return values.read_set(_normalised(text), case=case)

@@ -120,7 +120,7 @@ class _Worker:
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (_PACKAGES, os.environ.get("PYTHONPATH"))))
         if not target.ours:
             # Code of the user's may go through a set of words: in every process in the same order.
-            environment["PYTHONHASHSEED"] = "0"
+            environment.setdefault("PYTHONHASHSEED", "0")
         with theirs:
             self._process = subprocess.Popen(
                 # -P: a file in the current folder that is called like a module is not imported.

@@ -142,6 +142,13 @@ LISTS = replaced(
     "    for n in range(start, start + {'train': 100, 'dev': 20, 'test': 20}[split]):\n"
     "        yield {'question': f'{n}?', 'answer': n}",
 )
+# Some test problems come twice, so that more rows are read than are held out.
+DRAWN = replaced(
+    "problems",
+    "def problems(self, split, count, seed):\n    rng = random.Random(f'{split} {seed}')\n"
+    "    for n in (rng.randrange(600) for _ in range(count)):\n        yield {'question': f'{n}?', 'answer': n}",
+    "import random",
+)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +158,7 @@ LISTS = replaced(
         (FILE, ["task.most=20"], (100, 20, 20)),
         (FEW, [], (200, 30, 30)),
         (LISTS, [], (80, 10, 20)),
+        (DRAWN, ["task.held_out=60"], (250, 60, 60)),
     ],
 )
 def test_no_problem_is_in_two_splits_or_twice(

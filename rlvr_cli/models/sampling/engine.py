@@ -72,7 +72,7 @@ class Completions:
 
 
 def joined(batches: Sequence[Completions]) -> Completions:
-    """The completions of all parts, one after another."""
+    """Return the completions of all batches, one after another."""
     has_entropies = all(batch.entropies is not None for batch in batches)
     return Completions(
         [ids for batch in batches for ids in batch.ids],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -59,8 +59,10 @@ def files_hash(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def load_vllm(folder: Path, *, dtype: str, option: str = "--engine vllm", **settings: Any) -> Any:
-    """vLLM's engine (`vllm.LLM`) for the model in ``folder``.
+def load_vllm(
+    folder: Path, *, dtype: str, option: str = "--engine vllm", settings: Mapping[str, Any] | None = None
+) -> Any:
+    """Return vLLM's engine (`vllm.LLM`) for the model in ``folder``.
 
     Args:
         dtype: float32, bfloat16, or auto, which is bfloat16 on a GPU as everywhere.
@@ -93,7 +95,7 @@ def load_vllm(folder: Path, *, dtype: str, option: str = "--engine vllm", **sett
         "disable_log_stats": True,
         # Compiling for a CPU takes longer than what is sampled on one.
         "enforce_eager": not gpu,
-        **settings,
+        **(settings or {}),
     }
     if dtype == "auto":
         dtype = "bfloat16" if gpu else "float32"
