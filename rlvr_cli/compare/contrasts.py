@@ -16,11 +16,7 @@ from rlvr_cli.compare.inputs import Inputs, TaskInputs
 from rlvr_cli.compare.scores import arm_mean, cut, of_methods
 from rlvr_cli.results.metrics import metric as declared
 from rlvr_cli.results.spending import PARTS, TIMED, Spent, mean_spent
-from rlvr_cli.stats.clustered import (
-    CrossedEstimate,
-    paired_crossed_interval,
-    unpaired_crossed_interval,
-)
+from rlvr_cli.stats.clustered import CrossedEstimate, paired_crossed_interval, unpaired_crossed_interval
 from rlvr_cli.stats.intervals import of_difference
 from rlvr_cli.stats.over_tasks import (
     Aggregate,

@@ -9,11 +9,7 @@ import numpy as np
 
 from rlvr_cli.compare.inputs import TaskInputs
 from rlvr_cli.compare.scores import RunCurve, arm_mean, cut, of_methods
-from rlvr_cli.stats.clustered import (
-    CrossedEstimate,
-    paired_crossed_interval,
-    unpaired_crossed_interval,
-)
+from rlvr_cli.stats.clustered import CrossedEstimate, paired_crossed_interval, unpaired_crossed_interval
 from rlvr_cli.stats.curves import summarise_curve
 from rlvr_cli.stats.intervals import of_difference
 

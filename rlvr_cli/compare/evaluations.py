@@ -26,11 +26,7 @@ class Selected:
 
 
 def choose_evaluations(
-    runs: Sequence[Run],
-    problems: list[str],
-    *,
-    benchmark: str | None = None,
-    where: Sequence[str] = (),
+    runs: Sequence[Run], problems: list[str], *, benchmark: str | None = None, where: Sequence[str] = ()
 ) -> dict[str, Selected]:
     """Each run's newest evaluation under the settings that all runs were evaluated with, by the run's path.
 

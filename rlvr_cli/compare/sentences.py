@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rlvr_cli.compare.contrasts import ArmMean, ArmResult, Comparison, Contrast, MeanContrast, TaskComparison
-from rlvr_cli.compare.wording import (
-    about,
-    amount,
-    comparative,
-    doubt,
-    enough,
-    ratio_text,
-    signed_text,
-    size_text,
-)
+from rlvr_cli.compare.wording import about, amount, comparative, doubt, enough, ratio_text, signed_text, size_text
 from rlvr_cli.core.text import count, listed, some
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.results.metrics import GREEDY

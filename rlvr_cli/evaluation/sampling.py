@@ -16,14 +16,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.judged import sample_and_judge
-from rlvr_cli.evaluation.plan import (
-    Progress,
-    ProgressCallback,
-    check_same_problems,
-    deal,
-    passes,
-    sample_record,
-)
+from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_same_problems, deal, passes, sample_record
 from rlvr_cli.evaluation.served.tokenizer import ModelFacts
 from rlvr_cli.evaluation.settings import EvalSettings, row_key
 from rlvr_cli.evaluation.store import SampleKey, SampleStore
@@ -88,12 +81,7 @@ class LocalSampler:
     """
 
     def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        weights: str | None = None,
-        engine: str | None = None,
-        world: World = ALONE,
+        self, model: Any, tokenizer: Any, weights: str | None = None, engine: str | None = None, world: World = ALONE
     ) -> None:
         self.model, self.tokenizer, self.weights, self.engine = model, tokenizer, weights, engine
         self.world = world

@@ -115,16 +115,8 @@ def _rows(plan: dict[str, Any]) -> list[tuple[str, str, str]]:
             f"at most {plan['completion_tokens_at_most']:,} tokens{'' if sampled else ' of completions'}",
         ),
         ("training problems", *_problems(plan)) if sampled else ("demonstrations", *_demonstrations(plan)),
-        (
-            "checkpoints",
-            number("checkpoints_written"),
-            f"of which the newest {plan['checkpoints_kept']} are kept",
-        ),
-        (
-            "evaluations on the way",
-            number("evaluations"),
-            _evaluation(plan),
-        ),
+        ("checkpoints", number("checkpoints_written"), f"of which the newest {plan['checkpoints_kept']} are kept"),
+        ("evaluations on the way", number("evaluations"), _evaluation(plan)),
     ]
 
 

@@ -115,11 +115,7 @@ def full_plan(config: Config, **resource_options: Any) -> dict[str, Any]:
 
 
 def resources(
-    config: Config,
-    *,
-    gpu_memory: str | None = None,
-    prompt_tokens: int | None = None,
-    speed: Speed | None = None,
+    config: Config, *, gpu_memory: str | None = None, prompt_tokens: int | None = None, speed: Speed | None = None
 ) -> dict[str, Any]:
     """`parameters`, `learning_rate`, `memory` and `time` of a training, for `--format json`.
 

@@ -183,11 +183,7 @@ class CrossedEstimate:
 
     def as_json(self) -> dict[str, Any]:
         """The estimate as JSON values."""
-        return {
-            **asdict(self),
-            "spread_of_runs": self.spread_of_runs,
-            "spread_of_problems": self.spread_of_problems,
-        }
+        return {**asdict(self), "spread_of_runs": self.spread_of_runs, "spread_of_problems": self.spread_of_problems}
 
 
 def crossed_interval(values: ArrayLike) -> CrossedEstimate:

@@ -15,14 +15,7 @@ from rlvr_cli.methods.names import canonical_name
 from rlvr_cli.sweeps.axes import METHOD, SEED
 
 # Where a run is kept, sent and started from, how often it is saved, and what it is evaluated on when it is done.
-ELSEWHERE = (
-    ("run", "name"),
-    ("run", "dir"),
-    ("track",),
-    ("slurm",),
-    ("checkpoint",),
-    ("eval", "benchmark"),
-)
+ELSEWHERE = (("run", "name"), ("run", "dir"), ("track",), ("slurm",), ("checkpoint",), ("eval", "benchmark"))
 
 
 def deciding(config: Config) -> Iterator[tuple[str, Any]]:

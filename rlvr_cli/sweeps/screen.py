@@ -71,16 +71,7 @@ def _progress(sweep: SweepDir, status: TrialStatus) -> TrialProgress:
 
 
 COLUMNS = ("trial", "status", "rollout", "reward", "accuracy", "left", "attempts")
-ORDER: tuple[State, ...] = (
-    "running",
-    "evaluating",
-    "failed",
-    "interrupted",
-    "queued",
-    "waiting",
-    "finished",
-    "pruned",
-)
+ORDER: tuple[State, ...] = ("running", "evaluating", "failed", "interrupted", "queued", "waiting", "finished", "pruned")
 # Nothing to tell at the beginning.
 SETTLED = ("finished", "failed", "pruned")
 # Without a terminal, the running trials are told this often, in seconds.

@@ -64,10 +64,7 @@ class _OnMachines(SweepWorker):
         if not run.manifest_path.exists():
             command = ["rlvr", *first]
             create_run(
-                self.sweep.path,
-                entry.name,
-                overwrite=False,
-                fill=lambda aside: write_beginning(config, aside, command),
+                self.sweep.path, entry.name, overwrite=False, fill=lambda aside: write_beginning(config, aside, command)
             )
         return ["train", "--resume", str(run.path)]
 
