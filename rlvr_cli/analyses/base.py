@@ -125,13 +125,7 @@ MeasureFunction = Callable[[AnalysisInput, Options], Findings]
 
 
 def analysis(
-    summary: str,
-    *,
-    paper: str,
-    options: type[Options],
-    runs: int | None = 1,
-    policy: bool = True,
-    version: int = 1,
+    summary: str, *, paper: str, options: type[Options], runs: int | None = 1, policy: bool = True, version: int = 1
 ) -> Callable[[MeasureFunction[Options]], MeasureFunction[Options]]:
     """Give a function its place among the analyses, by its name. The arguments are those of `Analysis`."""
 

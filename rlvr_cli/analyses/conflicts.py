@@ -54,11 +54,7 @@ _READING = (
 ROUNDING = 1e-12
 # Equation 9: nothing on conflict tokens of rows with A < 0, twice on those of rows with A > 0.
 GTPO = ConflictMask(ends="both", positive=2.0, negative=0.0)
-_SHARES = {
-    "conflict_share": "all",
-    "conflict_prefix_share": "in prefixes",
-    "conflict_suffix_share": "in suffixes",
-}
+_SHARES = {"conflict_share": "all", "conflict_prefix_share": "in prefixes", "conflict_suffix_share": "in suffixes"}
 _PUSHES = {
     "negative_push_share": "of pushes",
     "penalised_correct_share": "of tokens, net",

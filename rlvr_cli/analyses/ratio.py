@@ -17,16 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from rlvr_cli.analyses.base import (
-    AnalysisInput,
-    Findings,
-    analysis,
-    mean_of,
-    minus,
-    number_text,
-    over,
-    rising,
-)
+from rlvr_cli.analyses.base import AnalysisInput, Findings, analysis, mean_of, minus, number_text, over, rising
 from rlvr_cli.analyses.expected_gradient import expected_gradient, lemma_spread, log_ratio, reversal_kappas
 from rlvr_cli.analyses.method_step import MethodStep
 from rlvr_cli.analyses.replay import Replay, ReplayedUpdates

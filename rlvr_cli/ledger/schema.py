@@ -10,13 +10,7 @@ from pydantic import BeforeValidator, Field, StringConstraints
 
 from rlvr_cli.core.section import CountOrZero, FromList, Section, Text
 
-PAPERS = {
-    "ar_lopti": "AR-Lopti",
-    "acpo": "ACPO",
-    "dgpo": "DGPO",
-    "gtpo": "GTPO",
-    "landscape": "Landscape of GRPO",
-}
+PAPERS = {"ar_lopti": "AR-Lopti", "acpo": "ACPO", "dgpo": "DGPO", "gtpo": "GTPO", "landscape": "Landscape of GRPO"}
 LAB = "lab"
 WORD = r"[a-z0-9]+(?:-[a-z0-9]+)*"
 

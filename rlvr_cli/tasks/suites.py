@@ -87,7 +87,14 @@ def _suite(name: str, paper: str, settings: Any, averages: Any = (), notes: Sequ
     return Suite(name, paper, tuple(single), tuple(Average(**average) for average in averages), tuple(notes))
 
 
-_ENTRIES = yaml.safe_load(Path(__file__).with_name("suites.yaml").read_text(encoding="utf-8"))
+def _tuples(value: Any) -> Any:
+    """Return a YAML value with tuples in place of its lists."""
+    if isinstance(value, dict):
+        return {key: _tuples(inner) for key, inner in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+_ENTRIES = _tuples(yaml.safe_load(Path(__file__).with_name("suites.yaml").read_text(encoding="utf-8")))
 SUITES = {name: _suite(name, **entry) for name, entry in _ENTRIES.items()}
 
 
