@@ -243,9 +243,9 @@ def load_name(file: UserFile, name: str, seconds: float | None = None) -> Any:
     """Import the file and return what it calls ``name``. Raises UserError as :func:`load_module`, or for no name."""
     values = vars(load_module(file, seconds))
     if name not in values:
-        names = [key for key, value in values.items() if getattr(value, "__module__", None) == file.module]
-        has = f"It has {', '.join(names)}" if names else "It defines nothing"
-        raise UserError(f"{shown(file.path)}: has no {name}.{did_you_mean(name, names)} {has}.")
+        names = [key for key in values if getattr(values[key], "__module__", None) == file.module and key[0] != "_"]
+        has = f"has {', '.join(names)}" if names else "defines nothing"
+        raise UserError(f"{shown(file.path)}: has no {name}.{did_you_mean(name, names)} It {has}.")
     return values[name]
 
 

@@ -28,7 +28,7 @@ AT_ONCE = {
     "raise KeyboardInterrupt": r"bad.py:1: the file raised KeyboardInterrupt",
     "import os; os._exit(4)": r"bad.py: f: it ended its process with exit code 4",
     "while True: pass": r"bad.py:1: the file took more than 1.5 s",
-    "def g(completions): pass": r"bad.py: has no f.*It has g",
+    "def _help(): pass\ndef g(completions): pass": r"bad.py: has no f.*It has g\.",
     "def ff(completions): pass": r"has no f. Did you mean `ff`",
     "": r"has no f. It defines nothing",
     "f = 3": r"bad.py: f is 3 \(int\), not a function",
