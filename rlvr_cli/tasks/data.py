@@ -129,7 +129,7 @@ class FromData:
 
         Raises UserError where it has no such split.
         """
-        hub = hub_layout(self, hub_id)
+        hub = _layout(self, hub_id)
         theirs = hub.test if split == "test" else hub.train
         if theirs is None:
             have = "test problems" if hub.train is None else "training problems"
@@ -156,7 +156,7 @@ def _named(task: FromData, split: DataSplit) -> list[Problem]:
         home = "train" if split == "dev" else split
         path = Path(data_location(task.sets, task.data, split, folder))
         problems = _of_files(task, path, set_files(task, path, home), split)
-    return agreed(problems) if data_set.hub is not None and hub_layout(task, data_set.hub).repeated else problems
+    return agreed(problems) if data_set.hub is not None and _layout(task, data_set.hub).repeated else problems
 
 
 def set_files(task: FromData, path: Path, home: str) -> dict[str, list[Path]]:
@@ -267,7 +267,7 @@ def hub_problems(task: FromData, data: str, split: str) -> list[Problem]:
 def _hub_tables(task: FromData, data: str, split: Split) -> list[Problem]:
     hub_id, config, revision = parts_of(data)
     tables = [replace(table, config=config or table.config) for table in task.hub_tables(hub_id, split)]
-    repeated = hub_layout(task, hub_id).repeated
+    repeated = _layout(task, hub_id).repeated
     names = [name for name, data_set in task.sets.items() if data_set.hub == hub_id]
     elsewhere = ""
     if names:
@@ -277,8 +277,7 @@ def _hub_tables(task: FromData, data: str, split: Split) -> list[Problem]:
     return agreed(problems) if repeated else problems
 
 
-def hub_layout(task: FromData, hub_id: str) -> Hub:
-    """Return where a hub data set has its rows."""
+def _layout(task: FromData, hub_id: str) -> Hub:
     return task.hubs.get(hub_id, Hub("train", "test"))
 
 

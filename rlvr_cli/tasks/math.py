@@ -138,7 +138,7 @@ class MathTask(AnswerTask):
     pooled: ClassVar = True
     problem_keys: ClassVar = ("steps",)
     json_columns: ClassVar = ("story",)
-    templateless: ClassVar = {"template": ("none",), "style": ("compact", "compact_tag")}
+    templateless: ClassVar = {**AnswerTask.templateless, "style": ("compact", "compact_tag")}
 
     name: Literal["math"] = Field("math", description="math = mathematics with a boxed answer.")
     data: Data = STORIES

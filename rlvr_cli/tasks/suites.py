@@ -36,13 +36,13 @@ class Setting:
 
     benchmark: str
     samples: int
-    pass_at: Sequence[int] = ()
+    pass_at: tuple[int, ...] = ()
     greedy: bool = False
     temperature: float = 1.0
     top_p: float = 1.0
     max_new_tokens: int = 4096
     task: Mapping[str, Any] = field(default_factory=dict)
-    figures: Sequence[str] = ()
+    figures: tuple[str, ...] = ()
     source: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class Average:
     """
 
     name: str
-    parts: Sequence[Sequence[str]]
+    parts: tuple[tuple[str, str], ...]
     source: str
     by_subgroup: bool = False
 
@@ -81,10 +81,10 @@ class Suite:
     notes: tuple[str, ...] = ()
 
 
-def _suite(name: str, paper: str, settings: Any, averages: Any = (), notes: Sequence[str] = ()) -> Suite:
+def _suite(name: str, paper: str, settings: Any, averages: Any = (), notes: tuple[str, ...] = ()) -> Suite:
     """Read an entry of ``suites.yaml``; a setting of several benchmarks is one of each."""
     single = (Setting(**{**entry, "benchmark": name}) for entry in settings for name in entry["benchmark"])
-    return Suite(name, paper, tuple(single), tuple(Average(**average) for average in averages), tuple(notes))
+    return Suite(name, paper, tuple(single), tuple(Average(**average) for average in averages), notes)
 
 
 def _tuples(value: Any) -> Any:

@@ -66,7 +66,7 @@ def load_vllm(
 
     Args:
         dtype: float32, bfloat16, or auto, which is bfloat16 on a GPU as everywhere.
-        option: what asked for it, for messages. settings: further ones of `vllm.LLM`, before those that are set here.
+        option: what asked for it, for messages. settings: arguments of `vllm.LLM` besides the ones set here.
     Raises:
         UserError: vllm is not installed, is for a GPU that is not here, or cannot load the model.
     """
