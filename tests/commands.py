@@ -51,15 +51,12 @@ def run_all(folder: Path, *lines: tuple[str, ...], environment: Mapping[str, str
 def run_in(folder: Path, *lines: tuple[str, ...]) -> list[Done]:
     """What ``rlvr`` says to each of ``lines``, in ``folder`` and this process, which loads torch once for all tests.
 
-    Folders of user files that other tests have loaded are not searched for modules, as in a fresh process; the number
-    of torch's threads, which a training sets, stays what it was.
+    Folders of user files that other tests have loaded are not searched for modules, as in a fresh process.
     """
-    import torch
-
     from rlvr_cli.cli.app import run
     from rlvr_cli.core import user_code
 
-    done, threads = [], torch.get_num_threads()
+    done = []
     path = [entry for entry in sys.path if entry not in user_code._FOLDERS]
     with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patched:
         patched.setattr(sys, "path", path)
@@ -67,7 +64,6 @@ def run_in(folder: Path, *lines: tuple[str, ...]) -> list[Done]:
             with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
                 code = run(list(words))
             done.append(Done(code, out.getvalue(), err.getvalue()))
-    torch.set_num_threads(threads)
     return done
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,19 @@ def pytest_configure(config: pytest.Config) -> None:
     """Hide GPUs, on which bfloat16 would take the place of the arithmetic that is tested, unless ``-m gpu`` asks."""
     if not re.search(r"(?<!not )\bgpu\b", config.option.markexpr):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+def _set_torch_threads() -> None:
+    if "torch" in sys.modules and "OMP_NUM_THREADS" in os.environ:
+        sys.modules["torch"].set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+
+
+@pytest.fixture(autouse=True)
+def torch_threads() -> Iterator[None]:
+    """Give each test, and the fixtures after it, the threads of OMP_NUM_THREADS: commands in this process set more."""
+    _set_torch_threads()
+    yield
+    _set_torch_threads()
 
 
 @pytest.fixture

@@ -38,7 +38,8 @@ EOS = (3, 11)
 def free_for(model: Any, rows: float, *, sorts: bool = False) -> int:
     """Free bytes that have room for so many rows of PROMPTS with 40 new tokens."""
     memory, tokens = row_memory(model), sum(map(len, PROMPTS[::3]))
-    return round((rows * memory.row(PROMPT + 40, sorts=sorts) + memory.prompts(tokens, PROMPT)) / USED)
+    needed = rows * memory.row(PROMPT + 40, sorts=sorts) + memory.prompts(tokens, PROMPT)
+    return round(needed * torch.get_num_threads() / USED)
 
 
 def run(model: Any, prompts: Any = PROMPTS, keys: Any = KEYS, **options: Any) -> Any:
