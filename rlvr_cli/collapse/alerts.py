@@ -41,7 +41,7 @@ class Thresholds:
     """The numbers of the rules; factors are of the run's own start.
 
     Attributes:
-        start: first rollouts that are the start. window: last rollouts that are the present, at least, and as many as
+        start: first rollouts to compare with. window: last rollouts that are the present, at least, and enough to
             have ``window_problems`` problems, below which accuracy is too noisy.
         accuracy_drop, accuracy_errors: accuracy fell by this share of its best window and by this many standard errors.
         solved: an accuracy that is no higher than at the start is no harm where it was this high.
@@ -84,7 +84,7 @@ class Alert:
 
 
 def alerts_on(row: Mapping[str, Any]) -> str:
-    """Name the alerts that a line of metrics.jsonl has on; empty where there are none."""
+    """Name the alerts that a line of metrics.jsonl has on, or return an empty text."""
     names = (name.removeprefix(PREFIX) for name in row if name.startswith(PREFIX) and row[name])
     return ", ".join(name.replace("_", " ") for name in names)
 

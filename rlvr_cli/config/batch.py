@@ -43,7 +43,7 @@ class BatchArithmetic:
     def of(
         cls, rollout: RolloutConfig, update: UpdateConfig, launch: LaunchConfig, *, passes: int, rollouts: int
     ) -> BatchArithmetic:
-        """Those of sections whose sizes divide; ``rollouts`` is the training budget."""
+        """Compute them from sections whose sizes divide; ``rollouts`` is the training budget."""
         completions = rollout.prompts * rollout.group_size
         step_batch = completions // update.mini_batches
         share = step_batch // launch.processes
@@ -68,7 +68,7 @@ def largest_divisor(number: int, limit: int) -> int:
 
 
 def nearest_divisors(number: int, wanted: int) -> list[int]:
-    """The divisors of `number` next to `wanted`, below and above (fewer where there is none on a side)."""
+    """Return the divisors of `number` next to `wanted`, at most one on each side."""
     small = [size for size in range(1, int(number**0.5) + 1) if number % size == 0]
     divisors = sorted({*small, *(number // size for size in small)})
     below = [size for size in divisors if size <= wanted][-1:]
@@ -77,7 +77,7 @@ def nearest_divisors(number: int, wanted: int) -> list[int]:
 
 
 def nearest_multiples(step: int, wanted: int) -> list[int]:
-    """The multiples of `step` next to `wanted`, below and above; 0 is none of them."""
+    """Return the positive multiples of `step` next to `wanted`, at most one on each side."""
     below = wanted // step * step
     return [value for value in (below, below + step) if value > 0]
 

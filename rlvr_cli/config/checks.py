@@ -1,4 +1,4 @@
-"""What must hold between several keys, with the nearest valid values; and what is allowed, yet spoils a training."""
+"""Rules between several keys, with the nearest valid values, and warnings about settings that spoil a training."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cross_field_problems(config: Config, set_by_user: SetByUser) -> list[Contrad
     """Every contradiction between valid values of different keys, and every setting that changes nothing.
 
     Args:
-        set_by_user: whether a person set the key at a path: what a preset left over is no mistake.
+        set_by_user: whether the user set the key at a path; a value that a preset left over is not reported.
     """
     return [
         *(problem for check in _CHECKS for problem in check(config)),

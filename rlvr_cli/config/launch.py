@@ -102,7 +102,7 @@ Name = Annotated[str, AfterValidator(_name)]
 
 
 class LaunchConfig(Section):
-    """In how many processes the training runs, and what starts them."""
+    """Number of processes of the training, and their launcher."""
 
     processes: Annotated[int, Field(ge=1, le=65536)] = Field(
         1, description="Processes that share each rollout batch and each optimizer step, over all nodes: one a GPU."
@@ -115,7 +115,7 @@ class LaunchConfig(Section):
 
 
 class SlurmConfig(Section):
-    """What a job asks of a SLURM cluster (`rlvr train --submit slurm`); without effect elsewhere."""
+    """Resources of a job on a SLURM cluster (`rlvr train --submit slurm`); without effect elsewhere."""
 
     partition: Name | None = Field(None, description="Partition; null = the cluster's default.")
     account: Name | None = Field(None, description="Account that is charged; null = the user's default.")

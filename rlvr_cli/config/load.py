@@ -59,7 +59,7 @@ class LoadedConfig:
 
 @dataclass(frozen=True)
 class SweepRow:
-    """What stands for a configuration file on a command line as `FILE:ROW`: a trial that a sweep file names.
+    """A trial of a sweep file, given in place of a configuration file as `FILE:ROW`.
 
     Attributes:
         layers: its own values, over those of ``files``.
@@ -131,7 +131,7 @@ def load(
 
 
 def _no_rules(config: Config, set_by_user: SetByUser) -> list[Contradiction]:
-    """Check nothing: of a file that is not imported nobody knows what its keys mean."""
+    """Check nothing: the meaning of a file's keys is unknown until it is imported."""
     return []
 
 

@@ -1,4 +1,4 @@
-"""The `model` section: which model is trained, and what of it."""
+"""The `model` section: the model, and which of its weights are trained."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NoAdapterConfig(_Adapter):
 
 
 class LowRankConfig(_Adapter):
-    """What every low-rank adapter has (LoRA, arXiv:2106.09685)."""
+    """Keys of every low-rank adapter (LoRA, arXiv:2106.09685)."""
 
     rank: Annotated[int, Field(ge=1, le=1024)] = Field(16, description="Rank of the adapters.")
     alpha: Annotated[float, Field(gt=0.0, le=65536.0)] = Field(
@@ -55,7 +55,7 @@ AdapterConfig = Annotated[NoAdapterConfig | LoRAConfig | QLoRAConfig, Field(disc
 
 
 class ModelConfig(Section):
-    """Which model is trained or evaluated."""
+    """The model to train or to evaluate."""
 
     chooser: ClassVar[str] = "name"
     # The other keys say how a model is loaded and trained, whichever it is.

@@ -34,7 +34,7 @@ class VllmConfig(Section):
 
 
 class RolloutConfig(Section):
-    """How completions are sampled for training."""
+    """Sampling of completions for training."""
 
     prompts: Count = Field(16, description="Prompts in one rollout batch.")
     group_size: Annotated[int, Field(ge=1, le=65536)] = Field(
@@ -56,7 +56,7 @@ class RolloutConfig(Section):
     )
     batch: Count | None = Field(
         None,
-        description="Completions that a process samples at once; null = as many as its free memory holds (local), "
+        description="Completions that a process samples at once; null = all that its free memory holds (local), "
         "or 64 (transformers); vLLM schedules by itself. Changes speed and memory, not the samples (those of "
         "transformers it does).",
     )

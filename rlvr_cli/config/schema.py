@@ -48,7 +48,7 @@ RunName = Annotated[
 
 
 class TrainConfig(Section):
-    """How long to train, and what to do when a number is not finite or the policy collapses."""
+    """Length of the training, and reactions to numbers that are not finite and to a collapse."""
 
     rollouts: Count = Field(100, description="The training budget: number of rollout batches.")
     on_nonfinite: Literal["stop", "skip"] = Field(

@@ -15,7 +15,7 @@ Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 class UpdateConfig(Section):
-    """How a rollout batch is turned into optimizer steps."""
+    """Division of a rollout batch into optimizer steps."""
 
     mini_batches: Count = Field(
         1,
@@ -29,8 +29,8 @@ class UpdateConfig(Section):
     )
     micro_tokens: Count | None = Field(
         None,
-        description="Tokens in one forward pass, prompts included (a longer row has a pass of its own; not for sft); "
-        "null = as many as micro_batch of the longest completions with their prompts.",
+        description="Tokens in one forward pass, prompts included (a longer row has a pass to itself; not for sft); "
+        "null = the tokens of micro_batch of the longest completions with their prompts.",
     )
     max_grad_norm: Annotated[float, Field(gt=0.0)] = Field(
         1.0, description="The gradient is scaled down to this norm when it is longer."

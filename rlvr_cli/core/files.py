@@ -108,7 +108,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def open_for_append(path: Path) -> TextIO:
-    """Open a record to read it and to write at its end; make it where there is none.
+    """Open a record to read it and to write at its end; create it if it is absent.
 
     Raises UserError where it is a link.
     """
@@ -268,7 +268,7 @@ def is_held(folder: Path) -> bool:
 
 
 def number(value: Any) -> float | None:
-    """A finite number, or None for whatever else stands in its place."""
+    """Return a finite number as a float, and None for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

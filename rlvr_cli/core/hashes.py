@@ -8,11 +8,11 @@ from typing import Any
 
 
 def text_digest(text: str) -> str:
-    """Of a text, as UTF-8."""
+    """Return the SHA-256 of a text as UTF-8, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def digest(value: Any) -> str:
-    """Of a JSON value, written in one canonical way."""
+    """Return the SHA-256 of a JSON value, written in one canonical way."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text_digest(text)

@@ -40,12 +40,12 @@ class Key:
 
 @dataclass(frozen=True, eq=False)
 class Schema:
-    """What may stand below the section ``root``.
+    """The keys and sections allowed below the section ``root``.
 
     Attributes:
         name: what messages call the root.
         other_names: names that other programs give its keys -> its own.
-        command: the command that lists its keys; where there is none, messages do.
+        command: the command that lists its keys; if empty, messages list them.
         include: whether its files may include others.
     """
 

@@ -162,7 +162,7 @@ class OptionOverride(str):
     problem: str
 
     def __new__(cls, text: str, typed: str = "", problem: str = "") -> OptionOverride:
-        """The override ``text``, and what stands behind it."""
+        """Make the override ``text`` with its option and problem."""
         override = super().__new__(cls, text)
         override.typed, override.problem = typed, problem
         return override

@@ -1,4 +1,4 @@
-"""What is wrong with plain data that should be a section: every key once, what it takes, and the nearest known one."""
+"""Explain why plain data is not a section: one message a key, with the values allowed and the nearest known key."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def set_paths(schema: Schema, values: Any, path: KeyPath = ()) -> Iterator[KeyPa
 
 
 def value_at(data: Any, path: KeyPath) -> Any:
-    """The value at `path`; None where there is none."""
+    """Return the value at `path`, or None if it is absent."""
     for key in path:
         try:
             data = data[key]

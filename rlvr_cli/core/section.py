@@ -1,4 +1,4 @@
-"""What every section of the configuration is built from: the strict base classes and the shared types of values."""
+"""The strict base classes of all sections of the configuration, and shared types of values."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Section(BaseModel):
 
     # The key that a plain value in the place of the section sets; "" = it must be a mapping.
     main_key: ClassVar[str] = ""
-    # The key that says which one it is, of several that may stand in its place or of what it is about; "" = none.
+    # The key that chooses among the variants of the section; "" = there are no variants.
     chooser: ClassVar[str] = ""
     # The keys that another choice takes with it when layers are laid over one another; None = all of them.
     of_the_choice: ClassVar[tuple[str, ...] | None] = None

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from rlvr_cli.core.text import for_terminal
 
-# Columns where there is no terminal.
+# Columns without a terminal.
 NO_TERMINAL = 120
 GAP = 2
 # What a meaning looks like; the words say it too.

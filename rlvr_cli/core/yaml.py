@@ -56,7 +56,7 @@ class YamlDocument:
     lines: dict[KeyPath, int]
 
     def line(self, path: KeyPath) -> int | None:
-        """The line of ``path``, or of what it stands in; None for a document without any line."""
+        """Return the line of ``path`` or of the value around it; None for a document without lines."""
         numbers = (self.lines.get(path[:length]) for length in range(len(path), -1, -1))
         return next((line for line in numbers if line is not None), None)
 
@@ -162,7 +162,7 @@ class _Reader:
             elif isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    raise YamlProblem(_line(event), "a second YAML document starts here; put it into a file of its own")
+                    raise YamlProblem(_line(event), "a second YAML document starts here; put it into another file")
         return YamlDocument(data, self._lines)
 
     def _value(self, event: Any, path: KeyPath) -> Any:

@@ -1,4 +1,4 @@
-"""What must hold before a run is begun or gone on with, and the name that it gets."""
+"""Checks before a run starts or resumes, and the name of a new run."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Node:
 
 
 def needs_launcher(launch: LaunchConfig) -> bool:
-    """Return whether the training runs in processes of its own, not in the one that was asked for it."""
+    """Return whether the training runs in child processes rather than in this one."""
     return launch.processes > 1 or is_sharded(launch)
 
 
@@ -167,7 +167,7 @@ def visible_gpus() -> int:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on.
+    """Return a free port of this machine.
 
     The launcher listens on it seconds later: so none of those that systems give to connections by themselves, one of
     which could come first.

@@ -1,4 +1,4 @@
-"""What shards the model: the presets and files of `launch.deepspeed`, checked against the run and filled in.
+"""DeepSpeed configurations: the presets and files of `launch.deepspeed`, checked against the run and filled in.
 
 No torch is loaded here, so that a contradiction is reported before anything starts.
 """
@@ -58,9 +58,7 @@ _NOT_OURS = {
         "the run divides rollouts among processes and nothing else",
     ),
     **dict.fromkeys(("elasticity", "curriculum_learning"), "the sizes of the batch are the run's"),
-    **dict.fromkeys(
-        ("amp", "bfloat16", "torch_autocast"), "the run computes in bfloat16 (float32 where there is none)"
-    ),
+    **dict.fromkeys(("amp", "bfloat16", "torch_autocast"), "the run computes in bfloat16 (or in float32)"),
     "progressive_layer_drop": "the run trains the whole model",
 }
 # What DeepSpeed calls AdamW, or makes it by default.
@@ -82,7 +80,7 @@ def deepspeed_in_words(launch: LaunchConfig) -> str:
 def deepspeed_settings(launch: LaunchConfig) -> dict[str, Any] | None:
     """DeepSpeed's configuration as the preset or the file has it; None where none is asked for.
 
-    Raises UserError where there is no such preset or file, or it is no JSON object.
+    Raises UserError if the preset or file does not exist, or is not a JSON object.
     """
     name = launch.deepspeed
     if name is None:
@@ -144,7 +142,7 @@ def filled(config: Config, *, bf16: bool, lr: float | None = None) -> dict[str, 
         # The trainer says which of its forward passes is the last of a step.
         settings |= {"train_micro_batch_size_per_gpu": batch.share, "gradient_accumulation_steps": 1}
     settings["bf16"] = {**_section(settings, "bf16"), "enabled": bf16}
-    # The run makes the same optimizer itself, with a group of its own rate for PPO's value head.
+    # The run makes the same optimizer itself, with a separate rate for PPO's value head.
     for unused in ("fp16", "optimizer"):
         settings.pop(unused, None)
     if stage_of(settings) == 3:
@@ -236,7 +234,7 @@ def _precision(settings: dict[str, Any], bf16: bool | None) -> Iterator[str]:
     half = _section(settings, "fp16").get("enabled", False)
     if half not in (AUTO, False):
         yield (
-            f"fp16.enabled is {half!r} there, and the run computes in bfloat16 (float32 where there is no bfloat16). "
+            f"fp16.enabled is {half!r} there, and the run computes in bfloat16 (float32 without it). "
             "Leave the section out there."
         )
     written = _section(settings, "bf16").get("enabled", AUTO)
@@ -324,7 +322,7 @@ def _section(settings: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _equal(written: Any, ours: Any) -> bool:
-    """As numbers are equal, those in lists too; true is no 1."""
+    """Compare as numbers, also inside lists; true differs from 1."""
     if isinstance(written, bool) or isinstance(ours, bool):
         return written is ours
     if isinstance(written, list) and isinstance(ours, list):

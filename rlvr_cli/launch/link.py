@@ -1,4 +1,4 @@
-"""What a supervising parent and its ranks leave for one another in a folder: pids, output, failures, endings."""
+"""Exchange of a supervising parent and its ranks through a folder: pids, output, failures, endings."""
 
 from __future__ import annotations
 

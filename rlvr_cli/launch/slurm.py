@@ -251,13 +251,13 @@ def hand_over(text: str) -> str:
         def _make_submission_file_text(self, command: str, uid: str) -> str:
             return text
 
-    # submitit shows what sbatch says before it raises; it is said once, by the error. In folders it replaces %j.
+    # submitit prints sbatch's message before it raises; the error repeats it. It replaces %j in names of folders.
     with contextlib.redirect_stderr(io.StringIO()), _outside_of_jobs(), tempfile.TemporaryDirectory() as aside:
         try:
             return str(Executor(aside)._submit_command("").job_id)
         except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
             lines = str(error).strip().splitlines()
-    raise UserError([f"SLURM refused the job: {line}" for line in lines or ["sbatch gave no reason"]])
+    raise UserError([f"SLURM refused the job: {line}" for line in lines or ["without a reason"]])
 
 
 @contextlib.contextmanager
@@ -286,7 +286,7 @@ def await_release(run: Path, seconds: float = LOCK_SECONDS) -> bool:
 
 
 def main(arguments: list[str]) -> None:
-    """In a job that was started again: `python -m rlvr_cli.launch.slurm RUN` waits for the run to be let go of."""
+    """Wait in a restarted job until the run is released: `python -m rlvr_cli.launch.slurm RUN`."""
     run = Path(arguments[0])
     if is_held(run):
         print(f"{run}: still held by what ran before; waiting for up to {LOCK_SECONDS:.0f} s", flush=True)

@@ -22,7 +22,7 @@ stop() {
     interrupted=1
     if [ -z "$asked" ]; then
         asked=1
-        # A save that takes too long is given up: the run goes on from its last checkpoint.
+        # A save that takes too long is given up: the run resumes from its last checkpoint.
         ( sleep @PATIENCE@; kill -0 $$ && requeue "not saved in time" ) &
         timers="$timers $!"
     fi
@@ -198,7 +198,7 @@ def _after(array: Array) -> str | None:
 
 
 def _pattern(folder: Path, file: str) -> str:
-    """A file of ``folder`` as sbatch reads names: a percent sign of the folder's stands for itself."""
+    """Return the name of a file of ``folder`` for sbatch, with percent signs of the folder escaped."""
     return str(folder).replace("%", "%%") + f"/{file}"
 
 

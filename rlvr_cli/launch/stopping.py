@@ -61,7 +61,7 @@ class StopRequest:
 
 
 def listen(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Signals, Any]:
-    """Have `handler` called at each of :data:`SIGNALS`, SIGHUP not under nohup; returns the handlers before."""
+    """Install `handler` for each of :data:`SIGNALS`, except SIGHUP under nohup; return the earlier handlers."""
     numbers = [number for number in SIGNALS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
     return {number: signal.signal(number, handler) for number in numbers}
 
@@ -81,7 +81,7 @@ def say(console: Console, text: Cell) -> None:
     """One plain line; nothing any more once it can't be written: its reader has left (`rlvr train | head`), its
     terminal is closed, the disk behind it is full. A training doesn't end for that; log.txt has the lines too.
 
-    Who was not told of the closing (a shell's `disown`, a session of its own) learns of it here, and goes on.
+    A process that gets no SIGHUP (a shell's `disown`, another session) notices the closing here, and continues.
     """
     try:
         _print(console, text)
@@ -93,7 +93,7 @@ def say(console: Console, text: Cell) -> None:
         if error.errno == errno.EIO:
             leave_terminal()
         else:
-            announce(f"standard output can't be written ({error.strerror}); the run goes on, and log.txt has its lines")
+            announce(f"standard output can't be written ({error.strerror}); the run continues, log.txt has its lines")
         _give_up(console)
 
 
@@ -128,7 +128,7 @@ def announce(text: str) -> None:
 
 @dataclass(frozen=True)
 class RunEnd:
-    """How a run ended: ``finished`` (exit code 0) or ``interrupted`` (128 + the signal)."""
+    """The end of a run: ``finished`` (exit code 0) or ``interrupted`` (128 + the signal)."""
 
     run: RunDir
     status: str

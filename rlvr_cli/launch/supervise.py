@@ -1,6 +1,6 @@
 """The parent of a training in several processes: starts them, shows what they say, and ends them all when one fails.
 
-It loads no torch and trains nothing. The launcher runs in a session of its own, so that Ctrl-C reaches this process
+It loads no torch and trains nothing. The launcher runs in another session, so that Ctrl-C reaches this process
 alone; it is passed on to the ranks, which agree on the step after which they save.
 """
 
@@ -81,7 +81,7 @@ class _Rank:
             return False
 
     def kill(self) -> None:
-        """End it, and the helpers that it started: launchers give each rank a session of its own."""
+        """End it, and the helpers that it started: launchers start each rank in a new session."""
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)

@@ -24,7 +24,7 @@ class Elsewhere(Exception):
 
 @dataclass(frozen=True)
 class World:
-    """Where this process stands. ``rank`` counts over all nodes, ``local_rank`` on this one; both from 0."""
+    """The rank of this process. ``rank`` counts over all nodes, ``local_rank`` on this one; both from 0."""
 
     rank: int = 0
     processes: int = 1

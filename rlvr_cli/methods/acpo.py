@@ -59,7 +59,7 @@ class ACPO(PolicyLoss):
 
     def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
         if self.bins == 1:
-            # One bin has one bound; `max` keeps a lower bound of its own.
+            # One bin has one bound; `max` keeps a separate lower bound.
             for name in ("edges",) if self.bound == "max" else ("edges", "bound"):
                 yield (
                     f"method.policy_loss.{name}",

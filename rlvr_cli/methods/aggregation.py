@@ -31,7 +31,7 @@ from rlvr_cli.methods.base import Advantage, Part
 
 
 class Aggregation(Part, Choice, ABC):
-    """What the sum over the tokens of a whole optimizer step is divided by."""
+    """The divisor of the sum over the tokens of a whole optimizer step."""
 
     kind: str
     sequences: Literal["valid", "all", "trained", "trained_per_prompt"] = Field(

@@ -61,7 +61,7 @@ class ASPO(PolicyLoss):
         return self.needs_entropies
 
     def low_entropy(self, tokens: Tokens) -> Tensor:
-        """(B, T) valid tokens whose entropy does not exceed the quantile of their own row (linear interpolation)."""
+        """Select (B, T) the valid tokens whose entropy does not exceed their row's quantile (linear interpolation)."""
         if tokens.entropies is None:
             raise ValueError("ASPO with eps_high_entropy needs the entropies of the tokens")
         valid = tokens.mask.bool()

@@ -1,4 +1,4 @@
-"""What a method may look at, and what its parts implement: tokens, rollouts; advantages, policy losses, shapings."""
+"""Inputs and interfaces of a method: tokens and rollouts; advantages, policy losses, shapings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Tokens:
         advantages: (B, T) or (B, 1) advantage A of each token.
         mask: (B, T) 1 on valid tokens, 0 on padding.
         entropies: (B, T) entropy of the current policy at each position, nats; only where a method needs it.
-        ref_log_probs: (B, T) log-probs under the reference policy; only where there is one.
+        ref_log_probs: (B, T) log-probs under the reference policy, if the method uses it.
         low_threshold: (B, 1) old probability below which a token belongs to the low pass; only where the
             passes have one that is not a constant.
     """
@@ -92,8 +92,8 @@ class Rollout:
         mask: (N, T) 1 on valid tokens, 0 on padding.
         old_log_probs: (N, T) log-probs under the policy that sampled; only where a method needs them here.
         entropies: (N, T) entropy of that policy at each position, nats; only where a method needs them here.
-        ref_log_probs: (N, T) log-probs under the reference policy; only where there is one.
-        values: (N, T) predictions of the value head; only where there is one.
+        ref_log_probs: (N, T) log-probs under the reference policy, if the method uses it.
+        values: (N, T) predictions of the value head, if the method has it.
         correct: (N,) bool, the verifier's verdict on each completion; only where a method needs it.
         initial_entropy: mean token entropy of the model before training, nats; only where a method needs it.
     """
@@ -131,7 +131,7 @@ def quantile(values: Tensor, share: float) -> Tensor:
 
 
 class TrainingMethod(Section):
-    """What a training asks its method, whether that is a policy gradient or the imitation of demonstrations.
+    """Questions of a training to its method, be it a policy gradient or the imitation of demonstrations.
 
     Attributes:
         training: the kind of training; metrics are declared for it.
@@ -218,7 +218,7 @@ class Advantage(Part, Choice, ABC):
     Attributes:
         needs_values: whether it reads ``rollout.values``, so that the policy gets a value head.
         needs_correct: whether it reads ``rollout.correct``, the verifier's verdicts.
-        per_token: whether each token of a row has an advantage of its own.
+        per_token: whether the tokens of a row have different advantages.
     """
 
     needs_values: ClassVar[bool] = False

@@ -1,7 +1,7 @@
-"""Which methods have the same gradient, as far as their choices and the number of updates tell.
+"""Find methods with the same gradient by their choices and the number of updates.
 
 Two rules. Choices that come to the same thing have the same gradient whatever the data: CE-GPPO with both betas 1 is
-GPPO. And on the first optimizer step of a rollout, the only one where there is one, the policy is the one that sampled:
+GPPO. And on the first optimizer step of a rollout, or with one update a rollout, the policy is the one that sampled:
 every ratio is 1, inside every trust region, so that every token weight is 1 and the methods that differ in it alone
 are one; the weight of a user file is tried. Methods of runs that are only read are equal where file and values are.
 """

@@ -181,7 +181,7 @@ class EntropyFilter(RolloutShaping):
         here = "method.shaping.entropy_filter"
         if not self.is_on:
             for name in ("sequences", "when", "samples"):
-                reason = "there is no filter. Set method.shaping.entropy_filter, in nats"
+                reason = "the filter is off. Set method.shaping.entropy_filter, in nats"
                 yield f"{here}.{name}", f"{here}.threshold", reason
         elif self.when == "always":
             reason = f"the filter is on whatever the initial entropy. Set {here}.when=initially_below"
@@ -243,7 +243,7 @@ def _one_advantage_a_row(advantage: Advantage, key: str, setting: str, instead: 
         yield Contradiction(
             (key, "method.advantage.kind"),
             f"{setting} tells rows by the sign of their advantage, and method.advantage.kind={advantage.name_of_kind} "
-            "gives each token of a row an advantage of its own. Take an advantage that a row's tokens share "
+            "gives the tokens of a row different advantages. Take an advantage that a row's tokens share "
             f"(method.advantage=group, rloo or likelihood), or {instead}",
         )
 

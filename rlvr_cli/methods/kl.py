@@ -56,7 +56,7 @@ class KLPenalty(Part):
     def unused(self, advantage: Advantage) -> Iterator[tuple[str, str, str]]:
         if self.beta == 0:
             for name in ("log_ratio_clamp", "value_clamp", "bias_correction"):
-                yield f"method.kl.{name}", "method.kl.beta", "method.kl.beta=0 is no penalty. Set method.kl.beta"
+                yield f"method.kl.{name}", "method.kl.beta", "method.kl.beta=0 means no penalty. Set method.kl.beta"
 
     def simplest(self) -> KLPenalty:
         return self if self.beta > 0 else KLPenalty()

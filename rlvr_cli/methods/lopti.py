@@ -49,7 +49,7 @@ class Passes(Part, Choice):
 
     @property
     def empty_passes(self) -> tuple[bool, ...]:
-        """Of each pass, whether no token can be in it, whatever the data."""
+        """Return for each pass whether it is empty whatever the data."""
         return tuple(False for _ in self.names)
 
     def on_first_step(self) -> Passes:

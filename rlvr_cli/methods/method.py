@@ -125,17 +125,17 @@ class Method(TrainingMethod):
 
     @property
     def shapings(self) -> tuple[Shaping, ...]:
-        """Those that are on, in the order in which they act: GTPO's advantage is lambda d (A - gamma H)."""
+        """Return the active shapings, in the order in which they act: GTPO's advantage is lambda d (A - gamma H)."""
         return tuple(shaping for shaping in reversed(dict(self.shaping).values()) if shaping.is_on)
 
     @property
     def rollout_shapings(self) -> tuple[RolloutShaping, ...]:
-        """Those of the rollout's rows and groups that are on."""
+        """Return the shapings of the rollout's rows and groups that are on."""
         return tuple(shaping for shaping in self.shapings if isinstance(shaping, RolloutShaping))
 
     @property
     def token_shapings(self) -> tuple[TokenShaping, ...]:
-        """Those of single tokens that are on."""
+        """Return the shapings of single tokens that are on."""
         return tuple(shaping for shaping in self.shapings if isinstance(shaping, TokenShaping))
 
     @property

@@ -76,7 +76,7 @@ class MethodName:
 def parse_method_name(text: str, tables: MethodTables = BUILT_IN) -> MethodName:
     """The parts of a name, in any case, with `_` for `-` and with the aliases.
 
-    Modifiers come out in the order in which they act, so that each combination has one name.
+    Modifiers are sorted by the order in which they act, so that each combination has one name.
 
     Raises:
         ValueError: the message for the user, where a part is unknown, missing, or there twice.

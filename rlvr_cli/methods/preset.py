@@ -1,6 +1,6 @@
 """Named methods and modifiers: what each sets, where its numbers come from, what it costs.
 
-Each stands in the tuple ``PRESETS`` of the module that computes what is particular to it, which is all it takes to have
+Each is in the tuple ``PRESETS`` of the module that computes what is particular to it, which is all it takes to have
 a name. A method sets what characterises it and inherits the rest of another one; a modifier sets one choice on top of a
 method.
 """
@@ -23,7 +23,7 @@ def trust_region(low: float, high: float, source: str) -> Sets:
 
 @dataclass(frozen=True)
 class Paper:
-    """Where a method was published; `arxiv` is its number there, or None."""
+    """The publication of a method; `arxiv` is its number there, or None."""
 
     title: str
     authors: str
@@ -37,7 +37,7 @@ class Paper:
 
 @dataclass(frozen=True)
 class Preset:
-    """What methods and modifiers have in common.
+    """Common base of methods and modifiers.
 
     Attributes:
         name: as on the command line.
@@ -50,7 +50,7 @@ class Preset:
         extra_cost: one line: forwards, passes and memory over GRPO.
         aliases: other spellings of the name.
         module: the name of the module in which it stands; the registry fills it in.
-        file: the path of a file of the user's own; "" = it is built in.
+        file: the path of the user's file; "" = it is built in.
     """
 
     name: str
@@ -119,7 +119,7 @@ class MethodPreset(Preset):
 
 @dataclass(frozen=True)
 class Modifier(Preset):
-    """What may be joined to a base method with `+`.
+    """A change that is joined to a base method with `+`.
 
     Attributes:
         for_base: base method -> values that take the place of those of `sets` there.

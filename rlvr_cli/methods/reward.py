@@ -43,7 +43,7 @@ def entropy_min_reward(rollout: Rollout) -> Tensor:
 
 
 class Reward(Part):
-    """What takes the place of the verifier's reward."""
+    """The source of the reward, if it is not the verifier."""
 
     source: Literal["verifier", "entropy_min"] = Field(
         "verifier",

@@ -22,7 +22,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.sampling.engine import Completions, Engine
 from rlvr_cli.models.source import ADAPTER_BASE, ADAPTER_WEIGHTS, AdapterBase
 
-# PEFT's name of the one adapter, which stands in the names of parameters but not in those of files.
+# PEFT's name of the adapter, which is in the names of parameters but not in those of files.
 NAME = "default"
 SAMPLED_FROM_EACH = 1024
 # A warning of PEFT that is not true of joined experts: it looks for modules of these names, and then adapts parameters.
@@ -142,7 +142,7 @@ def fingerprint(model: Any) -> str:
     """SHA-256 over names and shapes of a model's tensors and up to 1024 numbers spread over each: quick, and another
     one for another model, or for one that was trained on.
 
-    Of a model in 4 bits, only what is not: how the others are packed depends on the device.
+    Of a model in 4 bits, only the unpacked weights: packing depends on the device.
     """
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
@@ -282,7 +282,7 @@ def engine_for_adapters(engine: Engine, *, merges: bool) -> Engine:
 
 
 class AdapterFolder:
-    """What a checkpoint of adapters holds in place of a model: PEFT's two files, the base's name and config.
+    """The files of a checkpoint of adapters: PEFT's two files, the base's name and config.
 
     It has the two things that a trainer asks of a model that is saved: ``config`` and ``save_pretrained``.
     """

@@ -192,7 +192,7 @@ def public_name(name: str) -> str:
 
 
 def licence_of(base: str) -> dict[str, str]:
-    """Return `license`, `license_name` and `license_link` of a model's card; empty where there is no card."""
+    """Return `license`, `license_name` and `license_link` of a model's card; empty without a card."""
     from huggingface_hub import ModelCard
 
     folder = PRESETS.get(base, Path(base).expanduser())
@@ -215,7 +215,7 @@ def _presets(method: str) -> tuple[Preset, ...]:
 
 
 def _hub_dataset(config: Config) -> str | None:
-    """The data set of the hub that was trained on; None where there is none."""
+    """Return the data set of the hub that was trained on, or None."""
     data = config.task.data
     if data in data_sets():
         return data_sets()[data].hub
@@ -243,7 +243,7 @@ def _eval_results(evaluation: Mapping[str, Any]) -> Iterator[EvalResult]:
 
 
 def _interval(value: Mapping[str, Any], name: str) -> str:
-    """`0.512 [0.480, 0.544]`; empty where there is no value."""
+    """Format `0.512 [0.480, 0.544]`; empty without a value."""
     if not isinstance(value.get("value"), int | float):
         return ""
     digits, low, high = metric(name).decimals, value.get("low"), value.get("high")

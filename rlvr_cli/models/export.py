@@ -138,7 +138,7 @@ def check_push(repository: str, *, private: bool) -> None:
                     )
     except LocalTokenNotFoundError as error:
         raise UserError(
-            f"--push-to-hub {repository}: nobody is logged in to the hub. Run `hf auth login`, or set HF_TOKEN for "
+            f"--push-to-hub {repository}: not logged in to the hub. Run `hf auth login`, or set HF_TOKEN for "
             "this command; rlvr stores no token."
         ) from error
     except (HfHubHTTPError, OfflineModeIsEnabled, OSError) as error:

@@ -1,4 +1,4 @@
-"""What GPUs compute wrongly or only emulate.
+"""Checks of kernels that GPUs compute wrongly or only emulate.
 
 Attention: a kernel with wrong gradients is switched off, and the others are tested before anything relies on them.
 cuDNN's kernel, which torch 2.13 prefers on H100 and H200, returns NaN gradients where a mask is given, the width is 64

@@ -1,4 +1,4 @@
-"""How the large libraries are imported and set up in a process: quietly, with how many threads, and whose code."""
+"""Import the large libraries and set them up: quietly, with a number of threads, with or without remote code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a model can read a task: it knows the words of its prompts, and has positions for them and an answer.
+"""Check that a model can read a task: it knows the words of its prompts, and has positions for them and an answer.
 
 Of the lab's models, and of folders without a chat template, this shows without torch: before anything is loaded.
 """

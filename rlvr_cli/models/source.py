@@ -1,4 +1,4 @@
-"""What a model name stands for and whether it can be loaded, adapters and their base too. Imports no torch."""
+"""Resolve names of models, adapters and their base too, and check that they can be loaded. Imports no torch."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from rlvr_cli.core.text import without_secrets
 
 # The bases that ship with the package, each in a folder of its lab's name.
 LAB_BASES = Path(__file__).parents[1] / "lab" / "base"
-# Presets whose weights ship with the package; those on the hub are in `hub_presets`. `lab` reads the task that is
-# trained when nothing is said, and stands for `lab-TASK` where another task has one.
+# Presets whose weights ship with the package; those on the hub are in `hub_presets`. `lab` reads the default task
+# and means `lab-TASK` for another task with a lab.
 PRESETS: Mapping[str, Path] = {
     name: LAB_BASES / (name.partition("-")[2] or "kk")
     for name in preset_names("model")
@@ -50,7 +50,7 @@ def hub_presets() -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Where a model comes from. location: a folder's absolute path, or the hub id."""
+    """The source of a model. location: a folder's absolute path, or the hub id."""
 
     name: str
     kind: Literal["preset", "folder", "hub"]

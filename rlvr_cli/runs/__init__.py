@@ -1,1 +1,1 @@
-"""What a run leaves on disk: its directory, records, checkpoints and manifest."""
+"""A run on disk: its directory, records, checkpoints and manifest."""

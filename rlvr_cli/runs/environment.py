@@ -1,4 +1,4 @@
-"""Where a run was made: versions, git state, hardware. Needs no torch."""
+"""The environment of a run: versions, git state, hardware. Needs no torch."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.runs.folder import SUBMITTED, RunDir, list_runs
 
 DAMAGED = "damaged"
-# What a run can be; the last two are seen from outside and stand in no manifest.
+# States of a run; the last two are seen from outside and are never written.
 STATUSES = (SUBMITTED, "running", "finished", "interrupted", "failed", "killed", DAMAGED)
 FIELDS = ("method", "task", "model", "seed", "created", "finished", "rollout", "rollouts_total", "step", "steps_total")
 
@@ -183,7 +183,7 @@ def _fits(value: Any, pattern: str) -> bool:
 
 
 def moment_of(value: Any) -> datetime | None:
-    """A manifest's time in UTC; None where it is no time."""
+    """Read a manifest's time, in UTC; None if it is not a time."""
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else None
         return moment and (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC))
@@ -207,7 +207,7 @@ def live_row(run: dict[str, Any]) -> dict[str, Any]:
 
     Of a running one by its newest optimizer step, of another by its manifest: `name`, `status`, `method`, `task`,
     `model`, `seed`, `rollout` (rollouts done), `rollouts_total`, `step`, `steps_total`, the numbers of the last step
-    (``NUMBERS``), `alerts` (those that are on, as text), `tokens_per_second` (trained on, over the whole loop) and
+    (``NUMBERS``), `alerts` (active ones, as text), `tokens_per_second` (trained on, over the whole loop) and
     `seconds_left`; None where unknown.
     """
     same = {name: run.get(name) for name in ("name", "path", "status", "damage", "method", "task", "model", "seed")}

@@ -1,7 +1,7 @@
 """A run's records: sealed by hashes, verified when they are read, and taken back to a checkpoint.
 
 Sealed at every checkpoint, in records.json of the run and, as of its step, in the checkpoint itself; each file is
-hashed once. Verified before a resume goes on from a checkpoint, and before a record is read for a result. What lies
+hashed once. Verified before a resume from a checkpoint, and before a record is read for a result. What lies
 after the newest checkpoint is not sealed yet; a resume makes it again.
 """
 
@@ -103,7 +103,7 @@ def rewind(run: RunDir, step: int, steps_per_rollout: int) -> Path | None:
     """Move what ``run`` recorded after ``step`` to ``rewound/<n>``, which is returned; None where there was nothing.
 
     Nothing is lost where a resumed run is not exact (on GPUs, after an update of a library); where it is,
-    :func:`drop_made_again` deletes what stands in the run again. A process that is killed in it leaves the rest to the
+    :func:`drop_made_again` deletes lines that the run has again. A process that is killed in it leaves the rest to the
     next one. Raises RunError where metrics.jsonl has fewer lines than ``step``.
     """
     aside = RunDir(run.path / FOLDER / str(1 + max((int(path.name) for path in _folders(run)), default=0)))
@@ -152,7 +152,7 @@ def _lines_after(path: Path, step: int) -> bytes:
 
 
 def drop_made_again(run: RunDir) -> None:
-    """Delete what was moved aside and stands in ``run`` again, line by line; the seconds of it too."""
+    """Delete the lines moved aside that ``run`` has again, and their seconds."""
     for aside in _folders(run):
         for path in list(_files(aside)):
             if _made_again(path, run.path / path.relative_to(aside)):

@@ -1,4 +1,4 @@
-"""Seals: sizes and SHA-256 hashes of files, in a JSON file that has a hash of its own."""
+"""Seals: sizes and SHA-256 hashes of files, in a JSON file that has its hash too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which problems a model was trained on, so that an evaluation can say which of its problems are among them.
+"""Record the problems that a model was trained on, so that an evaluation can report those among its problems.
 
 A run has a hash of each in a file, which its checkpoints and the exported model carry along.
 """

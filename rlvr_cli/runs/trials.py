@@ -1,4 +1,4 @@
-"""What is where in a sweep's folder, for `rlvr sweep`, which writes it, and for what reads the runs in it."""
+"""Layout of a sweep's folder, for `rlvr sweep`, which writes it, and for readers of its runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a checkpoint holds next to the model, written without pickles: optimizer, schedule, random streams, buffer."""
+"""The state in a checkpoint besides the model, written without pickles: optimizer, schedule, random streams, buffer."""
 
 from __future__ import annotations
 

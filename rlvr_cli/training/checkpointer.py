@@ -44,7 +44,7 @@ class Checkpointer(TrainerCallback):
         self.trainer, self.use_cache = trainer, use_cache
         self.run: RunDir = trainer.run
         self._sealer = Sealer(trainer.run)
-        # Where this training goes on from, until its state and then its random states are restored.
+        # The checkpoint to resume from, until its state and then its random states are restored.
         self._unfinished: Path | None = None
 
     # --- save --------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class Checkpointer(TrainerCallback):
                     lambda folder: self._write(folder, weights, others, counters, processes, optimizer_parts, seal),
                 )
             except SafetensorError as error:
-                # The library reports a full disk in a type of its own.
+                # The library reports a full disk with another type.
                 number = re.search(r"os error (\d+)", str(error))
                 raise OSError(int(number[1]) if number else errno.EIO, str(error), str(self.run.path)) from error
             keep_newest(self.run.checkpoints_dir, trainer.config.checkpoint.keep, step=step)
@@ -110,7 +110,7 @@ class Checkpointer(TrainerCallback):
     ) -> None:
         trainer = self.trainer
         model = trainer.adapter or trainer.model
-        # Trainer switches the cache off in the configuration; whoever loads the checkpoint wants it.
+        # Trainer switches the cache off in the configuration; loaded checkpoints need it.
         model.config.use_cache, trained_with = self.use_cache, model.config.use_cache
         try:
             model.save_pretrained(folder, state_dict=weights)
@@ -136,7 +136,7 @@ class Checkpointer(TrainerCallback):
         for rank, packed in enumerate(processes):
             (inner / checkpoint_state.PROCESS.format(rank=rank)).write_bytes(packed)
         for path in folder.rglob("*.safetensors"):
-            path.chmod(0o644)  # safetensors makes files that nobody else may read
+            path.chmod(0o644)  # safetensors makes files readable by their owner alone
 
     def _write_optimizer_parts(self, step: int) -> Path:
         """Every process writes its part of the optimizer's state into a folder of rank 0's; returns the folder."""

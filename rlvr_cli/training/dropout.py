@@ -17,7 +17,7 @@ Dropout = tuple[Any, str, float]
 def dropouts(model: nn.Module) -> list[Dropout]:
     """Every dropout of ``model`` that is on: those of its layers, and numbers in layers and in its configuration.
 
-    The dropout of an adapter is not among them: it has a setting of its own, and 0 is its default.
+    The dropout of an adapter is not among them: it has its key, of which 0 is the default.
     """
     adapters: set[int] = set()
     for layer in model.modules():

@@ -17,7 +17,7 @@ KEY = "train.rollouts"
 
 
 def extended(run: RunDir, overrides: Sequence[str] = ()) -> LoadedConfig:
-    """The configuration that ``run`` goes on with: its own with ``overrides``, and an extension that a kill cut off."""
+    """Load the configuration of the extended ``run``: with ``overrides``, and an extension that a kill cut off."""
     return load([run.config_path], overrides=[*_cut_off(run), *overrides], import_files=True, from_start=True)
 
 
@@ -86,7 +86,7 @@ def _changes(before: Config, after: Config, step: int) -> list[str]:
     old, new = (learning_rate_factor(config.optimizer, config.batch, step) for config in (before, after))
     rollouts = after.train.rollouts
     return [
-        f"optimizer.lr_schedule={optimizer.lr_schedule}: the learning rate goes on as in a run of {rollouts} rollouts, "
+        f"optimizer.lr_schedule={optimizer.lr_schedule}: the learning rate continues as with {rollouts} rollouts, "
         f"from {new:.3g} of its peak; that of {before.train.rollouts} rollouts, used so far, is at {old:.3g}. The "
         f"result is not that of a run with {rollouts} rollouts from the start."
     ]

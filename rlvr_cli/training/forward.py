@@ -24,11 +24,11 @@ INPUTS = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a forward pass gives for the completions of some rows.
+    """Results of a forward pass for the completions of some rows.
 
     Attributes:
         log_probs: (n, T), 0 where none was asked for. entropies: the same, where they were asked for.
-        values: (n, T) of the value head, where there is one.
+        values: (n, T) of the value head, or None.
         aux_loss: () the router's auxiliary loss, for a mixture of experts.
     """
 
@@ -45,7 +45,7 @@ class PolicyForward:
     Args:
         temperature: log-probs are those of logits divided by it.
         trl_pass: TRL's forward pass, for models whose logits are more than a linear head of the last states.
-        micro_tokens: tokens of one pass; None = as many as ``micro_rows`` of the longest row have.
+        micro_tokens: tokens of one pass; None = those of ``micro_rows`` of the longest row.
         micro_rows: with ``micro_tokens`` None, how many of the longest rows one pass has room for.
         checkpointing: transformers' ``gradient_checkpointing_kwargs``.
         value_head: predicts values from the same states; None = there is none.

@@ -32,7 +32,7 @@ class StepMeter:
     Ratios and distances are those of the tokens that are trained on: the others need not be computed at all.
 
     Args:
-        executed: counts how often each term of the method was executed; None = a counter of its own.
+        executed: counts how often each term of the method was executed; None = a new counter.
         importance: whether tokens are weighed for the difference between trainer and sampler.
         entropies: whether to average the entropies of the tokens that are trained on (`entropy_trained`), where no
             rollout's summary has those of all.
@@ -187,7 +187,7 @@ def rollout_summary(
     are 0 for a task without such a verifier. ``format`` is the reward's part `format` as a share of ``format_range``,
     where the reward has one. ``accuracy/se`` and ``format/se`` are standard errors over what could be scored; where
     nothing could, the means over it are None.
-    ``logged/NAME`` averages the numbers that reward functions of the user's own record.
+    ``logged/NAME`` averages the numbers that the user's reward functions record.
 
     ``entropy`` is that of the policy that sampled, in nats, its mean over all tokens of the rollout. Where the engine
     does not tell it (a row's ``entropy`` is None) it is the mean of -log p of the sampled tokens: for top_p=1 and
@@ -253,7 +253,7 @@ def _format_and_accuracy(
 
 
 def _standard_error(problems: Sequence[str], values: Sequence[float]) -> float | None:
-    """Of the mean of ``values``, the problem being the unit (cluster-robust); None for fewer than two problems."""
+    """Return the standard error of the mean of ``values``, clustered by problem; None for fewer than two problems."""
     if len(set(problems)) < 2:
         return None
     mean = sum(values) / len(values)
@@ -265,7 +265,7 @@ def _standard_error(problems: Sequence[str], values: Sequence[float]) -> float |
 
 
 def _values_by_verdict(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Mean predicted value of correct and of incorrect completions, where there is a value head and such completions.
+    """Average the predicted values of correct and of incorrect completions, if there are any.
 
     The landscape paper's figure 8.
     """

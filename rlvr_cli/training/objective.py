@@ -36,7 +36,7 @@ from rlvr_cli.training.packing import TensorRows, own_tokens
 
 @dataclass(frozen=True)
 class Step:
-    """What the loss of any part of an optimizer step needs of the whole step.
+    """Statistics of a whole optimizer step that the loss of each part of it needs.
 
     Attributes:
         which: the pass of the method.

@@ -50,7 +50,7 @@ def padded_rows(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence
 def own_tokens(rows: Mapping[str, Tensor]) -> Tensor:
     """(n, T) 1 on the tokens that the policy wrote: of a completion all but those of tools and environments.
 
-    ``completion_mask`` says which tokens are there, to be attended to; TRL's ``tool_mask``, where there is one, which
+    ``completion_mask`` says which tokens are there, to be attended to; TRL's ``tool_mask``, if present, which
     of them the policy wrote.
     """
     mask = rows["completion_mask"]
@@ -193,7 +193,7 @@ class _Pass:
         return self.prompts * self.prompt + self.rows * self.completion
 
     def fits(self, most_tokens: int) -> bool:
-        # Each row keeps the keys and values of its prompt for the backward pass, whoever computed them.
+        # Each row keeps the keys and values of its prompt for the backward pass, also of shared ones.
         copies = self.rows * self.prompt // COPIED if self.shared else 0
         return self.tokens + copies <= most_tokens
 

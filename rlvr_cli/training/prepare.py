@@ -1,4 +1,4 @@
-"""What a run needs before it may begin: model, tokenizer, task, problems, sampler. All bad input shows here."""
+"""Prepare a run: model, tokenizer, task, problems, sampler. All bad input is reported here."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class LoadedParts:
-    """What every training starts from, loaded.
+    """The loaded inputs of every training.
 
     Attributes:
         base: ``model`` as what adapters are trained on; None where every weight is trained.
@@ -212,7 +212,7 @@ def join(config: Config, world: World) -> int:
         )
     if 0 < devices <= world.local_rank:
         raise UserError(
-            f"process {world.local_rank} of this node has no GPU of its own: {devices} visible, "
+            f"process {world.local_rank} of this node has no GPU to itself: {devices} visible, "
             f"{world.local_processes} processes. Start {devices} a node."
         )
     if devices == 0:

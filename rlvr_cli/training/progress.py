@@ -1,4 +1,4 @@
-"""What a person sees while a run trains: a live display on a terminal, plain lines elsewhere, both in log.txt."""
+"""Show the progress of a training: a live display on a terminal, plain lines elsewhere, both in log.txt."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ class Reporter:
             self._log.close()
 
     def follow(self, stop: StopRequest) -> None:
-        """Let the live display say that ``stop`` was asked for: a line of its own would go into the display."""
+        """Show in the live display that ``stop`` was requested: another line would break the display."""
         if self._live is not None:
             self._stop, stop.announce = stop, False
 
     def end(self) -> None:
-        """Leave the display with its last numbers; what is said from now on stands below it."""
+        """Leave the display with its last numbers; later lines follow below it."""
         if self._live is not None:
             self._doing, self._stop = "", None
             self._live.stop()

@@ -33,7 +33,7 @@ class Recorder(TrainerCallback):
 
     Attributes:
         grad_norm, learning_rate: of the step that is being made.
-        watch: looks for alerts; None = nobody does.
+        watch: looks for alerts, or None.
         tracking: the run's trackers; None = it has none, or another process has them.
         last_row: the newest line.
     """

@@ -140,7 +140,7 @@ class RolloutSource:
         )
 
     def before_training(self, problems: Sequence[int]) -> RolloutBatch:
-        """One completion for each of ``problems`` by the model as it is, not recorded; random streams of their own."""
+        """Sample one completion for each of ``problems`` from separate random streams; nothing is recorded."""
         started = time.perf_counter()
         prompts = [prompt_ids(self.task, self.problems[index], self.tokenizer) for index in problems]
         completions = self._sampled(prompts, problems, ("initial-entropy",), None)
@@ -225,7 +225,7 @@ class RolloutSource:
         return [group for group, different in enumerate(rewards) if len(different) <= 1]
 
     def _replacements(self, rollout: int, attempt: int, count: int) -> list[int]:
-        """Problems that stand in for groups of equal rewards: a permutation of all, other for every attempt."""
+        """Return problems to replace groups of equal rewards: a permutation of all, different for every attempt."""
         indices = list(range(len(self.problems)))
         seed = stream_seed(self.config.run.seed, "dynamic-sampling", rollout, attempt)
         random.Random(seed).shuffle(indices)

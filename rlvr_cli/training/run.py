@@ -52,7 +52,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 @dataclass(frozen=True)
 class _Resumption:
-    """Where to continue (None: from the start), what to tell about it, and the hashes of what was recorded so far."""
+    """The checkpoint to continue from (None: the start), notes for the user, and the hashes of the records so far."""
 
     checkpoint: Checkpoint | None
     notes: tuple[str, ...]
@@ -61,7 +61,7 @@ class _Resumption:
 
 @dataclass(frozen=True)
 class RunContext:
-    """Where the training happens: this process among others, the request to stop, and who gets the run's folder."""
+    """Surroundings of a training: its processes, the request to stop, and a callback with the run's folder."""
 
     world: World = ALONE
     stop: StopRequest = field(default_factory=StopRequest)
@@ -137,7 +137,7 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRu
 
 @contextmanager
 def _held(run: RunDir, world: World) -> Iterator[None]:
-    """Hold ``run`` for rank 0; no rank goes on before it is held."""
+    """Hold ``run`` for rank 0; every rank waits until it is held."""
     if not world.main:
         world.from_main(lambda: None)
         yield

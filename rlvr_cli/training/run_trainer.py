@@ -1,4 +1,4 @@
-"""What every kind of training in a run shares: which hooks of transformers' Trainer serve it, and how."""
+"""Common base of the trainers of a run: its use of the hooks of transformers' Trainer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RunTrainer(Trainer):
 
     Args:
         evaluate: held-out evaluation after a rollout, called where ``eval.every`` says; None: there is none.
-        executed: how often each term of the method was executed, counted by whoever executes it.
+        executed: how often each term of the method was executed, counted where it is executed.
         base: the model that adapters are trained on; None where every weight is trained.
     """
 

@@ -1,4 +1,4 @@
-"""Whether the sampler computes the policy that is trained: the log-probs of both for the first rollout's tokens.
+"""Check that the sampler computes the policy that is trained, by both log-probs of the first rollout's tokens.
 
 Every policy gradient here takes its samples for the trainer's own. A sampler with other weights, another temperature
 or other arithmetic makes it a gradient of something else, and nothing else would show it.
@@ -38,7 +38,7 @@ GROWTH, ROUNDING = 10.0, 1e-7
 
 @dataclass(frozen=True)
 class SamplerCheck:
-    """How far sampler and trainer are apart.
+    """The differences of sampler and trainer.
 
     Attributes:
         tokens: number of tokens compared.

@@ -19,7 +19,7 @@ from rlvr_cli.training.rollouts import RolloutBatch
 
 
 class Rollouts(Protocol):
-    """Where completions and rewards come from."""
+    """A source of completions and rewards."""
 
     def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> RolloutBatch:
         """A judged completion for each of ``problems``, the rows of this process; ``first_row`` is its first of all."""
@@ -40,7 +40,7 @@ class Rollouts(Protocol):
 
 
 class Scoring:
-    """What a method must know of a rollout, from its sampler or by forward passes, and what it is trained with.
+    """Compute the inputs of a method for a rollout, from its sampler or by forward passes, and its advantages.
 
     Args:
         forward: forward passes of the policy.
@@ -132,7 +132,7 @@ class Scoring:
 
         Args:
             rewards: (N,) as given; NaN marks a row that must not be learned from.
-            judged: (N,) the values that say what is correct, where there are no verdicts; None = the rewards.
+            judged: (N,) the values that decide what is correct without verdicts; None = the rewards.
         """
         rollout = self._rollout(rows, rewards, rewards if judged is None else judged)
         estimated, advantages = (_in_place(rows, values) for values in self.method.rollout_advantages(rollout))
@@ -165,7 +165,7 @@ class Scoring:
         if self.method.needs_initial_entropy and self.initial_entropy is None and mask.any():
             assert rollout.entropies is not None
             self.initial_entropy = float(rollout.entropies[mask.bool()].double().mean())
-        # Still unknown only where there is no token that it could decide about.
+        # Still unknown only without a token that it could decide about.
         initial = 0.0 if self.initial_entropy is None else self.initial_entropy
         rollout = dataclasses.replace(rollout, initial_entropy=initial)
         return dataclasses.replace(rollout, rewards=self.method.reward.rewards(rollout))

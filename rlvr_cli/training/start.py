@@ -41,7 +41,7 @@ def train(
 
     Args:
         config: configuration files, later ones winning.
-        method, task, model: as the options of `rlvr train`: names, or files of your own.
+        method, task, model: as the options of `rlvr train`: names, or the user's files.
         settings: keys with their values, over everything else.
         overwrite: delete a run of the same name first.
         quiet: print nothing; the run's log.txt has all of it.

@@ -4,7 +4,7 @@ This is the one file that rests on TRL's insides. Pinned to trl 1.16; tests/cont
 them. What is overridden, and what each override relies on:
 
 - ``training_step``: TRL accumulates nothing (``gradient_accumulation_steps`` is 1): one call makes all forward and
-  backward passes of an optimizer step, as many as its rows need, and what transformers' does beside the loss. Under
+  backward passes of an optimizer step, as many as its rows need, and transformers' other work of a step. Under
   DDP gradients are averaged over processes in the last backward pass (``accelerator.no_sync``;
   ``gradient_state._set_sync_gradients``, as transformers does it). The batch that it is given is the whole rollout's
   (TRL's data loader), each prompt repeated by the size of its group.
@@ -75,7 +75,7 @@ class PolicyTrainer(GRPOTrainer):
         overrides: changes to a named method as on the command line, without ``method.``: ``policy_loss.n=2``. Of a KL
             term that they add (``kl.beta=0.04``), ``args.use_bias_correction_kl`` decides ``kl.bias_correction``,
             unless they do.
-        correct, correct_above: with reward functions of your own, a completion is correct where the value of the
+        correct, correct_above: with the user's reward functions, a completion is correct where the value of the
             function of this name (None = the first) is above this number, whatever the others give; for methods that
             train by correctness (PL, NL, CL, RAFT++). ``rollouts`` have verdicts.
         rollouts: where completions and rewards come from, in place of TRL's own generation and ``reward_funcs``; the
@@ -83,7 +83,7 @@ class PolicyTrainer(GRPOTrainer):
         meter: watches every forward pass of an update.
         group_size: completions of each prompt; None = ``args.num_generations``, which TRL wants to be 2 at least.
         tis_cap: largest weight of a token where trainer and sampler differ (objective.py); None = no weights.
-        micro_tokens: tokens of one forward pass; None = as many as ``micro_rows`` of the step's longest row have.
+        micro_tokens: tokens of one forward pass; None = those of ``micro_rows`` of the step's longest row.
         micro_rows: with ``micro_tokens`` None, how many of the longest rows one forward pass has room for; None =
             ``args.per_device_train_batch_size``.
         dropout: update with the model's own dropout on. TRL's ``disable_dropout`` switches off that of adapters too.
@@ -227,7 +227,7 @@ class PolicyTrainer(GRPOTrainer):
         if method.reward.noise > 0:
             raise ValueError(
                 f"method {method.name} flips the verdicts of a task's verifier "
-                f"(reward.noise={method.reward.noise:g}); with reward functions of your own, flip rewards there."
+                f"(reward.noise={method.reward.noise:g}); with your reward functions, flip rewards there."
             )
         if method.initial_entropy_samples is not None:
             raise ValueError(
@@ -421,7 +421,7 @@ class PolicyTrainer(GRPOTrainer):
         return outputs
 
     def prediction_step(self, model: Any, inputs: Any, *args: Any, **named: Any) -> tuple[None, None, None]:
-        """Samples and scores held-out prompts, TRL's way: their rewards are logged, and there is no loss."""
+        """Sample and score held-out prompts as TRL does: their rewards are logged, without a loss."""
         with torch.no_grad():
             self._generated(inputs)
         assert self._trl_rewards is not None
@@ -519,9 +519,9 @@ class PolicyTrainer(GRPOTrainer):
 
     @contextmanager
     def _gradients_synchronised(self, model: Any, *, last: bool) -> Iterator[None]:
-        """Processes that hold the whole model average their gradients in the step's last backward pass, in no other.
+        """Average the gradients of processes that hold the whole model in the step's last backward pass only.
 
-        Where they hold it in parts, each pass leaves a process the gradients of its own part.
+        Of a divided model, each pass leaves a process the gradients of its share.
         """
         self.accelerator.gradient_state._set_sync_gradients(last)
         apart = not last and not self.forward.divided
@@ -563,7 +563,7 @@ class PolicyTrainer(GRPOTrainer):
         return total
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
-        """The optimizer, with the value head's parameters in a group of their own rate."""
+        """Make the optimizer, with another learning rate for the value head's parameters."""
         optimizer = super().create_optimizer(*args, **kwargs)
         if self.value_head is not None:
             rate = self.args.learning_rate * self.method.critic.lr_ratio
@@ -606,7 +606,7 @@ class PolicyTrainer(GRPOTrainer):
             self.value_head.load(Path(resume_from_checkpoint))
 
     def kept_rollout(self) -> tuple[list[TensorRows], float | None]:
-        """This process's rows of the rollout that the next step goes on with (none between two), initial entropy."""
+        """Return this process's rows of the unfinished rollout (none between two) and their initial entropy."""
         between = self.step_in_rollout == 0 or self._rows_of_steps is None
         return [] if between else [dict(rows) for rows in self._rows_of_steps or []], self.scoring.initial_entropy
 
@@ -638,5 +638,5 @@ def _check_data(args: GRPOConfig, train_dataset: Any, eval_dataset: Any) -> None
 
 
 def _judged_already(**columns: Any) -> list[float]:
-    """In the place of a reward function, without which TRL does not start; collected rollouts are judged."""
+    """Stand in for a reward function, without which TRL does not start; collected rollouts are judged."""
     raise AssertionError("rollouts are judged where they are collected")

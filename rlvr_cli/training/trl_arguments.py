@@ -1,4 +1,4 @@
-"""Which method is meant, and TRL's arguments: what a run sets, and what the method decides in their place."""
+"""Choose the method, and translate TRL's arguments: those that a run sets, and those that the method decides."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rlvr_cli.methods.names import METHODS
 
 MethodPart = Advantage | PolicyLoss | Passes
 
-_NOTHING = "nothing here does that; write a method of your own (docs/methods/own.md)"
+_NOTHING = "nothing here does that; write your method (docs/methods/own.md)"
 # What TRL would do with these is the method's to decide, and one that is set would silently do nothing: the key that
-# decides it, below `method`, or what else does. Values that the key does not have stand in `_OF_VALUES`.
+# decides it, below `method`, or another key. Values that the key does not have are in `_OF_VALUES`.
 DECIDED_BY_THE_METHOD: dict[str, str] = {
     "beta": "kl.beta",
     "delta": "policy_loss.dual_clip",

@@ -87,7 +87,7 @@ class ValueHead:
                 parameter.grad = gradient
 
     def move_to_own_group(self, optimizer: Optimizer, learning_rate: float) -> None:
-        """Give the head's parameters a group of their own with another learning rate, without weight decay."""
+        """Put the head's parameters into another group, with another learning rate and without weight decay."""
         own = {id(parameter) for parameter in self.layer.parameters()}
         if any({id(parameter) for parameter in group["params"]} == own for group in optimizer.param_groups):
             return

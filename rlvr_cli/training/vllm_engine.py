@@ -1,9 +1,9 @@
-"""vLLM in the training processes, on the same GPUs: it has weights of its own, which must be renewed.
+"""vLLM in the training processes, on the same GPUs: it has a copy of the weights, which must be renewed.
 
 As TRL does it (trl/generation/vllm_generation.py, 1.16): an engine in each process, which with tensor parallelism is a
 part of one that several processes share; `external_launcher`, so that vLLM meets the processes that are there; level 2
 of its sleep mode. How we differ: weights go through `reload_weights`, which also redoes what vLLM did to them after
-loading; every row has a seed of its own.
+loading; every row has its seed.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def vllm_policy_config(model: Any, *, untie: bool) -> Any:
     """The configuration of the model as vLLM is to have it.
 
     Args:
-        untie: with a head of its own. Without a GPU vLLM (0.31) computes a tied head from a packed copy, which it does
+        untie: copy the head's weights. Without a GPU vLLM (0.31) computes a tied head from a packed copy, which it does
             not make again when the embedding's weights are loaded again: it would sample with the old head.
     """
     config = copy.deepcopy(model.config)

@@ -231,7 +231,7 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "conflicts of single tokens": (
         "method: reinforce-pp+conflict\n",
-        (":1", "conflict=both", "an advantage of its own"),
+        (":1", "conflict=both", "different advantages"),
     ),
     "negative rows of single tokens": (
         "method:\n  name: ppo+entropy-filter\n  shaping:\n    entropy_filter: {sequences: negative}\n",

@@ -173,7 +173,7 @@ class Decoder:
 
         Returns the rotated queries and keys, and the values: [n, heads + 2 kv heads, head_dim]. Rotary
         embedding multiplies the complex number a + ib by `turn`, a and b being the halves of a head. When
-        folded, the weights are arranged so that a and b come out as neighbours; attention scores do not
+        folded, the weights are arranged so that a and b are neighbours; attention scores do not
         depend on the order inside a head.
         """
         qkv = layer.qkv(self._norm(x, layer.norm_in)).view(len(x), -1, self.head_dim)

@@ -80,7 +80,7 @@ def draw_tokens(probabilities: Tensor, u: Tensor) -> Tensor:
 def nucleus(probabilities: Tensor, top_p: float, top_k: int = 0) -> Tensor:
     """Zero all but the smallest set of most likely tokens whose probability reaches top_p (Holtzman et al. 2020).
 
-    top_k above 0 first cuts all but that many of the most likely; top_p is a share of what is left then, as in
+    top_k above 0 first cuts all but that many of the most likely; top_p is a share of the remainder, as in
     transformers and vLLM. probabilities [rows, vocabulary]; the kept entries are returned as they are, not
     renormalised. The most likely token is always kept; among equals, the lower id counts as the more likely.
     """

@@ -1,4 +1,4 @@
-"""What every sampling engine takes and returns: the parameters, the completions, the call."""
+"""Interface of the sampling engines: the parameters, the completions, the call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """How completions are sampled. Raises ValueError for a value out of range.
+    """Parameters of sampling. Raises ValueError for a value out of range.
 
     Attributes:
         max_new_tokens: the longest completion.

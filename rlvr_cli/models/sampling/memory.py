@@ -1,4 +1,4 @@
-"""How many completions the local sampler decodes together, by the memory that there is. `rlvr plan` asks it too.
+"""Compute how many completions the local sampler decodes together in the free memory, also for `rlvr plan`.
 
 No torch is imported here. Bytes of one row of W tokens, prompt and completion, of a vocabulary of V words:
 
@@ -25,7 +25,7 @@ FAMILIES = ("qwen2", "qwen3", "llama")
 MOST_ROWS = 256
 # Prompt tokens read at once: enough to keep a GPU busy.
 PREFILL_TOKENS = 2**14
-# Share of the free memory that is taken: the rest is for what is not counted here, workspaces and fragments.
+# Share of the free memory that is taken: the rest is for workspaces and fragments, which are not counted here.
 USED = 0.7
 LOGIT_BYTES, SORTED_LOGIT_BYTES = 16, 48
 NO_MEMORY = ("out of memory", "can't allocate memory")
@@ -48,7 +48,7 @@ def usable(free: int) -> float:
 
 @dataclass(frozen=True)
 class RowMemory:
-    """What a model takes to sample with.
+    """The memory that a model needs to sample.
 
     Attributes:
         kv_token: bytes of keys and values of one token.

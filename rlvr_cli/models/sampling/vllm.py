@@ -109,7 +109,7 @@ def load_vllm(
 
 
 def request_arguments(params: SamplingParams, key: int) -> dict[str, Any]:
-    """The arguments of one row's `vllm.SamplingParams`: a random stream of its own, no limits but top_p and top_k."""
+    """Return the arguments of one row's `vllm.SamplingParams`: a seed for the row, no limits but top_p and top_k."""
     return {
         "n": 1,
         "seed": stream_start(params.seed, key) % _SEEDS,
@@ -139,7 +139,7 @@ def generate_with_vllm(
 ) -> Completions:
     """Sample one completion for every prompt; see :class:`Engine`. ``model`` is a `vllm.LLM`, which gives all at once.
 
-    Each row has a seed of its own, so its completion does not depend on which rows share the call, but for rounding.
+    Each row has its seed, so its completion does not depend on which rows share the call, but for rounding.
     ``max_rows`` is of no use here: vLLM schedules by itself. The log-probs are those that ``model`` was loaded to give:
     at temperature 1 (raw_logprobs), or of what was sampled from (processed_logprobs).
     Raises RunError when vLLM breaks a completion off.

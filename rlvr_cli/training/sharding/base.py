@@ -1,4 +1,4 @@
-"""How a trainer holds its model: made whole for reading, and saved; here every process holds all of it."""
+"""Gather and save the model of a trainer; here every process holds all of it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Sharding:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Inside, the parameters of the trainer's model are whole, for reading, and forward passes wait for nobody.
+        """Gather the parameters of the trainer's model for reading; forward passes wait for no other process.
 
         Every process enters and leaves it; in between they are independent.
         """
@@ -104,7 +104,7 @@ def load_model_weights(model: nn.Module, folder: Path) -> None:
     else:
         result = model.load_state_dict(load_file(folder / SAFE_WEIGHTS_NAME), strict=False)
     ties = set(getattr(model, "all_tied_weights_keys", None) or {})
-    # PPO's value head lies in a file of its own.
+    # PPO's value head is in a separate file.
     missing = [key for key in result.missing_keys if key not in ties and not key.startswith(f"{VALUE_HEAD}.")]
     if missing or result.unexpected_keys:
         named = ", ".join([*missing, *result.unexpected_keys][:3])

@@ -1,4 +1,4 @@
-"""Which way of dividing the model is asked for, what the trainer's arguments need for it, and whether it was got."""
+"""Choose how the model is divided, with the trainer's arguments for it, and check the result."""
 
 from __future__ import annotations
 
