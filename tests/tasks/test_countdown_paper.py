@@ -175,9 +175,10 @@ def test_hostile_text_gets_a_verdict() -> None:
             assert verdict.reason in task.reasons, (rule, kind)
 
 
-def test_nesting_is_no_limit() -> None:
+def test_nesting_is_limited_as_in_pythons_parser() -> None:
     problem = problem_from({"nums": [3, 5], "target": 15}, "deep")
-    deep = "(" * 4_000 + "3 * 5" + ")" * 4_000
-    for rule in ("paper", "strict"):
-        task = Countdown.model_validate({"rule": rule}).replace(style="tiny_zero")
-        assert task.judge(problem, f"r</think><answer>{deep}</answer>").correct
+    for depth, reason in ((150, "correct"), (4_000, "no_answer")):
+        text = f"r</think><answer>{'(' * depth}3 * 5{')' * depth}</answer>"
+        for rule in ("paper", "strict"):
+            task = Countdown.model_validate({"rule": rule}).replace(style="tiny_zero")
+            assert task.judge(problem, text).reason == reason
