@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -134,7 +133,7 @@ class FromData:
         if theirs is None:
             have = "test problems" if hub.train is None else "training problems"
             raise UserError(f"task.data={hub_id!r}: this data set has {have} only, and {split} ones were requested.")
-        return [HubTable(theirs, config) for config in hub.configs]
+        return [HubTable(theirs, hub.config)]
 
     def hub_share(self, problems: list[Problem], split: Split) -> list[Problem]:
         """Select the problems of ``split`` from those of ``hub_tables``."""
@@ -229,8 +228,8 @@ def _share(task: FromData, train: list[Problem], split: DataSplit) -> list[Probl
 def _read(task: FromData, files: Iterable[Path]) -> list[Problem]:
     """Read the problems of files. Files that were read before and did not change are not read again."""
     files = tuple(files)
-    near = (file.iterdir() if file.is_dir() else map(file.with_name, TABLES) for file in files)
-    stats = [(path, path.stat()) for path in (*files, *chain.from_iterable(near)) if path.exists()]
+    tables = (file.with_name(name) for file in files for name in TABLES)
+    stats = [(path, path.stat()) for path in (*files, *tables) if path.exists()]
     versions = tuple((path, stat.st_size, stat.st_mtime_ns, stat.st_ino) for path, stat in stats)
     kind: Any = type(task)
     problems, messages = _read_once(kind, task.model_dump_json(), files, versions)  # type: ignore[attr-defined]

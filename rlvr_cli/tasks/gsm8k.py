@@ -35,7 +35,7 @@ class GSM8K(AnswerTask):
         ),
     }
 
-    hubs: ClassVar = {"openai/gsm8k": Hub("train", "test", configs=("main",))}
+    hubs: ClassVar = {"openai/gsm8k": Hub("train", "test", config="main")}
 
     name: Literal["gsm8k"] = Field("gsm8k", description="gsm8k = grade-school word problems.")
     data: Data = "gsm8k"

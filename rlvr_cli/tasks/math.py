@@ -121,17 +121,11 @@ class MathTask(AnswerTask):
     hubs: ClassVar = {
         "HuggingFaceH4/MATH-500": Hub(test="test"),
         "HuggingFaceH4/aime_2024": Hub(test="train"),
-        "math-ai/aime24": Hub(test="test"),
         "math-ai/aime25": Hub(test="test"),
-        "opencompass/AIME2025": Hub(test="test", configs=("AIME2025-I", "AIME2025-II")),
-        "yentinglin/aime_2025": Hub(test="train"),
-        "BytedTsinghua-SIA/AIME-2024": Hub(test="train", repeated=True),
         "math-ai/amc23": Hub(test="test"),
         "math-ai/minervamath": Hub(test="test"),
         "math-ai/olympiadbench": Hub(test="test"),
-        "Hothan/OlympiadBench": Hub(test="train", configs=("OE_TO_maths_en_COMP",)),
         "BytedTsinghua-SIA/DAPO-Math-17k": Hub("train", repeated=True),
-        "agentica-org/DeepScaleR-Preview-Dataset": Hub("train"),
         "hkust-nlp/SimpleRL-Zoo-Data": Hub("simplelr_qwen_level3to5/train.parquet"),
         "Open-Reasoner-Zero/orz_math_57k_collection": Hub("orz_math_57k_collection.json"),
     }
