@@ -11,7 +11,6 @@ from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.base import Data
-from rlvr_cli.tasks.hub import Hub
 from rlvr_cli.tasks.math_answers import AnswerTask, extract_answer
 from rlvr_cli.tasks.math_rows import answer_text, make_problem, question_of
 from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Verdict
@@ -32,10 +31,9 @@ class GSM8K(AnswerTask):
             "openai/gsm8k",
             "MIT",
             size=1319,
+            config="main",
         ),
     }
-
-    hubs: ClassVar = {"openai/gsm8k": Hub("train", "test", config="main")}
 
     name: Literal["gsm8k"] = Field("gsm8k", description="gsm8k = grade-school word problems.")
     data: Data = "gsm8k"

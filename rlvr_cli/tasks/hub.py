@@ -1,4 +1,4 @@
-"""Read rows of the hub's data sets with `datasets`; how the sets that the project knows are laid out."""
+"""Read rows of the hub's data sets with `datasets`."""
 
 from __future__ import annotations
 
@@ -34,22 +34,6 @@ class HubTable:
     config: str | None = None
     ids: str = ""
     most: int | None = None
-
-
-@dataclass(frozen=True)
-class Hub:
-    """Describe where a hub data set has its rows.
-
-    Attributes:
-        train, test: the hub's split that is ours of that name, or the file; None where it has none.
-        config: None = the default configuration.
-        repeated: the rows occur many times.
-    """
-
-    train: str | None = None
-    test: str | None = None
-    config: str | None = None
-    repeated: bool = False
 
 
 def looks_like_hub_id(data: str) -> bool:
