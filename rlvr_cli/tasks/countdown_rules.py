@@ -79,25 +79,26 @@ def read_strict(response: str, nums: Sequence[int], target: int) -> ParsedExpres
 
 def judge_paper(text: str, nums: Sequence[int], target: int) -> ParsedExpression:
     """Judge the text of an answer block as TinyZero does."""
-    return _judged(text, _PAPER_SIGNS, nums, target, lambda number: number, _TOLERANCE)
+    return _judged(text, _parsed(text, _PAPER_SIGNS), nums, lambda value: bool(abs(value - target) < _TOLERANCE))
 
 
 def judge_strict(text: str, nums: Sequence[int], target: int) -> ParsedExpression:
     """Judge the text of an answer block in exact arithmetic."""
-    plain = re.sub(r"[ \t\r\n]+", " ", text.translate(_SPELLINGS))
-    return _judged(plain, _STRICT_SIGNS, nums, target, Fraction, 0.0)
+    text = re.sub(r"[ \t\r\n]+", " ", text.translate(_SPELLINGS))
+    tree = _parsed(text, _STRICT_SIGNS)
+    if tree is not None and any(isinstance(node, ast.UnaryOp) for node in ast.walk(tree)):
+        tree = None
+    return _judged(text, tree, nums, lambda value: bool(value == target), Fraction)
 
 
 def _judged(
     text: str,
-    signs: re.Pattern[str],
+    tree: ast.expr | None,
     nums: Sequence[int],
-    target: int,
-    literal: Callable[[Any], Any],
-    tolerance: float,
+    reaches: Callable[[Any], bool],
+    literal: Callable[[Any], Any] = lambda number: number,
 ) -> ParsedExpression:
-    tree = _parsed(text) if len(text) <= MAX_ANSWER and signs.fullmatch(text) else None
-    if tree is None or (tolerance == 0.0 and any(isinstance(node, ast.UnaryOp) for node in ast.walk(tree))):
+    if tree is None:
         return ParsedExpression("no_answer")
     expression = "".join(text.split())
     # The public code looks for runs of digits, so that `1.5` uses a 1 and a 5.
@@ -105,16 +106,17 @@ def _judged(
     if sorted(runs) != sorted(map(str, nums)):
         return ParsedExpression("wrong_numbers", expression)
     try:
-        value = _value(tree, literal)
-        right = value == target or abs(value - target) < tolerance
+        right = reaches(_value(tree, literal))
     # Division by zero, a value outside floating point, `//` of a complex power: the public code catches everything.
     except (ArithmeticError, RecursionError, TypeError, ValueError):
         right = False
     return ParsedExpression("correct" if right else "wrong", expression)
 
 
-def _parsed(text: str) -> ast.expr | None:
-    """Parse an expression of numbers and operators as Python; None where it is none."""
+def _parsed(text: str, signs: re.Pattern[str]) -> ast.expr | None:
+    """Parse an expression of numbers and operators as Python; None where it is none, or has other ``signs``."""
+    if len(text) > MAX_ANSWER or signs.fullmatch(text) is None:
+        return None
     try:
         tree = ast.parse(text.lstrip(" \t"), mode="eval").body
     except (MemoryError, RecursionError, SyntaxError):
