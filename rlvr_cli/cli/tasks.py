@@ -41,21 +41,11 @@ def tasks(context: typer.Context) -> None:
 
 
 @app.command("list")
-def list_command(
-    which: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[rg:|rg:NAME]",
-            help="List the data sets of reasoning-gym, or one of them, with their options.",
-            show_default=False,
-        ),
-    ] = None,
-    form: ListFormat = "table",
-) -> None:
-    """List every task: what it is, the lab's model that reads it, its keys; with `rg:` reasoning-gym's data sets."""
-    from rlvr_cli.describe.task import gym_document, tasks_document
+def list_command(form: ListFormat = "table") -> None:
+    """List every task: what it is, the lab's model that reads it, its keys."""
+    from rlvr_cli.describe.task import tasks_document
 
-    show_document(form, tasks_document() if which is None else gym_document(which))
+    show_document(form, tasks_document())
 
 
 @app.command()

@@ -13,7 +13,6 @@ from rlvr_cli.core.table import ResultDocument, Table
 from rlvr_cli.evaluation.score import verdict_as_json
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.tasks import Problem, Split, Task
-from rlvr_cli.tasks import reasoning_gym as rg
 from rlvr_cli.tasks.base import prompt_ids
 from rlvr_cli.tasks.data import file_of, set_files
 from rlvr_cli.tasks.files import file_rows
@@ -75,21 +74,6 @@ def tasks_document() -> ResultDocument:
     ]
     said = f"Keys of every task: {', '.join(shared)}. `rlvr config keys task` says what they mean."
     return ResultDocument(tables=[Table("", header, cells)], data={"tasks": rows}, after=[said], rows=rows)
-
-
-def gym_document(written: str) -> ResultDocument:
-    """List the data sets of reasoning-gym and their options, for `rg:` or those of `rg:NAME,NAME`.
-
-    Raises UserError for anything else, for unknown names, and without the package.
-    """
-    if not written.startswith(rg.PREFIX):
-        raise UserError(f"{written}: only `rg:` has a list of its own. One task in full: rlvr tasks show {written}")
-    rows = rg.listed(written)
-    flat = [{**row, "options": json.dumps(row["options"])} for row in rows]
-    cells = [(row["name"], f"refused: {row['refused']}" if row["refused"] else row["options"]) for row in flat]
-    table = Table("", ("data set", "options (task.options) and their defaults"), cells, texts=(1,))
-    data = {"reasoning_gym": rg.installed(), "data_sets": rows}
-    return ResultDocument(tables=[table], data=data, rows=flat, after=[f"reasoning-gym {rg.installed()}."])
 
 
 def example(config: Task, seed: int, model: str | None = None) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,7 +15,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.tasks.files import ENDINGS, LISTED, BadRow, RowOrigin, is_data, parsed, raise_if, read_rows, text_problem
-from rlvr_cli.tasks.hub import Hub, HubTable, hub_rows, looks_like_hub_id, parts_of
+from rlvr_cli.tasks.hub import HubTable, hub_rows, looks_like_hub_id, parts_of
 from rlvr_cli.tasks.problem import DataSet, DataSplit, MissingFields, Problem, Split
 
 _SPLIT_MARK = re.compile(r"(?:^|[._-])(train|dev|validation|test)(?:[._-]|$)")
@@ -45,8 +44,6 @@ class LeftOut(UserError):
 class FromData:
     """Hold what a task declares of its rows, besides ``problem_from``; each has a default."""
 
-    # Hub data sets whose layout is not a default configuration with splits `train` and `test`, by hub id.
-    hubs: ClassVar[Mapping[str, Hub]] = {}
     # Columns that hold JSON in a CSV file, where a cell is text.
     json_columns: ClassVar[tuple[str, ...]] = ()
     # A folder is any collection of files: those whose names have no split are read and divided, too.
@@ -129,12 +126,16 @@ class FromData:
 
         Raises UserError where it has no such split.
         """
-        hub = _layout(self, hub_id)
-        theirs = hub.test if split == "test" else hub.train
-        if theirs is None:
-            have = "test problems" if hub.train is None else "training problems"
-            raise UserError(f"task.data={hub_id!r}: this data set has {have} only, and {split} ones were requested.")
-        return [HubTable(theirs, config) for config in hub.configs]
+        source = "test" if split == "test" else "train"
+        data_set = _set_on_hub(self, hub_id)
+        if data_set is None:
+            return [HubTable(source)]
+        if source not in (*data_set.files, *data_set.hub_splits):
+            have = " and ".join(data_set.files)
+            raise UserError(
+                f"task.data={hub_id!r}: this data set has {have} problems only, and {split} ones were requested."
+            )
+        return [HubTable(data_set.hub_splits.get(source, source), data_set.config)]
 
     def hub_share(self, problems: list[Problem], split: Split) -> list[Problem]:
         """Select the problems of ``split`` from those of ``hub_tables``."""
@@ -156,7 +157,7 @@ def _named(task: FromData, split: DataSplit) -> list[Problem]:
         home = "train" if split == "dev" else split
         path = Path(data_location(task.sets, task.data, split, folder))
         problems = _of_files(task, path, set_files(task, path, home), split)
-    return agreed(problems) if data_set.hub is not None and _layout(task, data_set.hub).repeated else problems
+    return agreed(problems) if data_set.repeated else problems
 
 
 def set_files(task: FromData, path: Path, home: str) -> dict[str, list[Path]]:
@@ -229,8 +230,8 @@ def _share(task: FromData, train: list[Problem], split: DataSplit) -> list[Probl
 def _read(task: FromData, files: Iterable[Path]) -> list[Problem]:
     """Read the problems of files. Files that were read before and did not change are not read again."""
     files = tuple(files)
-    near = (file.iterdir() if file.is_dir() else map(file.with_name, TABLES) for file in files)
-    stats = [(path, path.stat()) for path in (*files, *chain.from_iterable(near)) if path.exists()]
+    tables = (file.with_name(name) for file in files for name in TABLES)
+    stats = [(path, path.stat()) for path in (*files, *tables) if path.exists()]
     versions = tuple((path, stat.st_size, stat.st_mtime_ns, stat.st_ino) for path, stat in stats)
     kind: Any = type(task)
     problems, messages = _read_once(kind, task.model_dump_json(), files, versions)  # type: ignore[attr-defined]
@@ -267,7 +268,8 @@ def hub_problems(task: FromData, data: str, split: str) -> list[Problem]:
 def _hub_tables(task: FromData, data: str, split: Split) -> list[Problem]:
     hub_id, config, revision = parts_of(data)
     tables = [replace(table, config=config or table.config) for table in task.hub_tables(hub_id, split)]
-    repeated = _layout(task, hub_id).repeated
+    data_set = _set_on_hub(task, hub_id)
+    repeated = data_set is not None and data_set.repeated
     names = [name for name, data_set in task.sets.items() if data_set.hub == hub_id]
     elsewhere = ""
     if names:
@@ -277,8 +279,8 @@ def _hub_tables(task: FromData, data: str, split: Split) -> list[Problem]:
     return agreed(problems) if repeated else problems
 
 
-def _layout(task: FromData, hub_id: str) -> Hub:
-    return task.hubs.get(hub_id, Hub("train", "test"))
+def _set_on_hub(task: FromData, hub_id: str) -> DataSet | None:
+    return next((data_set for data_set in task.sets.values() if data_set.hub == hub_id), None)
 
 
 def _problems(task: FromData, sources: Iterable[Iterable[tuple[Any, RowOrigin]]]) -> list[Problem]:

@@ -1,4 +1,4 @@
-"""Read rows of data files with their place: JSON lines, a JSON list, CSV, parquet and saved data sets.
+"""Read rows of data files with their place: JSON lines, a JSON list, CSV and parquet.
 
 JSON and CSV need no library, and parquet is read without the copy that `datasets` makes of it.
 """
@@ -52,8 +52,8 @@ class RowOrigin:
 
 
 def is_data(path: Path) -> bool:
-    """Tell whether :func:`read_rows` reads files of this name, or a folder of `datasets.Dataset.save_to_disk`."""
-    return path.name.endswith(ENDINGS) or (path / "state.json").is_file()
+    """Tell whether :func:`read_rows` reads files of this name."""
+    return path.name.endswith(ENDINGS)
 
 
 def is_jsonl(path: Path) -> bool:
@@ -64,18 +64,18 @@ def is_jsonl(path: Path) -> bool:
 def read_rows(path: Path) -> Iterator[tuple[Any, RowOrigin]]:
     """Yield each row of a data file: its value or a BadRow, and its place.
 
-    Rows without lines of their own (JSON lists, parquet, saved data sets) are counted from 1. The cells of a CSV file
+    Rows without lines of their own (JSON lists, parquet) are counted from 1. The cells of a CSV file
     are text. Raises UserError for a file that cannot be read, or whose columns have equal names.
     """
-    ending = next((ending for ending in ENDINGS if path.name.endswith(ending)), "")
+    ending = next(ending for ending in ENDINGS if path.name.endswith(ending))
     rows: Iterator[tuple[int, Any]]
     if is_jsonl(path):
         rows = ((number, _row(line)) for number, line in read_lines(path))
     elif ending == ".csv":
         rows = _csv(path)
     else:
-        rows = enumerate(_json(path) if ending == ".json" else _table(path), start=1)
-    prefix = f"{path}, row " if ending in ("", ".json", ".parquet") else f"{path}:"
+        rows = enumerate(_json(path) if ending == ".json" else _parquet(path), start=1)
+    prefix = f"{path}, row " if ending in (".json", ".parquet") else f"{path}:"
     for number, value in rows:
         identity = f"{path.name}:{number}"
         yield value, RowOrigin(f"{prefix}{number}", identity, number, path.name.removesuffix(ending), path)
@@ -195,23 +195,15 @@ def _csv(path: Path) -> Iterator[tuple[int, Any]]:
         raise UserError(f"{path}:{begins}: cannot be read as CSV ({error}).") from error
 
 
-def _table(path: Path) -> Iterator[Any]:
-    """Yield the rows of a parquet file, or of a folder that `datasets` saved a data set to."""
-    kind = "a saved data set" if path.is_dir() else "parquet"
+def _parquet(path: Path) -> Iterator[Any]:
+    parquet = import_module("pyarrow.parquet")
     try:
-        if path.is_dir():
-            from datasets import load_from_disk
-
-            yield from load_from_disk(str(path))
-        else:
-            parquet = import_module("pyarrow.parquet")
-
-            with parquet.ParquetFile(path) as file:
-                _check_columns(path, file.schema_arrow.names)
-                for batch in file.iter_batches():
-                    yield from batch.to_pylist()
+        with parquet.ParquetFile(path) as file:
+            _check_columns(path, file.schema_arrow.names)
+            for batch in file.iter_batches():
+                yield from batch.to_pylist()
     except (OSError, ValueError, RuntimeError) as error:  # pyarrow's errors are these
-        raise UserError(f"{path}: cannot be read as {kind} ({str(error)[:200]}).") from error
+        raise UserError(f"{path}: cannot be read as parquet ({str(error)[:200]}).") from error
 
 
 def _check_columns(path: Path, names: Sequence[str]) -> None:

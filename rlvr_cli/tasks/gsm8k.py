@@ -11,7 +11,6 @@ from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.base import Data
-from rlvr_cli.tasks.hub import Hub
 from rlvr_cli.tasks.math_answers import AnswerTask, extract_answer
 from rlvr_cli.tasks.math_rows import answer_text, make_problem, question_of
 from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Verdict
@@ -32,10 +31,9 @@ class GSM8K(AnswerTask):
             "openai/gsm8k",
             "MIT",
             size=1319,
+            config="main",
         ),
     }
-
-    hubs: ClassVar = {"openai/gsm8k": Hub("train", "test", configs=("main",))}
 
     name: Literal["gsm8k"] = Field("gsm8k", description="gsm8k = grade-school word problems.")
     data: Data = "gsm8k"
@@ -84,6 +82,7 @@ def problem_from(fields: dict[str, Any], where: str) -> Problem:
 
 # Numbers: what is read and what is refused, docs/tasks/gsm8k.md
 
+# Words that make the number of an answer another one, or deny it.
 _MULTIPLES = (
     r"hundreds?|thousands?|millions?|billions?|trillions?|quadrillions?|lakhs?|lacs?|crores?|mil|thou|mn|bn|tn|"
     r"dozens?|doz|tens|mille|permille|pi|mio|mrd|myriads?|googol|kk|dz|couples|pp[mb]|kilo|mega|giga"
@@ -128,20 +127,11 @@ _LETTERS = re.compile(
     r"|(?:[$\u20ac\u00a3\u00a5\u20b9]|USD|EUR|GBP|Rs\.?)\s?[\d.,]+\s?(?:mm?|[ghslL])(?![A-Za-z])"
     r"|\d\s?mm?\s?(?:[$\u20ac\u00a3\u00a5\u20b9]|USD|EUR|GBP|dollars|euros|pounds)"
 )
+# A verb behind the number: the next word is not a unit.
 _VERB = re.compile(r"\d\.?\s?(?:is|was|are|were|be|would|should|could|might|may|can|will|has|had)(?![A-Za-z])", re.I)
 
 
-def changes(text: str) -> bool:
-    """Tell whether a word or a letter makes the number of ``text`` another one, or denies it."""
-    return bool(_WORDS.search(text) or _LETTERS.search(text))
-
-
-def goes_on(text: str) -> bool:
-    """Tell whether a verb follows the number, so that the next word is not a unit."""
-    return _VERB.search(text) is not None
-
-
-def has_odd_sign(text: str) -> bool:
+def _has_odd_sign(text: str) -> bool:
     """Tell whether ``text`` has a sign that is neither ASCII, nor a Latin letter, a currency or a quotation mark."""
     return any(
         not character.isascii()
@@ -192,10 +182,10 @@ def read_number(text: str, rule: Rule = "strict") -> Fraction | None:
     if len(text) > MAX_LENGTH:
         return None
     plain = _plain(text)
-    if changes(plain):
+    if _WORDS.search(plain) or _LETTERS.search(plain):
         return None
     match = _NUMBER.fullmatch(plain)
-    if match is not None and not (rule == "strict" and goes_on(plain)):
+    if match is not None and not (rule == "strict" and _VERB.search(plain)):
         return _value(match)
     return _single(plain) if rule == "paper" else None
 
@@ -244,7 +234,7 @@ def _value(match: re.Match[str]) -> Fraction | None:
 
 def _single(text: str) -> Fraction | None:
     """The only number of a sentence."""
-    if has_odd_sign(text):
+    if _has_odd_sign(text):
         return None
     literals = list(_LITERAL.finditer(text))
     if len(literals) != 1 or _LOOSE_REFUSED.search(text.replace(literals[0][0], "0")):

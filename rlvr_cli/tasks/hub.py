@@ -1,10 +1,9 @@
-"""Read rows of the hub's data sets with `datasets`; how the sets that the project knows are laid out."""
+"""Read rows of the hub's data sets with `datasets`."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ class HubTable:
 
     Attributes:
         split: as the hub calls it, or the name of a file. config: None = the default configuration.
-        ids: the start of its rows' ids; "" = the data set's name. Tables of equal ids are numbered on.
+        ids: the start of its rows' ids, which no other table has; "" = the data set's name.
         most: the first so many rows; None = all.
     """
 
@@ -35,22 +34,6 @@ class HubTable:
     config: str | None = None
     ids: str = ""
     most: int | None = None
-
-
-@dataclass(frozen=True)
-class Hub:
-    """Describe where a hub data set has its rows.
-
-    Attributes:
-        train, test: the hub's split that is ours of that name, or the file; None where it has none.
-        configs: those to read, in order.
-        repeated: the rows occur many times.
-    """
-
-    train: str | None = None
-    test: str | None = None
-    configs: tuple[str | None, ...] = (None,)
-    repeated: bool = False
 
 
 def looks_like_hub_id(data: str) -> bool:
@@ -77,17 +60,14 @@ def hub_rows(
         UserError: a table cannot be loaded.
     """
     name = hub_id.split("/")[1]
-    numbers: Counter[str] = Counter()
 
     def rows_of(table: HubTable) -> Iterator[tuple[Any, RowOrigin]]:
         label = ", ".join(filter(None, (table.config, table.split)))
         ids = table.ids or name
-        start = numbers[ids]
         with _loading(hub_id, label, elsewhere):
             records = _records(hub_id, table, revision)
         for number, record in islice(_once(records) if repeated else enumerate(records), table.most):
-            numbers[ids] = start + number + 1
-            yield record, RowOrigin(f"{hub_id} ({label}):{number}", f"{ids}-{start + number}", start + number, name)
+            yield record, RowOrigin(f"{hub_id} ({label}):{number}", f"{ids}-{number}", number, name)
 
     return map(rows_of, tables)
 

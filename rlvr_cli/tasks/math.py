@@ -15,7 +15,6 @@ from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.tasks import math_rows as rows
 from rlvr_cli.tasks.base import Data, RuleKey
 from rlvr_cli.tasks.data import LeftOut, split_of
-from rlvr_cli.tasks.hub import Hub
 from rlvr_cli.tasks.math_answers import AnswerTask, ParsedAnswer, Style, extract_answer
 from rlvr_cli.tasks.math_stories import (
     MAX_STEPS,
@@ -50,7 +49,14 @@ class MathTask(AnswerTask):
             "MIT",
             size=500,
         ),
-        "aime24": DataSet("AIME 2024, 30 problems.", {"test": "math/aime24"}, "HuggingFaceH4/aime_2024", _MAA, size=30),
+        "aime24": DataSet(
+            "AIME 2024, 30 problems.",
+            {"test": "math/aime24"},
+            "HuggingFaceH4/aime_2024",
+            _MAA,
+            size=30,
+            hub_splits={"test": "train"},
+        ),
         "aime25": DataSet("AIME 2025, 30 problems.", {"test": "math/aime25"}, "math-ai/aime25", _MAA, size=30),
         "amc23": DataSet("AMC 2023, 40 problems.", {"test": "math/amc23"}, "math-ai/amc23", _MAA, size=40),
         "minerva": DataSet(
@@ -85,12 +91,14 @@ class MathTask(AnswerTask):
             {"train": "train/dapo_math_17k"},
             "BytedTsinghua-SIA/DAPO-Math-17k",
             "Apache-2.0",
+            repeated=True,
         ),
         "orz_57k": DataSet(
             "ORZ-57k, Open-Reasoner-Zero's problems of mathematics and reasoning.",
             {"train": "train/orz_57k"},
             "Open-Reasoner-Zero/orz_math_57k_collection",
             "MIT",
+            hub_splits={"train": "orz_math_57k_collection.json"},
         ),
         "dsr_uniform": DataSet(
             "DSR-uniform, DeepScaleR's problems drawn evenly over difficulty.",
@@ -103,12 +111,15 @@ class MathTask(AnswerTask):
             {"train": "train/math_lvl3to5"},
             "hkust-nlp/SimpleRL-Zoo-Data",
             "Apache-2.0",
+            hub_splits={"train": "simplelr_qwen_level3to5/train.parquet"},
         ),
         "numina_math": DataSet(
             "NuminaMath-CoT: problems whose solution ends in a boxed answer.",
             {"train": "train/numina_math"},
             "AI-MO/NuminaMath-CoT",
             "Apache-2.0",
+            # Rows that the set of this name leaves out; the hub id has them.
+            hub_splits={"test": "test"},
         ),
         "numina_hard": DataSet(
             "Numina-Hard: what Qwen2.5-7B fails twice of numina_math; made by `rlvr tasks filter`.",
@@ -117,23 +128,6 @@ class MathTask(AnswerTask):
             "Apache-2.0",
         ),
         STORIES: made_here("Word problems of several steps, generated here."),
-    }
-    hubs: ClassVar = {
-        "HuggingFaceH4/MATH-500": Hub(test="test"),
-        "HuggingFaceH4/aime_2024": Hub(test="train"),
-        "math-ai/aime24": Hub(test="test"),
-        "math-ai/aime25": Hub(test="test"),
-        "opencompass/AIME2025": Hub(test="test", configs=("AIME2025-I", "AIME2025-II")),
-        "yentinglin/aime_2025": Hub(test="train"),
-        "BytedTsinghua-SIA/AIME-2024": Hub(test="train", repeated=True),
-        "math-ai/amc23": Hub(test="test"),
-        "math-ai/minervamath": Hub(test="test"),
-        "math-ai/olympiadbench": Hub(test="test"),
-        "Hothan/OlympiadBench": Hub(test="train", configs=("OE_TO_maths_en_COMP",)),
-        "BytedTsinghua-SIA/DAPO-Math-17k": Hub("train", repeated=True),
-        "agentica-org/DeepScaleR-Preview-Dataset": Hub("train"),
-        "hkust-nlp/SimpleRL-Zoo-Data": Hub("simplelr_qwen_level3to5/train.parquet"),
-        "Open-Reasoner-Zero/orz_math_57k_collection": Hub("orz_math_57k_collection.json"),
     }
     pooled: ClassVar = True
     problem_keys: ClassVar = ("steps",)

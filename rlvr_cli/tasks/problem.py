@@ -26,6 +26,9 @@ class DataSet:
         files: split (train, test) -> file or folder inside a data folder, without `.jsonl` or `.jsonl.gz`. Generated
             problems have none.
         hub: the hub data set with these splits; None: it is not on the hub.
+        config: its configuration; None = the default.
+        hub_splits: our split -> the hub's, or the name of a file, where that is another.
+        repeated: its rows occur many times on the hub.
         licence: of the origin, as its publishers state it.
         size: its test problems, as published (0: unknown), which decide the samples where it is named as a benchmark.
         keys: of the task's section, where it is named as a benchmark.
@@ -41,6 +44,9 @@ class DataSet:
     keys: Mapping[str, Any] = field(default_factory=dict)
     length: tuple[int, str] | None = None
     task: str = ""
+    config: str | None = None
+    hub_splits: Mapping[str, str] = field(default_factory=dict)
+    repeated: bool = False
 
     @property
     def generated(self) -> bool:

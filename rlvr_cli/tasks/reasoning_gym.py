@@ -1,6 +1,6 @@
 """The task `rg`: problems and verifiers of the package reasoning-gym, run in processes that may be killed.
 
-`generate`, `judge_many` and `listed` run in this process; the functions below `ready` run in the workers.
+`generate` and `judge_many` run in this process; the functions below `ready` run in the workers.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Pool, Target, Wo
 
 PREFIX = "rg:"
 PAGE = "docs/tasks/reasoning-gym.md"
+_GALLERY = "https://github.com/open-thought/reasoning-gym/blob/main/GALLERY.md"
 REFUSED = {
     "composite": "name its parts, as rg:chain_sum,countdown=2",
     "game_of_life_halting": "its verifier accepts any answer",
@@ -139,7 +140,8 @@ class ReasoningGym(Task):
 
     def check_before(self) -> None:
         """Raise UserError without the package, and for data sets and options that it does not know."""
-        _check_installed()
+        if installed() is None:
+            raise UserError("task rg: needs the package reasoning-gym, which is not installed: pip install 'rlvr[rg]'.")
         if os.environ.get("PYTHONHASHSEED", "0") != "0":
             raise UserError(
                 f"task rg: PYTHONHASHSEED={os.environ['PYTHONHASHSEED']} is set, and problems of reasoning-gym depend "
@@ -288,30 +290,6 @@ def installed() -> str | None:
     return importlib.metadata.version("reasoning-gym") if spec is not None else None
 
 
-def _check_installed() -> None:
-    if installed() is None:
-        raise UserError("task rg: needs the package reasoning-gym, which is not installed: pip install 'rlvr[rg]'.")
-
-
-def listed(written: str) -> list[dict[str, Any]]:
-    """Return `name`, `options` with their defaults, and `refused`, of every data set (`rg:`) or of those named.
-
-    Raises UserError without the package, and for unknown names.
-    """
-    _check_installed()
-    available = _ask({"do": "describe"})
-    names = list(available) if written == PREFIX else list(keys_of(written)["datasets"])
-    if unknown := [_unknown(name, available) for name in names if name not in available]:
-        raise UserError(unknown)
-    return [{"name": name, "options": available[name], "refused": REFUSED.get(name)} for name in names]
-
-
-def _unknown(name: str, available: Mapping[str, Any]) -> str:
-    return (
-        f"{name}: reasoning-gym has no such data set.{did_you_mean(name, available)} `rlvr tasks list rg:` lists them."
-    )
-
-
 @lru_cache(maxsize=32)
 def _mistakes(datasets: str) -> tuple[str, ...]:
     return tuple(_ask({"do": "check", "datasets": json.loads(datasets)}))
@@ -325,35 +303,29 @@ def ready(settings: Any) -> Callable[[Any], Any]:
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    jobs: dict[str, Callable[..., Any]] = {"describe": describe, "check": check, "draw": draw, "score": score}
+    jobs: dict[str, Callable[..., Any]] = {"check": check, "draw": draw, "score": score}
     return lambda job: jobs[job.pop("do")](**job)
-
-
-def describe() -> dict[str, dict[str, Any]]:
-    """Return the options of every data set with their defaults."""
-    from reasoning_gym.factory import DATASETS
-
-    configs = {name: config() for name, (_, config) in sorted(DATASETS.items()) if name != "composite"}
-    return {
-        name: {key: _plain(value) for key, value in dataclasses.asdict(options).items() if key not in ("seed", "size")}
-        for name, options in configs.items()
-    }
 
 
 def check(datasets: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the mistakes in data sets and their options."""
-    available = describe()
-    mistakes = [f"task.datasets: {_unknown(name, available)}" for name in datasets if name not in available]
-    for name in filter(available.__contains__, datasets):
-        keys = available[name]
-        unknown = [key for key in datasets[name] if key not in keys]
+    from reasoning_gym.factory import DATASETS
+
+    mistakes = []
+    for name, options in datasets.items():
+        if name not in DATASETS:
+            hint = did_you_mean(name, DATASETS)
+            mistakes.append(f"task.datasets: {name}: reasoning-gym has no such data set.{hint} All: {_GALLERY}")
+            continue
+        keys = [field.name for field in dataclasses.fields(DATASETS[name][1]) if field.name not in ("seed", "size")]
+        unknown = [key for key in options if key not in keys]
         for key in unknown:
             hint = f"{did_you_mean(key, keys)} It has {', '.join(keys)}."
             mistakes.append(f"task.options.{name}.{key}: no such option.{hint}")
         if unknown:
             continue
         try:
-            _dataset(name, json.dumps(datasets[name]), 0)
+            _dataset(name, json.dumps(options), 0)
         except Exception as error:
             mistakes.append(f"task.options.{name}: {str(error) or type(error).__name__} (says reasoning-gym)")
     return mistakes
@@ -363,12 +335,11 @@ def draw(name: str, options: Mapping[str, Any], seed: int, start: int, count: in
     """Return question, answer (None where there is none) and metadata of entries of a seed, from ``start`` on."""
     dataset = _dataset(name, json.dumps(options), seed)
     entries = (dataset[index] for index in range(start, start + count))
-    return [[str(entry["question"]), entry["answer"], _plain(entry["metadata"])] for entry in entries]
-
-
-def _plain(value: Any) -> Any:
-    """Return the value as JSON has it, other types as text and without keys that are no text."""
-    return json.loads(json.dumps(value, default=str, skipkeys=True))
+    # Metadata as JSON has them: other types as text, and without keys that are no text.
+    return [
+        [str(entry["question"]), entry["answer"], json.loads(json.dumps(entry["metadata"], default=str, skipkeys=True))]
+        for entry in entries
+    ]
 
 
 def score(name: str, options: Mapping[str, Any], entry: Mapping[str, Any], answer: str) -> float:

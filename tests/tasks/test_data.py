@@ -80,14 +80,6 @@ def test_a_folder_of_two_splits_as_the_hub_lays_them_out(tmp_path, ending):
     assert len(problems(Countdown, tmp_path, "train", **keys)) == 30
 
 
-def test_a_data_set_that_was_saved_to_disk(tmp_path):
-    datasets = pytest.importorskip("datasets")
-    train, test = datasets.Dataset.from_list(NUMBERS[:30]), datasets.Dataset.from_list(NUMBERS[30:])
-    datasets.DatasetDict({"train": train, "test": test}).save_to_disk(str(tmp_path / "saved"))
-    assert len(problems(Countdown, tmp_path / "saved", "test", numbers={3: 1.0})) == 10
-    assert len(problems(Countdown, tmp_path / "saved" / "test", "all", numbers={3: 1.0})) == 10
-
-
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
 def test_a_missing_column_is_said_once_with_the_columns_there_are(tmp_path, ending):
     rows = [{"nums": [1, 2, 3], "targets": 6, "note": "x"}] * 3

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -210,27 +209,16 @@ def test_another_hash_seed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_it
-def test_the_data_sets_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    def listed(which: str) -> dict[str, Any]:
-        assert rlvr(["tasks", "list", which, "--format=json"]) == 0
-        return {one["name"]: one for one in json.loads(capsys.readouterr().out)["data_sets"]}
+def test_the_tables_name_data_sets_of_the_package() -> None:
+    from reasoning_gym.factory import DATASETS
 
-    every = listed("rg:")
-    assert len(every) == 105 and set(SAFE_ANSWERS) < set(every) and set(REFUSED) <= {*every, "composite"}
-    assert every["gsm_symbolic"]["refused"] and not every["gcd"]["refused"]
-    assert listed("rg:gcd,lcm")["gcd"]["options"]["max_numbers"] == 2
-    for form in ("table", "csv", "markdown", "latex"):
-        assert rlvr(["tasks", "list", "rg:gcd", f"--format={form}"]) == 0
-        assert "max" in capsys.readouterr().out
-    assert rlvr(["tasks", "list", "rg:gdc"]) == rlvr(["tasks", "list", "kk"]) == 2
-    err = capsys.readouterr().err
-    assert "Did you mean `gcd`?" in err and "rlvr tasks show kk" in err
+    assert set(SAFE_ANSWERS) < set(DATASETS) and set(REFUSED) <= {*DATASETS, "composite"}
 
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(task, "installed", lambda: None)
-    assert rlvr(["tasks", "show", "rg:countdown"]) == rlvr(["tasks", "list", "rg:"]) == 2
-    assert capsys.readouterr().err.count("pip install 'rlvr[rg]'") == 2
+    assert rlvr(["tasks", "show", "rg:countdown"]) == 2
+    assert "pip install 'rlvr[rg]'" in capsys.readouterr().err
 
 
 @needs_it
