@@ -34,7 +34,7 @@ from rlvr_cli.core import user_code
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.messages import read_section
-from rlvr_cli.core.section import Probability, Section
+from rlvr_cli.core.section import Probability, Section, recorded_section
 from rlvr_cli.core.terminal import tell
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.user_code import (
@@ -543,15 +543,9 @@ def recorded_task(values: Mapping[str, Any]) -> type[base.Task]:
     """
     name = str(values.get("name"))
     generated = f"{without_folder(name).removesuffix(user_code.ENDING)}-gen"
-    fixed: dict[str, Any] = {"name": (Literal[name], name), "data": (Data, generated)}
-    others: dict[str, Any] = {key: (Any, None) for key in values if key not in base.Task.model_fields}
-    mixin = type("Recorded", (), {"runs_own_code": True, "not_deciding": LIMIT_KEYS})
-    make: Any = create_model
-    task = make(
-        "RecordedTask", __base__=(mixin, base.Task), __module__=f"{user_code.PREFIX}recorded", **fixed, **others
-    )
-    task.sets = {generated: made_here("The problems of a user's file.")}
-    return cast("type[base.Task]", task)
+    sets = {generated: made_here("The problems of a user's file.")}
+    attributes = {"runs_own_code": True, "not_deciding": LIMIT_KEYS, "sets": sets}
+    return recorded_section(base.Task, values, attributes, {"name": (Literal[name], name), "data": (Data, generated)})
 
 
 def _split_of(prompt: str) -> Split:
