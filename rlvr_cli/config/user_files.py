@@ -63,13 +63,14 @@ class Imports:
 
     Attributes:
         allowed: whether files are imported. tasks, methods: of files, by name, a later file in place of an earlier one.
-        recorded: the section ``method`` where its files are not imported.
+        recorded: the section ``method`` where its files are not imported. recorded_name: the last name of a method.
     """
 
     allowed: bool
     tasks: dict[str, type[Task]] = field(default_factory=dict)
     methods: dict[str, UserMethod] = field(default_factory=dict)
     recorded: type[Method] | None = None
+    recorded_name: str = ""
 
     def layer(self, layer: Layer, folder: Path | None = None) -> Layer:
         """Return the layer with names and references in place of files, which are relative to ``folder``.
@@ -118,6 +119,9 @@ class Imports:
                 self.recorded = _OPAQUE
             elif references:
                 self.recorded = recorded_method(values, references)
+            elif isinstance(name, str) and name != self.recorded_name:
+                self.recorded = None
+            self.recorded_name = name if isinstance(name, str) else self.recorded_name
             return values
         for reference in references:
             self._add_method(find_user_file(reference, folder))

@@ -270,11 +270,16 @@ def _wrong_result(name: str, first: Any, result: Any) -> str:
         return ""
     rows, length = mask.shape
     shapes = [(rows, length)] if name in _PER_TOKEN else [(rows, 1), (rows, length)]
+    return wrong_shape(result, shapes, (rows, length))
+
+
+def wrong_shape(result: Any, shapes: Sequence[tuple[int, ...]], tokens: tuple[int, ...]) -> str:
+    """Return what is wrong with a result that must be a tensor of one of the shapes, for ``tokens`` of another."""
     wanted = " or ".join(map(str, shapes))
     if not isinstance(result, torch.Tensor):
         return f"returned {value_text(result)}; a tensor of shape {wanted} is wanted"
     if tuple(result.shape) not in shapes:
-        return f"returned shape {tuple(result.shape)} for tokens of shape {(rows, length)}; wanted: {wanted}"
+        return f"returned shape {tuple(result.shape)} for tokens of shape {tokens}; wanted: {wanted}"
     return ""
 
 
@@ -285,7 +290,7 @@ def recorded_method(values: Mapping[str, Any], files: Sequence[str]) -> type[Met
     """
     parts: list[tuple[str, type[Part]]] = []
     for section, family in FAMILIES.items():
-        match values.get(section):
+        match values.get(section, {}):
             case {"kind": str(kind)} as keys if kind not in family.kinds:
                 parts.append((section, _recorded_part(cast("Any", family), keys)))
     shapings = values.get("shaping")

@@ -83,7 +83,6 @@ CALLED: Mapping[str, tuple[str, ...]] = {
     "judge": ("problem", "response"),
     "solution": ("problem",),
 }
-NEEDED = ("problems", "prompt", "judge")
 # Keys of a judgement that are not recorded as they are.
 _JUDGEMENT = ("reward", "parts", "correct", "answer")
 Row = dict[str, Any]
@@ -479,7 +478,7 @@ def _problems(kind: type[Task], file: UserFile, where: str) -> Iterator[str]:
         yield f"{where}: the task is named after its file: {name!r} must be letters, digits, _ and -, at most 50"
     for method, arguments in CALLED.items():
         function, call = getattr(kind, method), f"{method}(self, {', '.join(arguments)})"
-        if method in NEEDED and function is getattr(Task, method):
+        if method != "solution" and function is getattr(Task, method):
             hint = did_you_mean(method, [key for key in vars(kind) if not key.startswith("_") and key not in CALLED])
             yield f"{where} has no method {call}.{hint}".rstrip(".")
         try:
