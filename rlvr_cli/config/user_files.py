@@ -6,13 +6,13 @@ its reference, and knows its classes: :func:`config_type`. Any other load leaves
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_serializer
+from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, create_model, model_serializer
 
 from rlvr_cli.config.keys import KEYS, OTHER_NAMES
 from rlvr_cli.config.schema import Config
@@ -63,13 +63,14 @@ class Imports:
 
     Attributes:
         allowed: whether files are imported. tasks, methods: of files, by name, a later file in place of an earlier one.
-        recorded: the section ``method`` where its files are not imported.
+        recorded: the section ``method`` where its files are not imported. recorded_name: the last name of a method.
     """
 
     allowed: bool
     tasks: dict[str, type[Task]] = field(default_factory=dict)
     methods: dict[str, UserMethod] = field(default_factory=dict)
     recorded: type[Method] | None = None
+    recorded_name: str = ""
 
     def layer(self, layer: Layer, folder: Path | None = None) -> Layer:
         """Return the layer with names and references in place of files, which are relative to ``folder``.
@@ -115,9 +116,12 @@ class Imports:
         named = isinstance(name, str) and names_a_file(name)
         if not self.allowed:
             if named:
-                self.recorded = _opaque_method(values)
+                self.recorded = _OPAQUE
             elif references:
                 self.recorded = recorded_method(values, references)
+            elif isinstance(name, str) and name != self.recorded_name:
+                self.recorded = None
+            self.recorded_name = name if isinstance(name, str) else self.recorded_name
             return values
         for reference in references:
             self._add_method(find_user_file(reference, folder))
@@ -163,17 +167,17 @@ def _schema(tasks: tuple[type[Task], ...], method: type[Method]) -> Schema:
 class _AsWritten(Method):
     """Keep a method whose file is not imported as it is written; an override may set any of its keys."""
 
+    model_config = ConfigDict(extra="allow")
+    tables: ClassVar[None] = None
+
     @model_serializer(mode="wrap")
     def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         plain: dict[str, Any] = handler(self)
         return {key: value for key, value in plain.items() if key in self.model_fields_set}
 
 
-def _opaque_method(values: Mapping[str, Any]) -> type[Method]:
-    fields: dict[str, Any] = {key: (Any, None) for key in (*Method.model_fields, *values) if key != "name"}
-    kind: type[Method] = create_model("Method", __base__=_AsWritten, name=(str, str(values["name"])), **fields)
-    kind.tables = None
-    return kind
+_ANY: dict[str, Any] = {key: (Any, None) for key in Method.model_fields if key != "name"}
+_OPAQUE: type[Method] = create_model("Method", __base__=_AsWritten, **_ANY)
 
 
 def _with_digest(written: Any, folder: Path | None) -> Any:

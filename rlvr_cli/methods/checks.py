@@ -22,7 +22,7 @@ from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.base import Advantage, Part, PolicyLoss, Rollout, RolloutShaping, Shaping, Tokens, TokenShaping
 from rlvr_cli.methods.lopti import Passes
 from rlvr_cli.methods.method import AnyMethod, Method
-from rlvr_cli.methods.user import PAGE, load_method, method_type
+from rlvr_cli.methods.user import PAGE, load_method, method_type, wrong_shape
 from rlvr_cli.workers.trial import try_files
 
 # Seconds that a part's method may take to be tried.
@@ -126,11 +126,8 @@ def _tensor(
     result: Any, shapes: Sequence[tuple[int, ...]], dtype: Any, valid: Tensor, about: Callable[[Any], str]
 ) -> Tensor:
     """Return what a method returned, a tensor of one of the shapes, finite where ``valid``. Raises _Fault."""
-    if not isinstance(result, torch.Tensor):
-        raise _Fault(f"returned {value_text(result)}; a tensor is wanted")
-    if tuple(result.shape) not in shapes:
-        wanted = " or ".join(map(str, shapes))
-        raise _Fault(f"returned shape {tuple(result.shape)} for tokens of shape {tuple(valid.shape)}; wanted: {wanted}")
+    if wrong := wrong_shape(result, shapes, tuple(valid.shape)):
+        raise _Fault(wrong)
     if dtype is not None and result.dtype != dtype:
         raise _Fault(f"returned {result.dtype} for {dtype}; keep the dtype of the input")
     if result.requires_grad:
@@ -138,7 +135,8 @@ def _tensor(
     if len(bad := (~result.isfinite().expand(valid.shape) & valid).nonzero()):
         index = tuple(bad[0].tolist())
         raise _Fault(f"is {float(result.expand(valid.shape)[index])} {about(index)}: it must be finite there")
-    return result
+    tensor: Tensor = result
+    return tensor
 
 
 def _at(tokens: Tokens) -> Callable[[Any], str]:
@@ -232,7 +230,6 @@ def _rollout(component: Part, method: Method) -> Rollout:
     def drawn(low: float, high: float) -> Tensor:
         return (low + (high - low) * torch.rand(rows, length, generator=generator).double()) * mask
 
-    loss: Any = component
     return Rollout(
         rewards=rewards,
         group_size=4,
@@ -243,7 +240,7 @@ def _rollout(component: Part, method: Method) -> Rollout:
         ref_log_probs=drawn(-9, 0) if method.needs_reference else None,
         values=drawn(-1, 1) if method.advantage.needs_values else None,
         correct=rewards.nan_to_num() > 0 if method.advantage.needs_correct else None,
-        initial_entropy=2.0 if getattr(loss, "needs_initial_entropy", False) else None,
+        initial_entropy=2.0 if getattr(component, "needs_initial_entropy", False) else None,
     )
 
 
@@ -276,9 +273,8 @@ def _try_advantages(advantage: Advantage, method: Method) -> None:
 def _try_returns(advantage: Advantage, method: Method) -> None:
     rollout = _rollout(advantage, method)
     if advantage.needs_values:
-        _tensor(
-            _called(advantage.returns, rollout), [tuple(rollout.mask.shape)], None, rollout.mask.bool(), _of(rollout)
-        )
+        shape, valid = tuple(rollout.mask.shape), rollout.mask.bool()
+        _tensor(_called(advantage.returns, rollout), [shape], None, valid, _of(rollout))
 
 
 def _try_shape(shaping: RolloutShaping, method: Method) -> None:

@@ -20,9 +20,9 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.keys import schema_of
 from rlvr_cli.core.layers import Layer, Merged, validate
 from rlvr_cli.core.lazy import torch
-from rlvr_cli.core.section import Also, Choice
+from rlvr_cli.core.section import Also, Choice, recorded_section
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.core.user_code import PREFIX, UserFile, classes_of, function_line, guarded, load_module, value_text
+from rlvr_cli.core.user_code import UserFile, classes_of, function_line, guarded, load_module, value_text
 from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.base import Advantage, Part, PolicyLoss, Shaping
 from rlvr_cli.methods.lopti import Passes
@@ -126,39 +126,27 @@ def method_type(methods: tuple[UserMethod, ...]) -> type[Method]:
         )
         return tuple(method.file.reference for method in needed)
 
-    return extended_method(
-        {section: tuple(kind for where, kind in components if where == section) for section in FAMILIES},
-        [kind for _, kind in components if issubclass(kind, Shaping)],
-        tables_of(methods),
-        (Annotated[tuple[str, ...], BeforeValidator(files)], Field((), validate_default=True, description=FILES)),
-    )
+    key = (Annotated[tuple[str, ...], BeforeValidator(files)], Field((), validate_default=True, description=_FILES))
+    return _extended(components, tables_of(methods), key)
 
 
-FILES = "The user files of the method, each with the beginning of its SHA-256."
+_FILES = "The user files of the method, each with the beginning of its SHA-256."
 
 
-def extended_method(
-    kinds: Mapping[str, tuple[type[Part], ...]],
-    shapings: Sequence[type[Shaping]],
-    tables: MethodTables | None,
-    files: Any,
-) -> type[Method]:
-    """Make a section ``method`` with kinds and shapings besides the built-in ones, and the key `files`."""
-    fields: dict[str, Any] = {}
-    for section, also in kinds.items():
-        field = Method.model_fields[section]
-        family: Any = FAMILIES[section]
-        if also:
-            fields[section] = (
-                Annotated[family, Also(cast("Any", also))],
-                Field(default=field.default, description=field.description),
-            )
-    if shapings:
+def _extended(parts: Sequence[tuple[str, type[Part]]], tables: MethodTables | None, files: Any) -> type[Method]:
+    """Make a section ``method`` with these parts besides the built-in ones, and the key `files`."""
+    fields: dict[str, Any] = {"files": files}
+    for section, family in FAMILIES.items():
+        if also := tuple(kind for other, kind in parts if other == section):
+            declared = Method.model_fields[section]
+            field = Field(default=declared.default, description=declared.description)
+            fields[section] = (Annotated[cast("Any", family), Also(cast("Any", also))], field)
+    if shapings := [kind for _, kind in parts if issubclass(kind, Shaping)]:
         every = shapings_type(sorted([*shaping_kinds(), *shapings], key=lambda kind: kind.order))
-        default = Method.model_fields["shaping"]
-        fields["shaping"] = (every, Field(default_factory=every, description=default.description))
+        description = Method.model_fields["shaping"].description
+        fields["shaping"] = (every, Field(default_factory=every, description=description))
     tabled = type("Tabled", (), {"__annotations__": {"tables": ClassVar[Any]}, "tables": tables})
-    return create_model("Method", __base__=(tabled, Method), __doc__=Method.__doc__, **fields, files=files)
+    return create_model("Method", __base__=(tabled, Method), __doc__=Method.__doc__, **fields)
 
 
 def _part_problems(file: UserFile, classes: Sequence[type[Part]]) -> Iterator[str]:
@@ -282,11 +270,16 @@ def _wrong_result(name: str, first: Any, result: Any) -> str:
         return ""
     rows, length = mask.shape
     shapes = [(rows, length)] if name in _PER_TOKEN else [(rows, 1), (rows, length)]
+    return wrong_shape(result, shapes, (rows, length))
+
+
+def wrong_shape(result: Any, shapes: Sequence[tuple[int, ...]], tokens: tuple[int, ...]) -> str:
+    """Return what is wrong with a result that must be a tensor of one of the shapes, for ``tokens`` of another."""
     wanted = " or ".join(map(str, shapes))
     if not isinstance(result, torch.Tensor):
         return f"returned {value_text(result)}; a tensor of shape {wanted} is wanted"
     if tuple(result.shape) not in shapes:
-        return f"returned shape {tuple(result.shape)} for tokens of shape {(rows, length)}; wanted: {wanted}"
+        return f"returned shape {tuple(result.shape)} for tokens of shape {tokens}; wanted: {wanted}"
     return ""
 
 
@@ -295,40 +288,27 @@ def recorded_method(values: Mapping[str, Any], files: Sequence[str]) -> type[Met
 
     Kinds and shapings that are not built in keep their keys as they are; they compute nothing.
     """
-    kinds: dict[str, tuple[type[Part], ...]] = {}
+    parts: list[tuple[str, type[Part]]] = []
     for section, family in FAMILIES.items():
-        recorded = values.get(section)
-        kind = recorded.get("kind") if isinstance(recorded, dict) else None
-        if isinstance(recorded, dict) and isinstance(kind, str) and kind not in family.kinds:
-            kinds[section] = (_recorded_part(cast("type[Part]", family), recorded, {"kind": (Literal[kind], kind)}),)
-    shapings = []
-    recorded = values.get("shaping")
-    for key, inner in recorded.items() if isinstance(recorded, dict) else ():
-        if key not in Shaping.registered and isinstance(inner, dict):
-            shaping = cast("type[Shaping]", _recorded_part(Shaping, inner, {}))
-            shaping.key, shaping.is_on = key, True  # type: ignore[method-assign, assignment]
-            shapings.append(shaping)
-    return extended_method(
-        kinds,
-        shapings,
-        None,
-        (Annotated[tuple[str, ...], BeforeValidator(tuple)], Field(tuple(files), description=FILES)),
-    )
+        match values.get(section, {}):
+            case {"kind": str(kind)} as keys if kind not in family.kinds:
+                parts.append((section, _recorded_part(cast("Any", family), keys)))
+    shapings = values.get("shaping")
+    for key, keys in shapings.items() if isinstance(shapings, dict) else ():
+        if key not in Shaping.registered and isinstance(keys, dict):
+            parts.append((f"shaping.{key}", _recorded_part(Shaping, keys, key=key, is_on=True)))
+    recorded = (Annotated[tuple[str, ...], BeforeValidator(tuple)], Field(tuple(files), description=_FILES))
+    return _extended(parts, None, recorded)
 
 
-def _recorded_part(family: type[Part], values: Mapping[str, Any], fixed: Mapping[str, Any]) -> type[Part]:
+def _recorded_part(family: type[Part], values: Mapping[str, Any], **attributes: Any) -> type[Part]:
     def computes(self: Any, *_: Any, **__: Any) -> Any:
         raise UserError(
             f"{getattr(self, 'kind', type(self).__name__)}: its formula is in a file of the user's, which commands "
             "that read a run do not import."
         )
 
-    absent: dict[str, Any] = {name: computes for name in COMPUTING if hasattr(family, name)}
-    if family is Passes:
-        absent["names"] = property(computes)
-    fields: dict[str, Any] = {key: (Any, None) for key in values if key not in family.model_fields} | dict(fixed)
-    create: Any = create_model
-    mixin = type("Recorded", (), absent)
-    kind = create("Recorded", __base__=(mixin, family), __module__=f"{PREFIX}recorded", **fields)
-    kind.recorded, kind.__abstractmethods__ = True, frozenset()
-    return cast("type[Part]", kind)
+    attributes |= {"recorded": True, **{name: computes for name in COMPUTING if hasattr(family, name)}}
+    attributes |= {"names": property(computes)} if family is Passes else {}
+    kind = values.get("kind")
+    return recorded_section(family, values, attributes, {} if family is Shaping else {"kind": (Literal[kind], kind)})

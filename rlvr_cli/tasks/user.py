@@ -34,7 +34,7 @@ from rlvr_cli.core import user_code
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.messages import read_section
-from rlvr_cli.core.section import Probability, Section
+from rlvr_cli.core.section import Probability, Section, recorded_section
 from rlvr_cli.core.terminal import tell
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.user_code import (
@@ -83,7 +83,6 @@ CALLED: Mapping[str, tuple[str, ...]] = {
     "judge": ("problem", "response"),
     "solution": ("problem",),
 }
-NEEDED = ("problems", "prompt", "judge")
 # Keys of a judgement that are not recorded as they are.
 _JUDGEMENT = ("reward", "parts", "correct", "answer")
 Row = dict[str, Any]
@@ -479,7 +478,7 @@ def _problems(kind: type[Task], file: UserFile, where: str) -> Iterator[str]:
         yield f"{where}: the task is named after its file: {name!r} must be letters, digits, _ and -, at most 50"
     for method, arguments in CALLED.items():
         function, call = getattr(kind, method), f"{method}(self, {', '.join(arguments)})"
-        if method in NEEDED and function is getattr(Task, method):
+        if method != "solution" and function is getattr(Task, method):
             hint = did_you_mean(method, [key for key in vars(kind) if not key.startswith("_") and key not in CALLED])
             yield f"{where} has no method {call}.{hint}".rstrip(".")
         try:
@@ -543,15 +542,9 @@ def recorded_task(values: Mapping[str, Any]) -> type[base.Task]:
     """
     name = str(values.get("name"))
     generated = f"{without_folder(name).removesuffix(user_code.ENDING)}-gen"
-    fixed: dict[str, Any] = {"name": (Literal[name], name), "data": (Data, generated)}
-    others: dict[str, Any] = {key: (Any, None) for key in values if key not in base.Task.model_fields}
-    mixin = type("Recorded", (), {"runs_own_code": True, "not_deciding": LIMIT_KEYS})
-    make: Any = create_model
-    task = make(
-        "RecordedTask", __base__=(mixin, base.Task), __module__=f"{user_code.PREFIX}recorded", **fixed, **others
-    )
-    task.sets = {generated: made_here("The problems of a user's file.")}
-    return cast("type[base.Task]", task)
+    sets = {generated: made_here("The problems of a user's file.")}
+    attributes = {"runs_own_code": True, "not_deciding": LIMIT_KEYS, "sets": sets}
+    return recorded_section(base.Task, values, attributes, {"name": (Literal[name], name), "data": (Data, generated)})
 
 
 def _split_of(prompt: str) -> Split:

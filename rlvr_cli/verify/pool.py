@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -114,34 +112,20 @@ class Pending:
                 outcome.cancel()
 
 
-_shared: MathPool | None = None
-_shared_lock = threading.Lock()
+_shared = MathPool()
 
 
 def shared_pool() -> MathPool:
-    """Return the pool of this process, made at the first call."""
+    """Return the pool of this process; one that was closed is replaced."""
     global _shared
-    with _shared_lock:
-        if _shared is None or _shared.closed:
-            _shared = MathPool()
-        return _shared
+    if _shared.closed:
+        _shared = MathPool()
+    return _shared
 
 
 def size_shared_pool(workers: int) -> None:
     """Have ``shared_pool`` give a pool of that many processes; one of another size is closed."""
     global _shared
-    with _shared_lock:
-        if _shared is not None and not _shared.closed:
-            if _shared.workers == workers:
-                return
-            _shared.close()
+    if _shared.closed or _shared.workers != workers:
+        _shared.close()
         _shared = MathPool(workers)
-
-
-def _after_fork() -> None:
-    global _shared_lock
-    _shared_lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

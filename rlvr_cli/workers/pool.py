@@ -20,14 +20,12 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from collections import OrderedDict
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from rlvr_cli.core.errors import RunError
@@ -35,9 +33,7 @@ from rlvr_cli.workers import child
 
 # A machine under load may take very long to import a library.
 _START_SECONDS, _REPLY_SECONDS = 120.0, 30.0
-# A system that is out of descriptors, processes or memory may have some again after a pause.
-_ATTEMPTS, _PAUSE = 3, 0.5
-# A wait is made of such pieces. What one of them takes longer, this process stood still, which counts against no job.
+# A wait is made of such pieces. What one takes longer, while this process stands still, counts against no job.
 _PIECE = 1.0
 # Loading may take this long, however little time jobs have: the project itself is imported then.
 LOADING = 30.0
@@ -172,12 +168,10 @@ class _Worker:
     def _answer(self, seconds: float) -> Any:
         remaining = seconds
         try:
-            began, piece = time.monotonic(), min(remaining, _PIECE)
-            while not self._connection.poll(piece):
-                remaining -= min(time.monotonic() - began, piece + _PIECE)
+            while not self._connection.poll(piece := min(remaining, _PIECE)):
+                remaining -= piece
                 if remaining <= 0:
                     raise JobTimeout
-                began, piece = time.monotonic(), min(remaining, _PIECE)
             kind, content = child.receive(self._connection)
         except (*child.GONE, TypeError):
             raise self._died() from None
@@ -224,11 +218,8 @@ def _ending(status: int | None) -> str:
     return f"its process was ended by signal {-status}"
 
 
-@dataclass(frozen=True)
-class _Job:
-    job: Any
-    seconds: float | None
-    future: Future[Any] = field(default_factory=Future)
+# A job, its deadline where it is another than that of the limits, and what has the answer.
+_Waiting = tuple[Any, float | None, Future[Any]]
 
 
 class Pool:
@@ -259,7 +250,7 @@ class Pool:
         Args:
             seconds: in place of those of the limits.
         """
-        waiting = _Job(job, seconds)
+        future: Future[Any] = Future()
         with self._lock:
             if self.closed:
                 raise RuntimeError("the pool is closed")
@@ -270,8 +261,8 @@ class Pool:
                 except RuntimeError as error:
                     raise RunError(f"No thread for a process that {self.target.what}: {error}.") from error
                 self._threads.append(thread)
-            self._jobs.put(waiting)
-        return waiting.future
+            self._jobs.put((job, seconds, future))
+        return future
 
     @property
     def pids(self) -> list[int]:
@@ -295,39 +286,37 @@ class Pool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _forget(self) -> None:
         """Begin without processes; what a fork copied of them belongs to its parent."""
         self._lock = threading.Lock()
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._running: list[_Worker] = []
 
     def _serve(self) -> None:
         """Give jobs to one worker after another, until the pool is closed."""
         worker: _Worker | None = None
-        while (job := self._jobs.get()) is not None:
-            if not job.future.set_running_or_notify_cancel():
+        while (waiting := self._jobs.get()) is not None:
+            job, seconds, future = waiting
+            if not future.set_running_or_notify_cancel():
                 continue
             try:
                 worker = self._ready(worker)
                 try:
-                    answer = worker.ask(job.job, job.seconds)
+                    answer = worker.ask(job, seconds)
                 except WorkerDied:
                     # Someone else may have killed it, or earlier jobs filled its memory: once more, in a fresh one.
                     worker = self._ready(worker)
-                    answer = worker.ask(job.job, job.seconds)
+                    answer = worker.ask(job, seconds)
+                if self.closed:
+                    raise RuntimeError
             except BaseException as error:
-                job.future.set_exception(RuntimeError("the pool was closed") if self.closed else error)
-                continue
-            if self.closed:
-                job.future.set_exception(RuntimeError("the pool was closed"))
+                future.set_exception(RuntimeError("the pool was closed") if self.closed else error)
             else:
-                job.future.set_result(answer)
+                future.set_result(answer)
         self._retire(worker)
 
     def _ready(self, worker: _Worker | None) -> _Worker:
@@ -335,26 +324,20 @@ class Pool:
         if worker is not None and worker.alive and worker.jobs != self.jobs_per_worker:
             return worker
         self._retire(worker)
-        worker = self._made()
+        try:
+            worker = _Worker(self.target, self.limits)
+        except OSError as error:  # as of a system that is out of descriptors, processes or memory
+            raise RunError(f"A process that {self.target.what} cannot be started: {error}.") from None
         try:
             with self._lock:
                 self._running.append(worker)
                 if self.closed:
-                    raise RuntimeError("the pool was closed")
+                    raise RuntimeError
             worker.start()
         except BaseException:
             self._retire(worker)
             raise
         return worker
-
-    def _made(self) -> _Worker:
-        for attempt in range(_ATTEMPTS):
-            try:
-                return _Worker(self.target, self.limits)
-            except OSError as error:
-                reason = str(error)
-                time.sleep(_PAUSE if attempt < _ATTEMPTS - 1 else 0)
-        raise RunError(f"A process that {self.target.what} cannot be started: {reason}.")
 
     def _retire(self, worker: _Worker | None) -> None:
         if worker is not None:

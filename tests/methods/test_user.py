@@ -68,6 +68,8 @@ def test_a_file_is_a_method_and_joins_others(tmp_path: Path) -> None:
     assert again.method.fingerprint() == config.method.fingerprint()
     with pytest.raises(UserError, match="commands that read a run do not import"):
         read.method.policy_loss.weight(None)
+    # Another method over it, in a command that reads, is that method.
+    assert dict(leaves(load_any([file], method="dgpo"))) == dict(leaves(load_any(method="dgpo")))
     sheet = method_sheet(f"grpo+{surprise}")
     assert sheet.example.endswith("surprise.py")
 

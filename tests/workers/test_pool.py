@@ -241,7 +241,7 @@ def test_time_in_which_the_caller_stands_still_is_not_counted(pool: Pool, monkey
     """As of a laptop that sleeps: the clock jumps, the worker had no chance."""
     jumps = [0.0]
     clock = time.monotonic
-    monkeypatch.setattr("rlvr_cli.workers.pool.time.monotonic", lambda: clock() + jumps[0])
+    monkeypatch.setattr("time.monotonic", lambda: clock() + jumps[0])
     waiting = pool.submit("first", 20.0)
     jumps[0] = 1000.0
     assert waiting.result(60) == [1, {"a": 1}]
