@@ -133,15 +133,15 @@ def method_type(methods: tuple[UserMethod, ...]) -> type[Method]:
 _FILES = "The user files of the method, each with the beginning of its SHA-256."
 
 
-def _extended(parts: Sequence[tuple[str, type[Part]]], tables: MethodTables | None, files: Any) -> type[Method]:
-    """Make a section ``method`` with these parts besides the built-in ones, and the key `files`."""
+def _extended(components: Sequence[tuple[str, type[Part]]], tables: MethodTables | None, files: Any) -> type[Method]:
+    """Make a section ``method`` with these components besides the built-in ones, and the key `files`."""
     fields: dict[str, Any] = {"files": files}
     for section, family in FAMILIES.items():
-        if also := tuple(kind for other, kind in parts if other == section):
+        if also := tuple(kind for other, kind in components if other == section):
             declared = Method.model_fields[section]
             field = Field(default=declared.default, description=declared.description)
             fields[section] = (Annotated[cast("Any", family), Also(cast("Any", also))], field)
-    if shapings := [kind for _, kind in parts if issubclass(kind, Shaping)]:
+    if shapings := [kind for _, kind in components if issubclass(kind, Shaping)]:
         every = shapings_type(sorted([*shaping_kinds(), *shapings], key=lambda kind: kind.order))
         description = Method.model_fields["shaping"].description
         fields["shaping"] = (every, Field(default_factory=every, description=description))
@@ -288,17 +288,17 @@ def recorded_method(values: Mapping[str, Any], files: Sequence[str]) -> type[Met
 
     Kinds and shapings that are not built in keep their keys as they are; they compute nothing.
     """
-    parts: list[tuple[str, type[Part]]] = []
+    components: list[tuple[str, type[Part]]] = []
     for section, family in FAMILIES.items():
         match values.get(section, {}):
             case {"kind": str(kind)} as keys if kind not in family.kinds:
-                parts.append((section, _recorded_part(cast("Any", family), keys)))
+                components.append((section, _recorded_part(cast("Any", family), keys)))
     shapings = values.get("shaping")
     for key, keys in shapings.items() if isinstance(shapings, dict) else ():
         if key not in Shaping.registered and isinstance(keys, dict):
-            parts.append((f"shaping.{key}", _recorded_part(Shaping, keys, key=key, is_on=True)))
+            components.append((f"shaping.{key}", _recorded_part(Shaping, keys, key=key, is_on=True)))
     recorded = (Annotated[tuple[str, ...], BeforeValidator(tuple)], Field(tuple(files), description=_FILES))
-    return _extended(parts, None, recorded)
+    return _extended(components, None, recorded)
 
 
 def _recorded_part(family: type[Part], values: Mapping[str, Any], **attributes: Any) -> type[Part]:
