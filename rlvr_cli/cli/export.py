@@ -67,12 +67,7 @@ def command(
     address = push(exported, push_to_hub, private=private) if push_to_hub is not None else None
     if form == "json":
         print_json(
-            {
-                "folder": str(output),
-                "checkpoint": str(exported.checkpoint),
-                "dtype": exported.dtype,
-                "pushed": address,
-            }
+            {"folder": str(output), "checkpoint": str(exported.checkpoint), "dtype": exported.dtype, "pushed": address}
         )
         return
     for note in target.notes:

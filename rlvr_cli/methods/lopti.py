@@ -29,12 +29,7 @@ from rlvr_cli.methods.preset import MethodPreset, Modifier, Sets
 from rlvr_cli.methods.reweight import AR_LOPTI, PAPER
 
 # What each pass trains on, in order.
-ORDERS = {
-    "low_first": ("low", "high"),
-    "high_first": ("high", "low"),
-    "low_only": ("low",),
-    "high_only": ("high",),
-}
+ORDERS = {"low_first": ("low", "high"), "high_first": ("high", "low"), "low_only": ("low",), "high_only": ("high",)}
 
 
 class Passes(Part, Choice):

@@ -27,6 +27,7 @@ from typing import Any
 # No message comes near this; a longer one means that something else writes to the socket.
 _LONGEST = 1 << 30
 _DIE_WITH_PARENT, _BECOME_SUBREAPER = 1, 36
+_ENDING = (signal.SIGTERM, signal.SIGINT)
 
 Answer = Callable[[Any], Any]
 
@@ -78,13 +79,20 @@ def _work(connection: Connection) -> None:
     """Load the target and answer jobs until the pool closes the socket."""
     worker = os.getpid()
 
+    def mask(how: int) -> Callable[[], object]:
+        return lambda: signal.pthread_sigmask(how, _ENDING)
+
+    # Around a fork signals wait: the new process would drop them until it can be terminated.
+    hold, release = mask(signal.SIG_BLOCK), mask(signal.SIG_UNBLOCK)
+
     def leave() -> None:
         """Take the socket from a process that the code forks, and let the process be terminated."""
         connection.close()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_DFL)
+        release()
 
-    os.register_at_fork(after_in_child=leave)
+    os.register_at_fork(before=hold, after_in_parent=release, after_in_child=leave)
     spec = receive(connection)
     send(connection, worker)
     if sys.platform == "linux":
@@ -148,7 +156,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_DFL)
     # A cluster sends SIGTERM to every process of a job, and the training saves on it with the answers of its workers.
     # Ctrl-C is for the parent alone. Neither is ignored, which programs that the user's code starts would inherit.
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _ENDING:
         signal.signal(number, lambda *_: None)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _prctl(_BECOME_SUBREAPER, 1)

@@ -77,6 +77,15 @@ def make(settings):
                 child = subprocess.Popen(["sleep", "600"])
                 child.terminate()
                 return child.wait(10)
+            case "terminated at once":
+                for _ in range(100):
+                    if (pid := os.fork()) == 0:
+                        time.sleep(5)
+                        os._exit(0)
+                    os.kill(pid, signal.SIGTERM)
+                    if os.waitpid(pid, 0)[1] != signal.SIGTERM:
+                        return "the signal was dropped"
+                return "ended"
             case "processes":
                 with multiprocessing.get_context("fork").Pool(2) as pool:
                     return pool.map(square, range(4))
@@ -162,7 +171,8 @@ def test_what_a_job_may_do(job: str, kind: type[Exception], said: str, pool: Poo
 def test_what_a_job_starts_ends_with_its_worker(pool: Pool) -> None:
     assert asked(pool, "processes") == [0, 1, 4, 9]
     assert asked(pool, "terminated") == -signal.SIGTERM
-    assert asked(pool, "child that comes back") == [3, {"a": 1}]
+    assert asked(pool, "terminated at once") == "ended"
+    assert asked(pool, "child that comes back") == [4, {"a": 1}]
     stays = asked(pool, "child that stays")
     assert isinstance(stays, int) and not gone(stays)
     with pytest.raises(WorkerDied):
