@@ -168,10 +168,13 @@ def _groups_of_one(config: Config) -> Iterable[Contradiction]:
         key = "rollout.dynamic_sampling"
         needs.append((key, f"{key}={rollout.dynamic_sampling} replaces groups whose rewards are all equal"))
     for key, reason in needs:
+        remedy = "take an advantage without groups (method.advantage=reinforce_pp, likelihood or gae)"
+        if key != "method.advantage.kind":
+            remedy = "set it to none" if key == "method.advantage.baseline" else f"leave {key} out"
         yield Contradiction(
             (key, "rollout.group_size"),
             f"{reason}, and rollout.group_size=1 leaves nothing to compare. Set rollout.group_size to 2 or more, or "
-            "take an advantage without groups (method.advantage=reinforce_pp, likelihood or gae)",
+            f"{remedy}",
         )
 
 

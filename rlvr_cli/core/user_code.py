@@ -22,7 +22,8 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from importlib.machinery import PathFinder
+from importlib.machinery import PathFinder, SourceFileLoader
+from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -185,15 +186,37 @@ def without_folder(reference: str) -> str:
     return reference.rpartition("/")[2]
 
 
+class _Text(SourceFileLoader):
+    """Loads the text of a module that was read, whatever its file is by now."""
+
+    def __init__(self, name: str, path: str, text: str) -> None:
+        super().__init__(name, path)
+        self.text = text
+
+    def get_data(self, path: str) -> bytes:
+        return self.text.encode()
+
+    def path_stats(self, path: str) -> Any:
+        raise OSError("no bytecode")
+
+
 class _Neighbours:
     """Finds the modules that a user file imports from its folder, before the current folder's of the same names."""
 
     def __init__(self, file: UserFile) -> None:
         self.folder = str(file.path.parent)
+        self.texts = file.imports
         self.names = {name.partition("/")[0].removesuffix(ENDING) for name in file.imports}
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        return PathFinder.find_spec(name, [self.folder]) if path is None and name in self.names else None
+        if name.partition(".")[0] not in self.names:
+            return None
+        base = name.replace(".", "/")
+        for key in (f"{base}{ENDING}", f"{base}/__init__{ENDING}"):
+            if key in self.texts:
+                origin = f"{self.folder}/{key}"
+                return spec_from_file_location(name, origin, loader=_Text(name, origin, self.texts[key]))
+        return PathFinder.find_spec(name, [self.folder] if path is None else path)
 
 
 _FOLDERS: set[str] = set()

@@ -37,8 +37,10 @@ def problem_metrics(
         same: of each problem, the wrong answers that vote for another spelling (:func:`equal_answers`).
     """
     first = [*(range(settings.samples) or [GREEDY])]
-    parts = samples[problems[0].id, first[0]]["parts"]
-    names = _names(settings, parts, reasons)
+    components = dict.fromkeys(
+        name for problem in problems for index in first for name in samples[problem.id, index]["parts"]
+    )
+    names = _names(settings, components, reasons)
     rows = []
     together = same or [{} for _ in problems]
     for problem, votes in zip(problems, together, strict=True):
@@ -70,14 +72,14 @@ def equal_answers(
     return task.same_answers(wrong)
 
 
-def _names(settings: EvalSettings, parts: Iterable[str], reasons: Sequence[str]) -> list[str]:
+def _names(settings: EvalSettings, components: Iterable[str], reasons: Sequence[str]) -> list[str]:
     """The metrics of an evaluation, in the order of its files."""
     ks = sorted(set(settings.pass_at))
     names = [GREEDY] if settings.greedy else []
     names += [f"avg@{settings.samples}"] if settings.samples else []
     names += [*(f"pass@{k}" for k in ks), *(f"maj@{k}" for k in ks if k > 1)]
     for name in sample_metrics():
-        names += [name, *(f"reward/{part}" for part in parts)] if name == "reward" else [name]
+        names += [name, *(f"reward/{component}" for component in components)] if name == "reward" else [name]
     return [*names, *(f"reason/{reason}" for reason in reasons)]
 
 

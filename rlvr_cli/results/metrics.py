@@ -109,7 +109,7 @@ def metric(name: str) -> Metric:
             of_sample=lambda sample: float(sample["reason"] == part),
         )
     if head == "reward" and part:
-        return _reward(f"  {part} part", of_sample=lambda sample: sample["parts"][part])
+        return _reward(f"  {part} part", of_sample=lambda sample: sample["parts"].get(part, 0.0))
     return Metric(name)
 
 

@@ -119,7 +119,7 @@ def _loading(hub_id: str, label: str, elsewhere: str = "") -> Iterator[None]:
         yield
     except (OSError, ValueError, RuntimeError, DatasetsError) as error:
         switches = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
-        offline = next((key for key in switches if os.environ.get(key, "0") not in ("", "0")), None)
+        offline = next((key for key in switches if os.environ.get(key, "").upper() in ("1", "ON", "YES", "TRUE")), None)
         advice = "Check the id and the network"
         if offline:
             advice = f"{offline} is set, so only what was loaded before can be had: unset it"

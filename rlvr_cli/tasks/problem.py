@@ -83,7 +83,7 @@ class Problem:
 class Verdict:
     """What the judge says of a response.
 
-    ``reward`` is the sum of ``parts``, whose keys are the same for every verdict of a task. ``answer`` is the extracted
+    ``reward`` is the sum of ``parts``; a part that a verdict lacks is 0 for it. ``answer`` is the extracted
     answer in a canonical spelling, the thing that majority votes count; None when there is none. ``reason`` is one of
     the task's ``reasons``. Answers that the task finds equal in another spelling vote together too (``same_answers``).
     ``scorable`` is False where the judge cannot tell right from wrong, as when it ran out of

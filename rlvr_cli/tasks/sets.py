@@ -122,9 +122,11 @@ def check_folder(task: Task) -> None:
     reason = f"task.data={task.data} is no such name"
     if task.is_generated:
         reason = f"the problems are generated ({task.data})"
+    names = ", ".join(sets_of(task.name, "train"))
+    remedy = f"Set task.data to one of {names}, or leave" if names else "Leave"
     raise UserError(
-        f"task.data_dir={task.data_dir!r}: is where data sets are looked for by their names, and {reason}. Set "
-        f"task.data to one of {', '.join(sets_of(task.name, 'train'))}, or leave the folder out."
+        f"task.data_dir={task.data_dir!r}: is where data sets are looked for by their names, and {reason}. {remedy} "
+        "the folder out."
     )
 
 

@@ -114,7 +114,7 @@ class StepMeter:
         self._sums = self._sums.to(drift.device) + torch.stack(sums)
 
     def add_importance(self, weights: Tensor, capped: Tensor, read: Tensor) -> None:
-        """Take in the weights of the tokens that a forward pass read (tis.py), and which of them the cap cut."""
+        """Take in the weights of the tokens that a forward pass read, and which of them the cap cut."""
         sums = [torch.where(read, values, 0).sum(dtype=torch.float64) for values in (weights, capped, read.double())]
         self._sums = self._sums.to(weights.device)
         self._sums[-len(IMPORTANCE) :] += torch.stack(sums)
@@ -200,7 +200,8 @@ def rollout_summary(
 
     scored = [row for row in rows if row["reward"] is not None]
     clean = [row["clean_reward"] for row in rows if row["clean_reward"] is not None]
-    components = {component: mean([row["parts"][component] for row in scored]) for component in rows[0]["parts"]}
+    names = dict.fromkeys(name for row in rows for name in row["parts"])
+    components = {name: mean([row["parts"].get(name, 0.0) for row in scored]) for name in names}
     lengths = [row["tokens"] for row in rows]
     logged: dict[str, list[float]] = {}
     for row in rows:

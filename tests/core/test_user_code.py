@@ -82,10 +82,16 @@ def test_two_files_may_each_have_a_module_of_one_name(tmp_path: Path) -> None:
     assert load_module(read_user_file(tmp_path / "a" / "mine.py")).X == "c"
 
 
-def test_the_text_that_was_hashed_is_executed(tmp_path: Path) -> None:
-    file = read_user_file(written(tmp_path, {"mine.py": "\ufeffX = 1\r\nY = 'é'\r\n"}))
-    (tmp_path / "mine.py").write_text("X = 2\n")
-    assert load_module(file).X == 1 and without_folder(file.reference) == f"mine.py@{file.digest}"
+def test_the_texts_that_were_hashed_are_executed(tmp_path: Path) -> None:
+    """Those of a package too, which a function imports late, whatever the files are by now."""
+    text = "\ufeffX = 1\r\nY = 'é'\r\ndef late():\n    from pack.other import Y\n    return Y\n"
+    files = {"mine.py": text, "pack/__init__.py": "", "pack/other.py": "Y = 7\n"}
+    file = read_user_file(written(tmp_path, files))
+    for name in files:
+        (tmp_path / name).write_text("X = Y = 2\n")
+    (tmp_path / "pack" / "other.py").unlink()
+    module = load_module(file)
+    assert (module.X, module.late()) == (1, 7) and without_folder(file.reference) == f"mine.py@{file.digest}"
 
 
 @pytest.mark.parametrize(

@@ -224,3 +224,10 @@ def test_the_first_spelling_is_the_vote(order: tuple[str, ...]) -> None:
         {"3/2": "1 1/2"},
         {},
     ]
+
+
+def test_a_part_that_a_verdict_lacks_is_0_for_it() -> None:
+    of_two = samples("p1", ["K", "B"])
+    of_two["p1", 0]["parts"] = {"reward": 3.0}
+    (row,) = problem_metrics([problem("p1")], of_two, EvalSettings(samples=2, pass_at=(1, 2)), REASONS)
+    assert [row.values[f"reward/{name}"] for name in ("reward", "format", "answer")] == [1.5, 0.5, -1.0]

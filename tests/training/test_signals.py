@@ -73,6 +73,13 @@ def test_the_format_is_a_share_of_its_range_over_what_could_be_scored() -> None:
     assert "format/se" not in summary, "one problem has no spread"
 
 
+def test_a_part_that_a_verdict_lacks_is_0_for_it() -> None:
+    """As of a user's judge that returns a number for some responses, and a dict with parts for others."""
+    rows = [{**row("wrong"), "parts": {"reward": 0.5}}, {**row("correct"), "parts": {"answer": 1.0, "bonus": 0.5}}]
+    summary = rollout_summary(rows, ("correct", "wrong"))
+    assert [summary[f"reward/{name}"] for name in ("reward", "answer", "bonus")] == [0.25, 0.5, 0.25]
+
+
 def test_diversity_is_of_the_completions_of_the_same_problem() -> None:
     rows = [row(text, problem=problem) for problem in "ab" for text in ("correct", "correct", "wrong", "no_answer")]
     assert rollout_summary(rows, ("correct",))["diversity"] == 6 / 8
