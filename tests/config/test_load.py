@@ -42,6 +42,11 @@ def test_the_last_override_wins() -> None:
     assert load_config(overrides=["run.seed=1", "run.seed=2"]).run.seed == 2
 
 
+def test_a_template_needs_no_quotes_of_yaml() -> None:
+    config = load_config(task="own", overrides=["task.reward=r.py:f", "task.prompt_template={{ prompt }} Answer."])
+    assert config.task.prompt_template == "{{ prompt }} Answer."  # type: ignore[attr-defined]
+
+
 def test_an_option_wins_over_files_and_an_override_over_the_option(tmp_path: Path) -> None:
     file = write(tmp_path, "a.yaml", "model: first/model\n")
     assert load_config([file]).model.name == "first/model"
