@@ -6,12 +6,43 @@ from collections import Counter
 import pytest
 
 from rlvr_cli.tasks.countdown import Countdown, problem_from
+from rlvr_cli.tasks.countdown_rules import judge_paper
 from tests.tasks import countdown_oracles as oracles
 
 PAPER = Countdown(style="tiny_zero")
 ZERO_ONE = Countdown(reward="zero_one", style="tiny_zero")
 PROBLEM = problem_from({"nums": [3, 5, 2, 8], "target": 15}, "here")
 RIGHT = "3 * (8 - 5 + 2)"
+
+
+def agrees(cases: int, seed: int) -> Counter:
+    rng = random.Random(seed)
+    signs = [*"0123456789+-*/(). -", "**", "//", "00", "\r", "\f", "\v", "\u00a0", "\u0663", "=", "_", "1.", ".5"]
+    outcomes: Counter = Counter()
+    for _ in range(cases):
+        nums = [rng.choice((rng.randint(0, 5), rng.randint(1, 20))) for _ in range(rng.choice((2, 3, 4)))]
+        operators = ["+", "-", "*", "/", "**", "//", "*-", "+-", "--", "-+"]
+        text = oracles.expression(rng, rng.sample(nums, len(nums)), operators)
+        target = rng.choice((0, 1, 2, 4, rng.randint(0, 30)))
+        if rng.random() < 0.5:
+            text = oracles.damaged(rng, text, signs)
+        text = text.strip()
+        outcome = judge_paper(text, nums, target).outcome
+        simple = "correct" if outcome == "correct" else "wrong"
+        assert simple == oracles.paper_outcome(text, nums, target), (text, nums, target, outcome)
+        outcomes[outcome] += 1
+    return outcomes
+
+
+def test_python_agrees_on_generated_expressions() -> None:
+    outcomes = agrees(6_000, seed=0)
+    assert outcomes["correct"] > 100
+    assert outcomes["wrong"] > 1000
+
+
+@pytest.mark.slow
+def test_python_agrees_on_100_000_generated_expressions() -> None:
+    assert sum(agrees(100_000, seed=1).values()) == 100_000
 
 
 PIECES = [*"+-*/(). =_e5", "//", "\r", "\n", "\u00a0", "\u0663", "<answer>", "</answer>", "</think>", "<think>"]
