@@ -47,8 +47,7 @@ def selection(
         ),
     ] = None,
     benchmark: Annotated[
-        str | None,
-        typer.Option("--benchmark", metavar="NAME", help="Which, where runs were evaluated on several."),
+        str | None, typer.Option("--benchmark", metavar="NAME", help="Which, where runs were evaluated on several.")
     ] = None,
     match: Annotated[
         str | None,
@@ -90,22 +89,17 @@ def selection(
     common_problems: Annotated[
         bool,
         typer.Option(
-            "--common-problems",
-            rich_help_panel=MORE,
-            help="Compare on the problems that all runs were evaluated on.",
+            "--common-problems", rich_help_panel=MORE, help="Compare on the problems that all runs were evaluated on."
         ),
     ] = False,
     unpaired: Annotated[
         bool,
         typer.Option(
-            "--unpaired",
-            rich_help_panel=MORE,
-            help="Take all seeds of each arm, and do not pair runs by their seed.",
+            "--unpaired", rich_help_panel=MORE, help="Take all seeds of each arm, and do not pair runs by their seed."
         ),
     ] = False,
     unfinished: Annotated[
-        bool,
-        typer.Option("--unfinished", rich_help_panel=MORE, help="Compare runs that are not finished as they are."),
+        bool, typer.Option("--unfinished", rich_help_panel=MORE, help="Compare runs that are not finished as they are.")
     ] = False,
     root: Runs = RUNS,
 ) -> CompareRequest:

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
     key_option("eval.pass_at", "--pass-at", metavar="K,...", several=True),
     key_option("eval.samples", "--samples", "-n"),
     key_option(
-        "eval.problems",
-        "--problems",
-        help="Held-out problems; of a benchmark all, when not given.",
-        panel=DATA_PANEL,
+        "eval.problems", "--problems", help="Held-out problems; of a benchmark all, when not given.", panel=DATA_PANEL
     ),
     DATA,
     REWARD,
@@ -68,10 +65,7 @@ def command(
     average_last: Annotated[
         int,
         typer.Option(
-            "--average-last",
-            metavar="N",
-            rich_help_panel=MORE,
-            help="Evaluate a run's last N checkpoints and average.",
+            "--average-last", metavar="N", rich_help_panel=MORE, help="Evaluate a run's last N checkpoints and average."
         ),
     ] = 1,
     against: Annotated[
@@ -81,10 +75,7 @@ def command(
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", rich_help_panel=MORE, help="Seed of the samples.")] = 0,
-    out: Annotated[
-        Path | None,
-        output("DIR", "Where the evaluation is kept. Default: eval/ of the run."),
-    ] = None,
+    out: Annotated[Path | None, output("DIR", "Where the evaluation is kept. Default: eval/ of the run.")] = None,
     trust_remote_code: TrustRemoteCode = False,
     form: Format = "table",
 ) -> None:

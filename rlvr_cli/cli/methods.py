@@ -9,14 +9,7 @@ import typer
 
 from rlvr_cli.cli.command import App
 from rlvr_cli.cli.options import output
-from rlvr_cli.cli.output import (
-    Format,
-    ListFormat,
-    echo,
-    print_json,
-    print_table,
-    waiting,
-)
+from rlvr_cli.cli.output import Format, ListFormat, echo, print_json, print_table, waiting
 from rlvr_cli.cli.output import show as show_document
 from rlvr_cli.core.terminal import width
 
@@ -89,10 +82,7 @@ def plot(
     names: Annotated[
         list[str], typer.Argument(metavar="METHOD...", help="Methods, as dgpo gppo cispo grpo; 8 curves at most.")
     ],
-    out: Annotated[
-        Path | None,
-        output("FILE", "A .png or .svg file. Default: weights-<methods>.png here."),
-    ] = None,
+    out: Annotated[Path | None, output("FILE", "A .png or .svg file. Default: weights-<methods>.png here.")] = None,
     old_prob: Annotated[
         list[str] | None,
         typer.Option("--old-prob", metavar="P[,P...]", help="Old probabilities of the token. Default: 0.1,0.5,0.9."),

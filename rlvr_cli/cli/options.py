@@ -59,8 +59,7 @@ Task = Annotated[
     ),
 ]
 Model = Annotated[
-    str | None,
-    typer.Option("--model", metavar="NAME", help="`lab`, a hub id, or a folder with a model in it."),
+    str | None, typer.Option("--model", metavar="NAME", help="`lab`, a hub id, or a folder with a model in it.")
 ]
 Overrides = Annotated[
     list[str] | None,

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 def command(
     request: CompareRequest,
     page: Annotated[
-        Path | None,
-        output("FILE", "The page. Default: report.html in the run's or the sweep's folder."),
+        Path | None, output("FILE", "The page. Default: report.html in the run's or the sweep's folder.")
     ] = None,
     form: Format = "table",
 ) -> None:

@@ -48,8 +48,7 @@ def command(
         bool, typer.Option("--dry-run", help="Show what would be built, trained and measured; start nothing.")
     ] = False,
     write: Annotated[
-        Path | None,
-        output("FILE", "Write the ledger as a page (.md); its figure and data go next to it."),
+        Path | None, output("FILE", "Write the ledger as a page (.md); its figure and data go next to it.")
     ] = None,
     against: Annotated[
         Path | None,

@@ -20,16 +20,14 @@ _MOST_NAMED = 5
 def command(
     task: Annotated[str, typer.Option("--task", metavar="NAME", help="The task: `rlvr tasks` lists them.")],
     source: Annotated[
-        Path,
-        typer.Option("--input", metavar="FILE", help='JSONL (.gz) of {"problem": {...}, "response": "..."}.'),
+        Path, typer.Option("--input", metavar="FILE", help='JSONL (.gz) of {"problem": {...}, "response": "..."}.')
     ],
     target: Annotated[Path, output("FILE", "JSONL of verdicts, in the input's order.")],
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="TASK.KEY=VALUE", help=OVERRIDES_HELP, show_default=False)
     ] = None,
     rule: Annotated[
-        str | None,
-        typer.Option("--rule", metavar="RULE", help="paper (the papers' rewards, the default) or strict."),
+        str | None, typer.Option("--rule", metavar="RULE", help="paper (the papers' rewards, the default) or strict.")
     ] = None,
     workers: Annotated[
         int | None, typer.Option("--workers", metavar="N", min=1, max=256, help=WORKERS_HELP, show_default=False)

@@ -49,10 +49,7 @@ def list_command(form: ListFormat = "table") -> None:
 
 
 @app.command()
-def sets(
-    data_dir: DataDir = None,
-    form: ListFormat = "table",
-) -> None:
+def sets(data_dir: DataDir = None, form: ListFormat = "table") -> None:
     """List the data sets that task.data and --benchmark know by name: task, rows in the folder, hub, licence."""
     from rlvr_cli.core.table import ResultDocument, Table
     from rlvr_cli.describe.task import data_set_rows
@@ -247,8 +244,7 @@ def filter_command(
     overrides: Overrides = None,
     attempts: Annotated[int, typer.Option("--samples", "-n", metavar="N", help="Attempts at each problem.")] = 2,
     keep_correct: Annotated[
-        str,
-        typer.Option("--keep-correct", metavar="LOW..HIGH", help="Right attempts of a kept problem: 0, 1..7."),
+        str, typer.Option("--keep-correct", metavar="LOW..HIGH", help="Right attempts of a kept problem: 0, 1..7.")
     ] = "0",
     split: Annotated[
         str, typer.Option("--split", metavar="NAME", help="train, dev, test, or all of a file.")

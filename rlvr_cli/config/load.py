@@ -25,14 +25,7 @@ from rlvr_cli.core.keys import Schema
 from rlvr_cli.core.layers import Layer, Merged, SetByUser, choices_first, label, parse_override, validate
 from rlvr_cli.core.section import Contradiction, Section
 from rlvr_cli.core.yaml import YamlDocument, dump, parse, read_text
-from rlvr_cli.methods.names import (
-    BASES,
-    MethodName,
-    MethodTables,
-    nearest_method,
-    parse_method_name,
-    presets_of,
-)
+from rlvr_cli.methods.names import BASES, MethodName, MethodTables, nearest_method, parse_method_name, presets_of
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.data import PUBLIC, is_public
@@ -215,10 +208,7 @@ def _merge(schema: Schema, layers: Iterable[Layer], presets: tuple[Layer, ...] =
 
 
 def _file_layers(
-    entry: Path | SweepRow,
-    problems: list[tuple[str, str]],
-    imports: Imports,
-    written: dict[str, str] | None = None,
+    entry: Path | SweepRow, problems: list[tuple[str, str]], imports: Imports, written: dict[str, str] | None = None
 ) -> Iterator[Layer]:
     """A file over what it includes; a row's own values over its files.
 
@@ -236,10 +226,7 @@ def _file_layers(
 
 
 # Keys that may hold the path of a file or folder. Files of Python are in a run's folder `code`.
-_PATHS = (
-    *(("model", "name"), ("task", "data"), ("task", "data_dir"), ("method", "data")),
-    ("launch", "deepspeed"),
-)
+_PATHS = (*(("model", "name"), ("task", "data"), ("task", "data_dir"), ("method", "data")), ("launch", "deepspeed"))
 
 
 def _from_start(path: Path, values: dict[str, Any], written: dict[str, str]) -> dict[str, Any]:
@@ -435,11 +422,7 @@ RULES = ("paper", "strict")
 
 
 def choose_task(
-    name: str,
-    overrides: Sequence[str] = (),
-    rule: str | None = None,
-    model: str | None = None,
-    generated: bool = False,
+    name: str, overrides: Sequence[str] = (), rule: str | None = None, model: str | None = None, generated: bool = False
 ) -> Task:
     """The configuration of task ``name`` with ``overrides`` (`task.key=value`).
 

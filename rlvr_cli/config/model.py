@@ -73,7 +73,6 @@ class ModelConfig(Section):
         description="Attention implementation of transformers: eager, sdpa, flash_attention_2, ...; null = its choice.",
     )
     gradient_checkpointing: Literal["auto", "on", "off"] = Field(
-        "auto",
-        description="Compute activations again in the backward pass, which saves memory; auto = on a GPU.",
+        "auto", description="Compute activations again in the backward pass, which saves memory; auto = on a GPU."
     )
     adapter: AdapterConfig = Field(default=NoAdapterConfig(), description="What of the model is trained.")

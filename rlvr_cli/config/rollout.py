@@ -18,8 +18,7 @@ class VllmConfig(Section):
     """vLLM as the sampler: rollout.engine=vllm_colocate."""
 
     gpu_memory: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
-        None,
-        description="Share of a GPU's memory that vLLM may take; null = 0.3.",
+        None, description="Share of a GPU's memory that vLLM may take; null = 0.3."
     )
     tensor_parallel: Annotated[int, Field(ge=1, le=64)] = Field(
         1, description="GPUs that one copy of the model is divided among by vLLM."

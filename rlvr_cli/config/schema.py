@@ -52,8 +52,7 @@ class TrainConfig(Section):
 
     rollouts: Count = Field(100, description="The training budget: number of rollout batches.")
     on_nonfinite: Literal["stop", "skip"] = Field(
-        "stop",
-        description="When a reward, loss or gradient is NaN or infinite: stop, or skip that optimizer step.",
+        "stop", description="When a reward, loss or gradient is NaN or infinite: stop, or skip that optimizer step."
     )
     max_skips: CountOrZero = Field(3, description="Optimizer steps skipped (on_nonfinite: skip) before stopping.")
     on_collapse: Literal["warn", "stop", "off"] = Field(
@@ -145,8 +144,7 @@ class RunConfig(Section):
         0, description="Seed of the training problems, their order and the sampling."
     )
     name: RunName | None = Field(
-        None,
-        description="Folder of the run inside run.dir; null = <method>-<task>-<model>-s<seed>, made unique.",
+        None, description="Folder of the run inside run.dir; null = <method>-<task>-<model>-s<seed>, made unique."
     )
     dir: Annotated[Text, AfterValidator(_under_home)] = Field("runs", description="Folder that holds all runs.")
     threads: Annotated[int, Field(ge=1, le=1024)] | None = Field(

@@ -18,8 +18,7 @@ class UpdateConfig(Section):
     """Division of a rollout batch into optimizer steps."""
 
     mini_batches: Count = Field(
-        1,
-        description="Equal parts of a rollout batch, each with an optimizer step: the steps of one pass over it.",
+        1, description="Equal parts of a rollout batch, each with an optimizer step: the steps of one pass over it."
     )
     epochs: Count = Field(1, description="Passes over a rollout batch.")
     micro_batch: Count | None = Field(

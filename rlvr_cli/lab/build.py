@@ -241,10 +241,7 @@ def build(
             "weights_sha256": file_hash(aside / "model.safetensors"),
             "parameters": model.num_parameters(),
             "dev": dev,
-            "seconds": {
-                "training": round(trained - start, 1),
-                "measuring": round(time.perf_counter() - trained, 1),
-            },
+            "seconds": {"training": round(trained - start, 1), "measuring": round(time.perf_counter() - trained, 1)},
             "threads": 1,
             "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
         }

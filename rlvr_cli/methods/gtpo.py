@@ -268,9 +268,7 @@ FILTER: Sets = {
     "shaping.entropy_filter.sequences": ("all", "GTPO paper, equation 10: whatever the advantage"),
     "shaping.entropy_filter.when": ("initially_below", WHEN),
 }
-PENALTY: Sets = {
-    "shaping.entropy_penalty.gamma": (0.1, "GTPO paper, equation 11 and section 6.2: 0.1 performs best"),
-}
+PENALTY: Sets = {"shaping.entropy_penalty.gamma": (0.1, "GTPO paper, equation 11 and section 6.2: 0.1 performs best")}
 PRESETS = (
     MethodPreset(
         "gtpo",

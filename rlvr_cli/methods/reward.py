@@ -107,7 +107,7 @@ PRESETS = (
                 0.25,
                 "landscape paper, appendix C: incorrect rewards for 25% of the rollouts; graded rewards are mirrored:"
                 " our choice",
-            ),
+            )
         },
     ),
 )

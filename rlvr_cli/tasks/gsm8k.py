@@ -32,7 +32,7 @@ class GSM8K(AnswerTask):
             "MIT",
             size=1319,
             config="main",
-        ),
+        )
     }
 
     name: Literal["gsm8k"] = Field("gsm8k", description="gsm8k = grade-school word problems.")

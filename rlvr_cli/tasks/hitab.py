@@ -93,7 +93,7 @@ class HiTab(Task):
             "C-UDA 1.0",
             size=1584,
             length=(4096, "ours: the length of AR-Lopti's table 2"),
-        ),
+        )
     }
     reasons: ClassVar = REASONS
     problem_keys: ClassVar = ("corrected",)

@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"[-+(<>~$\u2212]*\s*\d[\d,. ]*[%)*]*")
 _YEAR = re.compile(r"(?:1[5-9]|20)\d\d(?:[-/]\d{2,4})?")
 _UNIT = re.compile(
     r"%|\$|number|percent|percentage|ratio|rate|dollars|hours|minutes|years|persons|millions?|billions?|thousands?"
-    r"|kilograms?|tonnes|index|coefficient|odds|per\b",
+    r"|kilograms?|tonnes|index|coefficient|odds|per\b"
 )
 # The public tables write an empty cell in either way.
 _NOTHING = ("", "none")

@@ -32,6 +32,7 @@ from pydantic import BeforeValidator, Field, create_model
 
 from rlvr_cli.core import user_code
 from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import local_path
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.section import Probability, Section, recorded_section
@@ -182,9 +183,13 @@ class UserTask(base.Task):
         return Failures()
 
     def check_before(self) -> None:
-        """Make two problems, and judge a response to each. Raises UserError."""
+        """Make two problems, or read them where they are local, and judge a response to each. Raises UserError."""
         if self.is_generated:
             self._done({"try": 2}, "its trial", UserError)
+        elif local_path(self.data).exists():
+            for problem in self.problems("train", 2, 0):
+                job, about = {"judge": list(astuple(problem)), "response": _TRIAL}, f" (problem {problem.id})"
+                self._done(job, "its trial", UserError, about)
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
         about = f" ({count} problems of {split}, seed {seed})."

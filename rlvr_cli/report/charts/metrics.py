@@ -89,13 +89,7 @@ def metrics(runs: Sequence[Recorded]) -> list[MetricFigure]:
             "format",
             interval=_in_training("format"),
         ),
-        _plain(
-            "loss",
-            "Loss",
-            YAxis("nats a token"),
-            "loss",
-            applies=lambda run: not run.config.method.samples,
-        ),
+        _plain("loss", "Loss", YAxis("nats a token"), "loss", applies=lambda run: not run.config.method.samples),
         _plain("token-accuracy", "Token accuracy", YAxis("tokens predicted", share=True), "token_accuracy"),
         _plain(
             "entropy",
