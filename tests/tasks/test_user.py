@@ -344,7 +344,7 @@ def test_files_that_are_no_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_rows_of_a_file_are_judged_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"question": "1 + 1?"}\n{"question": "1 + 2?"}\n')
     task = task_of(tmp_path, replaced("judge", 'def judge(self, problem, response):\n    return problem["answer"]'))
-    with pytest.raises(UserError, match=r"my_task\.py:\d+: KeyError: 'answer'"):
+    with pytest.raises(UserError, match=r"my_task\.py:\d+: judge raised KeyError: 'answer'"):
         task.model_copy(update={"data": str(tmp_path / "rows.jsonl")}).check_before()
 
 
