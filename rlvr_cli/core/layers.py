@@ -200,7 +200,7 @@ def parse_override(schema: Schema, text: str) -> Layer:
             raise ValueError(f"`{key}` is one value: set it whole, as in `{key}=...`")
     try:
         # `{{ prompt }}` is a template, and in YAML a mapping whose key is a mapping, which nothing takes.
-        value = written if written.lstrip().startswith("{{") else parse(written).data
+        value: Any = written if written.lstrip().startswith("{{") else parse(written).data
     except YamlProblem as problem:
         raise ValueError(f"the value `{written[:SHOWN]}`: {problem.message}") from None
     if value is None and schema.chooser(path):
