@@ -12,7 +12,8 @@ from rlvr_cli.cli.options import DATA, DATA_DIR, REWARD, TrustRemoteCode, comple
 from rlvr_cli.cli.output import Format, echo, print_json, print_table, waiting
 
 if TYPE_CHECKING:
-    from rlvr_cli.evaluation.session import EvaluationResult, PairedComparison
+    from rlvr_cli.evaluation.session import PairedComparison
+    from rlvr_cli.results.evaluations import Evaluation
 
 
 @key_options(
@@ -144,7 +145,7 @@ def _show_overview(content: dict[str, Any], path: Path | None) -> None:
         echo(f"suite: {path}")
 
 
-def _show(outcome: EvaluationResult, comparison: PairedComparison | None) -> None:
+def _show(outcome: Evaluation, comparison: PairedComparison | None) -> None:
     from rlvr_cli.evaluation.tables import accuracy_table, comparison_table, evaluation_headline
 
     echo(evaluation_headline(outcome.result))

@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from shlex import quote
 from typing import Any
 
 from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.methods.preset import flat
 from rlvr_cli.results.arms import Arm, Replicate
-from rlvr_cli.results.evaluations import SETTINGS, Evaluation, read_checked, steps_of
+from rlvr_cli.results.evaluations import Evaluation, finals, last
 from rlvr_cli.results.find import Run, eval_options
 from rlvr_cli.tasks.sets import problems_name
 
 
-@dataclass(frozen=True)
-class Selected:
-    """One run's evaluation; ``steps`` are those of the checkpoints in it, one but for an average, none if unknown."""
-
-    run: Run
-    evaluation: Evaluation
-    steps: tuple[int, ...]
-
-
 def choose_evaluations(
     runs: Sequence[Run], problems: list[str], *, benchmark: str | None = None, where: Sequence[str] = ()
-) -> dict[str, Selected]:
-    """Each run's newest evaluation under the settings that all runs were evaluated with, by the run's path.
+) -> dict[str, Evaluation]:
+    """Return each run's evaluation of its last checkpoint under the settings that all were evaluated with, by its path.
 
     Args:
         benchmark: of several. where: `KEY=VALUE` that an evaluation's settings must have, as `split=dev`.
@@ -36,16 +26,16 @@ def choose_evaluations(
             that is left open.
     """
     filters = _filters(where, problems)
-    found = {run.path: _evaluations(run, problems) for run in runs}
+    found = {run.path: finals(run.dir, problems) for run in runs}
     if not any(found.values()):
         problems.extend(_none(run, benchmark) for run in runs)
         return {}
     benchmark = _benchmark(benchmark, found, problems)
     if benchmark is None:
         return {}
-    kept: dict[str, list[Selected]] = {}
+    kept: dict[str, list[Evaluation]] = {}
     for run in runs:
-        own = [one for one in found[run.path] if one.evaluation.result["benchmark"] == benchmark]
+        own = [one for one in found[run.path] if one.result["benchmark"] == benchmark]
         kept[run.path] = [one for one in own if _fits(one, filters)]
         if not own:
             problems.append(_none(run, benchmark))
@@ -60,7 +50,7 @@ def choose_evaluations(
 def settings_problems(evaluations: Mapping[str, Evaluation]) -> list[str]:
     """How the settings of evaluations differ, a line for each setting; by the run's path or a like name."""
     lines = []
-    settings = {name: dict(flat(_result_settings(evaluation.result))) for name, evaluation in evaluations.items()}
+    settings = {name: dict(flat(evaluation.settings)) for name, evaluation in evaluations.items()}
     for key in dict.fromkeys(key for values in settings.values() for key in values):
         by_value: dict[str, list[str]] = {}
         for name, values in settings.items():
@@ -71,18 +61,8 @@ def settings_problems(evaluations: Mapping[str, Evaluation]) -> list[str]:
     return lines
 
 
-def _evaluations(run: Run, problems: list[str]) -> list[Selected]:
-    folders = sorted(path.parent for path in run.dir.eval_dir.glob("*/metrics.json"))
-    found = []
-    for folder in folders:
-        evaluation = read_checked(folder, problems)
-        if evaluation is not None:
-            found.append(Selected(run, evaluation, steps_of(evaluation)))
-    return found
-
-
-def _benchmark(name: str | None, found: Mapping[str, Sequence[Selected]], problems: list[str]) -> str | None:
-    names = sorted({str(one.evaluation.result["benchmark"]) for own in found.values() for one in own})
+def _benchmark(name: str | None, found: Mapping[str, Sequence[Evaluation]], problems: list[str]) -> str | None:
+    names = sorted({str(one.result["benchmark"]) for own in found.values() for one in own})
     if name is None and len(names) == 1:
         return names[0]
     if name is None:
@@ -99,39 +79,34 @@ def _benchmark(name: str | None, found: Mapping[str, Sequence[Selected]], proble
     return None
 
 
-def _under_one_setting(kept: Mapping[str, Sequence[Selected]], problems: list[str]) -> dict[str, Selected]:
-    by_setting: dict[str, dict[str, list[Selected]]] = {}
+def _under_one_setting(kept: Mapping[str, Sequence[Evaluation]], problems: list[str]) -> dict[str, Evaluation]:
+    by_setting: dict[str, dict[str, list[Evaluation]]] = {}
     for path, candidates in kept.items():
         for one in candidates:
             by_setting.setdefault(_json(_settings(one)), {}).setdefault(path, []).append(one)
     common = [own for own in by_setting.values() if len(own) == len(kept)]
     if not common:
-        newest = {path: _newest(candidates).evaluation for path, candidates in kept.items()}
-        problems.extend(settings_problems(newest) or [_averaged(kept)])
+        problems.extend(settings_problems(_last(kept)) or [_averaged(kept)])
         return {}
     if len(common) > 1:
         shown = "; ".join(_shown(_settings(next(iter(own.values()))[0])) for own in common)
         problems.append(f"the runs were evaluated with several settings ({shown}). Choose, as with --where split=test.")
         return {}
-    return {path: _newest(candidates) for path, candidates in common[0].items()}
+    return _last(common[0])
 
 
-def _averaged(kept: Mapping[str, Sequence[Selected]]) -> str:
+def _last(candidates: Mapping[str, Sequence[Evaluation]]) -> dict[str, Evaluation]:
+    return {path: last(own) for path, own in candidates.items()}
+
+
+def _averaged(kept: Mapping[str, Sequence[Evaluation]]) -> str:
     counts = {path: sorted({max(1, len(one.steps)) for one in own}) for path, own in kept.items()}
     shown = "; ".join(f"{path}: {', '.join(map(str, found))}" for path, found in counts.items())
     return f"the evaluations are averages of different numbers of checkpoints ({shown}). Evaluate all the same way."
 
 
-def _newest(candidates: Sequence[Selected]) -> Selected:
-    return max(candidates, key=lambda one: (max(one.steps, default=-1), one.evaluation.result["samples"]))
-
-
-def _settings(one: Selected) -> dict[str, Any]:
-    return {**_result_settings(one.evaluation.result), "averaged": max(1, len(one.steps))}
-
-
-def _result_settings(result: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: result.get(key) for key in SETTINGS}
+def _settings(one: Evaluation) -> dict[str, Any]:
+    return {**one.settings, "averaged": max(1, len(one.steps))}
 
 
 def _shown(settings: Mapping[str, Any]) -> str:
@@ -152,7 +127,7 @@ def _filters(where: Iterable[str], problems: list[str]) -> dict[str, str]:
     return filters
 
 
-def _fits(one: Selected, filters: Mapping[str, str]) -> bool:
+def _fits(one: Evaluation, filters: Mapping[str, str]) -> bool:
     values = dict(flat(_settings(one)))
     return all(key in values and _same(values[key], wanted) for key, wanted in filters.items())
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from rlvr_cli.compare.evaluations import Selected, pair_runs, replicates_text
+from rlvr_cli.compare.evaluations import pair_runs, replicates_text
 from rlvr_cli.compare.request import BENCHMARK, CompareRequest
 from rlvr_cli.compare.scores import RunCurve, RunScores, read_finals, read_matched
 from rlvr_cli.config.schema import Config
@@ -18,6 +18,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.methods.equivalence import same_gradients
 from rlvr_cli.results.arms import Arm, Replicate, group_arms, grouped, keys_of, learned
+from rlvr_cli.results.evaluations import Evaluation
 from rlvr_cli.results.find import Run, find_runs, place_in_sweep
 from rlvr_cli.results.metrics import metric as declared
 from rlvr_cli.results.spending import BUDGETS, Spent
@@ -290,7 +291,7 @@ def _of_tasks(lines: Mapping[str, Sequence[str]]) -> list[str]:
 FEW = 5
 
 
-def remarks(arms: Sequence[Arm], runs: Sequence[Run], chosen: Mapping[str, Selected]) -> list[str]:
+def remarks(arms: Sequence[Arm], runs: Sequence[Run], chosen: Mapping[str, Evaluation]) -> list[str]:
     """Remarks on runs that are not finished, checkpoints that are not the last, other code and machines, and arms that
     cannot differ."""
     found = [
@@ -299,10 +300,12 @@ def remarks(arms: Sequence[Arm], runs: Sequence[Run], chosen: Mapping[str, Selec
         if run.manifest.get("status") != "finished"
     ]
     found += [
-        f"{path}: evaluated at step {max(one.steps)}, and trained until step {one.run.manifest.get('step')}: "
-        f"`rlvr eval {path}` evaluates the newest checkpoint."
-        for path, one in sorted(chosen.items())
-        if one.steps and isinstance(last := one.run.manifest.get("step"), int) and max(one.steps) < last
+        f"{run.path}: evaluated at step {max(evaluation.steps)}, and trained until step {trained}: "
+        f"`rlvr eval {run.path}` evaluates the newest checkpoint."
+        for run in sorted(runs, key=lambda run: run.path)
+        if (evaluation := chosen.get(run.path)) is not None
+        and isinstance(trained := run.manifest.get("step"), int)
+        and max(evaluation.steps) < trained
     ]
     for arm in arms:
         code = {_at(run, "method_fingerprint", "code_sha256") for run in arm.runs.values() if run in runs}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rlvr_cli.compare.evaluations import Selected, choose_evaluations, settings_problems, shared_problems
+from rlvr_cli.compare.evaluations import choose_evaluations, settings_problems, shared_problems
 from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.results.evaluations import Evaluation
@@ -50,7 +50,7 @@ class RunScores:
     spent: Mapping[str, Spent]
     result: Mapping[str, object]
     bounds: Bounds
-    chosen: Mapping[str, Selected]
+    chosen: Mapping[str, Evaluation]
     curves: Mapping[str, RunCurve]
     start: float = 0.0
     end: float = 0.0
@@ -60,33 +60,30 @@ def read_finals(
     request: CompareRequest, runs: Sequence[Run], problems: list[str], notes: list[str]
 ) -> RunScores | None:
     """The samples of `rlvr eval`, newest checkpoint; None, and lines in ``problems``, where they cannot be compared."""
-    chosen = choose_evaluations(runs, problems, benchmark=request.benchmark, where=request.where)
-    if not chosen:
+    evaluations = choose_evaluations(runs, problems, benchmark=request.benchmark, where=request.where)
+    if not evaluations:
         return None
-    evaluations = {path: one.evaluation for path, one in chosen.items()}
     ids = shared_problems(evaluations, problems, notes, only_common=request.common_problems)
     metric = metric_of(request.metric, evaluations, problems)
     if metric is None:
         return None
     scores: dict[str, np.ndarray] = {}
     spent: dict[str, Spent] = {}
-    for path, one in chosen.items():
+    for run in runs:
+        path, evaluation = run.path, evaluations[run.path]
         try:
-            steps = spending(one.run)
-            last = max(one.steps, default=len(steps))
+            steps, last = spending(run), max(evaluation.steps, default=0)
             if not 1 <= last <= len(steps):
-                raise RunError(
-                    f"{one.evaluation.folder}: of step {last}, but {len(steps)} steps are recorded in {path}."
-                )
+                raise RunError(f"{evaluation.folder}: of step {last}, but {len(steps)} steps are recorded in {path}.")
             spent[path] = steps[last - 1]
-            values = problem_values(one.evaluation, *metric)
+            values = problem_values(evaluation, *metric)
         except RunError as error:
             problems.append(str(error))
             continue
         scores[path] = np.array([values[name] for name in ids])
     _tell_samples(evaluations, metric[1], notes)
     results = [one.result for one in evaluations.values()]
-    return RunScores(*metric, ids, scores, spent, results[0], bounds(metric[0], *results), chosen, {})
+    return RunScores(*metric, ids, scores, spent, results[0], bounds(metric[0], *results), evaluations, {})
 
 
 def read_matched(

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import write_json, write_text
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.metrics import equal_answers, problem_metrics, range_of_rewards, summarise
 from rlvr_cli.evaluation.plan import ProgressCallback, Sampler
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleStore
-from rlvr_cli.results.evaluations import ProblemValues, sealed
+from rlvr_cli.results.evaluations import FORMAT, Evaluation, ProblemValues, Provenance, read_evaluation, sealed
 from rlvr_cli.results.metrics import REWARD_RANGE
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.sets import problems_name
-
-FORMAT = 1
 
 
 def evaluate(
@@ -31,37 +30,17 @@ def evaluate(
     settings: EvalSettings,
     out_dir: Path,
     progress: ProgressCallback | None = None,
-    *,
-    label: str = "",
-    known_identity: dict[str, Any] | None = None,
-    benchmark: str | None = None,
-) -> dict[str, Any]:
-    """Evaluate ``model`` on ``problems`` and return what is written to ``out_dir/metrics.json``.
+    provenance: Provenance | None = None,
+) -> Evaluation:
+    """Evaluate ``model`` on ``problems``. Its random state is not touched, and it is put back into its mode.
 
-    Samples already in ``out_dir`` are used, the missing ones generated; then ``metrics.json`` (numbers with intervals)
-    and ``problems.jsonl`` (each problem's values, for averaging and pairing) are replaced atomically. The model is put
-    in eval mode and, afterwards, back; its random state is not touched.
-
-    Args:
-        label: what the reader knows the model by. known_identity: ``identity(...)`` of these arguments, if at hand.
-        benchmark: what the reader knows the problems by; None = the name of the task's data.
     Raises:
         UserError: ``out_dir`` is in use, belongs to another evaluation or cannot be written; no problems.
         RunError: files in it were altered, or the model's probabilities are not finite.
     """
     from rlvr_cli.evaluation.sampling import LocalSampler
 
-    return evaluate_with(
-        LocalSampler(model, tokenizer),
-        task,
-        problems,
-        settings,
-        out_dir,
-        progress,
-        label=label,
-        known_identity=known_identity,
-        benchmark=benchmark,
-    )
+    return evaluate_with(LocalSampler(model, tokenizer), task, problems, settings, out_dir, progress, provenance)
 
 
 def evaluate_with(
@@ -71,16 +50,21 @@ def evaluate_with(
     settings: EvalSettings,
     out_dir: Path,
     progress: ProgressCallback | None = None,
+    provenance: Provenance | None = None,
     *,
-    label: str = "",
     known_identity: dict[str, Any] | None = None,
-    benchmark: str | None = None,
-    trained_on: int = 0,
-) -> dict[str, Any]:
-    """``evaluate`` with whatever gives samples: a model here, vLLM or a server. Raises as it does.
+) -> Evaluation:
+    """Evaluate with whatever gives samples: a model here, vLLM or a server.
+
+    Samples already in ``out_dir`` are used, the missing ones generated. Then ``metrics.json`` (numbers with intervals)
+    and ``problems.jsonl`` (each problem's values, for averaging and pairing) are replaced, each whole; those of a
+    larger evaluation stay, and the smaller one is returned alone.
 
     Args:
-        trained_on: how many of the problems the model was trained on.
+        provenance: None = no label, and the name of the task's data as the benchmark.
+        known_identity: what decides the samples, where it is at hand; None = ``sampler.identity(task, settings)``.
+    Raises:
+        UserError, RunError: as :func:`evaluate`.
     """
     if not problems:
         raise UserError("there is no problem to evaluate on.")
@@ -90,19 +74,29 @@ def evaluate_with(
         sampler.fill(store, samples, task, problems, settings, progress)
         same = equal_answers(task, problems, samples, settings)
         rows = problem_metrics(problems, samples, settings, task.reasons, same)
-        name = benchmark or problems_name(task.name, task.settings["data"])
-        result = report(rows, settings, task, label=label, fingerprint=digest(whole), benchmark=name)
-        return write_results(out_dir, result | ({"trained_on": trained_on} if trained_on else {}), rows)
+        provenance = provenance or Provenance("", problems_name(task.name, task.settings["data"]))
+        result = report(rows, settings, task, digest(whole), provenance)
+        evaluation = Evaluation(out_dir, result, tuple(rows))
+        return evaluation if _is_smaller(evaluation) else write_results(evaluation)
+
+
+def _is_smaller(evaluation: Evaluation) -> bool:
+    """Return whether the folder holds an evaluation of problems or samples that this one does not have."""
+    try:
+        earlier = read_evaluation(evaluation.folder)
+    except (UserError, RunError):
+        return False  # there is none, or it was damaged: this one takes its place
+    lost = {row.id for row in earlier.rows} - {row.id for row in evaluation.rows}
+    return bool(lost) or earlier.result["samples"] > evaluation.result["samples"]
 
 
 def report(
-    rows: Sequence[ProblemValues], settings: EvalSettings, task: Task, *, label: str, fingerprint: str, benchmark: str
+    rows: Sequence[ProblemValues], settings: EvalSettings, task: Task, fingerprint: str, provenance: Provenance
 ) -> dict[str, Any]:
-    """The content of ``metrics.json``."""
+    """Return the content of ``metrics.json``."""
     result = {
         "format": FORMAT,
-        "label": label,
-        "benchmark": benchmark,
+        **provenance.as_json(),
         "split": settings.split,
         "fingerprint": fingerprint,
         "task": task.settings,
@@ -114,11 +108,11 @@ def report(
     return {**result, **summarise(rows, result)}
 
 
-def write_results(folder: Path, result: dict[str, Any], rows: Sequence[ProblemValues]) -> dict[str, Any]:
-    """Replace ``metrics.json`` and ``problems.jsonl`` in ``folder``; returns the first, with the hashes of both."""
-    lines = (json.dumps(row.as_json(), allow_nan=False, ensure_ascii=False) + "\n" for row in rows)
+def write_results(evaluation: Evaluation) -> Evaluation:
+    """Replace ``metrics.json`` and ``problems.jsonl`` in its folder; return it with the hashes of both."""
+    lines = (json.dumps(row.as_json(), allow_nan=False, ensure_ascii=False) + "\n" for row in evaluation.rows)
     problems = "".join(lines)
-    write_text(folder / "problems.jsonl", problems)
-    whole = sealed(result, problems)
-    write_json(folder / "metrics.json", whole)
-    return whole
+    write_text(evaluation.folder / "problems.jsonl", problems)
+    written = replace(evaluation, result=sealed(evaluation.result, problems))
+    write_json(evaluation.folder / "metrics.json", written.result)
+    return written

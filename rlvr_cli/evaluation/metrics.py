@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleKey
-from rlvr_cli.results.evaluations import ProblemValues, read_evaluation
+from rlvr_cli.methods.preset import flat
+from rlvr_cli.results.evaluations import Evaluation, ProblemValues
 from rlvr_cli.results.metrics import GREEDY, bounds, metric, problem_value, sample_metrics
 from rlvr_cli.stats.intervals import Estimate, mean_interval, paired_interval, share_interval
 from rlvr_cli.tasks.base import Task
@@ -168,28 +168,27 @@ class PairedDifference:
         }
 
 
-def compare_evals(before: Path, after: Path) -> dict[str, PairedDifference]:
-    """Every metric that both evaluations have, paired by problem.
+def compare_evals(before: Evaluation, after: Evaluation) -> dict[str, PairedDifference]:
+    """Pair every metric that both evaluations have by problem.
 
-    Raises UserError when they are not of the same problems, split and sampling settings: a difference between such
-    evaluations would not be one between models.
+    Raises UserError when they are not of the same problems and settings: a difference between such evaluations would
+    not be one between models. The style of the prompts may differ, as every model is asked in the style it knows.
     """
-    first, second = read_evaluation(before), read_evaluation(after)
-    problems = []
-    for key in ("benchmark", "split", "sampling"):
-        if first.result.get(key) != second.result.get(key):
-            problems.append(
-                f"{before} and {after} differ in {key}: {first.result.get(key)} and {second.result.get(key)}."
-            )
-    a, b = ({row.id: row for row in evaluation.rows} for evaluation in (first, second))
+    first, second = (dict(flat(evaluation.settings)) for evaluation in (before, after))
+    problems = [
+        f"{before.folder} and {after.folder} differ in {key}: {first.get(key)} and {second.get(key)}."
+        for key in dict.fromkeys([*first, *second])
+        if first.get(key) != second.get(key) and key != "task.style"
+    ]
+    a, b = ({row.id: row for row in evaluation.rows} for evaluation in (before, after))
     if a.keys() != b.keys():
         problems.append(
-            f"{before} and {after} are of different problems ({len(a.keys() & b.keys())} in common of {len(a)} and "
-            f"{len(b)}). Evaluate both with the same --problems, --split and --data."
+            f"{before.folder} and {after.folder} are of different problems ({len(a.keys() & b.keys())} in common of "
+            f"{len(a)} and {len(b)}). Evaluate both with the same --problems, --split and --data."
         )
     if problems:
         raise UserError(problems)
-    return paired_rows(list(first.rows), [b[row.id] for row in first.rows], first.result)
+    return paired_rows(list(before.rows), [b[row.id] for row in before.rows], before.result)
 
 
 def paired_rows(

@@ -11,18 +11,15 @@ from rlvr_cli.core.files import write_json
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.benchmarks import BenchmarkTable
 from rlvr_cli.evaluation.request import EvalPlan, EvalRequest
-from rlvr_cli.evaluation.session import EvaluationResult
 from rlvr_cli.evaluation.tables import Row, with_interval
-from rlvr_cli.results.evaluations import ProblemValues, read_evaluation
+from rlvr_cli.results.evaluations import Evaluation, ProblemValues
 from rlvr_cli.stats.intervals import Estimate, share_interval
 from rlvr_cli.tasks.suites import Average
 
 _COLUMNS = ("avg@", "pass@", "maj@", "greedy")
 
 
-def overview(
-    table: BenchmarkTable, requests: Sequence[EvalRequest], outcomes: Sequence[EvaluationResult]
-) -> dict[str, Any]:
+def overview(table: BenchmarkTable, requests: Sequence[EvalRequest], outcomes: Sequence[Evaluation]) -> dict[str, Any]:
     """A table's evaluations and averages as JSON values.
 
     Args:
@@ -52,7 +49,7 @@ def overview(
             }
         )
     suite = table.suite
-    values = {outcome.result["benchmark"]: read_evaluation(outcome.folder).rows for _, outcome in chosen if suite}
+    values = {outcome.result["benchmark"]: outcome.rows for _, outcome in chosen if suite}
     samples = {outcome.result["benchmark"]: outcome.result["samples"] for _, outcome in chosen}
     suite_samples = {setting.benchmark: setting.samples for setting in suite.settings} if suite else {}
     averages = []
@@ -70,7 +67,7 @@ def overview(
     }
 
 
-def suite_folder(table: BenchmarkTable, plan: EvalPlan, outcomes: Sequence[EvaluationResult]) -> Path:
+def suite_folder(table: BenchmarkTable, plan: EvalPlan, outcomes: Sequence[Evaluation]) -> Path:
     """Where a suite's ``suite.json`` is kept: next to its evaluations, named for the suite, the model and them all."""
     assert table.suite is not None
     request = plan.requests[table.rows[0]]

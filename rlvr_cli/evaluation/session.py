@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.config.schema import Config
-from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path, write_json
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.loading import LoadedModel, load_subject, revision_of, tokenizer_location
@@ -20,7 +20,7 @@ from rlvr_cli.evaluation.request import MOST_COMPLETIONS, EvalRequest
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.targets import EvaluatedModel, Target, slug
 from rlvr_cli.models.reading import unread
-from rlvr_cli.results.evaluations import ProblemValues, read_evaluation, read_result
+from rlvr_cli.results.evaluations import Evaluation, ProblemValues, Provenance, read_evaluation
 from rlvr_cli.runs.checkpoints import STEP
 from rlvr_cli.runs.trained_on import FILE, training_problems, wording_hash
 from rlvr_cli.tasks import Problem, Task
@@ -31,14 +31,6 @@ from rlvr_cli.tracking.tracking import EvaluationTracking
 
 if TYPE_CHECKING:
     from rlvr_cli.evaluation.served.tokenizer import ModelFacts
-
-
-@dataclass(frozen=True)
-class EvaluationResult:
-    """One evaluation's folder and the content of its metrics.json."""
-
-    folder: Path
-    result: dict[str, Any]
 
 
 TWO_RUNS = (
@@ -54,7 +46,7 @@ class PairedComparison:
     ``note``: what two runs of methods do not tell; None of others.
     """
 
-    before: EvaluationResult
+    before: Evaluation
     overall: dict[str, PairedDifference]
     by_subgroup: dict[str, dict[str, PairedDifference]]
     note: str | None = None
@@ -129,7 +121,7 @@ class Session:
         self.say(f"{name}{problem}; completions are cut at {room}")
         self.settings = replace(self.settings, max_new_tokens=room)
 
-    def evaluate(self, subject: EvaluatedModel, loaded: LoadedModel) -> EvaluationResult:
+    def evaluate(self, subject: EvaluatedModel, loaded: LoadedModel) -> Evaluation:
         """Evaluate one model. Raises UserError and RunError as :func:`evaluate` does."""
         from rlvr_cli.evaluation.evaluate import evaluate_with
 
@@ -137,6 +129,9 @@ class Session:
         known = loaded.sampler.identity(task, self.settings)
         benchmark = self.request.benchmark or problems_name(self.config.task.name, self.config.task.data)
         stem = loaded.stem or subject.stem
+        if loaded.stem is not None and subject.step is not None:
+            # A server has any checkpoint under one name.
+            known, stem = {**known, "step": subject.step}, f"{subject.stem}-{stem}"
         name = f"{slug(benchmark)}-{self.settings.split}-{stem}-{self._key(digest(known))}"
         folder = subject.root / name
         if self.request.out is not None:
@@ -144,26 +139,26 @@ class Session:
         model = loaded.label or subject.label
         self._warn_of_unread(task, loaded, model)
         label = model if self.request.setting is None else f"{model}, {benchmark}"
-        earlier = _size(folder)
+        steps = () if subject.step is None else (subject.step,)
+        provenance = Provenance(model, benchmark, steps, trained_on=self._trained_on.get(subject.label, 0))
         with self.watch(label) as progress:
-            result = evaluate_with(
+            evaluation = evaluate_with(
                 loaded.sampler,
                 task,
                 self.problems,
                 self.settings,
                 folder,
                 progress,
-                label=model,
+                provenance,
                 known_identity=known,
-                benchmark=benchmark,
-                trained_on=self._trained_on.get(subject.label, 0),
             )
-        if earlier is not None and (earlier[0] > result["problems"] or earlier[1] > result["samples"]):
+        kept = read_evaluation(folder).result
+        if kept["problems"] > evaluation.result["problems"] or kept["samples"] > evaluation.result["samples"]:
             self.say(
-                f"{folder}: these numbers replace those of {earlier[0]:,} problems x {earlier[1]:,} samples. The "
-                f"samples are kept: --problems {earlier[0]} --samples {earlier[1]} writes the earlier numbers again."
+                f"{folder} keeps its evaluation of {kept['problems']:,} problems x {kept['samples']:,} samples, which "
+                "`rlvr compare` reads; the new samples are added. The numbers shown are of this call alone."
             )
-        return EvaluationResult(folder, result)
+        return evaluation
 
     def _warn_of_unread(self, task: Task, loaded: LoadedModel, model: str) -> None:
         """Say where the model's tokenizer does not know what the prompts consist of: no number means much then."""
@@ -174,9 +169,7 @@ class Session:
         if share >= HARDLY_READABLE:
             self.say(f"WARNING: {unread(task.name, model, share)}")
 
-    def finish(
-        self, parts: list[EvaluationResult], before: EvaluationResult | None
-    ) -> tuple[EvaluationResult, PairedComparison | None]:
+    def finish(self, parts: list[Evaluation], before: Evaluation | None) -> tuple[Evaluation, PairedComparison | None]:
         """The result of all of the target's evaluations (averaged where there are several), against ``before``."""
         outcome = parts[0] if len(parts) == 1 else self._average(parts)
         if before is None:
@@ -243,18 +236,18 @@ class Session:
         setting = self.request.setting
         return (fingerprint if setting is None else digest([fingerprint, setting.choices()]))[:8]
 
-    def _average(self, parts: list[EvaluationResult]) -> EvaluationResult:
+    def _average(self, parts: list[Evaluation]) -> Evaluation:
         from rlvr_cli.evaluation.evaluate import write_results
         from rlvr_cli.evaluation.metrics import summarise
 
-        evaluations = [read_evaluation(part.folder) for part in parts]
-        rows = average([evaluation.rows for evaluation in evaluations])
+        rows = average([part.rows for part in parts])
         first = parts[0].result
         labels = [part.result["label"] for part in reversed(parts)]
         fingerprint = digest([part.result["fingerprint"] for part in parts])
         result = {
             **first,
             "label": f"average of {', '.join(labels)}",
+            "steps": [step for part in reversed(parts) for step in part.steps],
             "fingerprint": fingerprint,
             "averaged": [str(part.folder) for part in reversed(parts)],
             **summarise(rows, first),
@@ -262,24 +255,14 @@ class Session:
         name = f"{slug(first['benchmark'])}-{first['split']}-last-{len(parts)}-{self._key(fingerprint)}"
         folder = self.request.out or self.request.target.subjects[0].root / name
         folder.mkdir(parents=True, exist_ok=True)
-        write_results(folder, result, rows)
-        return EvaluationResult(folder, result)
+        return write_results(Evaluation(folder, result, tuple(rows)))
 
 
-def _size(folder: Path) -> tuple[int, int] | None:
-    """Problems and samples of the evaluation in ``folder``; None where there is none that can be read."""
-    try:
-        result = read_result(folder / "metrics.json")
-        return int(result["problems"]), int(result["samples"])
-    except (OSError, ValueError, KeyError, RunError):
-        return None
-
-
-def _compare(before: EvaluationResult, after: EvaluationResult) -> PairedComparison:
-    overall = compare_evals(before.folder, after.folder)
-    old, new = read_evaluation(before.folder).rows, {row.id: row for row in read_evaluation(after.folder).rows}
+def _compare(before: Evaluation, after: Evaluation) -> PairedComparison:
+    overall = compare_evals(before, after)
+    new = {row.id: row for row in after.rows}
     groups: dict[str, list[ProblemValues]] = {name: [] for name in after.result["by_subgroup"]}
-    for row in old:
+    for row in before.rows:
         groups[row.subgroup].append(row)
     by_subgroup = {
         name: paired_rows(rows, [new[row.id] for row in rows], after.result) for name, rows in groups.items()
@@ -333,7 +316,7 @@ def _fit_positions(sessions: Sequence[Session], subject: EvaluatedModel) -> None
         raise UserError(problems)
 
 
-def run_sessions(sessions: Sequence[Session]) -> Iterator[tuple[EvaluationResult, PairedComparison | None]]:
+def run_sessions(sessions: Sequence[Session]) -> Iterator[tuple[Evaluation, PairedComparison | None]]:
     """Carry out sessions of one plan; gives each session's result as it is there.
 
     A model is loaded once for all sessions in a row that it stands in: `lab` is another model with another task.
@@ -366,7 +349,7 @@ def _models(request: EvalRequest) -> list[str]:
     return [subject.model for target in (request.target, request.against) if target for subject in target.subjects]
 
 
-def _run_on_same_models(sessions: Sequence[Session]) -> Iterator[tuple[EvaluationResult, PairedComparison | None]]:
+def _run_on_same_models(sessions: Sequence[Session]) -> Iterator[tuple[Evaluation, PairedComparison | None]]:
     request, say = sessions[0].request, sessions[0].say
     against = request.against
     for note in (*request.target.notes, *(against.notes if against else ())):
@@ -375,7 +358,7 @@ def _run_on_same_models(sessions: Sequence[Session]) -> Iterator[tuple[Evaluatio
     # Before the first model is loaded, and for all models of a comparison: they are sampled at the same length.
     for subject in {subject.model: subject for subject in reversed(subjects)}.values():
         _fit_positions(sessions, subject)
-    parts: list[list[EvaluationResult]] = [[] for _ in sessions]
+    parts: list[list[Evaluation]] = [[] for _ in sessions]
     for number, subject in enumerate(subjects, start=1):
         # A server has one model; what it is compared with is sampled here.
         compared = against is not None and number == len(subjects)

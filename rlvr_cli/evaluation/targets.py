@@ -19,8 +19,9 @@ class EvaluatedModel:
     """One model to evaluate.
 
     ``label`` names it to the reader, ``model`` is what loads it (a folder, a preset or a hub id), ``stem`` and ``root``
-    say where its evaluations are kept. ``style`` is the prompt style it was made for; None until it is loaded, for a
-    model of the hub. ``known``: there is such a folder, or may be such a hub id; else ``model`` is a server's word.
+    say where its evaluations are kept. ``step``: of a run's checkpoint; None of other models. ``style`` is the prompt
+    style it was made for; None until it is loaded, for a model of the hub. ``known``: there is such a folder, or may be
+    such a hub id; else ``model`` is a server's word.
     """
 
     label: str
@@ -29,6 +30,7 @@ class EvaluatedModel:
     root: Path
     style: str | None
     known: bool = True
+    step: int | None = None
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,8 @@ def _checkpoint_target(path: Path) -> Target:
 
 def _checkpoint_subject(checkpoint: Checkpoint, run: RunDir) -> EvaluatedModel:
     label = f"{run.path.resolve().name} step {checkpoint.step}"
-    return EvaluatedModel(label, str(checkpoint.path), f"step-{checkpoint.step}", run.eval_dir, _style(checkpoint.path))
+    stem, style = f"step-{checkpoint.step}", _style(checkpoint.path)
+    return EvaluatedModel(label, str(checkpoint.path), stem, run.eval_dir, style, step=checkpoint.step)
 
 
 def _only_one(name: str, kind: str, checkpoints: int) -> None:

@@ -136,7 +136,7 @@ def measure(model: Any, tokenizer: Any, task: Task, *, count: int, samples: int,
     )
     with tempfile.TemporaryDirectory() as folder:
         problems = task.problems("dev", count, settings.problems_seed)
-        result = evaluate(model, tokenizer, task, problems, settings, Path(folder))
+        result = evaluate(model, tokenizer, task, problems, settings, Path(folder)).result
     metrics, sampled = result["metrics"], f"avg@{samples}"
     paid = task.format_range
     return {

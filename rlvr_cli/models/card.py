@@ -11,11 +11,12 @@ from yaml import YAMLError
 
 from rlvr_cli.config.load import as_plain
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.yaml import dump
 from rlvr_cli.methods.names import parse_method_name, presets_of
 from rlvr_cli.methods.preset import Paper, Preset
 from rlvr_cli.models.source import LAB_BASES, PRESETS, hub_presets
-from rlvr_cli.results.evaluations import read_result
+from rlvr_cli.results.evaluations import finals
 from rlvr_cli.results.metrics import metric
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
@@ -135,7 +136,10 @@ def model_card(run: RunDir, config: Config, checkpoint: Path, dtype: str) -> str
     licence: dict[str, Any] = licence_of(config.model.name)
     presets = _presets(config.method.name)
     papers = list(dict.fromkeys(preset.paper for preset in presets))
-    evaluations = [read_result(path) for path in sorted(run.eval_dir.glob(f"*-step-{step}-*/metrics.json"))]
+    damaged: list[str] = []
+    evaluations = [one.result for one in finals(run, damaged) if one.steps == (step,)]
+    if damaged:
+        raise RunError(damaged[0])
     prompts = (row["prompt"] for path in sorted(run.rollouts_dir.glob("*.jsonl"))[:1] for row in read_record(run, path))
     deciding = {name: as_plain(config)[name] for name in _DECIDING} | {"run": {"seed": config.run.seed}}
     data = ModelCardData(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +19,7 @@ from rlvr_cli.evaluation.tables import metric_name, with_interval
 from rlvr_cli.report.data import ReportData
 from rlvr_cli.results.arms import Arm
 from rlvr_cli.results.curves import whole_rows
-from rlvr_cli.results.evaluations import SETTINGS, Evaluation, read_checked, steps_of
+from rlvr_cli.results.evaluations import Evaluation, by_settings, finals, held_out, last, read_checked
 from rlvr_cli.results.find import Run
 from rlvr_cli.results.metrics import bounds, held_out_accuracy
 from rlvr_cli.results.spending import BUDGETS
@@ -52,9 +50,7 @@ def measured(subject: ReportData, problems: list[str]) -> list[MeasuredSetting]:
         inputs = comparison.inputs
         compared = [arm.runs[one].path for arm in inputs.arms for one in inputs.runs[arm.name]]
         own = {
-            arm.name: tuple(
-                inputs.by_run.chosen[run.path].evaluation for run in arm.runs.values() if run.path in compared
-            )
+            arm.name: tuple(inputs.by_run.chosen[run.path] for run in arm.runs.values() if run.path in compared)
             for arm in subject.arms
         }
         own = {name: evaluations for name, evaluations in own.items() if evaluations}
@@ -62,8 +58,8 @@ def measured(subject: ReportData, problems: list[str]) -> list[MeasuredSetting]:
     found: dict[str, dict[str, list[Evaluation]]] = {}
     for arm in subject.arms:
         for run in arm.runs.values():
-            for key, evaluation in _newest(run, problems).items():
-                found.setdefault(key, {}).setdefault(arm.name, []).append(evaluation)
+            for key, alike in by_settings(finals(run.dir, problems)).items():
+                found.setdefault(key, {}).setdefault(arm.name, []).append(last(alike))
     return [
         MeasuredSetting(_title(next(iter(arms.values()))[0]), {name: tuple(own) for name, own in arms.items()})
         for _, arms in sorted(found.items())
@@ -119,20 +115,6 @@ def _cell(metric: str, own: Sequence[Evaluation], ids: Sequence[str]) -> str:
     scores = np.array([[values[name] for name in ids] for values in tables])
     estimate = arm_mean(scores, bounds(metric, *(each.result for each in own)))
     return with_interval(metric, {"value": estimate.value, "low": estimate.low, "high": estimate.high})
-
-
-def _newest(run: Run, problems: list[str]) -> dict[str, Evaluation]:
-    """A run's evaluations, of those under one setting the one of the last checkpoint."""
-    found: dict[str, tuple[int, Evaluation]] = {}
-    for path in sorted(run.dir.eval_dir.glob("*/metrics.json")):
-        evaluation = read_checked(path.parent, problems)
-        if evaluation is None:
-            continue
-        key = json.dumps([evaluation.result[part] for part in SETTINGS], sort_keys=True)
-        step = max(steps_of(evaluation), default=-1)
-        if key not in found or found[key][0] < step:
-            found[key] = step, evaluation
-    return {key: evaluation for key, (_, evaluation) in found.items()}
 
 
 def _title(evaluation: Evaluation) -> str:
@@ -305,66 +287,41 @@ def _when(moments: Iterable[str]) -> str:
 
 def first_and_last(run: Run, problems: list[str]) -> tuple[Moment, Moment] | None:
     """The first and the last held-out evaluation of training; None where there are no two."""
-    folders = sorted(path.parent for path in run.dir.held_out_dir.glob("rollout-*/metrics.json"))
-    if len(folders) < 2:
+    every = held_out(run.dir, problems)
+    if len(every) < 2:
         return None
-    first, last = (read_checked(folder, problems) for folder in (folders[0], folders[-1]))
-    if first is None or last is None:
-        return None
-    return Moment(_rollouts(folders[0]), first), Moment(_rollouts(folders[-1]), last)
-
-
-def _rollouts(folder: Path) -> str:
-    return f"after {count(int(folder.name.removeprefix('rollout-')), 'rollout')}"
+    first, final = (Moment(f"after {count(one.result['rollouts'], 'rollout')}", one) for one in (every[0], every[-1]))
+    return first, final
 
 
 def _with_base(run: Run, root: Path, problems: list[str]) -> tuple[Moment, Moment] | None:
     """The evaluations of the untrained model and of the run's newest checkpoint under the same settings."""
-    finals = sorted(run.dir.eval_dir.glob("*/metrics.json"), key=_step, reverse=True)
-    places = dict.fromkeys([root / "evals", run.dir.path.parent / "evals", run.dir.path.parent.parent / "evals"])
-    bases = [path for place in places for path in sorted(place.glob("*/metrics.json"))]
-    for final in finals if bases else ():
-        wanted = _settings(final)
-        names = (run.config.model.name, Path(run.config.model.name).name)
-        match = next((path for path in bases if _settings(path) == wanted and _label(path) in names), None)
-        if match is None:
-            continue
-        before, after = read_checked(match.parent, problems), read_checked(final.parent, problems)
-        if before is not None and after is not None:
-            return Moment(BASE, before), Moment(f"after {count(_trained(run, after), 'rollout')}", after)
-    return None
+    folders = dict.fromkeys([root / "evals", run.dir.path.parent / "evals", run.dir.path.parent.parent / "evals"])
+    names = (run.config.model.name, Path(run.config.model.name).name)
+    bases = [
+        base
+        for folder in folders
+        for path in sorted(folder.glob("*/metrics.json"))
+        if (base := read_checked(path.parent, [])) is not None and base.result["label"] in names
+    ]
+    of_run = finals(run.dir, problems) if bases else []
+    pairs = {
+        after.folder: (base, after)
+        for after in of_run
+        for base in bases
+        if (base.settings, base.result["problems"]) == (after.settings, after.result["problems"])
+    }
+    if not pairs:
+        return None
+    final = last(after for _, after in pairs.values())
+    return Moment(BASE, pairs[final.folder][0]), Moment(f"after {count(_trained(run, final), 'rollout')}", final)
 
 
 def _trained(run: Run, evaluation: Evaluation) -> int:
     """The rollouts until the checkpoint that was evaluated, which need not be the last."""
-    steps = steps_of(evaluation)
-    ends = [
-        row["rollout"] + 1 for row in whole_rows(read_record(run.dir, run.dir.metrics_path)) if row.get("step") in steps
-    ]
+    rows = whole_rows(read_record(run.dir, run.dir.metrics_path))
+    ends = [row["rollout"] + 1 for row in rows if row.get("step") in evaluation.steps]
     return int(max(ends, default=run.manifest["rollout"]))
-
-
-def _step(path: Path) -> tuple[int, str]:
-    found = re.search(r"-step-(\d+)", path.parent.name)
-    return int(found[1]) if found else -1, path.parent.name
-
-
-def _settings(path: Path) -> object:
-    result = _result(path)
-    return [result.get(key) for key in (*SETTINGS, "problems")]
-
-
-def _label(path: Path) -> object:
-    return _result(path).get("label")
-
-
-def _result(path: Path) -> dict[str, object]:
-    """What an evaluation says of itself; nothing where it cannot be read, which :func:`read` tells of the chosen."""
-    try:
-        result = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return result if isinstance(result, dict) else {}
 
 
 @dataclass(frozen=True)

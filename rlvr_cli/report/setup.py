@@ -16,7 +16,7 @@ from rlvr_cli.core.text import clock, count, listed, some
 from rlvr_cli.report.data import ReportData
 from rlvr_cli.report.evaluations import MeasuredSetting
 from rlvr_cli.results.arms import Arm
-from rlvr_cli.results.evaluations import Evaluation, steps_of
+from rlvr_cli.results.evaluations import Evaluation
 from rlvr_cli.results.find import Run
 from rlvr_cli.runs.listing import moment_of
 from rlvr_cli.sweeps.folder import SweepDir, SweepPlan
@@ -298,5 +298,5 @@ def eval_words(name: str, run: Run, evaluation: Evaluation) -> list[str]:
     for option, key in (("--temperature", "temperature"), ("--top-p", "top_p"), ("--max-new-tokens", "max_new_tokens")):
         words += [option, str(sampling[key])] if key in sampling else []
     words += ["--seed", str(sampling["seed"])] if sampling.get("seed") else []
-    steps = steps_of(evaluation)
-    return [*words, *(["--average-last", str(len(steps))] if len(steps) > 1 else [])]
+    averaged = len(evaluation.steps)
+    return [*words, *(["--average-last", str(averaged)] if averaged > 1 else [])]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,15 @@ from typing import Any
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.hashes import digest, text_digest
+from rlvr_cli.runs.folder import RunDir
 
 # Of metrics.json: the hash of problems.jsonl, and of all the rest of metrics.json.
 PROBLEMS_HASH, OWN_HASH = "problems_sha256", "sha256"
 # Of a line of samples.jsonl: a hash of the rest of it; of meta.json: whether every line has one.
 CHECK, CHECKED = "check", "checked"
-# What two evaluations must share for a difference to be one between models.
+# Of metrics.json: the version of its fields. Others are refused, as nothing was released with them.
+FORMAT = 2
 SETTINGS = ("benchmark", "split", "sampling", "task")
-_STEP = re.compile(r" step (\d+)(?=,|$)")
 AGAIN = "The same `rlvr eval` makes it again from the samples."
 
 
@@ -34,13 +34,41 @@ def sealed(result: Mapping[str, Any], problems: str) -> dict[str, Any]:
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """The content of a metrics.json. Raises RunError where it was altered, ValueError where it is no JSON object."""
+    """The content of a metrics.json.
+
+    Raises RunError where it was altered or is of another version, ValueError where it is no JSON object.
+    """
     result = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(result, dict):
         raise ValueError("not a JSON object")
+    if result.get("format") != FORMAT:
+        raise RunError(f"{path}: is of another version of rlvr. {AGAIN}")
     if OWN_HASH in result and result[OWN_HASH] != digest({k: v for k, v in result.items() if k != OWN_HASH}):
         raise RunError(f"{path}: was altered after it was written (its hash differs). {AGAIN}")
     return result
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What was evaluated, as fields of metrics.json.
+
+    Attributes:
+        label: names the model to the reader. benchmark: names the problems.
+        steps: of the checkpoints: one of a run, several of an average, none of other models.
+        rollouts: after which an evaluation during training was made; None of others.
+        trained_on: how many of the problems the model was trained on.
+    """
+
+    label: str
+    benchmark: str
+    steps: tuple[int, ...] = ()
+    rollouts: int | None = None
+    trained_on: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields; `rollouts` and `trained_on` only where there are any."""
+        fields = {"label": self.label, "benchmark": self.benchmark, "steps": list(self.steps)}
+        return fields | {key: value for key in ("rollouts", "trained_on") if (value := getattr(self, key))}
 
 
 @dataclass(frozen=True)
@@ -50,6 +78,26 @@ class Evaluation:
     folder: Path
     result: dict[str, Any]
     rows: tuple[ProblemValues, ...]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return what another evaluation must share for a difference to be one between models."""
+        return {key: self.result[key] for key in SETTINGS}
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Return the steps of the checkpoints that were evaluated; several of an average, none of other models."""
+        return tuple(self.result["steps"])
+
+
+def last(evaluations: Iterable[Evaluation]) -> Evaluation:
+    """Return the evaluation of the last checkpoint, of several the one of most problems and samples."""
+
+    def rank(evaluation: Evaluation) -> tuple[Any, ...]:
+        result = evaluation.result
+        return max(evaluation.steps, default=-1), result["problems"], result["samples"], evaluation.folder.name
+
+    return max(evaluations, key=rank)
 
 
 @dataclass(frozen=True)
@@ -115,19 +163,43 @@ def read_checked(folder: Path, problems: list[str]) -> Evaluation | None:
     return evaluation
 
 
-def steps_of(evaluation: Evaluation) -> tuple[int, ...]:
-    """The steps of the checkpoints that were evaluated, by the evaluation's label; several of an average."""
-    return tuple(int(step) for step in _STEP.findall(str(evaluation.result.get("label", ""))))
+def by_settings(evaluations: Iterable[Evaluation]) -> dict[str, list[Evaluation]]:
+    """Return the evaluations by their settings as JSON."""
+    groups: dict[str, list[Evaluation]] = {}
+    for evaluation in evaluations:
+        groups.setdefault(json.dumps(evaluation.settings, sort_keys=True), []).append(evaluation)
+    return groups
+
+
+def finals(run: RunDir, problems: list[str]) -> list[Evaluation]:
+    """Return the evaluations of a run but those made during its training, sorted by their folders.
+
+    Args:
+        problems: gets a line for each that is damaged.
+    """
+    read = (read_checked(path.parent, problems) for path in sorted(run.eval_dir.glob("*/metrics.json")))
+    return [evaluation for evaluation in read if evaluation is not None]
+
+
+def held_out(run: RunDir, problems: list[str]) -> list[Evaluation]:
+    """Return the evaluations made during a run's training, by their rollouts; as :func:`finals`."""
+    paths = sorted(run.held_out_dir.glob("rollout-*/metrics.json"))
+    read = [one for path in paths if (one := read_checked(path.parent, problems)) is not None]
+    wrong = [one.folder for one in read if type(one.result.get("rollouts")) is not int]
+    problems += [f"{folder}: the evaluation has no number of rollouts. Its files were altered." for folder in wrong]
+    return [] if wrong else read
 
 
 def _fault(evaluation: Evaluation) -> str | None:
     """What is wrong with the content of an evaluation's files; None where nothing is."""
     result, rows = evaluation.result, evaluation.rows
-    missing = [key for key in (*SETTINGS, "samples") if key not in result]
+    missing = [key for key in (*SETTINGS, "samples", "steps") if key not in result]
     if missing:
         return f"has no {', '.join(missing)}"
     if type(result["samples"]) is not int or result["samples"] < 0 or not isinstance(result["benchmark"], str):
         return "has a number of samples or a benchmark that is none"
+    if not isinstance(result["steps"], list) or any(type(step) is not int for step in result["steps"]):
+        return "has steps that are none"
     if not all(isinstance(result[key], dict) for key in ("sampling", "task")):
         return "has settings that are none"
     if not rows or len({row.id for row in rows}) < len(rows):

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import read_jsonl
-from rlvr_cli.results.evaluations import Evaluation, read_checked
+from rlvr_cli.results.evaluations import Evaluation, held_out
 from rlvr_cli.results.find import Run
 from rlvr_cli.results.values import problem_values
 from rlvr_cli.runs.records import read_record
@@ -127,8 +127,12 @@ class SpendingCurve:
 
 def read_curve(run: Run, problems: list[str]) -> SpendingCurve | None:
     """The curve of a run; None, and lines in ``problems``, where there is none or its records are damaged."""
-    folders = sorted(run.dir.held_out_dir.glob("rollout-*/metrics.json"))
-    if not folders:
+    damaged: list[str] = []
+    evaluations = held_out(run.dir, damaged)
+    if damaged:
+        problems += damaged
+        return None
+    if not evaluations:
         every = run.config.eval.every
         problems.append(
             f"{run.path}: has no held-out evaluations from training (eval.every={every}), which --match compares. "
@@ -141,15 +145,13 @@ def read_curve(run: Run, problems: list[str]) -> SpendingCurve | None:
         problems.append(str(error))
         return None
     points = []
-    for path in folders:
-        rollouts = int(path.parent.name.removeprefix("rollout-"))
+    for evaluation in evaluations:
+        rollouts = evaluation.result["rollouts"]
         if rollouts > max(spent) and run.manifest.get("status") != "finished":
             continue  # it comes before its step is recorded: the run is between the two, or was killed there
         if rollouts not in spent:
-            problems.append(f"{path.parent}: {run.dir.metrics_path.name} has no rollout {rollouts}. It was altered.")
-            return None
-        evaluation = read_checked(path.parent, problems)
-        if evaluation is None:
+            name = run.dir.metrics_path.name
+            problems.append(f"{evaluation.folder}: {name} has no rollout {rollouts}. It was altered.")
             return None
         points.append((evaluation, spent[rollouts]))
     if not points:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.schema import Config
@@ -12,7 +11,7 @@ from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import number
 from rlvr_cli.core.layers import override_text
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.results.evaluations import read_result
+from rlvr_cli.results.evaluations import finals, last, read_result
 from rlvr_cli.results.metrics import (
     ACCURACY,
     FORMS,
@@ -120,24 +119,25 @@ class Objective:
             return next((value for _, value in reversed(self.held_out(run))), None)
         if self.of == TRAINING:
             return _of_training(run, self.metric)
-        found = [path for path in run.eval_dir.glob("*/metrics.json") if self._meant(_read(path))]
-        newest = max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
-        return None if newest is None else metric_value(_read(newest), self.metric)
+        problems: list[str] = []
+        wanted = [one for one in finals(run, problems) if self._meant(one.result)]
+        if problems:
+            raise RunError(problems[0])
+        return metric_value(last(wanted).result, self.metric) if wanted else None
 
     def held_out(self, run: RunDir, after: int = 0) -> list[tuple[int, float]]:
         """(rollouts done, value) at each held-out evaluation in training, of those after rollout ``after``."""
         found = []
-        for folder in sorted(run.held_out_dir.glob("rollout-*")):
-            rollout = int(folder.name.removeprefix("rollout-"))
-            if rollout <= after:
-                continue
+        for path in sorted(run.held_out_dir.glob("rollout-*/metrics.json")):
             try:
-                value = metric_value(_read(folder / "metrics.json"), self.metric)
+                result = read_result(path)
             except FileNotFoundError:
-                # Its numbers are written when all of it is done, and a run that goes back takes them away.
-                continue
-            if value is not None:
-                found.append((rollout, value))
+                continue  # a run that goes back takes it away
+            except (OSError, ValueError) as error:
+                raise RunError(f"{path}: cannot be read ({error}). The file was altered.") from error
+            value = metric_value(result, self.metric)
+            if value is not None and result["rollouts"] > after:
+                found.append((result["rollouts"], value))
         return found
 
     def _meant(self, result: dict[str, Any]) -> bool:
@@ -292,13 +292,3 @@ def _of_training(run: RunDir, metric: str) -> float | None:
         value for row in rows if row.get("rollout", -1) >= begin and (value := number(row.get(metric))) is not None
     ]
     return sum(values) / len(values) if values else None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """A metrics.json. Raises FileNotFoundError where it is not there, RunError where it is damaged."""
-    try:
-        return read_result(path)
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path}: cannot be read ({error}). The file was altered.") from error

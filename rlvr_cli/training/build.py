@@ -21,7 +21,9 @@ from rlvr_cli.launch.world import world_of_group
 from rlvr_cli.models.adapter import PATTERNS_OF_PARAMETERS, merged, peft_config
 from rlvr_cli.models.architecture import parameters_of
 from rlvr_cli.models.gpu import has_bfloat16
+from rlvr_cli.results.evaluations import Provenance
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.tasks.sets import problems_name
 from rlvr_cli.training.prepare import PreparedRun, kept_problems
 from rlvr_cli.training.progress import Reporter
 from rlvr_cli.training.recorder import Evaluate
@@ -100,7 +102,8 @@ def _check_accelerate(trainer: RunTrainer, batch: BatchArithmetic) -> None:
 
 
 def held_out_evaluation(config: Config, run: RunDir, prepared: PreparedRun) -> Evaluate | None:
-    """A function from the number of rollouts done to the held-out metrics with intervals, None without `eval.every`.
+    """Return a function from the number of rollouts done to the held-out metrics with intervals; None without
+    `eval.every`.
 
     Generated problems are of the dev split: who watches these numbers chooses settings by them, and the test split is
     for what is reported in the end.
@@ -116,6 +119,7 @@ def held_out_evaluation(config: Config, run: RunDir, prepared: PreparedRun) -> E
     settings = EvalSettings.from_config(config, split=split)
     drawn = prepared.task.problems(split, settings.problems, settings.problems_seed)
     problems = kept_problems(run, prepared.task, split, drawn, world_of_group())
+    benchmark = problems_name(config.task.name, config.task.data)
 
     def evaluate_after(rollouts: int) -> dict[str, Any] | None:
         folder = run.held_out_dir / f"rollout-{rollouts:06d}"
@@ -125,8 +129,10 @@ def held_out_evaluation(config: Config, run: RunDir, prepared: PreparedRun) -> E
             if not world.main:
                 sampler.help(prepared.task, problems, settings)
                 return None
-            result = evaluate_with(sampler, prepared.task, problems, settings, folder, label=f"rollout {rollouts}")
-        metrics: dict[str, Any] = result["metrics"]
+            made = Provenance(f"rollout {rollouts}", benchmark, (rollouts * config.batch.steps_per_rollout,), rollouts)
+            metrics: dict[str, Any] = evaluate_with(
+                sampler, prepared.task, problems, settings, folder, provenance=made
+            ).result["metrics"]
         return metrics
 
     return evaluate_after

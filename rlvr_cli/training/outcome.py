@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.terminal import Cell
 from rlvr_cli.evaluation.metrics import PairedDifference, compare_evals
 from rlvr_cli.evaluation.tables import clear_difference, with_interval
 from rlvr_cli.results.curves import whole_rows
-from rlvr_cli.results.evaluations import read_result
+from rlvr_cli.results.evaluations import Evaluation, held_out
 from rlvr_cli.results.metrics import accuracy_of, metric
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.stats.intervals import share_of_error
@@ -22,17 +21,20 @@ def outcome_lines(run: RunDir, prompts: int) -> list[Cell]:
     """The held-out accuracy at the first and the last evaluation on the way, and their difference over the same
     problems; without two evaluations, the accuracy of the first and the last training rollout, of ``prompts`` each.
     """
-    folders = sorted(path.parent for path in run.held_out_dir.glob("rollout-*/metrics.json"))
-    if len(folders) < 2:
+    damaged: list[str] = []
+    evaluations = held_out(run, damaged)
+    if len(evaluations) + len(damaged) < 2:
         return _training(whole_rows(read_jsonl(run.metrics_path)), prompts)
     try:
-        return _held_out(folders[0], folders[-1])
-    except (UserError, RunError, OSError, ValueError) as error:  # the run is finished all the same
+        if damaged:
+            raise UserError(damaged)
+        return _held_out(evaluations[0], evaluations[-1])
+    except UserError as error:  # the run is finished all the same
         return [f"the held-out evaluations can't be compared: {error}"]
 
 
-def _held_out(first: Path, last: Path) -> list[Cell]:
-    comparisons, result = compare_evals(first, last), read_result(last / "metrics.json")
+def _held_out(first: Evaluation, last: Evaluation) -> list[Cell]:
+    comparisons, result = compare_evals(first, last), last.result
     name = accuracy_of(comparisons)
     if name is None:
         return []
@@ -53,8 +55,8 @@ def difference_line(comparison: PairedDifference) -> Cell:
     )
 
 
-def _when(folder: Path) -> str:
-    return f"after rollout {int(folder.name.removeprefix('rollout-'))}"
+def _when(evaluation: Evaluation) -> str:
+    return f"after rollout {evaluation.result['rollouts']}"
 
 
 def _training(rows: list[dict[str, Any]], prompts: int) -> list[Cell]:

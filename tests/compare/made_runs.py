@@ -13,6 +13,7 @@ from rlvr_cli.evaluation.evaluate import evaluate_with
 from rlvr_cli.evaluation.plan import sample_record
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleKey, SampleStore
+from rlvr_cli.results.evaluations import Provenance
 from rlvr_cli.results.metrics import GREEDY
 from rlvr_cli.runs.folder import RunDir, create_run
 from rlvr_cli.tasks import Problem, Task, Verdict
@@ -134,7 +135,8 @@ def make_run(
     if right is not None:
         evaluate(run, right, step=done, **evaluation)
     for rollouts, counts in (held_out or {}).items():
-        evaluate(run, counts, step=0, split="dev", folder=run.held_out_dir / f"rollout-{rollouts:06d}")
+        folder = run.held_out_dir / f"rollout-{rollouts:06d}"
+        evaluate(run, counts, step=rollouts * steps, split="dev", folder=folder, rollouts=rollouts)
     return run
 
 
@@ -150,6 +152,7 @@ def evaluate(
     skip: int = 0,
     folder: Path | None = None,
     benchmark: str = "kk-gen",
+    rollouts: int | None = None,
 ) -> Path:
     """Evaluate on ``len(right)`` problems, from the one after ``skip`` on; returns the folder."""
     task, problems = _problems(split)
@@ -171,7 +174,6 @@ def evaluate(
         problems[skip : skip + len(right)],
         settings,
         folder,
-        label=f"{run.name} step {step}",
-        benchmark=benchmark,
+        provenance=Provenance(f"{run.name} step {step}", benchmark, (step,), rollouts),
     )
     return folder

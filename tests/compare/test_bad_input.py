@@ -93,7 +93,7 @@ def test_generated_problems_are_never_compared_with_a_public_set(root: Path, ref
         run = make_run(root, name, method=method, right=BASE, benchmark=benchmark)
         for rollouts in (1, 2):
             folder = run.held_out_dir / f"rollout-{rollouts:06d}"
-            evaluate(run, BASE, step=0, split="dev", folder=folder, benchmark=benchmark)
+            evaluate(run, BASE, step=0, split="dev", folder=folder, benchmark=benchmark, rollouts=rollouts)
     assert "kk, kk-gen" in refused("a", "b")
     assert f"{root}/b: " in refused("a", "b", "--benchmark", "kk")
     assert "benchmark" in refused("a", "b", "--match", "rollouts")

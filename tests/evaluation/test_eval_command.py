@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -119,16 +118,20 @@ def test_a_second_call_samples_nothing(make_run: MakeRun, call: Any) -> None:
     assert "30 of 30 samples on disk from before" in err
 
 
-def test_a_smaller_evaluation_says_what_it_replaces_and_how_to_have_it_again(make_run: MakeRun, call: Any) -> None:
+def test_a_smaller_evaluation_leaves_a_larger_one_as_it_is(make_run: MakeRun, call: Any) -> None:
     run = make_run()
     _, first, err = call()
-    assert "replace" not in err
-    whole = (folder_of(run) / "metrics.json").read_bytes()
-    _, _, err = call("--problems", "2", "-n", "2")
-    (again,) = re.findall(r"replace those of .*: (--problems \d+ --samples \d+) ", " ".join(err.split()))
-    _, out, err = call(*again.split())
-    assert out == first and "30 of 30 samples on disk from before" in err
-    assert (folder_of(run) / "metrics.json").read_bytes() == whole
+    assert "keeps its evaluation" not in err
+    whole = {path.name: path.read_bytes() for path in folder_of(run).iterdir()}
+    for fewer in (("--problems", "2"), ("-n", "2"), ("--problems", "2", "-n", "8")):
+        code, out, err = call(*fewer)
+        assert code == 0 and out != first and "keeps its evaluation of" in " ".join(err.split())
+        assert {name: (folder_of(run) / name).read_bytes() for name in whole if name != "samples.jsonl"} == {
+            name: content for name, content in whole.items() if name != "samples.jsonl"
+        }
+    assert (folder_of(run) / "samples.jsonl").read_bytes().startswith(whole["samples.jsonl"])
+    code, out, _ = call()
+    assert code == 0 and out == first
 
 
 def test_out_takes_the_evaluation_elsewhere_and_refuses_anothers_folder(

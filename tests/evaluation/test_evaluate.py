@@ -44,7 +44,7 @@ def run(loaded: tuple[Any, Any], task: Task, problems: list[Problem], settings: 
     from rlvr_cli.evaluation.evaluate import evaluate
 
     steps: list[Any] = []
-    result = evaluate(*loaded, task, problems, settings, folder, steps.append)
+    result = evaluate(*loaded, task, problems, settings, folder, steps.append).result
     return result, steps
 
 

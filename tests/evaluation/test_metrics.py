@@ -21,7 +21,7 @@ from rlvr_cli.evaluation.metrics import (
 )
 from rlvr_cli.evaluation.settings import EvalSettings, row_key
 from rlvr_cli.evaluation.tables import accuracy_table, comparison_table
-from rlvr_cli.results.evaluations import ProblemValues, read_evaluation
+from rlvr_cli.results.evaluations import FORMAT, Evaluation, ProblemValues, read_evaluation
 from rlvr_cli.results.values import problem_values
 from rlvr_cli.tasks import Problem
 
@@ -104,12 +104,13 @@ def test_averaging_checkpoints_averages_each_problem_and_adds_none() -> None:
         average([first, second[:1]])
 
 
-def stored(folder: Path, values: dict[str, float], **result: Any) -> Path:
+def stored(folder: Path, values: dict[str, float], **result: Any) -> Evaluation:
     rows = [ProblemValues(name, "2 people", {"avg@4": value}) for name, value in values.items()]
     folder.mkdir()
     header = {"label": folder.name, "benchmark": "kk", "split": "test", "sampling": {"temperature": 1.0, "top_p": 1.0}}
-    write_results(folder, {**header, "problems": len(rows), "samples": 4, **summarise(rows, {}), **result}, rows)
-    return folder
+    header |= {"format": FORMAT, "steps": [], "task": {"style": "compact"}}
+    content = {**header, "problems": len(rows), "samples": 4, **summarise(rows, {}), **result}
+    return write_results(Evaluation(folder, content, tuple(rows)))
 
 
 def test_comparison_pairs_by_problem_whatever_their_order(tmp_path: Path) -> None:
@@ -133,13 +134,22 @@ def test_evaluations_that_differ_in_more_than_the_model_are_not_compared(tmp_pat
         True
     ] * 3
     with pytest.raises(UserError, match="no finished evaluation"):
-        compare_evals(before, tmp_path / "nothing")
+        read_evaluation(tmp_path / "nothing")
+
+
+def test_two_evaluations_of_different_tasks_are_not_compared(tmp_path: Path) -> None:
+    before = stored(tmp_path / "before", {"a": 0.0, "b": 1.0}, task={"style": "compact", "reward": "kk_logic"})
+    with pytest.raises(UserError, match=r"differ in task\.reward: kk_logic and none"):
+        compare_evals(before, stored(tmp_path / "other", {"a": 0.0, "b": 1.0}, task={"reward": "none"}))
+    # A model is asked in the style that it knows.
+    style = stored(tmp_path / "style", {"a": 0.0, "b": 1.0}, task={"style": "logic_rl", "reward": "kk_logic"})
+    assert compare_evals(before, style)["avg@4"].difference.value == 0.0
 
 
 def test_tables_say_value_interval_and_noise(tmp_path: Path) -> None:
     before = stored(tmp_path / "before", {f"p{i}": 0.5 + (-1) ** i * 0.1 for i in range(40)})
     after = stored(tmp_path / "after", {f"p{i}": 0.5 + (-1) ** (i // 2) * 0.1 for i in range(40)})
-    result = json.loads((before / "metrics.json").read_text(encoding="utf-8"))
+    result: Any = json.loads((before.folder / "metrics.json").read_text(encoding="utf-8"))
     result["metrics"]["length"] = result["by_subgroup"]["2 people"]["length"] = {
         "value": 12.34, "low": 12.0, "high": 12.7, "problems": 40,
     }  # fmt: skip
@@ -192,6 +202,8 @@ def test_wrong_answers_that_are_equal_vote_together(tmp_path: Path) -> None:
     (apart,) = problem_metrics([problem("p")], found, settings, ("correct", "wrong", "unparsed"))
     assert apart.values["maj@8"] == 1.0
     header = {
+        "format": FORMAT,
+        "steps": [],
         "label": "l",
         "benchmark": "math",
         "split": "test",
@@ -200,7 +212,7 @@ def test_wrong_answers_that_are_equal_vote_together(tmp_path: Path) -> None:
         "problems": 1,
         "samples": 8,
     }
-    write_results(tmp_path, header, [row])
+    write_results(Evaluation(tmp_path, header, (row,)))
     lines = [{"problem": name, "sample": index, **one} for (name, index), one in found.items()]
     (tmp_path / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     read = read_evaluation(tmp_path)

@@ -12,10 +12,11 @@ import yaml
 from huggingface_hub import ModelCard
 
 from rlvr_cli.config.load import dump_yaml, load_config
+from rlvr_cli.evaluation.evaluate import write_results
 from rlvr_cli.methods.preset import Paper
 from rlvr_cli.models.card import bibtex, card_parts, licence_of, model_card
 from rlvr_cli.models.source import PRESETS
-from rlvr_cli.results.evaluations import sealed
+from rlvr_cli.results.evaluations import FORMAT, Evaluation, ProblemValues
 from rlvr_cli.runs.folder import RunDir
 
 
@@ -23,25 +24,23 @@ def estimate(value: float, within: float = 0.05) -> dict[str, Any]:
     return {"value": value, "low": value - within, "high": value + within}
 
 
-def evaluation(label: str, value: float) -> dict[str, Any]:
+def evaluate(run: RunDir, step: int, value: float) -> None:
+    folder = run.eval_dir / f"{step}"
+    folder.mkdir()
     result = {
-        "label": label,
+        "format": FORMAT,
+        "steps": [step],
+        "label": f"first step {step}",
         "benchmark": "kk-gen",
         "split": "test",
-        "problems": 40,
+        "problems": 1,
         "samples": 8,
         "sampling": {"temperature": 1.0},
         "task": {"name": "kk"},
-        "fingerprint": label,
+        "fingerprint": "",
         "metrics": {"avg@8": estimate(value), "pass@8": estimate(value + 0.1)},
     }
-    return sealed(result, "")
-
-
-def write(path: Path, content: dict[str, Any]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content))
-    return path
+    write_results(Evaluation(folder, result, (ProblemValues("a", "all", {"avg@8": value}),)))
 
 
 @pytest.fixture
@@ -96,8 +95,8 @@ def test_the_configuration_in_the_card_loads_and_means_the_same(of_run: RunDir, 
 
 
 def test_results_are_those_of_this_checkpoint(of_run: RunDir) -> None:
-    write(of_run.eval_dir / "kk-gen-test-step-20-ab" / "metrics.json", evaluation("first step 20", 0.6))
-    write(of_run.eval_dir / "kk-gen-test-step-40-ab" / "metrics.json", evaluation("first step 40", 0.9))
+    evaluate(of_run, 20, 0.6)
+    evaluate(of_run, 40, 0.9)
     text = card_of(of_run)
     assert "| avg@8 | 0.600 [0.550, 0.650] |" in text
     assert "0.900" not in text, "that is another checkpoint"

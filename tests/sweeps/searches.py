@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.files import write_json
+from rlvr_cli.results.evaluations import FORMAT
 from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan
 from rlvr_cli.sweeps.prepare import prepare_sweep, write
 from rlvr_cli.sweeps.search import Search
@@ -37,7 +38,8 @@ def end(place: SweepDir, search: Search, entry: Entry, values: list[float]) -> N
     for rollout, value in enumerate(values, start=1):
         folder = run.held_out_dir / f"rollout-{rollout:06d}"
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "metrics.json", {"metrics": {"avg@32": {"value": value}}})
+        result = {"format": FORMAT, "rollouts": rollout, "metrics": {"avg@32": {"value": value}}}
+        write_json(folder / "metrics.json", result)
         verdict = watch() if watch is not None else None
         if verdict is not None:
             break

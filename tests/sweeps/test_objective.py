@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import yaml
 
 from rlvr_cli.core.files import append_jsonl, write_json
+from rlvr_cli.results.evaluations import FORMAT
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.stats.intervals import mean_interval
 from rlvr_cli.sweeps.expand import expand
@@ -17,6 +19,7 @@ from rlvr_cli.sweeps.objective import Objective
 from rlvr_cli.sweeps.prepare import prepare_sweep, write
 from rlvr_cli.sweeps.ranking import CONFIRM, confirmation, rank, write_confirmation
 from rlvr_cli.sweeps.spec import read_sweep
+from tests.compare.made_runs import evaluate, make_run
 from tests.sweeps.files import problems, sweep
 
 
@@ -75,11 +78,13 @@ def test_what_no_trial_records_is_refused(tmp_path: Path) -> None:
 
 
 def test_its_value_in_a_run(tmp_path: Path) -> None:
-    run = RunDir(tmp_path)
+    run = make_run(tmp_path, "a")
+    run.metrics_path.unlink()
     for rollout, value in ((5, 0.2), (10, 0.4)):
         folder = run.held_out_dir / f"rollout-{rollout:06d}"
         folder.mkdir(parents=True)
-        write_json(folder / "metrics.json", {"metrics": {"greedy": {"value": 0.9}, "avg@8": {"value": value}}})
+        metrics = {"greedy": {"value": 0.9}, "avg@8": {"value": value}}
+        write_json(folder / "metrics.json", {"format": FORMAT, "rollouts": rollout, "metrics": metrics})
     (run.held_out_dir / "rollout-000015").mkdir()  # its process was killed before the numbers
     held_out = Objective("accuracy", "held_out", True)
     assert held_out.held_out(run) == [(5, 0.2), (10, 0.4)] and held_out.held_out(run, after=5) == [(10, 0.4)]
@@ -90,13 +95,20 @@ def test_its_value_in_a_run(tmp_path: Path) -> None:
     append_jsonl(run.metrics_path, [{"rollout": at, "reward": float(at)} for at in range(20) for _ in range(2)])
     assert Objective("reward", "training", True).value(run) == 18.5, "the last tenth of 20 rollouts"
 
-    for samples, value in ((8, 0.3), (32, 0.6)):
-        folder = run.eval_dir / f"kk-{samples}"
-        folder.mkdir()
-        metrics = {f"avg@{samples}": {"value": value}}
-        write_json(folder / "metrics.json", {"samples": samples, "split": "test", "metrics": metrics})
-    assert Objective("accuracy", "eval", True, {"samples": 8}).value(run) == 0.3
+    evaluate(run, [2] * 4, step=4, samples=4)
+    evaluate(run, [2] * 4, step=4, samples=8)
+    assert Objective("accuracy", "eval", True, {"samples": 8}).value(run) == 0.25
+    assert Objective("accuracy", "eval", True, {"samples": 4}).value(run) == 0.5
     assert Objective("accuracy", "eval", True, {"split": "dev"}).value(run) is None
+
+
+def test_the_last_checkpoint_counts_and_not_the_last_evaluation(tmp_path: Path) -> None:
+    """Two arms that are identical tie, though an early checkpoint of one was evaluated in the end."""
+    first, second = (make_run(tmp_path, name, method=name, right=[3] * 8) for name in ("grpo", "dgpo"))
+    for path in evaluate(second, [1] * 8, step=2).glob("*"):
+        os.utime(path, (2**31, 2**31))
+    objective = Objective("accuracy", "eval", True)
+    assert objective.value(first) == objective.value(second) == 0.75
 
 
 def finished(folder: Path, text: str, values: dict[str, float]) -> SweepDir:
@@ -108,7 +120,8 @@ def finished(folder: Path, text: str, values: dict[str, float]) -> SweepDir:
     for name, value in values.items():
         run = RunDir(place.path / name)
         (run.held_out_dir / "rollout-000004").mkdir(parents=True)
-        write_json(run.held_out_dir / "rollout-000004" / "metrics.json", {"metrics": {"avg@32": {"value": value}}})
+        result = {"format": FORMAT, "rollouts": 4, "metrics": {"avg@32": {"value": value}}}
+        write_json(run.held_out_dir / "rollout-000004" / "metrics.json", result)
         run.update_manifest(status="finished")
     return place
 

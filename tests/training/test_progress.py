@@ -80,7 +80,8 @@ def made(tmp_path: Path, *right: list[int]) -> RunDir:
         '{"step": 2, "rollout": 1, "accuracy": 0.75, "accuracy/se": 0.5}\n'
     )
     for number, counts in enumerate(right, start=1):
-        evaluate(run, counts, step=number, split="dev", folder=run.held_out_dir / f"rollout-{number:06d}")
+        folder = run.held_out_dir / f"rollout-{number:06d}"
+        evaluate(run, counts, step=number, split="dev", folder=folder, rollouts=number)
     return run
 
 

@@ -211,9 +211,14 @@ class Recorded:
 
     @cached_property
     def held_out(self) -> SpendingCurve | None:
-        """Its held-out evaluations, problem by problem; None where they are not all on disk and whole."""
+        """Return its held-out evaluations, problem by problem; None without any. Raises RunError for damaged ones."""
+        if not any(self.run.held_out_dir.glob("rollout-*/metrics.json")):
+            return None
         problems: list[str] = []
-        return read_curve(Run(self.run, self.config, {}, {}, 0), problems)
+        curve = read_curve(Run(self.run, self.config, {}, self.run.read_manifest(), 0), problems)
+        if curve is None and self.run.read_manifest().get("status") == "finished":
+            raise RunError("; ".join(problems))
+        return curve
 
     def curve(self, read: Read) -> tuple[Points, int] | None:
         """A value over the budget, one point a rollout, and in how many rollouts it was no finite number.
@@ -245,7 +250,7 @@ def recorded(run: RunDir, budget: str) -> Recorded:
         rows = rows[:-1]
     if not rows:
         return Recorded(run, config, (), {})
-    spent = spending_by_rollout(Run(run, config, {}, {}, 0))
+    spent = spending_by_rollout(Run(run, config, {}, run.read_manifest(), 0))
     return Recorded(run, config, rows, {done - 1: one.of(budget) for done, one in spent.items()})
 
 
@@ -272,9 +277,9 @@ def held_out_ends(records: Recorded, name: str) -> dict[int, tuple[float, float]
     found = {}
     for path in sorted(records.run.held_out_dir.glob("rollout-*/metrics.json")):
         try:
-            estimate = read_result(path)["metrics"].get(name, {})
+            result = read_result(path)
+            estimate, rollouts = result["metrics"].get(name, {}), int(result["rollouts"])
             low, high = number(estimate.get("low")), number(estimate.get("high"))
-            rollouts = int(path.parent.name.removeprefix("rollout-"))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunError(f"{path}: the evaluation cannot be read ({error!r}). The file was altered.") from error
         if low is not None and high is not None:
