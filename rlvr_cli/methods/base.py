@@ -273,7 +273,7 @@ class PolicyLoss(Part, Choice, ABC):
 
     @property
     def needs_entropies(self) -> bool:
-        """Return whether :meth:`weight` reads ``tokens.entropies``."""
+        """Return whether it reads ``tokens.entropies``."""
         return False
 
     @property

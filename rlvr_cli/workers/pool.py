@@ -243,6 +243,13 @@ class Pool:
         self._forget()
         _POOLS.add(self)
 
+    def _forget(self) -> None:
+        """Begin without processes; what a fork copied of them belongs to its parent."""
+        self._lock = threading.Lock()
+        self._jobs: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._running: list[_Worker] = []
+
     def submit(self, job: Any, seconds: float | None = None) -> Future[Any]:
         """Begin a job: the future raises JobError, RunError where no worker can be started, and RuntimeError where the
         pool was closed.
@@ -296,13 +303,6 @@ class Pool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _forget(self) -> None:
-        """Begin without processes; what a fork copied of them belongs to its parent."""
-        self._lock = threading.Lock()
-        self._jobs: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
-        self._running: list[_Worker] = []
 
     def _serve(self, jobs: queue.SimpleQueue[_Waiting | None]) -> None:
         """Give jobs to one worker after another, until None comes in place of a job."""
