@@ -218,7 +218,7 @@ def _ending(status: int | None) -> str:
     return f"its process was ended by signal {-status}"
 
 
-# A job, its deadline where it is another than that of the limits, and what has the answer.
+# A job, its deadline (None = that of the limits) and the future that gets the answer.
 _Waiting = tuple[Any, float | None, Future[Any]]
 
 
