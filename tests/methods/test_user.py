@@ -106,7 +106,7 @@ def test_files_that_end_or_hang_are_refused(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(user_code, "LOADING", 1.0)
     for text, line in (
         ("while True: pass\n", r"power.py:1: the file took more than 1 s"),
-        ("import os; os._exit(0)\n", r"power.py: it ended its process with exit code 0 when it was loaded"),
+        ("import os; os._exit(0)\n", r"power.py: it ended its process with exit code 0 while it was loaded"),
         ("import sys; sys.exit(0)\n", r"power.py:1: the file raised SystemExit: 0"),
         ("raise KeyboardInterrupt\n", r"power.py:1: the file raised KeyboardInterrupt"),
     ):

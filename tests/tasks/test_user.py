@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +220,10 @@ def test_a_built_in_task_lends_its_problems_and_its_judge(tmp_path: Path) -> Non
     response = f"\\boxed{{{problem.data['answer']}}}"
     right, wrong = task.judge_many([problem] * 2, [response, "no"], [False] * 2)
     assert right.correct and right.reward == 1.5 and right.parts["bonus"] == 0.5 and not wrong.correct
+    # Mathematics that the judge cannot read: nobody knows whether the response is right.
+    unreadable = replace(problem, data={"id": "x", "question": "?", "answer": "\\frac{"})
+    (unknown,) = task.judge_many([unreadable], [response], [False])
+    assert wrong.scorable and not unknown.scorable
 
 
 class Template:
