@@ -42,16 +42,7 @@ class Finding:
 
 def all_findings() -> list[Finding]:
     """Every finding, in the order of the report."""
-    return [
-        python_version(),
-        *packages(),
-        *devices(),
-        processor(),
-        memory(),
-        disk(),
-        check_lab(),
-        hub(),
-    ]
+    return [python_version(), *packages(), *devices(), processor(), memory(), disk(), check_lab(), hub()]
 
 
 def python_version() -> Finding:

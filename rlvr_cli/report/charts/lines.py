@@ -56,13 +56,7 @@ _MOST_READ = 200
 
 
 def draw_panels(
-    panels: Sequence[Panel],
-    x: XAxis,
-    y: YAxis,
-    scales: Sequence[Extent],
-    *,
-    named: bool,
-    marked: bool = False,
+    panels: Sequence[Panel], x: XAxis, y: YAxis, scales: Sequence[Extent], *, named: bool, marked: bool = False
 ) -> tuple[Figure, tuple[PanelReadings, ...]]:
     """The figure, and what can be read off its lines; two panels in a row. Must be called inside ``svg.page_style()``.
 
@@ -187,12 +181,7 @@ def _draw_line(axes: Axes, line: Line, divide: float, crowd: int, *, marked: boo
 
 def marker(arm: int) -> dict[str, Any]:
     """The marker of an arm, as matplotlib's keywords."""
-    return {
-        "marker": MARKERS[arm % MOST_ARMS],
-        "markersize": 5.5,
-        "markeredgecolor": PAPER,
-        "markeredgewidth": 0.7,
-    }
+    return {"marker": MARKERS[arm % MOST_ARMS], "markersize": 5.5, "markeredgecolor": PAPER, "markeredgewidth": 0.7}
 
 
 def _scale_x(axes: Axes, panel: Panel, x: XAxis, *, small: bool) -> None:
