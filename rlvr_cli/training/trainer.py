@@ -470,10 +470,8 @@ class PolicyTrainer(GRPOTrainer):
         for number, chosen in enumerate(micro_batches.rows):
             micro_batch, needed = {key: value[chosen] for key, value in rows.items()}, grad_mask[chosen]
             if number < micro_batches.idle:
-                micro_batch["completion_mask"], needed = (
-                    torch.zeros_like(micro_batch["completion_mask"]),
-                    torch.zeros_like(needed),
-                )
+                micro_batch["completion_mask"] = torch.zeros_like(micro_batch["completion_mask"])
+                needed = torch.zeros_like(needed)
             with self._gradients_synchronised(model, last=number + 1 == len(micro_batches.rows)):
                 outputs = self._outputs(model, micro_batch, needed, share_prompts=micro_batches.share_prompts)
                 if "old_log_probs" not in rows and self.steps_per_rollout > 1:

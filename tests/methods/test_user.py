@@ -124,6 +124,18 @@ def test_another_version_takes_the_place_of_the_one_before(tmp_path: Path) -> No
     assert dict(leaves(load_config([tmp_path / "config.yaml"]))) == dict(leaves(first))
 
 
+def test_another_name_for_a_method_that_is_not_imported_is_refused_with_one_that_works(tmp_path: Path) -> None:
+    recorded = tmp_path / "config.yaml"
+    recorded.write_text(dump_yaml(load_config(method=written(tmp_path))), encoding="utf-8")
+    with pytest.raises(UserError, match=r"unknown method .power\+lopti") as refused:
+        load_any([recorded], method="power+lopti")
+    names = re.findall(r"`(\S+)`", str(refused.value))
+    assert names == [f"{tmp_path}/power.py", f"{tmp_path}/power.py+lopti"]
+    for name in names:
+        load_any([recorded], method=name)
+    assert load_config([recorded], method=names[1]).method.name == "power+lopti"
+
+
 def test_what_breaks_in_a_training_alone_is_a_line_of_the_file(tmp_path: Path) -> None:
     """A part's result is looked at wherever it is called, not only in the trial."""
     given = random_tokens()
