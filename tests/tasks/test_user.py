@@ -299,7 +299,14 @@ BROKEN_CALLS = {
         "def judge(self, problem, response): return {'reward': 1, 'parts': {'a': 2}}",
     ): r"the sum of its parts, 2",
     ("judge", "def judge(self, problem, response): return {'parts': 1}"): r"wanted: a dict of numbers for parts",
-    ("judge", "def judge(self, problem, response): return {'reward': 1, 'why': {}}"): r"finite number or None for why",
+    (
+        "judge",
+        "def judge(self, problem, response): return {'reward': 1, 'why': {}}",
+    ): r"text, None or a number from -1e\+30 to 1e\+30 for why",
+    (
+        "judge",
+        "def judge(self, problem, response): return {'reward': 1, 'why': 1e308}",
+    ): r"number from -1e\+30 to 1e\+30 for why",
     ("judge", "def judge(self, problem, response): return {'reward': 1, 'answer': []}"): r"number or None for answer",
     ("judge", "def judge(self, problem, response): return 1 / 0"): r":25: judge raised ZeroDivisionError.*'said'",
     ("judge", "def judge(self, problem, response): raise KeyboardInterrupt"): r":25: judge raised KeyboardInterrupt",
