@@ -291,7 +291,7 @@ BROKEN_CALLS = {
     (
         "judge",
         "def judge(self, problem, response): return {'reward': 1, 'x': float('inf')}",
-    ): r"None for x",
+    ): r"number from -1e\+30 to 1e\+30 for x",
     ("judge", "def judge(self, problem, response): return [1.0]"): r"judge returned \[1.0\] \(list\)",
     ("judge", "def judge(self, problem, response): return {'score': 1}"): r"wanted: a dict with reward",
     (
@@ -307,7 +307,10 @@ BROKEN_CALLS = {
         "judge",
         "def judge(self, problem, response): return {'reward': 1, 'why': 1e308}",
     ): r"number from -1e\+30 to 1e\+30 for why",
-    ("judge", "def judge(self, problem, response): return {'reward': 1, 'answer': []}"): r"number or None for answer",
+    (
+        "judge",
+        "def judge(self, problem, response): return {'reward': 1, 'answer': []}",
+    ): r"number from -1e\+30 to 1e\+30 for answer",
     ("judge", "def judge(self, problem, response): return 1 / 0"): r":25: judge raised ZeroDivisionError.*'said'",
     ("judge", "def judge(self, problem, response): raise KeyboardInterrupt"): r":25: judge raised KeyboardInterrupt",
     ("judge", "def judge(self, problem, response):\n    while True: pass"): r"judge took more than 1 s and was ended",
