@@ -27,7 +27,7 @@ from benchmarks.hostile_texts import BOXED, Completion, block, completions, prob
 from rlvr_cli.config.load import choose_task
 from rlvr_cli.evaluation.score import verdict_as_json
 from rlvr_cli.tasks import Problem, Task, Verdict
-from rlvr_cli.verify.pool import shared_pool
+from rlvr_cli.verify.pool import math_pool
 
 TASKS = ("kk", "countdown", "math", "gsm8k", "hitab")
 RULES = ("paper", "strict")
@@ -75,7 +75,7 @@ def run(name: str, rule: str, count: int, seed: int) -> Result:
     _all_right(task, problems, good)
     if pooled:
         # Starting is no part of a verdict's time.
-        shared_pool().judge("x^2-1", "(x-1)(x+1)")
+        math_pool().judge("x^2-1", "(x-1)(x+1)")
     memory = _WorkerMemory() if pooled else None
     stream = completions(task, problems, count, seed)
     lock = threading.Lock()
@@ -101,7 +101,7 @@ def run(name: str, rule: str, count: int, seed: int) -> Result:
     result.parent_growth = _resident() - before
     result.worker_peak = memory.stop() if memory is not None else None
     # The pool has a thread for each of its processes, from the first pair that needs it.
-    left = threading.active_count() - threads - (shared_pool().workers if pooled else 0)
+    left = threading.active_count() - threads - (math_pool().workers if pooled else 0)
     result.unharmed = left <= 0 and _all_right(task, problems, good)
     return result
 
@@ -175,7 +175,7 @@ class _WorkerMemory(threading.Thread):
 
     def run(self) -> None:
         while not self._ended.wait(0.02):
-            self._peak = max([self._peak, *(_status(pid, "VmHWM") for pid in shared_pool().pids)])
+            self._peak = max([self._peak, *(_status(pid, "VmHWM") for pid in math_pool().pids)])
 
     def stop(self) -> float:
         self._ended.set()

@@ -346,7 +346,7 @@ def _height(layer: Layer, files: Sequence[Layer]) -> int:
     return next((height for height, file in enumerate(files) if file is layer), len(files))
 
 
-def _preset_layers(imports: Imports, user_layers: Iterable[Layer], of_task: bool) -> Iterable[Layer]:
+def _preset_layers(imports: Imports, user_layers: Sequence[Layer], of_task: bool) -> Iterable[Layer]:
     chosen = _merge(imports.schema, user_layers).data
     task = _chosen_task(chosen)
     for section, folder in PRESET_FOLDERS.items():
@@ -363,7 +363,13 @@ def _preset_layers(imports: Imports, user_layers: Iterable[Layer], of_task: bool
         return
     try:
         method = parse_method_name(name, tables)
-    except ValueError:
+    except ValueError as error:
+        methods = (layer.data.get("method") for layer in user_layers)
+        files = [file for values in methods if isinstance(values, dict) for file in values.get("files") or ()]
+        if files and not imports.allowed:
+            path = str(files[-1]).partition("@")[0]
+            hint = f"The configuration's method is of a file: name it `{path}`, or with a modifier `{path}+lopti`"
+            raise UserError(f"method.name: {error}. {hint}.") from None
         # The name is reported; what was set with it is judged as part of the method that was most likely meant.
         method = parse_method_name(nearest_method(name, tables) or _default_name("method"), tables)
     yield from _method_layers(method, task, tables)

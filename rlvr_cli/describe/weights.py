@@ -178,7 +178,7 @@ def _step_with_spread(spread: float) -> Tokens:
     old = probs.log().expand(2, -1)
     ratios = torch.stack([1 + deviation, 1 - deviation])
     signs = torch.tensor([[1.0], [-1.0]], dtype=torch.float64).expand_as(old)
-    return Tokens(old + ratios.log(), old, signs, torch.ones_like(old))
+    return Tokens(old + ratios.log(), old, signs, torch.ones_like(old), entropies=-old)
 
 
 def _first(bound: float | Tensor) -> float:

@@ -58,7 +58,7 @@ _NOT_OURS = {
         "the run divides rollouts among processes and nothing else",
     ),
     **dict.fromkeys(("elasticity", "curriculum_learning"), "the sizes of the batch are the run's"),
-    **dict.fromkeys(("amp", "bfloat16", "torch_autocast"), "the run computes in bfloat16 (or in float32)"),
+    **dict.fromkeys(("amp", "bfloat16", "torch_autocast"), "the precision is the run's, bfloat16 or float32"),
     "progressive_layer_drop": "the run trains the whole model",
 }
 # What DeepSpeed calls AdamW, or makes it by default.

@@ -257,7 +257,7 @@ def hand_over(text: str) -> str:
             return str(Executor(aside)._submit_command("").job_id)
         except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
             lines = str(error).strip().splitlines()
-    raise UserError([f"SLURM refused the job: {line}" for line in lines or ["without a reason"]])
+    raise UserError([f"SLURM refused the job: {line}" for line in lines or ["sbatch printed no reason"]])
 
 
 @contextlib.contextmanager

@@ -242,12 +242,12 @@ class Advantage(Part, Choice, ABC):
 
     @abstractmethod
     def advantages(self, rollout: Rollout) -> Tensor:
-        """(N, 1) or (N, T) A, finite, 0 for rows whose reward is NaN; whatever on padding."""
+        """Return (N, 1) or (N, T) A, finite, and 0 for rows whose reward is NaN; padding may hold any value."""
 
     def returns(self, rollout: Rollout) -> Tensor:
-        """(N, T) what the value head is regressed on where ``needs_values``; whatever on padding.
+        """Return (N, T) the targets of the value head where ``needs_values``; padding may hold any value.
 
-        By default the completion's reward at each of its tokens.
+        By default each token's target is the completion's reward.
         """
         return rollout.rewards.nan_to_num(nan=0.0).unsqueeze(1).expand_as(rollout.mask)
 
@@ -273,7 +273,7 @@ class PolicyLoss(Part, Choice, ABC):
 
     @property
     def needs_entropies(self) -> bool:
-        """Return whether :meth:`weight` reads ``tokens.entropies``."""
+        """Return whether it reads ``tokens.entropies``."""
         return False
 
     @property

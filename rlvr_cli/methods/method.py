@@ -272,17 +272,9 @@ class Method(TrainingMethod):
 
     def fingerprint(self) -> dict[str, Any]:
         """Name, choices with their parameters, and hashes over the choices and over the code that computes them."""
-        critic = (self.critic,) if self.advantage.needs_values else ()
-        components = (
-            self.advantage,
-            self.policy_loss,
-            *self.shapings,
-            self.aggregation,
-            self.passes,
-            self.kl,
-            self.reward,
-        )
-        modules = sorted({__name__, *_modules(type(component).__module__ for component in (*components, *critic))})
+        components = [self.advantage, self.policy_loss, *self.shapings, self.aggregation, self.passes, self.kl]
+        components += [self.reward, self.critic] if self.advantage.needs_values else [self.reward]
+        modules = sorted({__name__, *_modules(type(component).__module__ for component in components)})
         # Without the shapings that are off: another kind that somebody adds changes no run.
         plain = self.model_dump(mode="json", exclude={"files"})
         choices = plain | {"shaping": {shaping.key: shaping.model_dump() for shaping in self.shapings}}

@@ -122,8 +122,9 @@ def prompt_style(model_config: Any) -> PromptStyle:
     return cast(PromptStyle, style)
 
 
+@cache
 def connection_problem() -> str | None:
-    """Why the Hugging Face hub cannot be reached, or None. One try of at most ten seconds.
+    """Return why the Hugging Face hub cannot be reached, or None; a process tries once, for at most ten seconds.
 
     The hub's own library tries for most of a minute before it gives up.
     """

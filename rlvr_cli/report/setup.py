@@ -285,14 +285,8 @@ def eval_words(name: str, run: Run, evaluation: Evaluation) -> list[str]:
     if result["benchmark"] != problems_name(run.config.task.name, run.config.task.data):
         known = result["benchmark"] in data_sets()
         words += ["--benchmark", result["benchmark"]] if known else ["--data", str(task["data"])]
-    words += [
-        "--split",
-        str(result["split"]),
-        "--problems",
-        str(result["problems"]),
-        "--samples",
-        str(result["samples"]),
-    ]
+    for key in ("split", "problems", "samples"):
+        words += [f"--{key}", str(result[key])]
     ks = [metric.removeprefix("pass@") for metric in result.get("metrics", {}) if metric.startswith("pass@")]
     words += ["--pass-at", ",".join(ks)] if ks else []
     for option, key in (("--temperature", "temperature"), ("--top-p", "top_p"), ("--max-new-tokens", "max_new_tokens")):

@@ -67,7 +67,7 @@ def boxed_answer(text: str) -> str | None:
     return box.content or None if box is not None else None
 
 
-def read_number(text: str) -> tuple[Fraction | None, bool]:
+def read_number_and_percent(text: str) -> tuple[Fraction | None, bool]:
     """Return the number that the whole text spells, and whether a percent sign follows it.
 
     Read are what ``exact_number`` reads, groups of three divided by spaces, exponents, and a sign of a currency in

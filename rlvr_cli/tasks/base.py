@@ -53,8 +53,8 @@ Data = Annotated[
 DataDir = Annotated[
     Text | None,
     Field(
-        description="Folder in which a data set's name is looked for; null = RLVR_DATA_DIR where that is set, else "
-        "data/public where `rlvr tasks fetch` has put it, else the hub. A null that is written out is the hub."
+        description="Folder of the data sets that are named; null = RLVR_DATA_DIR if that is set, else data/public if "
+        "`rlvr tasks fetch` has put the set there, else the hub. An explicit null means the hub."
     ),
 ]
 RuleKey = Annotated[Rule, Field(description="paper = the papers' rewards; strict = judges meaning, not surface.")]
@@ -107,7 +107,7 @@ class Task(FromData, Choice):
 
     @classmethod
     def about_unknown(cls, choice: Any) -> str:
-        """Of the name of a data set: its task."""
+        """Name the task of a data set that was given in place of a task."""
         kinds = Task.kinds.items() if isinstance(choice, str) else ()
         task = next((name for name, kind in kinds if choice in kind.sets), None)  # type: ignore[attr-defined]
         return f" It is a data set of the task {task}: task={task} task.data={choice}." if task else ""

@@ -1,10 +1,10 @@
 """The two rules by which Countdown's answers are read. Python parses an expression (``ast``); nothing goes to `eval`.
 
 `paper` is TinyZero's (`verl/utils/reward_score/countdown.py`), which checks an answer's characters and evaluates it as
-Python: whole and decimal numbers, signs, `+ - * / // **`, parentheses. It differs in two ways, each of which scores 0.1
-where no value is found:
+Python: whole and decimal numbers, signs, `+ - * / // **`, parentheses. It differs in two ways, which score 0.1:
 
-- an answer of more than 10,000 characters is not read (the public code scores it as far as Python parses it);
+- an answer of more than 10,000 characters, or of more than 100 operators inside one another, is not read (the public
+  code scores it as far as Python parses it);
 - a power of whole numbers with more than 4,096 bits has no value (the public code works `9**9**9**9` out without end).
 
 `strict` is exact rational arithmetic over `+ - * /` and parentheses, each number exactly once. The typographic signs in
@@ -29,6 +29,8 @@ from rlvr_cli.tasks.answers import TAG, last_tagged
 MAX_ANSWER = 10_000
 _TOLERANCE = 1e-5
 _MAX_POWER_BITS = 4096
+# What Python can parse of more depends on the depth of the caller's stack.
+_MAX_DEPTH = 100
 
 _PAPER_SIGNS = re.compile(r"[0-9+\-*/(). \t\f\r]+")
 _STRICT_SIGNS = re.compile(r"(?:(?:0|[1-9][0-9]*+)(?![0-9])|\*(?!\*)|/(?!/)|[-+() ])+")
@@ -108,7 +110,7 @@ def _judged(
     try:
         right = reaches(_value(tree, literal))
     # Division by zero, a value outside floating point, `//` of a complex power: the public code catches everything.
-    except (ArithmeticError, RecursionError, TypeError, ValueError):
+    except (ArithmeticError, TypeError, ValueError):
         right = False
     return ParsedExpression("correct" if right else "wrong", expression)
 
@@ -121,7 +123,12 @@ def _parsed(text: str, signs: re.Pattern[str]) -> ast.expr | None:
         tree = ast.parse(text.lstrip(" \t"), mode="eval").body
     except (MemoryError, RecursionError, SyntaxError):
         return None
-    return tree if all(map(_is_arithmetic, ast.walk(tree))) else None
+    nodes: list[ast.AST] = [tree]
+    for _ in range(_MAX_DEPTH + 1):
+        if not all(map(_is_arithmetic, nodes)):
+            return None
+        nodes = [child for node in nodes for child in ast.iter_child_nodes(node)]
+    return None if nodes else tree
 
 
 def _is_arithmetic(node: ast.AST) -> bool:
@@ -150,7 +157,7 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
 
 
 def _value(node: Any, literal: Callable[[Any], Any]) -> Any:
-    """Work out an expression. Raises what the operators raise, and RecursionError."""
+    """Work out an expression. Raises what the operators raise."""
     if isinstance(node, ast.BinOp):
         return _OPERATORS[type(node.op)](_value(node.left, literal), _value(node.right, literal))
     if isinstance(node, ast.UnaryOp):

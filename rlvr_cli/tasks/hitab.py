@@ -21,7 +21,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.answers import BOX, TAG, last_box, read_number
+from rlvr_cli.tasks.answers import BOX, TAG, last_box, read_number_and_percent
 from rlvr_cli.tasks.base import Data, RuleKey, Task
 from rlvr_cli.tasks.data import TABLES
 from rlvr_cli.tasks.files import BadRow, RowOrigin, read_rows, text_problem
@@ -346,7 +346,7 @@ def read_value(written: str | int | float, rule: Rule) -> Value:
     if not isinstance(written, str):
         return Value(str(written), Fraction(str(written)))
     text = _clean(written)
-    number, percent = read_number(text if text.endswith("..") else text.removesuffix("."))
+    number, percent = read_number_and_percent(text if text.endswith("..") else text.removesuffix("."))
     if number is None and rule == "paper":
         number, percent = _loose_number(text)
     return Value(_plain_text(text, rule), number, percent)

@@ -221,11 +221,11 @@ class MathTask(AnswerTask):
         return _Judging(self)
 
     def same_answers(self, answers: Sequence[Sequence[str]]) -> list[dict[str, str]]:
-        from rlvr_cli.verify.pool import shared_pool
+        from rlvr_cli.verify.pool import math_pool
 
         votes: list[dict[str, str]] = [{} for _ in answers]
         remaining = [list(dict.fromkeys(spellings)) for spellings in answers]
-        with shared_pool().pending(self.rule) as pending:
+        with math_pool().pending(self.rule) as pending:
             while any(len(spellings) > 1 for spellings in remaining):
                 for first, *others in filter(None, remaining):
                     for other in others:
@@ -240,9 +240,9 @@ class MathTask(AnswerTask):
         return votes
 
     def with_workers(self, workers: int) -> Self:
-        from rlvr_cli.verify.pool import size_shared_pool
+        from rlvr_cli.verify.pool import size_math_pool
 
-        size_shared_pool(workers)
+        size_math_pool(workers)
         return self
 
     def row_problem(self, fields: dict[str, Any], where: str) -> Problem:
@@ -279,9 +279,9 @@ class _Judging(Judging):
 
     def __init__(self, task: MathTask) -> None:
         # Imported here: a configuration needs no pool of processes.
-        from rlvr_cli.verify.pool import shared_pool
+        from rlvr_cli.verify.pool import math_pool
 
-        self._task, self._pending = task, shared_pool().pending(task.rule)
+        self._task, self._pending = task, math_pool().pending(task.rule)
         self._rows: list[tuple[Problem, str, ParsedAnswer, bool]] = []
 
     def add(self, problem: Problem, response: str, *, truncated: bool = False) -> None:

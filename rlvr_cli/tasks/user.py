@@ -64,7 +64,7 @@ from rlvr_cli.tasks.rewards import (
     worker_limits,
 )
 from rlvr_cli.workers.pool import JobError, Limits, Pool, Target, shared_pool
-from rlvr_cli.workers.reward import LARGEST_REWARD, reward_number
+from rlvr_cli.workers.reward import LARGEST_REWARD, can_be_logged, reward_number
 
 PAGE = "docs/tasks/own.md"
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,49}$")
@@ -367,9 +367,9 @@ class UserTask(base.Task):
         if "reward" not in fields and "parts" not in fields:
             raise self._wrong("judge", judgement, "a dict with reward, or with parts that add up to it")
         for name, value in {**logged, "answer": answer}.items():
-            infinite = isinstance(value, float) and not math.isfinite(value)
-            if infinite or not isinstance(value, str | float | int | None):
-                raise self._wrong("judge", {name: value}, f"text, a finite number or None for {name}")
+            if not can_be_logged(value):
+                wanted = f"text, None or a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g} for {name}"
+                raise self._wrong("judge", {name: value}, wanted)
         if (unwritable := text_problem([answer, logged, *map(str, components)])) is not None:
             raise RunError(f"{self._line('judge')}: judge gave text that cannot be written: {unwritable}")
         if fields.get("reward", 0.0) is None:

@@ -86,7 +86,7 @@ def _changes(before: Config, after: Config, step: int) -> list[str]:
     old, new = (learning_rate_factor(config.optimizer, config.batch, step) for config in (before, after))
     rollouts = after.train.rollouts
     return [
-        f"optimizer.lr_schedule={optimizer.lr_schedule}: the learning rate continues as with {rollouts} rollouts, "
-        f"from {new:.3g} of its peak; that of {before.train.rollouts} rollouts, used so far, is at {old:.3g}. The "
-        f"result is not that of a run with {rollouts} rollouts from the start."
+        f"optimizer.lr_schedule={optimizer.lr_schedule}: the schedule is now that of {rollouts} rollouts. The learning "
+        f"rate changes from {old:.3g} to {new:.3g} of its peak, and the result differs from that of a run with "
+        f"{rollouts} rollouts from the start."
     ]

@@ -39,19 +39,8 @@ class StepMeter:
     """
 
     SUMS = (
-        "tokens",
-        "trained",
-        "moved",
-        "drift",
-        "drift_square",
-        "distance",
-        "kl_old",
-        "kl_reference",
-        "entropy_trained",
-        "policy_loss",
-        "value_loss",
-        "aux_loss",
-        "aux_loss_share",
+        *("tokens", "trained", "moved", "drift", "drift_square", "distance", "kl_old", "kl_reference"),
+        *("entropy_trained", "policy_loss", "value_loss", "aux_loss", "aux_loss_share"),
         *REGIONS,
         *IMPORTANCE,
     )

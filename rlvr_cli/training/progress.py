@@ -29,7 +29,7 @@ HEADLINES = (
     ("accuracy", "accuracy", "{:.3f}"),
     ("entropy", "entropy", "{:.3f}"),
     ("length", "length", "{:.1f}"),
-    ("clipped", "off region", "{:.2%}"),
+    ("clipped", "clipped", "{:.2%}"),
     ("grad_norm", "grad norm", "{:.2f}"),
     ("timeouts", "timeouts", "{:.2%}"),
     ("alert", "alert", "{}"),

@@ -71,10 +71,10 @@ class Scoring:
     def measured(
         self, own: TensorRows, batch: RolloutBatch | None, model: Any, reference: Callable[[TensorRows], Tensor]
     ) -> TensorRows:
-        """The columns that the method needs next to tokens, before the first update; of this process's rows.
+        """Return the columns that the method needs besides the tokens of this process's rows, before the first update.
 
         Args:
-            batch: what was collected; None = TRL's own generation, which has neither.
+            batch: the rollout that was collected; None = TRL's own generation, without log-probs and entropies.
             reference: log-probs (n, T) under the reference policy.
         """
         method, mask = self.method, own["completion_mask"]

@@ -470,10 +470,8 @@ class PolicyTrainer(GRPOTrainer):
         for number, chosen in enumerate(micro_batches.rows):
             micro_batch, needed = {key: value[chosen] for key, value in rows.items()}, grad_mask[chosen]
             if number < micro_batches.idle:
-                micro_batch["completion_mask"], needed = (
-                    torch.zeros_like(micro_batch["completion_mask"]),
-                    torch.zeros_like(needed),
-                )
+                micro_batch["completion_mask"] = torch.zeros_like(micro_batch["completion_mask"])
+                needed = torch.zeros_like(needed)
             with self._gradients_synchronised(model, last=number + 1 == len(micro_batches.rows)):
                 outputs = self._outputs(model, micro_batch, needed, share_prompts=micro_batches.share_prompts)
                 if "old_log_probs" not in rows and self.steps_per_rollout > 1:
@@ -493,20 +491,22 @@ class PolicyTrainer(GRPOTrainer):
         """The step that begins, counted and measured over all of its rows and all processes."""
         mask = own_tokens(rows)
         counts = torch.stack([self.method.aggregation.count(mask, rows["estimated"]), mask.sum(dtype=torch.float64)])
-        count, tokens = self.accelerator.reduce(counts, reduction="sum")
+        count, total = self.accelerator.reduce(counts, reduction="sum")
         self.meter.begin_step(mask)
-        statistics = None
-        if self.method.policy_loss.needs_statistics:
-            if self.step_in_rollout > 0:
-                log_probs = self.forward.without_gradient(self.model, rows).log_probs
+        statistics, policy_loss = None, self.method.policy_loss
+        if policy_loss.needs_statistics:
+            old, entropies = rows.get("old_log_probs"), None
+            # Built-in ones read the ratio alone, which is 1 in a rollout's first step.
+            if self.step_in_rollout > 0 or policy_loss.needs_entropies or (policy_loss.of_user and old is None):
+                outputs = self.forward.without_gradient(self.model, rows, entropies=policy_loss.needs_entropies)
+                log_probs, entropies = outputs.log_probs, outputs.entropies
             else:
-                log_probs = rows.get("old_log_probs", torch.zeros_like(rows["completion_ids"], dtype=torch.float32))
-            own = vars(tokens_of(rows, log_probs))
-            own = {key: value for key, value in own.items() if value is not None}
+                log_probs = torch.zeros_like(own_tokens(rows), dtype=torch.float32) if old is None else old
+            tokens = vars(tokens_of(rows, log_probs, entropies))
+            own = {key: value for key, value in tokens.items() if value is not None}
             gathered = gather_rows(own, self.accelerator.gather, self.accelerator.num_processes, 0)
-            shaped = self.method.shaped(Tokens(**gathered), self.current_pass)
-            statistics = self.method.policy_loss.statistics(shaped)
-        return Step(self.current_pass, count, tokens, statistics)
+            statistics = policy_loss.statistics(self.method.shaped(Tokens(**gathered), self.current_pass))
+        return Step(self.current_pass, count, total, statistics)
 
     def _grad_mask(self, rows: TensorRows) -> Tensor:
         """(n, T) the tokens whose log-probs this step's gradient, or a later one by way of the ratio, depends on."""

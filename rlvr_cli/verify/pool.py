@@ -26,8 +26,7 @@ class MathPool(processes.Pool):
     """Judges pairs (gold answer, answer) by their mathematics, in processes of their own.
 
     Pairs that ``math_answer.check`` (or ``check_paper``) decides never leave the calling process; nothing else is done
-    to a text there.
-    The processes start with the first pair that needs one, as forks of one that has SymPy loaded.
+    to a text there. The first pair that needs a process starts one, which imports SymPy.
 
     Args:
         workers: number of processes.
@@ -115,7 +114,7 @@ class Pending:
 _shared = MathPool()
 
 
-def shared_pool() -> MathPool:
+def math_pool() -> MathPool:
     """Return the pool of this process; one that was closed is replaced."""
     global _shared
     if _shared.closed:
@@ -123,8 +122,8 @@ def shared_pool() -> MathPool:
     return _shared
 
 
-def size_shared_pool(workers: int) -> None:
-    """Have ``shared_pool`` give a pool of that many processes; one of another size is closed."""
+def size_math_pool(workers: int) -> None:
+    """Have ``math_pool`` give a pool of that many processes; one of another size is closed."""
     global _shared
     if _shared.closed or _shared.workers != workers:
         _shared.close()

@@ -79,11 +79,14 @@ def _work(connection: Connection) -> None:
     """Load the target and answer jobs until the pool closes the socket."""
     worker = os.getpid()
 
-    def mask(how: int) -> Callable[[], object]:
-        return lambda: signal.pthread_sigmask(how, _ENDING)
+    masks = threading.local()
 
-    # Around a fork signals wait: the new process would drop them until it can be terminated.
-    hold, release = mask(signal.SIG_BLOCK), mask(signal.SIG_UNBLOCK)
+    def hold() -> None:
+        """Let signals wait for the end of a fork: the new process would drop them until it can be terminated."""
+        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+
+    def release() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
 
     def leave() -> None:
         """Take the socket from a process that the code forks, and let the process be terminated."""

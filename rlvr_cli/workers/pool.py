@@ -218,7 +218,7 @@ def _ending(status: int | None) -> str:
     return f"its process was ended by signal {-status}"
 
 
-# A job, its deadline where it is another than that of the limits, and what has the answer.
+# A job, its deadline (None = that of the limits) and the future that gets the answer.
 _Waiting = tuple[Any, float | None, Future[Any]]
 
 
@@ -243,6 +243,13 @@ class Pool:
         self._forget()
         _POOLS.add(self)
 
+    def _forget(self) -> None:
+        """Begin without processes; what a fork copied of them belongs to its parent."""
+        self._lock = threading.Lock()
+        self._jobs: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._running: list[_Worker] = []
+
     def submit(self, job: Any, seconds: float | None = None) -> Future[Any]:
         """Begin a job: the future raises JobError, RunError where no worker can be started, and RuntimeError where the
         pool was closed.
@@ -255,7 +262,8 @@ class Pool:
             if self.closed:
                 raise RuntimeError("the pool is closed")
             if len(self._threads) < self.workers:
-                thread = threading.Thread(target=self._serve, name=f"workers-{len(self._threads)}", daemon=True)
+                name = f"workers-{len(self._threads)}"
+                thread = threading.Thread(target=self._serve, args=(self._jobs,), name=name, daemon=True)
                 try:
                     thread.start()
                 except RuntimeError as error:
@@ -269,6 +277,13 @@ class Pool:
         """Return the process ids of the workers that run now."""
         with self._lock:
             return [worker.pid for worker in self._running if worker.pid]
+
+    def rest(self) -> None:
+        """End the workers after the jobs that they have; later jobs start new ones."""
+        with self._lock:
+            for _ in self._threads:
+                self._jobs.put(None)
+            self._threads, self._jobs = [], queue.SimpleQueue()
 
     def close(self) -> None:
         """Kill the workers. Jobs that wait or are being done fail with RuntimeError."""
@@ -289,17 +304,10 @@ class Pool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _forget(self) -> None:
-        """Begin without processes; what a fork copied of them belongs to its parent."""
-        self._lock = threading.Lock()
-        self._jobs: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
-        self._running: list[_Worker] = []
-
-    def _serve(self) -> None:
-        """Give jobs to one worker after another, until the pool is closed."""
+    def _serve(self, jobs: queue.SimpleQueue[_Waiting | None]) -> None:
+        """Give jobs to one worker after another, until None comes in place of a job."""
         worker: _Worker | None = None
-        while (waiting := self._jobs.get()) is not None:
+        while (waiting := jobs.get()) is not None:
             job, seconds, future = waiting
             if not future.set_running_or_notify_cancel():
                 continue
@@ -347,20 +355,22 @@ class Pool:
                     self._running.remove(worker)
 
 
-# Pools that several callers share, the latest last; those of a configuration that was left are closed.
+# Pools that several callers share, the latest last; the workers of those before the last 16 do not wait for jobs.
 _SHARED: OrderedDict[str, Pool] = OrderedDict()
-_MOST_SHARED = 16
+_MOST_SHARED, _SHARING = 16, threading.Lock()
 
 
 def shared_pool(target: Target, limits: Limits, workers: int = 1) -> Pool:
-    """Return the pool of this process that runs the target with these limits, made where there is none."""
+    """Return the pool of this process that runs the target with these limits; make it the first time."""
     key = json.dumps([asdict(target), asdict(limits), workers])
-    pool = _SHARED.pop(key, None)
-    if pool is None or pool.closed:
-        pool = Pool(target, limits, workers)
-    _SHARED[key] = pool
-    while len(_SHARED) > _MOST_SHARED:
-        _SHARED.popitem(last=False)[1].close()
+    with _SHARING:
+        pool = _SHARED.pop(key, None)
+        if pool is None or pool.closed:
+            pool = Pool(target, limits, workers)
+        _SHARED[key] = pool
+        if len(_SHARED) > _MOST_SHARED:
+            # Callers may hold it still.
+            _SHARED.popitem(last=False)[1].rest()
     return pool
 
 
@@ -374,9 +384,10 @@ def _close_all() -> None:
 
 
 def _after_fork() -> None:
+    global _SHARING
+    _SHARING = threading.Lock()
     for pool in list(_POOLS):
         pool._forget()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)

@@ -17,6 +17,7 @@ from rlvr_cli.core.user_code import UserFile, awaited, error_line, error_text, l
 
 # What float32 holds with room for an advantage; a reward beyond is refused as one that is not finite.
 LARGEST_REWARD = 1e30
+_NUMBER = f"a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g}"
 
 
 def ready(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
@@ -90,18 +91,15 @@ class _Log:
         if len(values) != self._count:
             raise ValueError(f"log_extra({column!r}): {len(values)} values for {self._count} completions")
         for value in values:
-            finite = not isinstance(value, float) or math.isfinite(value)
-            if not (value is None or (isinstance(value, (str, bool, int, float)) and finite)):
-                raise ValueError(
-                    f"log_extra({column!r}) has {value_text(value)}; text, a finite number or None is needed"
-                )
+            if not can_be_logged(value):
+                raise ValueError(f"log_extra({column!r}) has {value_text(value)}; text, None or {_NUMBER} is needed")
         self._keep(column, values)
 
     def log_metric(self, name: str, value: float) -> None:
         """Record a number of the whole call."""
         number = reward_number(value)
         if not isinstance(number, float):
-            raise ValueError(f"log_metric({name!r}) has {value_text(value)}; a finite number is needed")
+            raise ValueError(f"log_metric({name!r}) has {value_text(value)}; {_NUMBER} is needed")
         self._keep(name, [number] * self._count)
 
     def _keep(self, name: str, values: list[Any]) -> None:
@@ -111,6 +109,11 @@ class _Log:
             except UnicodeEncodeError:
                 raise ValueError(f"{text!r} is recorded, which has half of a surrogate pair; no text has") from None
         self.columns[str(name)] = values
+
+
+def can_be_logged(value: Any) -> bool:
+    """Return whether a value is text, None or a number whose mean over a rollout is finite."""
+    return abs(value) <= LARGEST_REWARD if isinstance(value, (int, float)) else isinstance(value, str | None)
 
 
 def reward_number(result: Any) -> Any:

@@ -37,13 +37,13 @@ def _problems(function: str, files: str, values: str, named: str) -> tuple[str, 
     limits = Limits(seconds + _MARGIN, memory_mib=_MEMORY_MIB)
     pool = shared_pool(Target(f"{__name__}:ready", what="tries files"), limits)
     job = {"function": function, "files": json.loads(files), "values": json.loads(values), "seconds": seconds}
-    did = "loaded" if job["values"] is None else "tried"
+    event = "while it was loaded" if job["values"] is None else "during its trial"
     try:
         return tuple(pool.submit(job).result())
     except JobTimeout:
-        return (f"{named}: took more than {seconds:g} s when it was {did}.",)
+        return (f"{named}: took more than {seconds:g} s {event}.",)
     except JobError as error:
-        return (f"{named}: {error} when it was {did}.",)
+        return (f"{named}: {error} {event}.",)
 
 
 def ready(settings: Any) -> Callable[[Any], list[str]]:

@@ -26,7 +26,7 @@ from rlvr_cli.core.files import sole_writer
 from rlvr_cli.evaluation import score as scoring
 from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.problem import Verdict
-from rlvr_cli.verify.pool import shared_pool
+from rlvr_cli.verify.pool import math_pool
 
 KK = {"question": "Who is what?", "names": ["Ann", "Bob"], "solution": [True, False]}
 RIGHT = "So. </think><answer> (1) Ann is a knight (2) Bob is a knave </answer>"
@@ -198,7 +198,7 @@ def test_workers_of_mathematics_are_the_pools(tmp_path: Path) -> None:
     for workers in (1, 3):
         verdicts = score(source, tmp_path / f"{workers}.jsonl", "--workers", str(workers), task="math")
         assert all(verdict["correct"] for verdict in verdicts)
-        assert shared_pool().workers == workers == len(shared_pool().pids)
+        assert math_pool().workers == workers == len(math_pool().pids)
 
 
 def test_a_stopped_one_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

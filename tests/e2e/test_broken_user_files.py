@@ -63,7 +63,7 @@ METHODS = [
     *IMPORT,
     ("weight", "return None", "{file}:29: weight of Mine returned None (NoneType)"),
     ("weight", "import numpy; return numpy.ones((2, 3))", "{file}:29: weight of Mine returned array"),
-    ("weight", "import os; os._exit(0)", "ended its process with exit code 0 when it was tried"),
+    ("weight", "import os; os._exit(0)", "ended its process with exit code 0 during its trial"),
     ("weight", "import sys; sys.exit(0)", "{file}:31: weight of Mine raised SystemExit: 0"),
     ("weight", "raise KeyboardInterrupt", "{file}:31: weight of Mine raised KeyboardInterrupt"),
     (

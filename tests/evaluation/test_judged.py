@@ -67,7 +67,7 @@ def test_judging_begins_while_the_rest_is_sampled_and_changes_no_verdict(monkeyp
     monkeypatch.setattr(MathPool, "submit", noting)
     # One that remembers nothing of other tests.
     with MathPool(workers=2) as pool:
-        monkeypatch.setattr("rlvr_cli.verify.pool.shared_pool", lambda: pool)
+        monkeypatch.setattr("rlvr_cli.verify.pool.math_pool", lambda: pool)
         judged = sample_and_judge(rollout, task, [problem()] * ROWS, Words(), STOPS)
     monkeypatch.undo()
     assert len(begun) == len(ANSWERS), "each pair once, however often it comes"
@@ -130,7 +130,7 @@ def test_an_engine_that_breaks_off_leaves_nothing_behind(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(MathPool, "submit", noting)
     with MathPool(workers=1) as pool:
-        monkeypatch.setattr("rlvr_cli.verify.pool.shared_pool", lambda: pool)
+        monkeypatch.setattr("rlvr_cli.verify.pool.math_pool", lambda: pool)
         threads = threading.active_count()
 
         def broken(on_done: OnDone | None) -> Completions:

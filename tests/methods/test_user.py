@@ -106,7 +106,7 @@ def test_files_that_end_or_hang_are_refused(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(user_code, "LOADING", 1.0)
     for text, line in (
         ("while True: pass\n", r"power.py:1: the file took more than 1 s"),
-        ("import os; os._exit(0)\n", r"power.py: it ended its process with exit code 0 when it was loaded"),
+        ("import os; os._exit(0)\n", r"power.py: it ended its process with exit code 0 while it was loaded"),
         ("import sys; sys.exit(0)\n", r"power.py:1: the file raised SystemExit: 0"),
         ("raise KeyboardInterrupt\n", r"power.py:1: the file raised KeyboardInterrupt"),
     ):
@@ -122,6 +122,18 @@ def test_another_version_takes_the_place_of_the_one_before(tmp_path: Path) -> No
     second = load_config([tmp_path / "config.yaml"], method=edited, overrides=["method.policy_loss.power=4.5"])
     assert first.method.fingerprint() != second.method.fingerprint() and first.method.files != second.method.files
     assert dict(leaves(load_config([tmp_path / "config.yaml"]))) == dict(leaves(first))
+
+
+def test_another_name_for_a_method_that_is_not_imported_is_refused_with_one_that_works(tmp_path: Path) -> None:
+    recorded = tmp_path / "config.yaml"
+    recorded.write_text(dump_yaml(load_config(method=written(tmp_path))), encoding="utf-8")
+    with pytest.raises(UserError, match=r"unknown method .power\+lopti") as refused:
+        load_any([recorded], method="power+lopti")
+    names = re.findall(r"`(\S+)`", str(refused.value))
+    assert names == [f"{tmp_path}/power.py", f"{tmp_path}/power.py+lopti"]
+    for name in names:
+        load_any([recorded], method=name)
+    assert load_config([recorded], method=names[1]).method.name == "power+lopti"
 
 
 def test_what_breaks_in_a_training_alone_is_a_line_of_the_file(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.load import eos_token_ids, load_model
-from rlvr_cli.models.source import prompt_style, resolve_model
+from rlvr_cli.models.source import connection_problem, prompt_style, resolve_model
 from tests.models.tiny import VOCABULARY, make
 
 
@@ -219,6 +219,20 @@ def test_a_hub_that_cannot_be_reached_is_one_message(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("1 model: cannot get org/no-such-model")
     assert done.stdout.count("\n") == 1
+
+
+def test_a_process_tries_the_hub_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = []
+
+    def refuse(*_: object, **__: object) -> None:
+        tries.append(1)
+        raise OSError("no network")
+
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    connection_problem.cache_clear()
+    assert {connection_problem() for _ in range(3)} == {"no connection to https://huggingface.co (no network)"}
+    assert len(tries) == 1
+    connection_problem.cache_clear()
 
 
 def test_resolving_a_model_imports_no_torch(folder: Path) -> None:

@@ -182,3 +182,15 @@ def test_nesting_is_limited_as_in_pythons_parser() -> None:
         for rule in ("paper", "strict"):
             task = Countdown.model_validate({"rule": rule}).replace(style="tiny_zero")
             assert task.judge(problem, text).reason == reason
+
+
+def test_a_verdict_does_not_depend_on_the_depth_of_the_callers_stack() -> None:
+    problem = problem_from({"nums": [3, 5], "target": 8}, "deep")
+
+    def reason(text: str, depth: int) -> str:
+        return reason(text, depth - 1) if depth else PAPER.judge(problem, f"<answer>{text}</answer>").reason
+
+    texts = {"-" * 98 + "3 + 5": "correct", "3 + 5": "correct", "+3" * 100: "wrong_numbers"}
+    texts |= {"-" * signs + "3 + 5": "no_answer" for signs in (100, 500, 1500, 2900, 9000)} | {"+3" * 2000: "no_answer"}
+    for text, expected in texts.items():
+        assert {reason(text, depth) for depth in (0, 400, 700)} == {expected}, text

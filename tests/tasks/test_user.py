@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +220,10 @@ def test_a_built_in_task_lends_its_problems_and_its_judge(tmp_path: Path) -> Non
     response = f"\\boxed{{{problem.data['answer']}}}"
     right, wrong = task.judge_many([problem] * 2, [response, "no"], [False] * 2)
     assert right.correct and right.reward == 1.5 and right.parts["bonus"] == 0.5 and not wrong.correct
+    # Mathematics that the judge cannot read: nobody knows whether the response is right.
+    unreadable = replace(problem, data={"id": "x", "question": "?", "answer": "\\frac{"})
+    (unknown,) = task.judge_many([unreadable], [response], [False])
+    assert wrong.scorable and not unknown.scorable
 
 
 class Template:
@@ -286,7 +291,7 @@ BROKEN_CALLS = {
     (
         "judge",
         "def judge(self, problem, response): return {'reward': 1, 'x': float('inf')}",
-    ): r"None for x",
+    ): r"number from -1e\+30 to 1e\+30 for x",
     ("judge", "def judge(self, problem, response): return [1.0]"): r"judge returned \[1.0\] \(list\)",
     ("judge", "def judge(self, problem, response): return {'score': 1}"): r"wanted: a dict with reward",
     (
@@ -294,8 +299,18 @@ BROKEN_CALLS = {
         "def judge(self, problem, response): return {'reward': 1, 'parts': {'a': 2}}",
     ): r"the sum of its parts, 2",
     ("judge", "def judge(self, problem, response): return {'parts': 1}"): r"wanted: a dict of numbers for parts",
-    ("judge", "def judge(self, problem, response): return {'reward': 1, 'why': {}}"): r"finite number or None for why",
-    ("judge", "def judge(self, problem, response): return {'reward': 1, 'answer': []}"): r"number or None for answer",
+    (
+        "judge",
+        "def judge(self, problem, response): return {'reward': 1, 'why': {}}",
+    ): r"text, None or a number from -1e\+30 to 1e\+30 for why",
+    (
+        "judge",
+        "def judge(self, problem, response): return {'reward': 1, 'why': 1e308}",
+    ): r"number from -1e\+30 to 1e\+30 for why",
+    (
+        "judge",
+        "def judge(self, problem, response): return {'reward': 1, 'answer': []}",
+    ): r"number from -1e\+30 to 1e\+30 for answer",
     ("judge", "def judge(self, problem, response): return 1 / 0"): r":25: judge raised ZeroDivisionError.*'said'",
     ("judge", "def judge(self, problem, response): raise KeyboardInterrupt"): r":25: judge raised KeyboardInterrupt",
     ("judge", "def judge(self, problem, response):\n    while True: pass"): r"judge took more than 1 s and was ended",

@@ -19,7 +19,7 @@ import pytest
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.verify import pool as pool_module
 from rlvr_cli.verify.math_answer import DIED, DIFFERENT, EQUAL, TIMEOUT, Outcome
-from rlvr_cli.verify.pool import MathPool, shared_pool
+from rlvr_cli.verify.pool import MathPool, math_pool
 from rlvr_cli.workers import child
 from rlvr_cli.workers import pool as processes
 from tests.training.processes import gone
@@ -456,15 +456,15 @@ def test_arguments() -> None:
             MathPool(**keywords)  # type: ignore[arg-type]
 
 
-def test_the_shared_pool() -> None:
-    assert shared_pool() is shared_pool()
+def test_the_math_pool_is_shared() -> None:
+    assert math_pool() is math_pool()
 
 
 SCRIPT = """
 import sys, time
-from rlvr_cli.verify.pool import shared_pool
-assert shared_pool().judge("x^2-1", "(x-1)(x+1)").equal
-print(*shared_pool().pids, flush=True)
+from rlvr_cli.verify.pool import math_pool
+assert math_pool().judge("x^2-1", "(x-1)(x+1)").equal
+print(*math_pool().pids, flush=True)
 loaded = {"torch", "trl", "transformers", "sympy", "math_verify", "latex2sympy2_extended"} & set(sys.modules)
 assert not loaded, loaded
 """
@@ -499,7 +499,7 @@ def test_nothing_is_left_at_exit_and_the_parent_loads_no_algebra() -> None:
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_nothing_is_left_when_the_parent_is_killed(busy: bool) -> None:
-    work = f"shared_pool().judge{SLOW!r}" if busy else "time.sleep(600)"
+    work = f"math_pool().judge{SLOW!r}" if busy else "time.sleep(600)"
     child, pids = started(SCRIPT + work)
     assert pids
     below = {process.pid for process in psutil.Process(child.pid).children(recursive=True)}
@@ -515,14 +515,14 @@ def test_nothing_is_left_when_the_parent_is_killed(busy: bool) -> None:
 def test_a_forked_child_has_workers_of_its_own() -> None:
     fork = """
 import os
-parents = shared_pool().pids
+parents = math_pool().pids
 child = os.fork()
 if child == 0:
-    good = shared_pool().judge("x+1", "1+x").equal and not set(shared_pool().pids) & set(parents)
-    shared_pool().close()
+    good = math_pool().judge("x+1", "1+x").equal and not set(math_pool().pids) & set(parents)
+    math_pool().close()
     os._exit(0 if good else 1)
 assert os.waitpid(child, 0)[1] == 0
-assert shared_pool().judge("x+2", "2+x").equal and set(parents) <= set(shared_pool().pids)
+assert math_pool().judge("x+2", "2+x").equal and set(parents) <= set(math_pool().pids)
 """
     child, _ = started(SCRIPT + fork)
     assert child.wait(timeout=60) == 0

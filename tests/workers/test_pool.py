@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlvr_cli.workers.pool import JobFailed, JobTimeout, Limits, Pool, Target, WorkerDied
+from rlvr_cli.workers.pool import JobFailed, JobTimeout, Limits, Pool, Target, WorkerDied, shared_pool
 from tests.training.processes import gone
 
 ROOT = Path(__file__).parents[2]
@@ -86,6 +86,12 @@ def make(settings):
                     if os.waitpid(pid, 0)[1] != signal.SIGTERM:
                         return "the signal was dropped"
                 return "ended"
+            case "blocked":
+                signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+                if (pid := os.fork()) == 0:
+                    os._exit(signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+                blocked = signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+                return os.waitpid(pid, 0)[1] == 256 and signal.SIGTERM in blocked and signal.SIGINT not in blocked
             case "processes":
                 with multiprocessing.get_context("fork").Pool(2) as pool:
                     return pool.map(square, range(4))
@@ -93,6 +99,9 @@ def make(settings):
                 threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
             case "not json":
                 return {1, 2}
+            case {"sleep for": seconds}:
+                time.sleep(seconds)
+                return seconds
             case {"echo": value}:
                 return value
         return [len(calls), settings]
@@ -172,7 +181,8 @@ def test_what_a_job_starts_ends_with_its_worker(pool: Pool) -> None:
     assert asked(pool, "processes") == [0, 1, 4, 9]
     assert asked(pool, "terminated") == -signal.SIGTERM
     assert asked(pool, "terminated at once") == "ended"
-    assert asked(pool, "child that comes back") == [4, {"a": 1}]
+    assert asked(pool, "blocked") is True
+    assert asked(pool, "child that comes back") == [5, {"a": 1}]
     stays = asked(pool, "child that stays")
     assert isinstance(stays, int) and not gone(stays)
     with pytest.raises(WorkerDied):
@@ -261,3 +271,18 @@ def test_a_worker_that_is_killed_from_outside_is_replaced(pool: Pool) -> None:
     assert asked(pool, "first") == [1, {"a": 1}]
     os.kill(pool.pids[0], signal.SIGKILL)
     assert asked(pool, "next") == [1, {"a": 1}]
+
+
+def test_a_pool_that_is_not_among_the_last_shared_ones_does_its_jobs_and_ends_its_workers(target: Target) -> None:
+    limits = Limits(20.0, memory_mib=512)
+    pool = shared_pool(target, limits)
+    jobs = [pool.submit(job) for job in ({"sleep for": 1}, {"echo": 2})]
+    others = [shared_pool(target, Limits(30.0 + number, memory_mib=512)) for number in range(16)]
+    assert [job.result(60) for job in jobs] == [1, 2]
+    until(lambda: not pool.pids)
+    assert asked(pool, {"echo": 3}) == 3
+    assert shared_pool(target, Limits(45.0, memory_mib=512)) is others[-1]
+    again = shared_pool(target, limits)
+    assert again is not pool
+    for shared in (pool, again, *others):
+        shared.close()
