@@ -26,7 +26,7 @@ _NO_SPREAD = 1e-12
 
 @dataclass(frozen=True)
 class MeanVariance:
-    """The estimated variance of a mean as the sum of two nearly independent parts, arrays of shape [...].
+    """Split the estimated variance of a mean into two nearly independent parts, arrays of shape [...].
 
     ``runs``: MS_runs / (S P), known with S - 1 degrees of freedom: it holds the spread between runs and the rest.
     ``problems``: max(MS_problems - MS_rest, 0) / (S P), what the spread between problems adds.
@@ -41,15 +41,6 @@ class MeanVariance:
     def total(self) -> Array:
         """The variance of the mean."""
         return self.runs + self.problems
-
-    @property
-    def degrees(self) -> Array:
-        """Welch's and Satterthwaite's effective degrees of freedom of ``total`` (Satterthwaite 1946, "An Approximate
-        Distribution of Estimates of Variance Components")."""
-        spread = self.runs**2 / self.runs_degrees + self.problems**2 / self.problems_degrees
-        least = np.minimum(self.runs_degrees, self.problems_degrees)
-        degrees: Array = np.maximum(self.total**2 / np.where(spread > 0, spread, np.inf), least)
-        return degrees
 
 
 @dataclass(frozen=True)
@@ -96,41 +87,22 @@ def two_way(tables: Array) -> TwoWay:
     )
 
 
-def welch_half_width(variance: MeanVariance, level: float = LEVEL) -> Array:
-    """t(degrees) * standard error, the Welch-Satterthwaite interval; with 3 seeds it covers too little."""
-    return _quantile(variance.degrees, 1 - level) * np.sqrt(variance.total)
-
-
-def cochran_half_width(variance: MeanVariance, level: float = LEVEL) -> Array:
-    """Each part with the quantile of its own degrees of freedom: never shorter than Welch's.
+def half_width(variance: MeanVariance, alpha: float | Array = 1 - LEVEL) -> Array:
+    """Return the half-width of the interval of level 1 - ``alpha``, each part with its own quantile of Student's t:
 
     h^2 = t(S - 1)^2 * runs + t(P - 1)^2 * problems, after Cochran and Cox 1957, "Experimental Designs", who weight
-    the quantiles and not their squares.
+    the quantiles and not their squares. It covers at least 94% of truths (docs/statistics.md).
     """
-    own = _quantile(variance.runs_degrees, 1 - level) ** 2 * variance.runs
-    return np.sqrt(own + _quantile(variance.problems_degrees, 1 - level) ** 2 * variance.problems)
-
-
-def half_width(variance: MeanVariance, level: float = LEVEL) -> Array:
-    """The root mean square of Welch's and Cochran's half-widths.
-
-    With 3 seeds the first covers 92% to 96%, the second 94% to 98% of truths, depending on how run and problem
-    variance share; this one stays within 93% to 97% (docs/statistics.md).
-    """
-    return np.sqrt((welch_half_width(variance, level) ** 2 + cochran_half_width(variance, level) ** 2) / 2)
+    runs = _quantile(variance.runs_degrees, alpha) ** 2 * variance.runs
+    return np.sqrt(runs + _quantile(variance.problems_degrees, alpha) ** 2 * variance.problems)
 
 
 def p_value(mean: Array, variance: MeanVariance) -> Array:
-    """The two-sided p of "the mean is 0": the level at which Cochran's interval just reaches 0.
-
-    Corrections for many comparisons look far into the tail, where anything shorter rejects too often with few seeds.
-    """
+    """Return the two-sided p of "the mean is 0": the ``alpha`` at which the interval just reaches 0."""
     low, high = np.full_like(mean, np.log(_LEAST_P)), np.zeros_like(mean)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        squared = _quantile(variance.runs_degrees, np.exp(middle)) ** 2 * variance.runs
-        squared += _quantile(variance.problems_degrees, np.exp(middle)) ** 2 * variance.problems
-        reaches = squared >= mean**2
+        reaches = half_width(variance, np.exp(middle)) >= np.abs(mean)
         low, high = np.where(reaches, middle, low), np.where(reaches, high, middle)
     return np.exp(high)
 
@@ -154,18 +126,16 @@ class VarianceComponents:
 
 @dataclass(frozen=True)
 class CrossedEstimate:
-    """A mean over ``seeds`` runs and ``problems`` with its 95% interval and the two-sided p of "the mean is 0".
+    """Hold a mean over ``seeds`` runs and ``problems``, its 95% interval and the two-sided p of "the mean is 0".
 
-    ``low`` and ``high`` are None where there is no spread to estimate from: one seed and one problem, or values that
-    do not vary. p < 0.05 implies that the interval leaves 0 out; with few seeds p may be a little above 0.05 when it
-    does, because p is also right far in the tail, where corrections for many comparisons look.
+    p < 0.05 where the interval leaves 0 out, and only there. ``low`` and ``high`` are None where there is no spread to
+    estimate from: one seed and one problem, or values that do not vary.
     """
 
     value: float
     low: float | None
     high: float | None
     standard_error: float | None
-    degrees: float | None
     p_value: float | None
     seeds: int
     problems: int
@@ -187,10 +157,10 @@ class CrossedEstimate:
 
 
 def crossed_interval(values: ArrayLike) -> CrossedEstimate:
-    """The mean of scores [S seeds, P problems] with seeds and problems as random clusters.
+    """Estimate the mean of scores [S seeds, P problems] with seeds and problems as random clusters.
 
-    The variance is the two-way random-effects one, the half-width lies between Welch's and Cochran's (``crossed``).
-    With one seed it is Student's t over problems and contains no spread between runs; with one problem, over seeds.
+    The variance is the two-way random-effects one, the half-width Cochran's (:func:`half_width`). With one seed it is
+    Student's t over problems and contains no spread between runs; with one problem, over seeds.
     Raises ValueError as ``score_matrix``.
     """
     data = score_matrix(values)
@@ -272,22 +242,22 @@ def estimated(
         return _constant(float(mean), scale, seeds, problems, components)
     half = float(half_width(variance))
     p = float(p_value(np.asarray(mean), variance))
-    value, degrees = float(mean), float(variance.degrees)
-    return CrossedEstimate(value, value - half, value + half, error, degrees, p, seeds, problems, components)
+    value = float(mean)
+    return CrossedEstimate(value, value - half, value + half, error, p, seeds, problems, components)
 
 
 def _one_way(values: Array, scale: float, seeds: int, problems: int) -> CrossedEstimate:
     """Student's t over the one way that has more than one value."""
     n, value = len(values), float(values.mean())
     if n < 2:
-        return CrossedEstimate(value, None, None, None, None, None, seeds, problems, None)
+        return CrossedEstimate(value, None, None, None, None, seeds, problems, None)
     error = float(values.std(ddof=1)) / n**0.5
     if error <= _NO_SPREAD * scale:
         return _constant(value, scale, seeds, problems, None)
     none, degrees = np.zeros(()), np.asarray(n - 1.0)
     variance = MeanVariance(np.asarray(error**2), none, degrees, degrees)
     half, p = float(half_width(variance)), float(p_value(np.asarray(value), variance))
-    return CrossedEstimate(value, value - half, value + half, error, n - 1.0, p, seeds, problems, None)
+    return CrossedEstimate(value, value - half, value + half, error, p, seeds, problems, None)
 
 
 def _constant(
@@ -295,4 +265,4 @@ def _constant(
 ) -> CrossedEstimate:
     """Values that do not vary tell nothing of their spread; equal arms differ by 0 all the same."""
     p = 1.0 if abs(value) <= _NO_SPREAD * scale else None
-    return CrossedEstimate(value, None, None, None, None, p, seeds, problems, components)
+    return CrossedEstimate(value, None, None, None, p, seeds, problems, components)
