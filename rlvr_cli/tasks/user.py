@@ -23,19 +23,19 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import astuple
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice
 from numbers import Real
 from typing import Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import BeforeValidator, Field, create_model
+from pydantic import BeforeValidator, ConfigDict, Field, create_model
 
 from rlvr_cli.core import user_code
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.messages import read_section
-from rlvr_cli.core.section import Probability, Section, recorded_section
+from rlvr_cli.core.section import Probability, Section
 from rlvr_cli.core.terminal import tell
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.user_code import (
@@ -540,16 +540,21 @@ def _user_task(kind: type[Task], file: UserFile) -> type[UserTask]:
 FILE = "The user file of the task, with the beginning of its SHA-256."
 
 
-def recorded_task(values: Mapping[str, Any]) -> type[base.Task]:
-    """Make the section ``task`` of a recorded run, or of a configuration, without importing the file that it names.
+class _Recorded(base.Task):
+    """Keep a task whose file is not imported: any keys as they stand, and no problems, prompts or verdicts."""
 
-    It has the keys that stand there, as they are, and no problems, prompts or verdicts.
-    """
-    name = str(values.get("name"))
-    generated = f"{without_folder(name).removesuffix(user_code.ENDING)}-gen"
-    sets = {generated: made_here("The problems of a user's file.")}
-    attributes = {"runs_own_code": True, "not_deciding": LIMIT_KEYS, "sets": sets}
-    return recorded_section(base.Task, values, attributes, {"name": (Literal[name], name), "data": (Data, generated)})
+    model_config = ConfigDict(extra="allow")
+    runs_own_code: ClassVar = True
+    not_deciding: ClassVar = LIMIT_KEYS
+
+
+@lru_cache(maxsize=64)
+def recorded_task(name: str) -> type[base.Task]:
+    """Make the section ``task`` of a run or a configuration without importing the file that is the task ``name``."""
+    generated, make = f"{without_folder(name).removesuffix(user_code.ENDING)}-gen", cast("Any", create_model)
+    task = make("Recorded", __base__=_Recorded, name=(Literal[name], name), data=(Data, generated))
+    task.sets = {generated: made_here("The problems of a user's file.")}
+    return cast("type[base.Task]", task)
 
 
 def _split_of(prompt: str) -> Split:
