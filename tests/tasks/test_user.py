@@ -118,6 +118,16 @@ def test_a_task_is_a_value_of_one_load(tmp_path: Path) -> None:
     assert (other.most, task_of(tmp_path).most) == (7, 100)
 
 
+def test_a_task_that_is_not_imported_keeps_any_key(tmp_path: Path) -> None:
+    (tmp_path / "my_task.py").write_text("1 / 0\n")
+    (tmp_path / "mine.yaml").write_text("task: {name: my_task.py, most: 3, train_size: 9}\n")
+    (tmp_path / "above.yaml").write_text("include: mine.yaml\ntask: {most: 7}\n")
+    task: Any = load_config([tmp_path / "above.yaml"], overrides=["task.reward_timeout=5"]).task
+    assert (task.name, task.most, task.train_size, task.reward_timeout) == ("my_task.py", 7, 9, 5)
+    with pytest.raises(UserError, match="train_size: must be a whole number"):
+        load_config([tmp_path / "above.yaml"], overrides=["task.train_size=x"])
+
+
 def test_a_key_has_the_bounds_of_its_annotation_and_may_be_none(tmp_path: Path) -> None:
     head = "from typing import Annotated\nfrom pydantic import Field"
     keys = "low: Annotated[int, Field(ge=2)] = 4\nhigh: int | None = None\n"
