@@ -552,7 +552,8 @@ class _Recorded(base.Task):
 def recorded_task(name: str) -> type[base.Task]:
     """Make the section ``task`` of a run or a configuration without importing the file that is the task ``name``."""
     generated, make = f"{without_folder(name).removesuffix(user_code.ENDING)}-gen", cast("Any", create_model)
-    task = make("Recorded", __base__=_Recorded, name=(Literal[name], name), data=(Data, generated))
+    keys = {"name": (Literal[name], name), "data": (Data, generated)}
+    task = make("Recorded", __base__=_Recorded, __module__=f"{user_code.PREFIX}recorded", **keys)
     task.sets = {generated: made_here("The problems of a user's file.")}
     return cast("type[base.Task]", task)
 
