@@ -100,15 +100,15 @@ class Failures:
 
         Args:
             row_text: describes a row in a message.
-            share: of the rows of the largest call so far, the most that may fail; unless it is 0, one row always may.
-                Later calls may be of a few rows, as the groups that dynamic sampling replaces.
+            share: of the rows of the largest call so far, the most that may fail; unless it is 0, one of several rows
+                always may. Later calls may be of a few rows, as the groups that dynamic sampling replaces.
         Raises:
             RunError: more failed.
         """
         failed = [(row, value) for row, value in enumerate(values) if isinstance(value, RewardFailure)]
         summary = f"{len(failed)} of {len(values)} completions have no reward"
         self._most = max(self._most, len(values))
-        if len(failed) > (max(1.0, share * self._most) if share else 0.0):
+        if len(failed) > max(share * self._most, share > 0 and self._most > 1):
             row, first = failed[0]
             more = f". {summary}; more than {share:.0%} end the run (task.reward_failures)" if share else ""
             raise RunError(f"{first.message} ({row_text(row)}){more}")
