@@ -140,7 +140,8 @@ class Task(FromData, Choice):
         """The JSON values that decide problems, prompts and verdicts; evaluations record and compare them."""
         excluded = {"train_size", "data_dir", *self.not_deciding}
         excluded |= set() if self.chat_template_kwargs else {"chat_template_kwargs"}
-        plain = {key: _plain(getattr(self, key)) for key in type(self).model_fields if key not in excluded}
+        keys = (*type(self).model_fields, *(self.model_extra or ()))
+        plain = {key: _plain(getattr(self, key)) for key in keys if key not in excluded}
         if "file" in plain:  # of a user file, whose digest tells it apart
             plain["file"] = without_folder(plain["file"])
         return plain if self._written_data is None else {**plain, "data": self._written_data}
