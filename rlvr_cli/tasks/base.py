@@ -82,8 +82,6 @@ class Task(FromData, Choice):
     pooled: ClassVar[bool] = False
     # Key -> its values that leave the chat template out, whose variables then have no effect.
     templateless: ClassVar[Mapping[str, Collection[str | bool]]] = {}
-    # Whether a run keeps the problems it drew, since their source may give others later.
-    keeps_problems: ClassVar[bool] = False
 
     name: str
     # `data` as a run's configuration has it, where that is a path from another folder than this one.

@@ -356,6 +356,30 @@ def test_files_that_are_no_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         load_config(task=str(tmp_path / "nune.py"), import_files=True)
 
 
+@pytest.mark.parametrize(
+    ("rows", "split"),
+    [
+        ("rng = random", "test"),
+        ("rng = random if split == 'dev' else random.Random(split)", "dev"),
+        ("rng = random if split == 'train' else random.Random(split)", "train"),
+        ("rng = random.Random(len(CALLS)); CALLS.append(split)", "test"),
+    ],
+)
+def test_problems_that_differ_for_the_same_arguments_are_refused(rows: str, split: str, tmp_path: Path) -> None:
+    draw = "    return [{'question': f'{rng.random()}?', 'answer': n} for n in range(count)]"
+    task = task_of(tmp_path, replaced("problems", f"{PROBLEMS}:\n    {rows}\n{draw}", "CALLS = []"))
+    with pytest.raises(UserError, match=rf"my_task\.py:\d+: problems gives other {split} problems for the same argum"):
+        task.check_before()
+    with pytest.raises(RunError, match=rf"my_task\.py:\d+: problems gives other {split} problems for the same argume"):
+        task.problems("dev", 2, 0)
+
+
+def test_problems_of_a_seed_pass_the_trial_in_any_order_of_a_set(tmp_path: Path) -> None:
+    draw = "return ({'question': word, 'answer': 1} for word in {f'{split} {seed} {n}' for n in range(count)})"
+    for text in (FILE, FEW, LISTS, DRAWN, replaced("problems", f"{PROBLEMS}:\n    {draw}")):
+        task_of(tmp_path, text).check_before()
+
+
 def test_rows_of_a_file_are_judged_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"question": "1 + 1?"}\n{"question": "1 + 2?"}\n')
     task = task_of(tmp_path, replaced("judge", 'def judge(self, problem, response):\n    return problem["answer"]'))
