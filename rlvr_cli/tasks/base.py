@@ -272,10 +272,10 @@ class Task(FromData, Choice):
         return self
 
     def solutions(self, problem: Problem) -> Iterator[str] | None:
-        """Responses to the problem's prompt that ``judge`` finds correct, for supervised fine-tuning to imitate.
+        """Return responses to the problem's prompt that ``judge`` finds correct, for supervised fine-tuning to imitate.
 
-        At least one, finitely many, always the same; None where the task solves no problems. Raises UserError when
-        the problem does not hold enough to work it out.
+        At least one, finitely many, always the same; None without any. Raises UserError when the problem does not hold
+        enough to work it out.
         """
         return None
 

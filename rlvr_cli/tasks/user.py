@@ -227,10 +227,14 @@ class UserTask(base.Task):
             return None
         with guarded(self.user_file, "solution", self.reward_timeout, about=f" (problem {problem.id})"):
             solutions = self.task.solution(_row(problem))
-            texts = [solutions] if isinstance(solutions, str) else list(islice(solutions or (), _SOLUTIONS))
-        if not texts or not all(isinstance(text, str) for text in texts):
-            raise self._wrong("solution", solutions, "text, or several")
-        return iter(texts)
+            texts = (
+                [solutions]
+                if isinstance(solutions, str)
+                else list(islice(() if solutions is None else solutions, _SOLUTIONS))
+            )
+        if not all(isinstance(text, str) for text in texts):
+            raise self._wrong("solution", solutions, "text, several, or None")
+        return iter(texts) if texts else None
 
     def judging(self) -> Judging:
         """Judge every response as a job of its own, while others are still to come."""

@@ -213,6 +213,17 @@ def test_solutions(tmp_path: Path) -> None:
     assert task_of(tmp_path).solutions(problem) is None
 
 
+@pytest.mark.parametrize("answer", ["None", "[]", "(x for x in ())"])
+def test_a_problem_may_have_no_solution(
+    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    task = task_of(tmp_path, f"{FILE}\n    def solution(self, problem):\n        return {answer}\n")
+    assert task.solutions(task.problems("train", 1, 0)[0]) is None
+    shown = run_here(capsys, "tasks", "show", "my_task.py", "--seed", "1")
+    assert shown.code == 0 and "reward 0" in shown.out and "reward 1" not in shown.out, shown
+
+
 def test_a_built_in_task_lends_its_problems_and_its_judge(tmp_path: Path) -> None:
     (tmp_path / "brief.py").write_text(BRIEF)
     task = load_config(task=str(tmp_path / "brief.py"), import_files=True).task
