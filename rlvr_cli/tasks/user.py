@@ -227,11 +227,8 @@ class UserTask(base.Task):
             return None
         with guarded(self.user_file, "solution", self.reward_timeout, about=f" (problem {problem.id})"):
             solutions = self.task.solution(_row(problem))
-            texts = (
-                [solutions]
-                if isinstance(solutions, str)
-                else list(islice(() if solutions is None else solutions, _SOLUTIONS))
-            )
+            several = () if solutions is None else (solutions,) if isinstance(solutions, str) else solutions
+            texts = list(islice(several, _SOLUTIONS))
         if not all(isinstance(text, str) for text in texts):
             raise self._wrong("solution", solutions, "text, several, or None")
         return iter(texts) if texts else None
