@@ -75,6 +75,8 @@ _DOUBLED, _READ = 6, 20
 # The share of train that test and dev may take.
 _MUCH = 0.25
 _SOLUTIONS = 1000
+# Problems of a split that are made twice, to see that they are the same.
+_SAMPLE = 16
 # What is judged before anything starts.
 _TRIAL = "I do not know."
 # What rlvr calls the methods with.
@@ -225,10 +227,11 @@ class UserTask(base.Task):
             return None
         with guarded(self.user_file, "solution", self.reward_timeout, about=f" (problem {problem.id})"):
             solutions = self.task.solution(_row(problem))
-            texts = [solutions] if isinstance(solutions, str) else list(islice(solutions or (), _SOLUTIONS))
-        if not texts or not all(isinstance(text, str) for text in texts):
-            raise self._wrong("solution", solutions, "text, or several")
-        return iter(texts)
+            several = () if solutions is None else (solutions,) if isinstance(solutions, str) else solutions
+            texts = list(islice(several, _SOLUTIONS))
+        if not all(isinstance(text, str) for text in texts):
+            raise self._wrong("solution", solutions, "text, several, or None")
+        return iter(texts) if texts else None
 
     def judging(self) -> Judging:
         """Judge every response as a job of its own, while others are still to come."""
@@ -329,6 +332,7 @@ class UserTask(base.Task):
         splits: tuple[Split, ...] = ("test", "dev", "train")
         prompts: dict[str, set[str]] = {}
         for split in splits:
+            self._sample(split)
             rows = islice(self._rows(split, self.held_out, HELD_OUT_SEED), _READ * self.held_out)
             prompts[split] = {json.dumps(self._asked(self.read(row, f"a {split} problem"))) for row in rows}
         if len(prompts["train"] & (prompts["test"] | prompts["dev"])) > _MUCH * len(prompts["train"]):
@@ -338,12 +342,25 @@ class UserTask(base.Task):
         dev = prompts["dev"] | self._distinct("dev", self.held_out, HELD_OUT_SEED, test.__contains__)[0].keys()
         return {"test": set(), "dev": test, "train": test | dev}
 
+    def _sample(self, split: Split) -> list[Row]:
+        """Return a few problems. Raises RunError where a second call gives others: every process makes its own."""
+        rows, again = (
+            [_row(self.read(row, f"a {split} problem")) for row in islice(self._rows(split, _SAMPLE, 0), _SAMPLE)]
+            for _ in range(2)
+        )
+        if rows != again:
+            raise RunError(
+                f"{self._line('problems')}: problems gives other {split} problems for the same arguments. Draw them by "
+                'random.Random(f"{split} {seed}"), and change nothing that the next call reads'
+            )
+        return rows
+
     def tried(self, count: int) -> None:
-        """Make so many problems, write their prompts and judge a response to each. Raises RunError."""
-        rows = list(islice(self._rows("train", count, 0), count))
+        """Make problems of each split, write the prompts of ``count`` and judge a response to each. Raises RunError."""
+        _, _, rows = self._sample("test"), self._sample("dev"), self._sample("train")
         if not rows:
             raise RunError(f"{self._line('problems')}: problems gave no train problem")
-        for row in rows:
+        for row in rows[:count]:
             problem = self.read(row, "a train problem")
             self.asked(problem)
             with guarded(self.user_file, "judge", about=f" (problem {problem.id}; response {_TRIAL!r})"):

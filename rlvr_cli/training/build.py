@@ -22,7 +22,7 @@ from rlvr_cli.models.adapter import PATTERNS_OF_PARAMETERS, merged, peft_config
 from rlvr_cli.models.architecture import parameters_of
 from rlvr_cli.models.gpu import has_bfloat16
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.training.prepare import PreparedRun, kept_problems
+from rlvr_cli.training.prepare import PreparedRun
 from rlvr_cli.training.progress import Reporter
 from rlvr_cli.training.recorder import Evaluate
 from rlvr_cli.training.run_trainer import RunTrainer
@@ -114,8 +114,7 @@ def held_out_evaluation(config: Config, run: RunDir, prepared: PreparedRun) -> E
     from rlvr_cli.evaluation.sampling import LocalSampler
 
     settings = EvalSettings.from_config(config, split=split)
-    drawn = prepared.task.problems(split, settings.problems, settings.problems_seed)
-    problems = kept_problems(run, prepared.task, split, drawn, world_of_group())
+    problems = prepared.task.problems(split, settings.problems, settings.problems_seed)
 
     def evaluate_after(rollouts: int) -> dict[str, Any] | None:
         folder = run.held_out_dir / f"rollout-{rollouts:06d}"
