@@ -22,7 +22,7 @@ SetByUser = Callable[[KeyPath], bool]
 
 @dataclass(frozen=True)
 class Origin:
-    """What sets values: a file (`label`, with a line), an option, an override, or a preset (not set by the user)."""
+    """Name what sets values: a file (with a line), an option, an override, or a preset (not set by the user)."""
 
     label: str
     line: int | None = None

@@ -74,8 +74,8 @@ def fetch(
     else:
         paths = (file_of(data_set, split, folder) for split in data_set.files)
         changed, reason = list(filter(None, paths)), "is where the data set belongs, but was not fetched"
-    if not overwrite and (kept := [str(path) for path in dict.fromkeys(changed) if path.exists()]):
-        raise UserError(f"{', '.join(kept)}: {reason}. --overwrite replaces it, --data-dir names another folder.")
+    if not overwrite and (present := [str(path) for path in dict.fromkeys(changed) if path.exists()]):
+        raise UserError(f"{', '.join(present)}: {reason}. --overwrite replaces it, --data-dir names another folder.")
     if not overwrite and before is not None and not changed and revision in (None, before.revision):
         say(f"{name}: is there, {before}. --overwrite fetches the newest.")
         return before
