@@ -24,7 +24,7 @@ MEANINGS = {
     "entropy_explosion": "the policy may be losing what it knew",
     "length_collapse": "the policy may be skipping the reasoning",
     "length_explosion": "the policy may be rambling",
-    NON_FINITE: "updates were skipped because a loss or gradient was not finite",
+    NON_FINITE: "a loss, gradient or reward was not finite and left out",
     NO_SIGNAL: "no completion had an advantage",
 }
 PATTERNS = tuple(name for name in MEANINGS if name != NO_SIGNAL)
@@ -143,7 +143,7 @@ class AlertMonitor:
         skips = number(row.get("skips")) or 0.0
         if skips > self._skips:
             self._skips = skips
-            self._on[rollout].setdefault(NON_FINITE, f"{skips:.0f} skipped updates")
+            self._on[rollout].setdefault(NON_FINITE, f"{skips:.0f} skips")
         on = self._on[rollout].items()
         return [Alert(name, rollout, rollout, True, text) for name, text in on if name not in recent]
 

@@ -200,7 +200,7 @@ def _verdicts_of_a_verifier(config: Config) -> Iterable[Contradiction]:
 
 
 def _without_effect(config: Config, set_by_user: SetByUser) -> Iterable[Contradiction]:
-    """Keys of the method that a person set to something else than the default, where nothing reads them."""
+    """Return the method's keys that the user changed and that have no effect."""
     for key, switch, reason in config.method.unused():
         path = tuple(key.split("."))
         section = reduce(getattr, path[:-1], config)

@@ -54,7 +54,9 @@ class TrainConfig(Section):
     on_nonfinite: Literal["stop", "skip"] = Field(
         "stop", description="When a reward, loss or gradient is NaN or infinite: stop, or skip that optimizer step."
     )
-    max_skips: CountOrZero = Field(3, description="Optimizer steps skipped (on_nonfinite: skip) before stopping.")
+    max_skips: CountOrZero = Field(
+        3, description="Skipped optimizer steps and rollouts with skipped rewards (on_nonfinite: skip) before stopping."
+    )
     on_collapse: Literal["warn", "stop", "off"] = Field(
         "warn",
         description="When accuracy, length or entropy show a collapse (docs/collapse.md): say so, stop, or do "

@@ -99,8 +99,7 @@ class Imports:
         if not isinstance(written, str):
             return values
         if not self.allowed:
-            keys = {key: None for task in self.tasks.values() for key in task.model_fields}
-            self.tasks = {"": recorded_task({**keys, **values})}
+            self.tasks = {"": recorded_task(str(name))}
             return values
         file = find_user_file(written, folder)
         task: type[Task] = _imported(load_task, file)

@@ -207,7 +207,7 @@ def truncate_jsonl(path: Path, keep_lines: int) -> None:
 
 LOCK = ".lock"
 _HELD_BY_ANOTHER = (errno.EWOULDBLOCK, errno.EACCES)
-# Whoever asks whether a folder is held has its lock for an instant, which must not look like a writer. Seconds.
+# `is_held` takes the lock briefly; retry so that it is not mistaken for a writer. Seconds.
 _PAUSES = (0.001, 0.004, 0.015, 0.05)
 
 

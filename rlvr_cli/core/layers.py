@@ -22,7 +22,7 @@ SetByUser = Callable[[KeyPath], bool]
 
 @dataclass(frozen=True)
 class Origin:
-    """A place that sets values: a file (`label`, with a line), an option or an override; or a preset, by no person."""
+    """Name what sets values: a file (with a line), an option, an override, or a preset (not set by the user)."""
 
     label: str
     line: int | None = None

@@ -186,12 +186,13 @@ def _of_another_kind(schema: Schema, path: KeyPath, values: Any, others: list[Va
     """For a key that the section has, but not with the kind that is chosen."""
     section, key = path[:-1], path[-1]
     chooser = schema.chooser(section)
-    tags = [tag for tag, variant in schema.choices(section).items() if variant in others]
+    # A user's section that is not imported and has no name is listed as None.
+    tags = [tag for tag, variant in schema.choices(section).items() if variant in others and tag != "None"]
     is_kind = chooser == "kind"
     subject = f"{section[-1]} kind" if is_kind else section[-1]
     tag = values.get(chooser, getattr(schema.default(section), chooser))
     if not tags:
-        return f"{subject} {tag} has no {key}; other {section[-1]}s have"
+        return f"{subject} {tag} has no {key}; other {section[-1]}s have."
     listed = f"{', '.join(tags[:-1])} and {tags[-1]} have" if len(tags) > 1 else f"{tags[0]} has"
     chosen_key = dotted((*section, chooser) if is_kind else section)
     hint = f" Did you mean {chosen_key}={tags[0]}?" if len(tags) == 1 else ""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import Annotated, Any, ClassVar, Self, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -16,7 +16,6 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     StringConstraints,
-    create_model,
 )
 from pydantic_core import CoreSchema, core_schema
 
@@ -141,20 +140,6 @@ class Also:
         every = {**source.kinds, **{kind.model_fields[kind.chooser].default: kind for kind in self.kinds}}
         kinds = {name: handler.generate_schema(kind) for name, kind in every.items()}
         return core_schema.tagged_union_schema(kinds, discriminator=source.chooser)
-
-
-def recorded_section(
-    base: type[S], values: Mapping[str, Any], attributes: Mapping[str, Any], fixed: Mapping[str, Any]
-) -> type[S]:
-    """Make what stands for a section of a user's file that is not imported: its keys as they were recorded.
-
-    Args:
-        values: the recorded ones. attributes: stand in place of those of ``base``. fixed: the types of keys.
-    """
-    fields: dict[str, Any] = {key: (Any, None) for key in values if key not in base.model_fields} | dict(fixed)
-    create: Any = create_model
-    mixin = type("Recorded", (), dict(attributes))
-    return cast("type[S]", create("Recorded", __base__=(mixin, base), __module__=f"{PREFIX}recorded", **fields))
 
 
 def define_all(package: str, but: Collection[str] = ()) -> list[ModuleType]:

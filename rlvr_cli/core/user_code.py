@@ -22,7 +22,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from importlib.machinery import PathFinder, SourceFileLoader
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -135,11 +135,14 @@ def _imports_of(path: Path, text: str) -> dict[str, str]:
         names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
         names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
         for top in {name.partition(".")[0] for name in names}:
-            package = folder / top / "__init__.py"
-            files = sorted(package.parent.rglob(f"*{ENDING}")) if package.is_file() else [folder / f"{top}{ENDING}"]
-            for file in files:
+            if _is_library(top, folder):
+                continue
+            package, module = folder / top, folder / f"{top}{ENDING}"
+            # As `import` does: a folder without __init__.py is a package where there is no module of its name.
+            is_package = package.is_dir() and ((package / "__init__.py").is_file() or not module.is_file())
+            for file in sorted(package.rglob(f"*{ENDING}")) if is_package else [module]:
                 key = file.relative_to(folder).as_posix()
-                if file.is_file() and file != path and key not in texts and not _is_library(top, folder):
+                if file.is_file() and file != path and key not in texts:
                     texts[key] = _read(file)
                     waiting.append(texts[key])
     return dict(sorted(texts.items()))
@@ -158,10 +161,11 @@ def find_user_file(written: str, folder: Path | None = None) -> UserFile:
     A reference with a digest is first looked for among the copies next to the configuration. Any path is relative to
     the folder, or else to the current one.
 
-    Raises UserError where there is no such file, or one of another digest.
+    Raises UserError where there is no such file of Python, or one of another digest.
     """
     match = REFERENCE.fullmatch(written)
-    assert match is not None, written
+    if match is None:
+        raise UserError(f"{written}: is no file of Python. Name one, as my.py.")
     path, digest = near_path(match["path"], folder), match["digest"]
     if folder is not None and digest is not None and (copy := folder / COPIES / digest / path.name).is_file():
         path = copy
@@ -216,6 +220,10 @@ class _Neighbours:
             if key in self.texts:
                 origin = f"{self.folder}/{key}"
                 return spec_from_file_location(name, origin, loader=_Text(name, origin, self.texts[key]))
+        if any(key.startswith(f"{base}/") for key in self.texts):
+            spec = ModuleSpec(name, None, is_package=True)
+            spec.submodule_search_locations = [f"{self.folder}/{base}"]
+            return spec
         return PathFinder.find_spec(name, [self.folder] if path is None else path)
 
 

@@ -196,7 +196,7 @@ class _Reader:
             key = self._value(event, (*path, "?"))
             if key in result:
                 dotted = ".".join(map(str, (*path, key)))
-                raise YamlProblem(line, f"{dotted}: the key stands twice (first on line {self._lines[(*path, key)]})")
+                raise YamlProblem(line, f"{dotted}: duplicate key (first on line {self._lines[(*path, key)]})")
             self._lines[(*path, key)] = line
             result[key] = self._value(next(self._events), (*path, key))
         self._lines.pop((*path, "?"), None)

@@ -33,6 +33,7 @@ _LOG_OLD = (-27.0, -9.0, -3.0, -1.0, -0.35, -0.02, -1e-4)
 _ROWS = 6
 # Two results that a different order of additions may tell apart, in float64.
 _ALIKE = 1e-9
+_ABOUT_NONE = ". A field is None unless the class declares it, for example with `needs_entropies`"
 
 
 class _Fault(UserError):
@@ -352,7 +353,6 @@ def _problems(tried: Part, method: Method) -> Iterator[str]:
         except _Fault as fault:
             yield f"{function_line(getattr(type(tried), name), file)}: {type(tried).__name__}.{name} {fault} ({PAGE})"
         except RunError as error:
-            hint = " What is None is there where the class says that it needs it." if "NoneType" in str(error) else ""
-            yield f"{error}{hint} ({PAGE})"
+            yield f"{error}{_ABOUT_NONE if 'NoneType' in str(error) else ''} ({PAGE})"
             # The next ones would say the same.
             return

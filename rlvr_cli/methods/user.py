@@ -20,9 +20,9 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.keys import schema_of
 from rlvr_cli.core.layers import Layer, Merged, validate
 from rlvr_cli.core.lazy import torch
-from rlvr_cli.core.section import Also, Choice, recorded_section
+from rlvr_cli.core.section import Also, Choice
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.core.user_code import UserFile, classes_of, function_line, guarded, load_module, value_text
+from rlvr_cli.core.user_code import PREFIX, UserFile, classes_of, function_line, guarded, load_module, value_text
 from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.base import Advantage, Part, PolicyLoss, Shaping
 from rlvr_cli.methods.lopti import Passes
@@ -310,5 +310,8 @@ def _recorded_part(family: type[Part], values: Mapping[str, Any], **attributes: 
 
     attributes |= {"recorded": True, **{name: computes for name in COMPUTING if hasattr(family, name)}}
     attributes |= {"names": property(computes)} if family is Passes else {}
-    kind = values.get("kind")
-    return recorded_section(family, values, attributes, {} if family is Shaping else {"kind": (Literal[kind], kind)})
+    fields: dict[str, Any] = {key: (Any, None) for key in values if key not in family.model_fields}
+    if "kind" in values:
+        fields["kind"] = (Literal[values["kind"]], values["kind"])
+    bases, create = (type("Recorded", (), attributes), family), cast("Any", create_model)
+    return cast("type[Part]", create("Recorded", __base__=bases, __module__=f"{PREFIX}recorded", **fields))

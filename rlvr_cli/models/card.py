@@ -140,7 +140,10 @@ def model_card(run: RunDir, config: Config, checkpoint: Path, dtype: str) -> str
     evaluations = [one.result for one in finals(run, damaged) if one.steps == (step,)]
     if damaged:
         raise RunError(damaged[0])
-    prompts = (row["prompt"] for path in sorted(run.rollouts_dir.glob("*.jsonl"))[:1] for row in read_record(run, path))
+    # The user's own data is not quoted: a push would publish it.
+    public = config.task.data in data_sets() and not config.task.runs_own_code
+    files = sorted(run.rollouts_dir.glob("*.jsonl"))[:1] if public else []
+    prompts = (row["prompt"] for path in files for row in read_record(run, path))
     deciding = {name: as_plain(config)[name] for name in _DECIDING} | {"run": {"seed": config.run.seed}}
     data = ModelCardData(
         library_name="transformers",

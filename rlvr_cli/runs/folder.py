@@ -104,7 +104,7 @@ class RunDir:
         paths = [self.path / name for name in (*names, "rewound")]
         for folder in (self.rollouts_dir, self.checkpoints_dir, self.eval_dir, self.held_out_dir):
             paths += [folder, *folder.glob("*")]
-        for path in (*paths, *self.path.glob("problems-*")):
+        for path in paths:
             check_no_link(path)
 
     def lock(self) -> AbstractContextManager[None]:

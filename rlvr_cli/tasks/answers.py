@@ -23,7 +23,8 @@ _CURRENCY = re.compile(r"(?:us|ca?|au?|nz|hk)?\$|[\u20ac\u00a3\u00a5\u20b9]")
 _CURRENCY_AFTER = re.compile(r"[ ]?(?:[\u20ac\u00a3\u00a5$]|(?:dollars?|euros?|pounds?|usd|cad|eur|gbp))\Z")
 _PERCENT_AFTER = re.compile(r"[ ]?(?:%|per ?cent)\Z")
 _SPACED = re.compile(r"\d{1,3}(?: \d{3})+(?:\.\d+)?")
-_EXPONENT = re.compile(r"(\d(?:\.\d+)?)e([+-]?\d{1,2})")
+_LOOSE = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)")
+_EXPONENT = re.compile(r"\d(?:\.\d+)?e[+-]?\d{1,2}")
 
 
 def last_tagged(text: str, tag: str = "answer") -> str | None:
@@ -89,10 +90,17 @@ def read_number_and_percent(text: str) -> tuple[Fraction | None, bool]:
     starts = body[:1].isdigit() or body[:1] in (".", "\\")
     if ", " in body or not starts or (currencies and percents):
         return None, False
-    if (match := _EXPONENT.fullmatch(body)) is not None:
-        number: Fraction | None = Fraction(match[1]) * Fraction(10) ** int(match[2])
-    else:
-        number = exact_number(body.replace(" ", "") if _SPACED.fullmatch(body) else body)
+    digits = body.replace(" ", "") if _SPACED.fullmatch(body) else body
+    number = exact_number(digits, powers=_EXPONENT.fullmatch(body) is not None)
     if number is None:
         return None, False
     return (-number if sign == "-" else number), bool(percents)
+
+
+def read_loose_number_and_percent(text: str) -> tuple[Fraction | None, bool]:
+    """Read as HiTab does: commas anywhere, one opening and one closing parenthesis or percent sign are dropped."""
+    body = text.removeprefix("(")
+    percent = body.endswith("%")
+    body = (body[:-1] if body.endswith(("%", ")")) else body).replace(",", "").strip()
+    number = exact_number(body) if len(text) <= _MAX_NUMBER and _LOOSE.fullmatch(body) else None
+    return number, percent and number is not None

@@ -82,8 +82,6 @@ class Task(FromData, Choice):
     pooled: ClassVar[bool] = False
     # Key -> its values that leave the chat template out, whose variables then have no effect.
     templateless: ClassVar[Mapping[str, Collection[str | bool]]] = {}
-    # Whether a run keeps the problems it drew, since their source may give others later.
-    keeps_problems: ClassVar[bool] = False
 
     name: str
     # `data` as a run's configuration has it, where that is a path from another folder than this one.
@@ -140,7 +138,8 @@ class Task(FromData, Choice):
         """The JSON values that decide problems, prompts and verdicts; evaluations record and compare them."""
         excluded = {"train_size", "data_dir", *self.not_deciding}
         excluded |= set() if self.chat_template_kwargs else {"chat_template_kwargs"}
-        plain = {key: _plain(getattr(self, key)) for key in type(self).model_fields if key not in excluded}
+        keys = (*type(self).model_fields, *(self.model_extra or ()))
+        plain = {key: _plain(getattr(self, key)) for key in keys if key not in excluded}
         if "file" in plain:  # of a user file, whose digest tells it apart
             plain["file"] = without_folder(plain["file"])
         return plain if self._written_data is None else {**plain, "data": self._written_data}
@@ -274,10 +273,10 @@ class Task(FromData, Choice):
         return self
 
     def solutions(self, problem: Problem) -> Iterator[str] | None:
-        """Responses to the problem's prompt that ``judge`` finds correct, for supervised fine-tuning to imitate.
+        """Return responses to the problem's prompt that ``judge`` finds correct, for supervised fine-tuning to imitate.
 
-        At least one, finitely many, always the same; None where the task solves no problems. Raises UserError when
-        the problem does not hold enough to work it out.
+        At least one, finitely many, always the same; None without any. Raises UserError when the problem does not hold
+        enough to work it out.
         """
         return None
 

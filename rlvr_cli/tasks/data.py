@@ -127,7 +127,7 @@ class FromData:
         Raises UserError where it has no such split.
         """
         source = "test" if split == "test" else "train"
-        data_set = _set_on_hub(self, hub_id)
+        data_set = _set_on_hub(self, hub_id)[1]
         if data_set is None:
             return [HubTable(source)]
         if source not in (*data_set.files, *data_set.hub_splits):
@@ -268,19 +268,19 @@ def hub_problems(task: FromData, data: str, split: str) -> list[Problem]:
 def _hub_tables(task: FromData, data: str, split: Split) -> list[Problem]:
     hub_id, config, revision = parts_of(data)
     tables = [replace(table, config=config or table.config) for table in task.hub_tables(hub_id, split)]
-    data_set = _set_on_hub(task, hub_id)
+    name, data_set = _set_on_hub(task, hub_id)
     repeated = data_set is not None and data_set.repeated
-    names = [name for name, data_set in task.sets.items() if data_set.hub == hub_id]
     elsewhere = ""
-    if names:
-        elsewhere = f" `rlvr tasks fetch {names[0]}`, where there is a network, downloads it to {PUBLIC}. Searched: "
-        elsewhere += f"{PUBLIC}, RLVR_DATA_DIR and the folder of --data-dir.{generated_hint(task.sets)}"
+    if name:
+        elsewhere = f" With a network, `rlvr tasks fetch {name}` downloads it to {PUBLIC}. Searched: {PUBLIC}, "
+        elsewhere += f"RLVR_DATA_DIR and the folder of --data-dir.{generated_hint(task.sets)}"
     problems = _problems(task, hub_rows(hub_id, tables, revision, repeated=repeated, elsewhere=elsewhere))
     return agreed(problems) if repeated else problems
 
 
-def _set_on_hub(task: FromData, hub_id: str) -> DataSet | None:
-    return next((data_set for data_set in task.sets.values() if data_set.hub == hub_id), None)
+def _set_on_hub(task: FromData, hub_id: str) -> tuple[str, DataSet | None]:
+    """Return the name and the set of the task that ``hub_id`` is the hub id of; "" and None without any."""
+    return next(((name, data_set) for name, data_set in task.sets.items() if data_set.hub == hub_id), ("", None))
 
 
 def _problems(task: FromData, sources: Iterable[Iterable[tuple[Any, RowOrigin]]]) -> list[Problem]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shutil
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import write_json
+from rlvr_cli.core.files import write_bytes, write_json
 from rlvr_cli.tasks.data import FETCHED, FromData, file_of, hub_problems
 from rlvr_cli.tasks.hub import revision_of
 
@@ -44,13 +43,9 @@ class Fetched:
     files: tuple[FetchedFile, ...]
     left_out: tuple[str, ...] = ()
 
-    @property
-    def rows(self) -> int:
-        """Count the problems of all files."""
-        return sum(file.rows for file in self.files)
-
     def __str__(self) -> str:
-        return f"{self.rows:,} problems of {self.hub} at {self.revision[:12]}, fetched {self.fetched[:10]}"
+        rows = sum(file.rows for file in self.files)
+        return f"{rows:,} problems of {self.hub} at {self.revision[:12]}, fetched {self.fetched[:10]}"
 
 
 def fetch(
@@ -74,14 +69,14 @@ def fetch(
     name, data_set = task.data, task.sets[task.data]
     assert data_set.hub is not None
     before = manifest(name, folder)
-    files_there = [path for split in data_set.files if (path := file_of(data_set, split, folder)) is not None]
-    if not overwrite and files_there and (before is None or _altered(before, folder)):
-        reason = "is where the data set belongs, but was not fetched" if before is None else "was changed"
-        raise UserError(
-            f"{', '.join(map(str, dict.fromkeys(files_there)))}: {reason}. --overwrite replaces it, --data-dir names "
-            "another folder."
-        )
-    if not overwrite and before is not None and not _missing(before, folder) and revision in (None, before.revision):
+    if before is not None:
+        changed, reason = _changed(before, folder), "was changed"
+    else:
+        paths = (file_of(data_set, split, folder) for split in data_set.files)
+        changed, reason = list(filter(None, paths)), "is where the data set belongs, but was not fetched"
+    if not overwrite and (present := [str(path) for path in dict.fromkeys(changed) if path.exists()]):
+        raise UserError(f"{', '.join(present)}: {reason}. --overwrite replaces it, --data-dir names another folder.")
+    if not overwrite and before is not None and not changed and revision in (None, before.revision):
         say(f"{name}: is there, {before}. --overwrite fetches the newest.")
         return before
     commit = revision_of(data_set.hub, revision)
@@ -123,22 +118,15 @@ def fetch(
 
 def _write(folder: Path, name: str, lines: list[str]) -> FetchedFile:
     content = "".join(lines).encode("utf-8")
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    return FetchedFile(name, len(lines), hashlib.sha256(content).hexdigest())
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(folder / name, content)
+    return FetchedFile(name, len(lines), sha256(content).hexdigest())
 
 
-def _missing(fetched: Fetched, folder: Path) -> bool:
-    return not all((folder / file.name).is_file() for file in fetched.files)
-
-
-def _altered(fetched: Fetched, folder: Path) -> bool:
+def _changed(fetched: Fetched, folder: Path) -> list[Path]:
+    """Return the files of the manifest that are missing or have another hash."""
     files = [(folder / file.name, file.sha256) for file in fetched.files]
-    return any(path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != digest for path, digest in files)
+    return [path for path, digest in files if not path.is_file() or sha256(path.read_bytes()).hexdigest() != digest]
 
 
 def manifest(name: str, folder: Path) -> Fetched | None:
@@ -155,8 +143,7 @@ def origin_of(name: str, hub: str | None, folder: str | None) -> str:
     """Describe in a line where the rows of a public set are from; ``folder`` is `task.data_dir`."""
     if folder is None:
         return f"{name}: from the hub ({hub})."
-    fetched = manifest(name, Path(folder))
-    if fetched is None:
+    if (fetched := manifest(name, Path(folder))) is None:
         return f"{name}: from {folder}."
-    intact = not _missing(fetched, Path(folder)) and not _altered(fetched, Path(folder))
-    return f"{name}: from {folder}, {fetched}{'' if intact else '; its files were ALTERED since'}."
+    altered = "; its files were ALTERED since" if _changed(fetched, Path(folder)) else ""
+    return f"{name}: from {folder}, {fetched}{altered}."

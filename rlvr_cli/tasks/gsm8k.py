@@ -15,7 +15,7 @@ from rlvr_cli.tasks.math_answers import AnswerTask, extract_answer
 from rlvr_cli.tasks.math_rows import answer_text, make_problem, question_of
 from rlvr_cli.tasks.problem import DataSet, MissingFields, Problem, Verdict
 from rlvr_cli.verify.math_answer import DIFFERENT, EQUAL, UNPARSED_ANSWER, Rule
-from rlvr_cli.verify.numbers import exact_number, normalise
+from rlvr_cli.verify.numbers import CHANGING_WORDS, exact_number, normalise
 
 _MARK = "####"
 _CALCULATOR = re.compile(r"<<[^<>]*>>")
@@ -82,33 +82,13 @@ def problem_from(fields: dict[str, Any], where: str) -> Problem:
 
 # Numbers: what is read and what is refused, docs/tasks/gsm8k.md
 
-# Words that make the number of an answer another one, or deny it.
-_MULTIPLES = (
-    r"hundreds?|thousands?|millions?|billions?|trillions?|quadrillions?|lakhs?|lacs?|crores?|mil|thou|mn|bn|tn|"
-    r"dozens?|doz|tens|mille|permille|pi|mio|mrd|myriads?|googol|kk|dz|couples|pp[mb]|kilo|mega|giga"
-)
-_PARTS = (
-    r"half|halves|halved|thirds?|quarters?|fourths?|fifths?|sixths?|sevenths?|eighths?|ninths?|tenths?|elevenths?|"
-    r"twelfths?|(?:thir|four|fif|six|seven|eigh|nine)teenths?|(?:twen|thir|for|fif|six|seven|eigh|nine)tieths?|"
-    r"hundredths?|thousandths?|millionths?|billionths?|trillionths?"
-)
-_COUNTS = (
-    r"zero(?:e?s)?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen|"
-    r"twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
-)
-_OPERATIONS = (
-    r"neg|double[ds]?|twice|thrice|triple[ds]?|quadruple[ds]?|minus|negative|plus|times|squared|cubed|factorial|"
-    r"(?:square|cube) ?roots?|(?:square|cube|root|opposite|reciprocal|inverse|negation|logarithm) of|"
-    r"log|ln|lg|exp|sqrt|sin|cos|tan|mod|modulo|over|divided|multiplied|subtracted|repeating|repeated|recurring|reversed"
-)
-_DENIALS = (
-    r"or|and|not|cannot|no|nor|neither|never|none|to|too|than|least|most|between|false|untrue|"
-    r"(?:(?:any|every|no)thing|all) but|wrong|incorrect(?:ly)?|invalid|unlikely|rejected|"
-    r"except|excluded|impossible|fail\w*|ish|"
-    r"(?:is|are|was|were|do|does|did|has|have|had|ca|could|would|should|wo)n'?t"
+_MORE_WORDS = (
+    r"doz|mio|mrd|kk|dz|zeroe?s|neg|doubles|thrice|triples|quadruple[ds]?|(?:square|cube) ?roots?"
+    r"|(?:square|cube|root|opposite|reciprocal|inverse|negation|logarithm) of|none|(?:(?:any|every|no)thing|all) but"
+    r"|incorrectly|(?:is|are|was|were|do|does|did|has|have|had|ca|could|would|should|wo)n'?t"
 )
 _WORDS = re.compile(
-    rf"(?<![A-Za-z])(?:{_MULTIPLES}|{_PARTS}|{_COUNTS}|{_OPERATIONS}|{_DENIALS})(?![A-Za-z])"
+    rf"(?<![A-Za-z])(?:{CHANGING_WORDS}|{_MORE_WORDS})(?![A-Za-z])"
     # These change a number only on one side of it.
     r"|\d\s*(?:score|gross|grand|point|square\.?\Z)(?![A-Za-z])|\d\D*?\bremainder"
     r"|\d\s*(?:roots?|radical|power|exponent|prime|inver(?:se|ted)|opposite|reciprocal|negated|base|binary|octal|hex\w*)\.?\Z"

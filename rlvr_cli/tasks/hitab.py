@@ -21,7 +21,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.answers import BOX, TAG, last_box, read_number_and_percent
+from rlvr_cli.tasks.answers import BOX, TAG, last_box, read_loose_number_and_percent, read_number_and_percent
 from rlvr_cli.tasks.base import Data, RuleKey, Task
 from rlvr_cli.tasks.data import TABLES
 from rlvr_cli.tasks.files import BadRow, RowOrigin, read_rows, text_problem
@@ -61,9 +61,6 @@ _BOXED = re.compile(r"\\boxed(?=\{)")
 _BULLET = re.compile(r"\s*+[-*\u2022]\s++(?=\S)")
 _LINE_NUMBER = re.compile(r"\s*+(\d{1,2})[.)]\s++(?=\S)")
 _AND = re.compile(r"\s*and\s")
-# A longer text is no number that a table holds.
-_MAX_NUMBER = 64
-_LOOSE = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)")
 _WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textrm)\{([^{}]*)\}")
 _CITATION = re.compile(r"\[[^\[\]]*\]\Z")
 _QUOTES = str.maketrans("\u2018\u2019\u00b4`\u201c\u201d", "''''\"\"")
@@ -348,7 +345,7 @@ def read_value(written: str | int | float, rule: Rule) -> Value:
     text = _clean(written)
     number, percent = read_number_and_percent(text if text.endswith("..") else text.removesuffix("."))
     if number is None and rule == "paper":
-        number, percent = _loose_number(text)
+        number, percent = read_loose_number_and_percent(text)
     return Value(_plain_text(text, rule), number, percent)
 
 
@@ -387,20 +384,6 @@ def _clean(text: str) -> str:
     text = " ".join(text.translate(_QUOTES).split())
     text = text.strip("*_ ") or text
     return text[1:-1].strip() if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
-
-
-def _loose_number(text: str) -> tuple[Fraction | None, bool]:
-    """Read as HiTab does: commas anywhere, one opening and one closing parenthesis or percent sign are dropped."""
-    if len(text) > _MAX_NUMBER:
-        return None, False
-    body = text.removeprefix("(")
-    percent = body.endswith("%")
-    body = body[:-1] if body.endswith(("%", ")")) else body
-    match = _LOOSE.fullmatch(body.replace(",", "").strip())
-    if match is None:
-        return None, False
-    number = Fraction(match[2])
-    return (-number if match[1] == "-" else number), percent
 
 
 def _plain_text(text: str, rule: Rule) -> str:

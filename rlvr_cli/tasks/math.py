@@ -29,7 +29,8 @@ from rlvr_cli.tasks.math_stories import (
 )
 from rlvr_cli.tasks.problem import DataSet, DataSplit, Judging, Problem, Split, Verdict, made_here
 from rlvr_cli.tasks.shares import Share, SumToOne
-from rlvr_cli.verify.math_answer import MAX_LENGTH, UNPARSED_GOLD, Outcome, clean, plain_number
+from rlvr_cli.verify.math_answer import MAX_LENGTH, UNPARSED_GOLD, Outcome, clean
+from rlvr_cli.verify.numbers import exact_number
 
 # The generated problems that the compact styles can write.
 STORIES = "math-story-gen"
@@ -325,7 +326,7 @@ def canonical(answer: str | None) -> str | None:
     if answer is None:
         return None
     text = clean(answer[:MAX_LENGTH])
-    number = plain_number(text)
+    number = exact_number(text, powers=True)
     return str(number) if number is not None else " ".join(text.split())
 
 

@@ -87,6 +87,7 @@ class Failures:
 
     def __init__(self) -> None:
         self._printed: set[str] = set()
+        self._most = 0
 
     def tell(self, message: str, more: str = "") -> None:
         """Print a message that was not printed before."""
@@ -95,14 +96,19 @@ class Failures:
             tell(f"{message}{more}.")
 
     def account(self, values: Sequence[Any], row_text: Callable[[int], str], share: float) -> None:
-        """Print the failures among ``values``. Raises RunError where they are more than ``share`` of them.
+        """Print the failures among ``values``.
 
         Args:
             row_text: describes a row in a message.
+            share: of the rows of the largest call so far, the most that may fail; unless it is 0, one of several rows
+                always may. Later calls may be of a few rows, as the groups that dynamic sampling replaces.
+        Raises:
+            RunError: more failed.
         """
         failed = [(row, value) for row, value in enumerate(values) if isinstance(value, RewardFailure)]
         summary = f"{len(failed)} of {len(values)} completions have no reward"
-        if len(failed) > share * len(values):
+        self._most = max(self._most, len(values))
+        if len(failed) > max(share * self._most, share > 0 and self._most > 1):
             row, first = failed[0]
             more = f". {summary}; more than {share:.0%} end the run (task.reward_failures)" if share else ""
             raise RunError(f"{first.message} ({row_text(row)}){more}")

@@ -23,19 +23,19 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import astuple
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice
 from numbers import Real
 from typing import Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import BeforeValidator, Field, create_model
+from pydantic import BeforeValidator, ConfigDict, Field, create_model
 
 from rlvr_cli.core import user_code
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.messages import read_section
-from rlvr_cli.core.section import Probability, Section, recorded_section
+from rlvr_cli.core.section import Probability, Section
 from rlvr_cli.core.terminal import tell
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.user_code import (
@@ -75,6 +75,8 @@ _DOUBLED, _READ = 6, 20
 # The share of train that test and dev may take.
 _MUCH = 0.25
 _SOLUTIONS = 1000
+# Problems of a split that are made twice, to see that they are the same.
+_SAMPLE = 16
 # What is judged before anything starts.
 _TRIAL = "I do not know."
 # What rlvr calls the methods with.
@@ -225,10 +227,11 @@ class UserTask(base.Task):
             return None
         with guarded(self.user_file, "solution", self.reward_timeout, about=f" (problem {problem.id})"):
             solutions = self.task.solution(_row(problem))
-            texts = [solutions] if isinstance(solutions, str) else list(islice(solutions or (), _SOLUTIONS))
-        if not texts or not all(isinstance(text, str) for text in texts):
-            raise self._wrong("solution", solutions, "text, or several")
-        return iter(texts)
+            several = () if solutions is None else (solutions,) if isinstance(solutions, str) else solutions
+            texts = list(islice(several, _SOLUTIONS))
+        if not all(isinstance(text, str) for text in texts):
+            raise self._wrong("solution", solutions, "text, several, or None")
+        return iter(texts) if texts else None
 
     def judging(self) -> Judging:
         """Judge every response as a job of its own, while others are still to come."""
@@ -329,6 +332,7 @@ class UserTask(base.Task):
         splits: tuple[Split, ...] = ("test", "dev", "train")
         prompts: dict[str, set[str]] = {}
         for split in splits:
+            self._sample(split)
             rows = islice(self._rows(split, self.held_out, HELD_OUT_SEED), _READ * self.held_out)
             prompts[split] = {json.dumps(self._asked(self.read(row, f"a {split} problem"))) for row in rows}
         if len(prompts["train"] & (prompts["test"] | prompts["dev"])) > _MUCH * len(prompts["train"]):
@@ -338,12 +342,25 @@ class UserTask(base.Task):
         dev = prompts["dev"] | self._distinct("dev", self.held_out, HELD_OUT_SEED, test.__contains__)[0].keys()
         return {"test": set(), "dev": test, "train": test | dev}
 
+    def _sample(self, split: Split) -> list[Row]:
+        """Return a few problems. Raises RunError where a second call gives others: every process makes its own."""
+        rows, again = (
+            [_row(self.read(row, f"a {split} problem")) for row in islice(self._rows(split, _SAMPLE, 0), _SAMPLE)]
+            for _ in range(2)
+        )
+        if rows != again:
+            raise RunError(
+                f"{self._line('problems')}: problems gives other {split} problems for the same arguments. Draw them by "
+                'random.Random(f"{split} {seed}"), and change nothing that the next call reads'
+            )
+        return rows
+
     def tried(self, count: int) -> None:
-        """Make so many problems, write their prompts and judge a response to each. Raises RunError."""
-        rows = list(islice(self._rows("train", count, 0), count))
+        """Make problems of each split, write the prompts of ``count`` and judge a response to each. Raises RunError."""
+        _, _, rows = self._sample("test"), self._sample("dev"), self._sample("train")
         if not rows:
             raise RunError(f"{self._line('problems')}: problems gave no train problem")
-        for row in rows:
+        for row in rows[:count]:
             problem = self.read(row, "a train problem")
             self.asked(problem)
             with guarded(self.user_file, "judge", about=f" (problem {problem.id}; response {_TRIAL!r})"):
@@ -540,16 +557,22 @@ def _user_task(kind: type[Task], file: UserFile) -> type[UserTask]:
 FILE = "The user file of the task, with the beginning of its SHA-256."
 
 
-def recorded_task(values: Mapping[str, Any]) -> type[base.Task]:
-    """Make the section ``task`` of a recorded run, or of a configuration, without importing the file that it names.
+class _Recorded(base.Task):
+    """Keep a task whose file is not imported: any keys as they stand, and no problems, prompts or verdicts."""
 
-    It has the keys that stand there, as they are, and no problems, prompts or verdicts.
-    """
-    name = str(values.get("name"))
-    generated = f"{without_folder(name).removesuffix(user_code.ENDING)}-gen"
-    sets = {generated: made_here("The problems of a user's file.")}
-    attributes = {"runs_own_code": True, "not_deciding": LIMIT_KEYS, "sets": sets}
-    return recorded_section(base.Task, values, attributes, {"name": (Literal[name], name), "data": (Data, generated)})
+    model_config = ConfigDict(extra="allow")
+    runs_own_code: ClassVar = True
+    not_deciding: ClassVar = LIMIT_KEYS
+
+
+@lru_cache(maxsize=64)
+def recorded_task(name: str) -> type[base.Task]:
+    """Make the section ``task`` of a run or a configuration without importing the file that is the task ``name``."""
+    generated, make = f"{without_folder(name).removesuffix(user_code.ENDING)}-gen", cast("Any", create_model)
+    keys = {"name": (Literal[name], name), "data": (Data, generated)}
+    task = make("Recorded", __base__=_Recorded, __module__=f"{user_code.PREFIX}recorded", **keys)
+    task.sets = {generated: made_here("The problems of a user's file.")}
+    return cast("type[base.Task]", task)
 
 
 def _split_of(prompt: str) -> Split:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
 from typing import Any
 
 from rlvr_cli.collapse.alerts import NO_SIGNAL, Alert, AlertMonitor, Thresholds
@@ -20,14 +20,15 @@ class TrainingAlerts:
 
     Args:
         accelerator: its processes wait for each other before they end a run.
+        peak_lr: the run's learning rate.
     """
 
     thresholds = Thresholds()
 
     def __init__(
-        self, config: Config, batch: BatchArithmetic, run: RunDir, reporter: Reporter, accelerator: Any
+        self, config: Config, batch: BatchArithmetic, run: RunDir, reporter: Reporter, accelerator: Any, peak_lr: float
     ) -> None:
-        self.train, self.batch, self.run = config.train, batch, run
+        self.train, self.batch, self.run, self.peak_lr = config.train, batch, run, peak_lr
         self.reporter, self.accelerator = reporter, accelerator
         self._monitor = AlertMonitor(config.rollout.prompts, self.thresholds)
         self._started: list[Alert] = []
@@ -59,18 +60,15 @@ class TrainingAlerts:
     def _ending(self, alert: Alert, key: str) -> JointError:
         advice = "" if alert.name == NO_SIGNAL else self._restart_advice(alert)
         return JointError(
-            f"rollout {alert.first + 1}: {alert}. Stopped because of train.{key}=stop.{advice} `rlvr train --resume` "
-            "would stop here again."
+            f"rollout {alert.first + 1}: {alert}. Stopped because of train.{key}=stop; `rlvr train --resume` would "
+            f"stop here again.{advice}"
         )
 
     def _restart_advice(self, alert: Alert) -> str:
-        """Return the command that starts again from the newest checkpoint before the window that raised the alert."""
+        """Return the command that starts again before the window that raised the alert, with half the learning rate."""
         step = max(0, alert.first + 1 - self._monitor.window) * self.batch.steps_per_rollout
-        checkpoints: Sequence[Any] = [
-            saved for saved in valid_checkpoints(self.run.checkpoints_dir) if saved.step <= step
-        ]
-        where, start = "the beginning (no checkpoint from before is kept)", ""
-        if checkpoints:
-            where, start = "the newest checkpoint from before", f" model.name={checkpoints[0].path}"
-        command = f"rlvr train -c {self.run.config_path} run.name=NEW{start} optimizer.lr=..."
-        return f" To start again from {where}: {command}"
+        checkpoints = [saved for saved in valid_checkpoints(self.run.checkpoints_dir) if saved.step <= step]
+        where = "newest checkpoint from before" if checkpoints else "beginning (no checkpoint from before is kept)"
+        words = ["rlvr", "train", "-c", str(self.run.config_path), "run.name=NEW"]
+        words += [f"model.name={saved.path}" for saved in checkpoints[:1]] + [f"optimizer.lr={self.peak_lr / 2:g}"]
+        return f" To start again from the {where}, with half the learning rate: {shlex.join(words)}"

@@ -24,7 +24,7 @@ from rlvr_cli.models.gpu import has_bfloat16
 from rlvr_cli.results.evaluations import Provenance
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.sets import problems_name
-from rlvr_cli.training.prepare import PreparedRun, kept_problems
+from rlvr_cli.training.prepare import PreparedRun
 from rlvr_cli.training.progress import Reporter
 from rlvr_cli.training.recorder import Evaluate
 from rlvr_cli.training.run_trainer import RunTrainer
@@ -117,8 +117,7 @@ def held_out_evaluation(config: Config, run: RunDir, prepared: PreparedRun) -> E
     from rlvr_cli.evaluation.sampling import LocalSampler
 
     settings = EvalSettings.from_config(config, split=split)
-    drawn = prepared.task.problems(split, settings.problems, settings.problems_seed)
-    problems = kept_problems(run, prepared.task, split, drawn, world_of_group())
+    problems = prepared.task.problems(split, settings.problems, settings.problems_seed)
     benchmark = problems_name(config.task.name, config.task.data)
 
     def evaluate_after(rollouts: int) -> dict[str, Any] | None:

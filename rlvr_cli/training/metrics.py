@@ -49,7 +49,7 @@ class StepMeter:
         self, method: Method, executed: Counter[str] | None = None, *, importance: bool = False, entropies: bool = False
     ) -> None:
         self.method, self.importance, self.entropies = method, importance, entropies
-        # An empty counter is false, and is meant all the same.
+        # `executed or Counter()` would discard an empty counter.
         self.executed: Counter[str] = Counter() if executed is None else executed
         self._sums = torch.zeros(len(self.SUMS), dtype=torch.float64)
 

@@ -46,7 +46,8 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         self.rollouts.engine = (
             self._with_these_weights(engine) if isinstance(engine, VllmEngine) else self._of_whole_parameters(engine)
         )
-        self.alerts = TrainingAlerts(self.config, self.batch, self.run, self.reporter, self.accelerator)
+        peak_lr = self.args.learning_rate
+        self.alerts = TrainingAlerts(self.config, self.batch, self.run, self.reporter, self.accelerator, peak_lr)
         self.recorder.watch = self.alerts
 
     def _of_whole_parameters(self, engine: Engine) -> Engine:

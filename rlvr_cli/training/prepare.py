@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from abc import ABC, abstractmethod
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import local_path, read_jsonl, write_text
+from rlvr_cli.core.files import local_path
 from rlvr_cli.core.text import count
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.launch.deepspeed_config import is_sharded
@@ -24,7 +23,6 @@ from rlvr_cli.models.load import check_bitsandbytes, load_model
 from rlvr_cli.models.reading import check_prompts, check_readable, too_long
 from rlvr_cli.models.source import AdapterBase, holds_adapter, prompt_style, resolve_model
 from rlvr_cli.runs.environment import usable_cores
-from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.trained_on import training_problems, wording_hash
 from rlvr_cli.tasks.base import PROMPTS_MEASURED, Task, prompt_ids
 from rlvr_cli.tasks.problem import Problem
@@ -86,10 +84,6 @@ class PreparedRun(LoadedParts, ABC):
     def announcement(self, rollouts: int, completions: int, steps: str) -> str:
         """Return how many batches of how many completions there are, and their source; ``steps`` describes each."""
 
-    def as_begun(self, run: RunDir, world: World) -> PreparedRun:
-        """The same with the problems that the run began with, where it keeps them. Called in every process."""
-        return self
-
     def with_sampler(self, world: World) -> PreparedRun:
         """The same with a sampler that is not in this process. Called in every process, with the model whole."""
         return self
@@ -132,9 +126,6 @@ class PreparedPolicy(PreparedRun):
             work += " (evaluations during training: this process, not vLLM)"
         return work
 
-    def as_begun(self, run: RunDir, world: World) -> PreparedPolicy:
-        return replace(self, problems=kept_problems(run, self.task, "train", self.problems, world))
-
     def with_sampler(self, world: World) -> PreparedPolicy:
         if not self.config.rollout.uses_vllm:
             return self
@@ -174,23 +165,6 @@ class PreparedSFT(PreparedRun):
 
 
 KINDS: dict[str, type[PreparedPolicy | PreparedSFT]] = {"rl": PreparedPolicy, "sft": PreparedSFT}
-
-
-def kept_problems(run: RunDir, task: Task, split: str, drawn: list[Problem], world: World) -> list[Problem]:
-    """The problems of ``split`` that the run began with, which it has in a file; ``drawn`` where it has none yet.
-
-    Every process has those that rank 0 drew. Of a task whose problems are always the same, ``drawn``.
-    """
-    if not task.keeps_problems:
-        return drawn
-
-    def kept() -> list[Problem]:
-        path = run.path / f"problems-{split}.jsonl"
-        if not path.exists():
-            write_text(path, "".join(json.dumps(vars(problem)) + "\n" for problem in drawn))
-        return [Problem(**row) for row in read_jsonl(path)]
-
-    return world.from_main(kept)
 
 
 def join(config: Config, world: World) -> int:

@@ -112,7 +112,7 @@ class Skips:
     """Steps whose numbers are not finite: refused, and counted (``train.on_nonfinite``, ``train.max_skips``).
 
     Attributes:
-        count: steps that were passed over, and rollouts with rewards that were left out.
+        count: skipped steps, and rollouts of which rewards were left out.
     """
 
     def __init__(self, settings: TrainConfig, say: Callable[[str], None]) -> None:
@@ -134,11 +134,12 @@ class Skips:
         return False
 
     def check(self) -> None:
-        """Raise RunError when more than allowed were passed over."""
+        """Raise RunError when there are more than allowed."""
         if self.count > self.settings.max_skips:
             raise RunError(
-                f"more than train.max_skips={self.settings.max_skips} updates were not finite. The weights were "
-                "not touched by them; the newest checkpoint is from before."
+                f"more than train.max_skips={self.settings.max_skips} skips: updates with a loss or gradient that is "
+                "not finite, or rollouts with rewards that are not finite or too large. None of these reached the "
+                "weights; the newest checkpoint is from before."
             )
 
 

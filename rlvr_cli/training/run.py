@@ -281,8 +281,7 @@ def _train(
             from rlvr_cli.training.build import build_trainer
 
             checkpoint = resumption.checkpoint if resumption else None
-            began = prepared.as_begun(run, world)
-            trainer = build_trainer(config, batch, run, began, executed, reporter, stop)
+            trainer = build_trainer(config, batch, run, prepared, executed, reporter, stop)
             trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
             reached = int(trainer.state.global_step)
             reporter.end()

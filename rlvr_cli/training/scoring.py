@@ -47,7 +47,7 @@ class Scoring:
         several_steps: whether more than one optimizer step is made from each rollout.
         correct_above: a completion without a verdict is correct where what it is judged by is above this.
         tis_cap: as in objective.py; None = no weights.
-        sampler_told: whether the log-probs and entropies of a sampler are taken for the policy's.
+        trust_sampler_log_probs: whether the log-probs and entropies of a sampler are taken for the policy's.
 
     Attributes:
         initial_entropy: mean token entropy of the untrained model, nats; None until it is measured.
@@ -62,10 +62,10 @@ class Scoring:
         several_steps: bool,
         correct_above: float,
         tis_cap: float | None,
-        sampler_told: bool,
+        trust_sampler_log_probs: bool,
     ) -> None:
         self.method, self.forward, self.group_size, self.several_steps = method, forward, group_size, several_steps
-        self.correct_above, self.tis_cap, self.sampler_told = correct_above, tis_cap, sampler_told
+        self.correct_above, self.tis_cap, self.trust_sampler_log_probs = correct_above, tis_cap, trust_sampler_log_probs
         self.initial_entropy: float | None = None
 
     def measured(
@@ -84,7 +84,7 @@ class Scoring:
         old_needed = method.needs_rollout_log_probs
         if batch is not None and self.tis_cap is not None:
             measured["sampler_log_probs"] = token_rows(batch.log_probs, mask)
-        if batch is not None and self.sampler_told:
+        if batch is not None and self.trust_sampler_log_probs:
             # Lopti's first pass can leave out what it does not train on only if it knows the old log-probs before it.
             if old_needed or method.passes.chooses_by_old_log_probs or self.several_steps:
                 measured["old_log_probs"], old_needed = token_rows(batch.log_probs, mask), False
@@ -112,7 +112,7 @@ class Scoring:
         share = range(accelerator.process_index, samples, accelerator.num_processes)
         # Every process samples and goes forward as often, one without a share for nothing.
         batch = rollouts.before_training(list(share) or [0])
-        if batch.entropies is not None and self.sampler_told:
+        if batch.entropies is not None and self.trust_sampler_log_probs:
             sums = [math.fsum(of_row) for of_row in batch.entropies]
         else:
             rows = padded_rows(batch.prompt_ids, batch.completion_ids, pad_id)

@@ -25,6 +25,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.hashes import text_digest
+from rlvr_cli.core.text import count
 from rlvr_cli.tasks.base import Task, prompt_ids, response_text
 from rlvr_cli.tasks.files import BadRow, is_jsonl, parsed, raise_if, read_lines, text_problem
 from rlvr_cli.training.dropout import dropouts, switched_off
@@ -84,7 +85,9 @@ def load_demonstrations(config: Config, task: Task, model: Any, tokenizer: Any) 
     path = config.method.demonstration_file
     if path is not None:
         return SFTMethod(path, tuple(_from_file(local_path(path), encoder)))
-    return SFTMethod("the task's worked solutions", tuple(_worked(config, task, encoder)))
+    demonstrations, left_out = _worked(config, task, encoder)
+    omitted = f"; {count(left_out, 'problem')} without a solution left out" if left_out else ""
+    return SFTMethod(f"the task's worked solutions{omitted}", tuple(demonstrations))
 
 
 @dataclass(frozen=True)
@@ -128,21 +131,20 @@ class _Encoder:
         return Demonstration(tuple(prompt), tuple(ids), wording)
 
 
-def _worked(config: Config, task: Task, encoder: _Encoder) -> list[Demonstration]:
+def _worked(config: Config, task: Task, encoder: _Encoder) -> tuple[list[Demonstration], int]:
     """Return each training problem with the first of its worked solutions that the model has room for.
 
-    What the model learns to write is judged: the text of the tokens.
+    The number of problems without a solution comes second. What the model learns to write is judged: the text of the
+    tokens.
     """
-    demonstrations, problems = [], []
+    demonstrations, problems, solved = [], [], []
     style = " Is task.style the one that the model was made for?" if hasattr(task, "style") else ""
     training = task.problems("train", config.method.demonstration_count or 0, config.run.seed)
     for problem in training:
         solutions = task.solutions(problem)
         if solutions is None:
-            raise UserError(
-                f"task {task.name} has no worked solutions to imitate. Give some as method.data, a JSONL file of "
-                "prompt and completion."
-            )
+            continue
+        solved.append(problem)
         prompt, wording = prompt_ids(task, problem, encoder.tokenizer), task.problem_wording(problem)
         reason = "there are none"
         for solution in solutions:
@@ -153,19 +155,24 @@ def _worked(config: Config, task: Task, encoder: _Encoder) -> list[Demonstration
                 reason = str(error)
         else:
             problems.append(f"task: the worked solutions of problem {problem.id}: {reason}.{style}")
+    if not solved:
+        raise UserError(
+            f"task {task.name} has no worked solutions to imitate. Give some as method.data, a JSONL file of prompt "
+            "and completion."
+        )
     raise_if(problems)
     end = encoder.tokenizer.eos_token_id
     texts = [response_text(encoder.tokenizer, row.completion, [end]) for row in demonstrations]
-    verdicts = task.judge_many(training, texts, [False] * len(texts))
+    verdicts = task.judge_many(solved, texts, [False] * len(texts))
     raise_if(
         [
             f"task: the worked solution of problem {problem.id} is judged {verdict.reason} as the model's tokenizer "
             f"writes it ({text[:40]!r}...). Remove the problem from task.data, or give method.data.{style}"
-            for problem, text, verdict in zip(training, texts, verdicts, strict=True)
+            for problem, text, verdict in zip(solved, texts, verdicts, strict=True)
             if not verdict.correct
         ]
     )
-    return demonstrations
+    return demonstrations, len(training) - len(solved)
 
 
 def _from_file(path: Path, encoder: _Encoder) -> list[Demonstration]:

@@ -203,7 +203,7 @@ class PolicyTrainer(GRPOTrainer):
             correct_above=correct_above,
             tis_cap=tis_cap,
             # With weights for a sampler that differs, the old log-probs must be the trainer's own.
-            sampler_told=sampler_exact and tis_cap is None,
+            trust_sampler_log_probs=sampler_exact and tis_cap is None,
         )
         if rollouts is None and args.save_strategy == "steps" and args.save_steps % self.steps_per_rollout:
             warnings.warn(

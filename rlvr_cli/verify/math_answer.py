@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from rlvr_cli.verify.numbers import exact_number, normalise, scientific_number
+from rlvr_cli.verify.numbers import exact_number, normalise
 
 Rule = Literal["paper", "strict"]
 Reason = Literal["equal", "different", "timeout", "unparsed", "died", "too_long"]
@@ -134,7 +134,7 @@ def check(gold: str, answer: str) -> Outcome | None:
     if (same := _same_in_bases(gold, answer)) is not None:
         return EQUAL if same else DIFFERENT
     (gold_percent, gold), (percent, answer) = _without_percent(gold), _without_percent(answer)
-    gold_value, answer_value = (plain_number(text.removeprefix("\\$").strip()) for text in (gold, answer))
+    gold_value, answer_value = (exact_number(text.removeprefix("\\$"), powers=True) for text in (gold, answer))
     if gold_value is None or answer_value is None:
         return None
     if gold_value == answer_value:
@@ -153,12 +153,6 @@ def check_paper(gold: str, answer: str) -> Outcome | None:
     if not _SHORT_WHOLE.fullmatch(gold) or not _SHORT_WHOLE.fullmatch(answer):
         return None
     return EQUAL if int(gold) == int(answer) else DIFFERENT
-
-
-def plain_number(text: str) -> Fraction | None:
-    """Return the number that a cleaned text spells, with a power of ten or without, exactly; None when it is none."""
-    number = exact_number(text)
-    return number if number is not None else scientific_number(text)
 
 
 def is_name(text: str) -> bool:

@@ -47,6 +47,18 @@ _SCIENTIFIC = re.compile(
 )
 _TOKEN = re.compile(r"\d+(?:\.\d+)?|\*\*|\\[A-Za-z]+|\\.|\S", re.DOTALL)
 _OPENING, _CLOSING = tuple("{(["), tuple("})]")
+_TEENS, _TENS = "(?:thir|four|fif|six|seven|eigh|nine)teen", "(?:twen|thir|for|fif|six|seven|eigh|nine)t"
+# Words that change the number they stand next to, deny it or join it to another: never a unit. Tasks add their own.
+CHANGING_WORDS = (
+    r"(?:hundred|thousand|(?:m|b|tr)illion)(?:ths?|s)?|quadrillions?|lakhs?|lacs?|crores?|mil|thou|mn|bn|tn|dozens?|tens"
+    r"|mille|permille|myriads?|googol|couples|pp[mb]|kilo|mega|giga|pi|half|halves|halved|thirds?|quarters?"
+    rf"|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|{_TEENS}|{_TENS}ie)ths?"
+    rf"|zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|{_TEENS}|{_TENS}y"
+    r"|doubled?|twice|tripled?|minus|negative|plus|times|squared|cubed|factorial|log|ln|lg|exp|sqrt|sin|cos|tan|mod|modulo"
+    r"|over|divided|multiplied|subtracted|repeating|repeated|recurring|reversed|or|and|not|cannot|no|nor|neither|never|to"
+    r"|too|than|least|most|between|false|untrue|wrong|incorrect|invalid|unlikely|rejected|except|excluded|impossible"
+    r"|fail\w*|ish"
+)
 
 
 def normalise(text: str) -> str:
@@ -76,12 +88,13 @@ def _plain(match: re.Match[str]) -> str:
     return "" if category in ("Cc", "Cf") else character
 
 
-def exact_number(text: str) -> Fraction | None:
+def exact_number(text: str, *, powers: bool = False) -> Fraction | None:
     """Return the number that ``text`` spells, exactly; None when it is no plain number.
 
     Read are whole numbers, decimals, thousands separators in groups of three (``1,234``, ``1{,}234``, ``1\\,234``),
-    and fractions of whole numbers (``3/4``, ``\\frac{3}{4}``, ``\\dfrac34``), each with a sign. Not read: percent and
-    currency (what they mean is the task's to say), exponents, mixed numbers, decimal commas.
+    and fractions of whole numbers (``3/4``, ``\\frac{3}{4}``, ``\\dfrac34``), each with a sign; with ``powers`` also
+    powers of ten (``3e8``, ``3 \\times 10^{8}``, ``10^{-3}``). Not read: percent and currency (what they mean is the
+    task's to say), mixed numbers, decimal commas.
     """
     text = text.strip()
     if not text or len(text) > MAX_DIGITS:
@@ -99,18 +112,11 @@ def exact_number(text: str) -> Fraction | None:
         if (divisor := int("".join(bottom.split()))) == 0:
             return None
         value = Fraction(int("".join(top.split())), divisor)
+    elif powers and (match := _SCIENTIFIC.match(text)) is not None:
+        power = int(match["e"] or match["n"] or match["d"] or match["power"] or match["digit"])
+        value = Fraction((match["factor"] or "1").rstrip(".")) * Fraction(10) ** power
     else:
         return None
-    return -value if match["sign"] == "-" else value
-
-
-def scientific_number(text: str) -> Fraction | None:
-    """Return the number that ``text`` spells with a power of ten: ``3e8``, ``3 \\times 10^{8}``, ``10^{-3}``."""
-    match = _SCIENTIFIC.match(text.strip()) if len(text) <= MAX_DIGITS else None
-    if match is None:
-        return None
-    power = int(match["e"] or match["n"] or match["d"] or match["power"] or match["digit"])
-    value = Fraction((match["factor"] or "1").rstrip(".")) * Fraction(10) ** power
     return -value if match["sign"] == "-" else value
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rlvr_cli.verify.math_answer import clean, without_stop
+from rlvr_cli.verify.numbers import CHANGING_WORDS
 
 Match = re.Match[str]
 
@@ -180,21 +181,16 @@ def without_shared_percent(gold: str, answer: str) -> tuple[str, str]:
     return (bare[0], bare[1]) if all(bare) and bare[0] != gold and bare[1] != answer else (gold, answer)
 
 
-# Words that change the number they stand behind, or that deny it or join it to another: never a unit.
 _CHANGING = re.compile(
-    r"(?<![A-Za-z])(?:\w*(?:hundred|thousand|illion|eleven|teen|twelfth|tieth)(?:ths?|s)?|googol\w*|[mbt]l?n|trn|mil|lacs?"
-    r"|bps|basis|lakhs?|crores?|grand|dozens?|score|gross|pairs?|half|halves|thirds?|quarters?|fourths?|fifths?|sixths?"
-    r"|sevenths?|eighths?|ninths?|tenths?|double|twice|triple|zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven"
-    r"|twelve|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|minus|negative|plus|times|squared|cubed|factorials?"
-    r"|sqrt|root|log|less|more|fewer|or|and|but|not|no|nor|never|neither|cannot|isn|to|than|least|most|between|about|mod"
-    r"|modulo|over|divided|multiplied|is|are|was|were|be|so|if|then|answer|false|wrong|incorrect|too|except|pi"
-    r"|a?(?:sin|cos|tan)h?|arc(?:sin|cos|tan)|sec|csc|cot|ln|lg|exp|det|gcd|lcm|choose|repeat\w*|recurring|remainder|point"
-    r"|above|below|under|beyond|kilo|mega|giga|milli|micro|nano|ish|ought|almost|nearly|permille|mille|unless|maybe|perhaps"
-    r"|probably|possibly|guess|hex\w*|binary|octal|doubled|halved|tripled|myriads?|pp[mb]|tens|couples|reversed|negated"
-    r"|inverted|radicals?|unlikely|rejected|invalid|impossible|untrue|excluded|fail\w*|\w*fold|thou|halfs|halve|dozenths"
-    r"|exponent\w*|raised|powered|added|subtracted|conjugate|imaginary|undefined|infinit\w*|nope|nah|nil|nought|null|void"
-    r"|mistaken|erroneous|bogus|lies?|denied|disproved|refuted|instead|else|backwards|hecto|tera|peta|centi|deci|pico|femto"
-    r"|first|second(?= [a-z])|nth|powers?|roots|opposites?|reciprocals?|inverses?)(?![A-Za-z])",
+    rf"(?<![A-Za-z])(?:{CHANGING_WORDS}"
+    r"|\w*(?:hundred|thousand|illion|eleven|teen|twelfth|tieth)(?:ths?|s)?|\w*fold|googol\w*|[mbt]ln|trn|bps|basis|grand"
+    r"|score|gross|pairs?|halfs|halve|dozenths|factorials|roots?|less|more|fewer|but|isn|about|is|are|was|were|be|so|if"
+    r"|then|answer|a?(?:sin|cos|tan)h?|arc(?:sin|cos|tan)|sec|csc|cot|det|gcd|lcm|choose|repeat\w*|remainder|point|above"
+    r"|below|under|beyond|ought|almost|nearly|unless|maybe|perhaps|probably|possibly|guess|hex\w*|binary|octal|negated"
+    r"|inverted|radicals?|exponent\w*|raised|powered|added|conjugate|imaginary|undefined|infinit\w*|nope|nah|nil|nought"
+    r"|null|void|mistaken|erroneous|bogus|lies?|denied|disproved|refuted|instead|else|backwards|milli|micro|nano|hecto"
+    r"|tera|peta|centi|deci|pico|femto|first|second(?= [a-z])|nth|powers?|opposites?|reciprocals?|inverses?"
+    r")(?![A-Za-z])",
     re.IGNORECASE,
 )
 _UNIT_TEXT = re.compile(rf"(?:{_TEXT}\s*\{{[^{{}}\d\\]*\}}{_POWER}(?:\s*(?:/|\\cdot|\\,)\s*|\s*))+\Z")

@@ -65,3 +65,8 @@ def test_keys_of_one_section(capsys: pytest.CaptureFixture[str]) -> None:
     assert {row["key"].rsplit(".", 1)[0] for row in json.loads(capsys.readouterr().out)} == {"method.policy_loss"}
     assert run(["config", "keys", "rnu"]) == 2
     assert "Did you mean `run`?" in capsys.readouterr().err
+
+
+def test_the_file_of_a_task_without_a_name_is_no_choice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "show", "task.file=mine"]) == 2
+    assert "task kk has no file; other tasks have." in capsys.readouterr().err

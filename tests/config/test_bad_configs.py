@@ -307,7 +307,7 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
         (":3,4", "demonstrations=8 has no effect", "method.data"),
     ),
     # YAML that is not a configuration.
-    "repeated key": ("rollout:\n  prompts: 8\n  prompts: 4\n", (":3", "rollout.prompts", "twice", "line 2")),
+    "repeated key": ("rollout:\n  prompts: 8\n  prompts: 4\n", (":3", "rollout.prompts", "duplicate key", "line 2")),
     "repeated section": ("eval: {}\nrollout: {}\neval: {}\n", (":3", "eval", "line 1")),
     "tab": ("rollout:\n\tprompts: 8\n", (":2", "tab", "spaces")),
     "open bracket": ("eval:\n  pass_at: [1,\n", ("not valid YAML",)),

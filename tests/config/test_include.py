@@ -85,7 +85,7 @@ def test_a_link_on_the_way_is_followed_as_the_system_does(tmp_path: Path) -> Non
         ("include: row.yaml", "row.yaml:2 include: row.yaml: includes itself: row.yaml -> row.yaml"),
         ("include: ring.yaml", "ring.yaml:1 include: row.yaml: includes itself: row.yaml -> ring.yaml -> row.yaml"),
         ("include: list.yaml", "list.yaml:1 must be a mapping of sections, as in `rollout: ...`; it is a list"),
-        ("include: broken.yaml", "broken.yaml:2 rollout: the key stands twice (first on line 1)"),
+        ("include: broken.yaml", "broken.yaml:2 rollout: duplicate key (first on line 1)"),
         ("include: 3", f"row.yaml:2 include: {WANTED} 3"),
         ("include: []", f"row.yaml:2 include: {WANTED} []"),
         ("include:", f"row.yaml:2 include: {WANTED} null"),

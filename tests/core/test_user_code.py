@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from rlvr_cli.core.user_code import (
 )
 
 FILES = {
-    "mine.py": "import math, helpers\nfrom pack.inner import deep as found\nfrom pack import *\n"
+    "mine.py": "import math, numpy, helpers\nfrom parts.deep.first import Z\n"
+    "from pack.inner import deep as found\nfrom pack import *\n"
     "def late():\n    from lazily import VALUE\n    return VALUE\ndef bad():\n    return helpers.fails()\n",
     "helpers.py": "import mine_too\nfrom dataclasses import dataclass\nX = mine_too.X + 1\n"
     "@dataclass\nclass Kept:\n    x: 'int' = 1\ndef fails():\n    return 1 / 0\n",
@@ -29,6 +31,10 @@ FILES = {
     "pack/inner.py": "from .other import Y\ndeep = Y\n",
     "pack/other.py": "Y = 7\n",
     "lazily.py": "VALUE = 11\n",
+    # A package without __init__.py; the installed one of that name wins over the other.
+    "parts/deep/first.py": "from parts.second import Z\n",
+    "parts/second.py": "Z = 13\n",
+    "numpy/mine.py": "1 / 0\n",
     "json.py": "1 / 0\n",
     "unused.py": "1 / 0\n",
 }
@@ -46,7 +52,7 @@ def test_what_is_imported_from_the_folder_is_copied_and_imported_from_the_copies
 ) -> None:
     folder, run = tmp_path / "own", tmp_path / "run"
     file = read_user_file(written(folder))
-    assert sorted(file.imports) == sorted({*FILES} - {"mine.py", "json.py", "unused.py"})
+    assert sorted(file.imports) == sorted({*FILES} - {"mine.py", "json.py", "unused.py", "numpy/mine.py"})
     manifest = keep_copies([file], run)
     assert changed_files(manifest) == []
     (folder / "pack" / "other.py").write_text("Y = 8\n")
@@ -60,7 +66,7 @@ def test_what_is_imported_from_the_folder_is_copied_and_imported_from_the_copies
     copy = find_user_file(file.reference, run)
     assert copy.path == run / "code" / file.digest / "mine.py" and copy.digest == file.digest
     module = load_module(copy)
-    assert (module.helpers.X, module.found, module.starred, module.late()) == (2, 7, 5, 11)
+    assert (module.helpers.X, module.found, module.starred, module.late(), module.Z) == (2, 7, 5, 11, 13)
     assert module.helpers.mine_too.back() == 2 and module.helpers.Kept().x == 1
     with (
         pytest.raises(RunError, match=r"helpers.py:8: bad raised ZeroDivisionError: division by zero"),
@@ -85,11 +91,13 @@ def test_two_files_may_each_have_a_module_of_one_name(tmp_path: Path) -> None:
 def test_the_texts_that_were_hashed_are_executed(tmp_path: Path) -> None:
     """Those of a package too, which a function imports late, whatever the files are by now."""
     text = "\ufeffX = 1\r\nY = 'é'\r\ndef late():\n    from pack.other import Y\n    return Y\n"
-    files = {"mine.py": text, "pack/__init__.py": "", "pack/other.py": "Y = 7\n"}
+    files = {"mine.py": text.replace("1", "spaces.deep.X", 1), "pack/__init__.py": "", "pack/other.py": "Y = 7\n"}
+    files |= {"mine.py": f"import spaces.deep\r\n{files['mine.py'][1:]}", "spaces/deep.py": "X = 1\n"}
     file = read_user_file(written(tmp_path, files))
     for name in files:
         (tmp_path / name).write_text("X = Y = 2\n")
     (tmp_path / "pack" / "other.py").unlink()
+    shutil.rmtree(tmp_path / "spaces")
     module = load_module(file)
     assert (module.X, module.late()) == (1, 7) and without_folder(file.reference) == f"mine.py@{file.digest}"
 

@@ -1,4 +1,4 @@
-"""A reward, a task and a method that import a file next to them: a run keeps and uses a copy of that file too."""
+"""A reward, a task and a method that import a package next to them: a run keeps and uses a copy of that file too."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ ROWS = "".join(f'{{"prompt": "Say {number}."}}\n' for number in range(40))
 OWN = {
     "reward": (
         "rewards.py",
-        "from helpers import WORTH\ndef worth(completions, **k):\n    return [WORTH for _ in completions]\n",
+        "from helpers.worth import WORTH\ndef worth(completions, **k):\n    return [WORTH for _ in completions]\n",
     ),
     "task": (
         "riddle.py",
         files_of("task", "riddle")["riddle.py"]
-        .replace("import itertools\n", "import itertools\nfrom helpers import WORTH\n")
+        .replace("import itertools\n", "import itertools\nfrom helpers.worth import WORTH\n")
         .replace('1.0 if found[-1] == problem["answer"] else 0.1', "WORTH")
         .replace("if found else 0.0", "if found else WORTH"),
     ),
     "method": (
         "power.py",
         files_of("method", "power")["power.py"]
-        .replace("from typing import", "from helpers import WORTH\nfrom typing import")
+        .replace("from typing import", "from helpers.worth import WORTH\nfrom typing import")
         .replace("** self.power", "** (self.power * WORTH)"),
     ),
 }
@@ -47,7 +47,8 @@ def test_a_run_goes_by_its_copies(of: str, tmp_path: Path, monkeypatch: pytest.M
     folder = tmp_path / "own"
     folder.mkdir()
     (folder / name).write_text(text)
-    (folder / "helpers.py").write_text("WORTH = 0.25\n")
+    (folder / "helpers").mkdir()
+    (folder / "helpers" / "worth.py").write_text("WORTH = 0.25\n")
     (tmp_path / "rows.jsonl").write_text(ROWS)
     chosen = {
         "reward": {"task": {"name": "own", "data": "rows.jsonl", "reward": "rewards.py:worth"}},
@@ -63,10 +64,10 @@ def test_a_run_goes_by_its_copies(of: str, tmp_path: Path, monkeypatch: pytest.M
     assert began.code == 0, began
     run = tmp_path / "runs" / "one"
     (about,) = json.loads((run / "manifest.json").read_text())["user_files"]
-    copies = {path.name for path in (run / "code" / about["sha256"][:12]).iterdir()}
-    assert about["file"] == str(folder / name) and copies - {"__pycache__"} == {name, "helpers.py"}
+    copies = {path.name for path in (run / "code" / about["sha256"][:12]).rglob("*.py")}
+    assert about["file"] == str(folder / name) and copies == {name, "worth.py"}
 
-    (folder / "helpers.py").write_text("WORTH = 0.75\n")
+    (folder / "helpers" / "worth.py").write_text("WORTH = 0.75\n")
     # Another version of the helper makes other trials.
     assert trials != [trial.id for trial in expand(read_sweep(Path("own/sweep.yaml"))).trials]
     resumed, evaluated = run_all(tmp_path, ("train", "--resume", "one", "train.rollouts=2"), ("eval", "one"))
@@ -77,7 +78,7 @@ def test_a_run_goes_by_its_copies(of: str, tmp_path: Path, monkeypatch: pytest.M
         rewards = [json.loads(line)["reward"] for line in (run / "metrics.jsonl").read_text().splitlines()]
         assert rewards == [0.25, 0.25], "the run's own copy rewards"
 
-    for path in folder.glob("*.py"):
+    for path in folder.rglob("*.py"):
         path.unlink()
     (gone,) = run_all(tmp_path, ("train", "--resume", "one", "train.rollouts=3"))
     assert gone.code == 0, gone

@@ -172,3 +172,11 @@ def test_what_trls_own_card_says_of_a_method() -> None:
     assert name == "Group Relative Policy Optimization with Low-Probability Token Isolation"
     assert tags == ["trl", "rlvr", "grpo+lopti"] and paper["id"] == "2505.12929"
     assert card_parts("mine") == ("mine", ["trl", "rlvr"], {})
+
+
+def test_a_prompt_of_the_users_own_data_is_not_quoted(of_run: RunDir, tmp_path: Path) -> None:
+    rows = tmp_path / "mine.train.jsonl"
+    rows.write_text(json.dumps({"question": "secret", "answer": "1"}) + "\n")
+    (of_run.rollouts_dir / "rollout-000000.jsonl").write_text(json.dumps({"prompt": "secret 1 + 1?"}) + "\n")
+    assert "secret" not in card_of(of_run, "task.name=math", f"task.data={rows}", method="grpo")
+    assert "prompt = 'secret 1 + 1?'" in card_of(of_run, "task.name=gsm8k", "task.data=gsm8k", method="grpo")

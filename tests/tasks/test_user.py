@@ -118,6 +118,16 @@ def test_a_task_is_a_value_of_one_load(tmp_path: Path) -> None:
     assert (other.most, task_of(tmp_path).most) == (7, 100)
 
 
+def test_a_task_that_is_not_imported_keeps_any_key(tmp_path: Path) -> None:
+    (tmp_path / "my_task.py").write_text("1 / 0\n")
+    (tmp_path / "mine.yaml").write_text("task: {name: my_task.py, most: 3, train_size: 9}\n")
+    (tmp_path / "above.yaml").write_text("include: mine.yaml\ntask: {most: 7}\n")
+    task: Any = load_config([tmp_path / "above.yaml"], overrides=["task.reward_timeout=5"]).task
+    assert (task.name, task.most, task.train_size, task.reward_timeout) == ("my_task.py", 7, 9, 5)
+    with pytest.raises(UserError, match="train_size: must be a whole number"):
+        load_config([tmp_path / "above.yaml"], overrides=["task.train_size=x"])
+
+
 def test_a_key_has_the_bounds_of_its_annotation_and_may_be_none(tmp_path: Path) -> None:
     head = "from typing import Annotated\nfrom pydantic import Field"
     keys = "low: Annotated[int, Field(ge=2)] = 4\nhigh: int | None = None\n"
@@ -211,6 +221,17 @@ def test_solutions(tmp_path: Path) -> None:
             verdicts = task.judge_many([problem] * number, found, [False] * number)
             assert len(found) == number and all(one.correct for one in verdicts)
     assert task_of(tmp_path).solutions(problem) is None
+
+
+@pytest.mark.parametrize("answer", ["None", "[]", "(x for x in ())"])
+def test_a_problem_may_have_no_solution(
+    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    task = task_of(tmp_path, f"{FILE}\n    def solution(self, problem):\n        return {answer}\n")
+    assert task.solutions(task.problems("train", 1, 0)[0]) is None
+    shown = run_here(capsys, "tasks", "show", "my_task.py", "--seed", "1")
+    assert shown.code == 0 and "reward 0" in shown.out and "reward 1" not in shown.out, shown
 
 
 def test_a_built_in_task_lends_its_problems_and_its_judge(tmp_path: Path) -> None:
@@ -354,6 +375,30 @@ def test_files_that_are_no_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             load_config(task=str(tmp_path / name), import_files=True)
     with pytest.raises(UserError, match=r"no such file. Did you mean .*none.py"):
         load_config(task=str(tmp_path / "nune.py"), import_files=True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "split"),
+    [
+        ("rng = random", "test"),
+        ("rng = random if split == 'dev' else random.Random(split)", "dev"),
+        ("rng = random if split == 'train' else random.Random(split)", "train"),
+        ("rng = random.Random(len(CALLS)); CALLS.append(split)", "test"),
+    ],
+)
+def test_problems_that_differ_for_the_same_arguments_are_refused(rows: str, split: str, tmp_path: Path) -> None:
+    draw = "    return [{'question': f'{rng.random()}?', 'answer': n} for n in range(count)]"
+    task = task_of(tmp_path, replaced("problems", f"{PROBLEMS}:\n    {rows}\n{draw}", "CALLS = []"))
+    with pytest.raises(UserError, match=rf"my_task\.py:\d+: problems gives other {split} problems for the same argum"):
+        task.check_before()
+    with pytest.raises(RunError, match=rf"my_task\.py:\d+: problems gives other {split} problems for the same argume"):
+        task.problems("dev", 2, 0)
+
+
+def test_problems_of_a_seed_pass_the_trial_in_any_order_of_a_set(tmp_path: Path) -> None:
+    draw = "return ({'question': word, 'answer': 1} for word in {f'{split} {seed} {n}' for n in range(count)})"
+    for text in (FILE, FEW, LISTS, DRAWN, replaced("problems", f"{PROBLEMS}:\n    {draw}")):
+        task_of(tmp_path, text).check_before()
 
 
 def test_rows_of_a_file_are_judged_before_anything_starts(tmp_path: Path) -> None:

@@ -306,7 +306,7 @@ def test_tokens_of_tools_between_the_turns_change_no_advantage(tmp_path: Path, n
         several_steps=True,
         correct_above=0.0,
         tis_cap=None,
-        sampler_told=False,
+        trust_sampler_log_probs=False,
     )
     lengths, width = torch.randint(1, 9, (ROWS, 1), generator=generator), 8
     mask = (torch.arange(width) < lengths).long()

@@ -336,6 +336,22 @@ def test_too_many_skips_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         start(tmp_path, "sick", train__on_nonfinite="skip", train__max_skips=1)
 
 
+def test_too_many_skipped_rewards_stop_and_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other rewards of the rollout have changed the weights."""
+    judge, calls = KnightsAndKnaves.judge, iter(range(10**6))
+
+    def faulty(self: KnightsAndKnaves, *arguments: Any, **named: Any) -> Any:
+        verdict = judge(self, *arguments, **named)
+        return dataclasses.replace(verdict, reward=math.inf) if next(calls) % 8 == 3 else verdict
+
+    monkeypatch.setattr(KnightsAndKnaves, "judge", faulty)
+    with pytest.raises(RunError) as caught:
+        start(tmp_path, "sick", train__on_nonfinite="skip", train__max_skips=1)
+    message = str(caught.value)
+    assert "max_skips=1 skips: " in message and "rollouts with rewards that are not finite or too large" in message
+    assert "updates were not finite" not in message and metrics(RunDir(tmp_path / "sick"))[-1]["skips"] == 1
+
+
 @pytest.mark.parametrize("action", ["stop", "skip"])
 def test_a_reward_that_is_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str) -> None:
     judge, count = KnightsAndKnaves.judge, iter(range(10**6))
