@@ -18,7 +18,7 @@ from rlvr_cli.stats.clustered import VarianceComponents
 from rlvr_cli.stats.passk import pass_at_k
 from rlvr_cli.stats.power import seeds_needed
 from tests.compare.conftest import BASE, BETTER
-from tests.compare.made_runs import make_run
+from tests.compare.made_runs import evaluate, make_run
 
 Compared = Callable[..., dict[str, Any]]
 
@@ -66,6 +66,30 @@ def test_swapping_the_baseline_flips_the_signs(two_arms: Path, compared: Compare
     assert other["outcomes"] == {"wins": 0, "ties": 1, "losses": 11}
     by_run = compared("grpo-s*", "lopti-s*", "--baseline", "lopti-s1")
     assert by_run["baseline"] == "lopti"
+
+
+def test_the_last_checkpoint_is_compared_in_whatever_order_it_was_evaluated(
+    root: Path, compared: Callable[..., dict[str, Any]]
+) -> None:
+    for name, steps in (("grpo", (2, 4, 3)), ("lopti", (4, 1))):
+        run = make_run(root, name, method=name)
+        for step in steps:
+            evaluate(run, [3 if step == 4 else 1] * 8, step=step)
+    arms = {arm["arm"]: arm for arm in compared("grpo", "lopti")["arms"]}
+    assert [arms[name]["mean"]["value"] for name in ("grpo", "lopti")] == [0.75, 0.75]
+    # Of a tie, the larger one: the same step, evaluated by another engine on fewer problems.
+    evaluate(run, [1] * 4, step=4, folder=run.eval_dir / "zzz")
+    assert compared("grpo", "lopti")["arms"][0]["mean"]["value"] == 0.75
+
+
+def test_a_run_costs_what_it_had_spent_at_the_step_that_was_evaluated(
+    root: Path, compared: Callable[..., dict[str, Any]]
+) -> None:
+    for name, step in (("grpo", 4), ("lopti", 2)):
+        evaluate(make_run(root, name, method=name), [2] * 8, step=step)
+    arms = {arm["arm"]: arm for arm in compared("grpo", "lopti")["arms"]}
+    assert [arms[name]["spent"]["updates"] for name in ("grpo", "lopti")] == [4, 2]
+    assert arms["lopti"]["cost"]["updates"] == 0.5
 
 
 def test_the_order_of_runs_arms_and_problems_changes_no_number(two_arms: Path, compared: Compared) -> None:
