@@ -186,8 +186,7 @@ def _of_another_kind(schema: Schema, path: KeyPath, values: Any, others: list[Va
     """For a key that the section has, but not with the kind that is chosen."""
     section, key = path[:-1], path[-1]
     chooser = schema.chooser(section)
-    # A user's section that is not imported and has no name is listed as None.
-    tags = [tag for tag, variant in schema.choices(section).items() if variant in others and tag != "None"]
+    tags = [tag for tag, variant in schema.choices(section).items() if variant in others]
     is_kind = chooser == "kind"
     subject = f"{section[-1]} kind" if is_kind else section[-1]
     tag = values.get(chooser, getattr(schema.default(section), chooser))

@@ -69,4 +69,4 @@ def test_keys_of_one_section(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_file_of_a_task_without_a_name_is_no_choice(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["config", "show", "task.file=mine"]) == 2
-    assert "task kk has no file; other tasks have." in capsys.readouterr().err
+    assert "task.file: unknown key. Keys of task: name" in capsys.readouterr().err
