@@ -123,6 +123,13 @@ It needs these files of its author, which are not part of it: {{ user_files | jo
 {% endif %}"""
 
 
+def _training_prompt(run: RunDir, config: Config) -> str:
+    """Return a prompt of the training, or "..." where the data is private: a push would publish it."""
+    public = config.task.data in data_sets() and not config.task.runs_own_code
+    files = sorted(run.rollouts_dir.glob("*.jsonl"))[:1] if public else []
+    return next((row["prompt"] for path in files for row in read_record(run, path)), "...")
+
+
 def model_card(run: RunDir, config: Config, checkpoint: Path, dtype: str) -> str:
     """Return the text of the card. It names no folder of this machine.
 
@@ -140,10 +147,6 @@ def model_card(run: RunDir, config: Config, checkpoint: Path, dtype: str) -> str
     evaluations = [one.result for one in finals(run, damaged) if one.steps == (step,)]
     if damaged:
         raise RunError(damaged[0])
-    # The user's own data is not quoted: a push would publish it.
-    public = config.task.data in data_sets() and not config.task.runs_own_code
-    files = sorted(run.rollouts_dir.glob("*.jsonl"))[:1] if public else []
-    prompts = (row["prompt"] for path in files for row in read_record(run, path))
     deciding = {name: as_plain(config)[name] for name in _DECIDING} | {"run": {"seed": config.run.seed}}
     data = ModelCardData(
         library_name="transformers",
@@ -173,7 +176,7 @@ def model_card(run: RunDir, config: Config, checkpoint: Path, dtype: str) -> str
         if adapter.kind == "none"
         else f"{adapter.kind}, rank {adapter.rank}, alpha {adapter.alpha:g}, merged into the base",
         licence_name=licence.get("license_name", licence.get("license")),
-        prompt=repr(next(prompts, "...")),
+        prompt=repr(_training_prompt(run, config)),
         evaluations=[
             {
                 **evaluation,

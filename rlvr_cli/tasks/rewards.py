@@ -20,7 +20,7 @@ from rlvr_cli.core.terminal import tell
 from rlvr_cli.core.user_code import UserFile, find_user_file, shown
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Pool, Target, WorkerDied, shared_pool
-from rlvr_cli.workers.reward import LARGEST_REWARD
+from rlvr_cli.workers.reward import NUMBER
 
 # What code of the user's may take: keys of every task that has some. They change no verdict of code that works.
 Timeout = Annotated[float, Field(gt=0.0, le=86_400.0)]
@@ -86,8 +86,7 @@ class Failures:
     """Failures of the user's code in one task: the first few messages are printed, too many end the command."""
 
     def __init__(self) -> None:
-        self._printed: set[str] = set()
-        self._most = 0
+        self._printed, self._most = set[str](), 0
 
     def tell(self, message: str, more: str = "") -> None:
         """Print a message that was not printed before."""
@@ -108,7 +107,8 @@ class Failures:
         failed = [(row, value) for row, value in enumerate(values) if isinstance(value, RewardFailure)]
         summary = f"{len(failed)} of {len(values)} completions have no reward"
         self._most = max(self._most, len(values))
-        if len(failed) > max(share * self._most, share > 0 and self._most > 1):
+        least = 1 if share and self._most > 1 else 0
+        if len(failed) > max(share * self._most, least):
             row, first = failed[0]
             more = f". {summary}; more than {share:.0%} end the run (task.reward_failures)" if share else ""
             raise RunError(f"{first.message} ({row_text(row)}){more}")
@@ -155,7 +155,7 @@ class RewardFunction:
     def _value(self, value: Any) -> Value:
         if not isinstance(value, dict):
             return value  # type: ignore[no-any-return]
-        wanted = f"a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g} is needed, or None where it does not apply"
+        wanted = f"{NUMBER} is needed, or None where it does not apply"
         return RewardFailure("error", f"task.reward: {self.where} returned {value['wrong']} for a completion; {wanted}")
 
     def one_by_one(self, columns: Mapping[str, Sequence[Any]], count: int, failure: RewardFailure) -> Rewards:

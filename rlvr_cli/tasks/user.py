@@ -64,7 +64,7 @@ from rlvr_cli.tasks.rewards import (
     worker_limits,
 )
 from rlvr_cli.workers.pool import JobError, Limits, Pool, Target, shared_pool
-from rlvr_cli.workers.reward import LARGEST_REWARD, can_be_logged, reward_number
+from rlvr_cli.workers.reward import NUMBER, can_be_logged, reward_number
 
 PAGE = "docs/tasks/own.md"
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,49}$")
@@ -342,26 +342,25 @@ class UserTask(base.Task):
         dev = prompts["dev"] | self._distinct("dev", self.held_out, HELD_OUT_SEED, test.__contains__)[0].keys()
         return {"test": set(), "dev": test, "train": test | dev}
 
-    def _sample(self, split: Split) -> list[Row]:
+    def _sample(self, split: Split) -> list[Problem]:
         """Return a few problems. Raises RunError where a second call gives others: every process makes its own."""
-        rows, again = (
-            [_row(self.read(row, f"a {split} problem")) for row in islice(self._rows(split, _SAMPLE, 0), _SAMPLE)]
+        problems, again = (
+            [self.read(row, f"a {split} problem") for row in islice(self._rows(split, _SAMPLE, 0), _SAMPLE)]
             for _ in range(2)
         )
-        if rows != again:
+        if list(map(_row, problems)) != list(map(_row, again)):
             raise RunError(
                 f"{self._line('problems')}: problems gives other {split} problems for the same arguments. Draw them by "
                 'random.Random(f"{split} {seed}"), and change nothing that the next call reads'
             )
-        return rows
+        return problems
 
     def tried(self, count: int) -> None:
         """Make problems of each split, write the prompts of ``count`` and judge a response to each. Raises RunError."""
-        _, _, rows = self._sample("test"), self._sample("dev"), self._sample("train")
-        if not rows:
+        _, _, problems = self._sample("test"), self._sample("dev"), self._sample("train")
+        if not problems:
             raise RunError(f"{self._line('problems')}: problems gave no train problem")
-        for row in rows[:count]:
-            problem = self.read(row, "a train problem")
+        for problem in problems[:count]:
             self.asked(problem)
             with guarded(self.user_file, "judge", about=f" (problem {problem.id}; response {_TRIAL!r})"):
                 self.judged(problem, _TRIAL)
@@ -385,8 +384,7 @@ class UserTask(base.Task):
             raise self._wrong("judge", judgement, "a dict with reward, or with parts that add up to it")
         for name, value in {**logged, "answer": answer}.items():
             if not can_be_logged(value):
-                wanted = f"text, None or a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g} for {name}"
-                raise self._wrong("judge", {name: value}, wanted)
+                raise self._wrong("judge", {name: value}, f"text, None or {NUMBER} for {name}")
         if (unwritable := text_problem([answer, logged, *map(str, components)])) is not None:
             raise RunError(f"{self._line('judge')}: judge gave text that cannot be written: {unwritable}")
         if fields.get("reward", 0.0) is None:
@@ -404,8 +402,7 @@ class UserTask(base.Task):
     def _number(self, value: Any) -> float:
         number = reward_number(value)
         if not isinstance(number, float):
-            wanted = f"a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g}, a bool, None or a dict with reward"
-            raise self._wrong("judge", value, wanted)
+            raise self._wrong("judge", value, f"{NUMBER}, a bool, None or a dict with reward")
         return number
 
     def _line(self, method: str) -> str:

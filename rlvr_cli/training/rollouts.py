@@ -25,7 +25,7 @@ from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, Samplin
 from rlvr_cli.tasks.base import Task, prompt_ids
 from rlvr_cli.tasks.problem import Problem, Verdict
 from rlvr_cli.training.metrics import rollout_summary
-from rlvr_cli.workers.reward import LARGEST_REWARD
+from rlvr_cli.workers.reward import LARGEST_REWARD, NUMBER
 
 # Groups of each rollout whose completions are recorded token by token: enough to look at, little to store.
 GROUPS_BY_TOKEN = 2
@@ -252,8 +252,8 @@ class RolloutSource:
                 components = ", ".join(f"{name} {value:g}" for name, value in slot.verdict.parts.items())
                 raise RunError(
                     f"rollout {self.rollout}: the reward of a completion of problem {self.problems[slot.problem].id} "
-                    f"is {reward:g} ({components}); a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g} is needed. "
-                    "The weights were not touched. train.on_nonfinite=skip leaves such rows out."
+                    f"is {reward:g} ({components}); {NUMBER} is needed. The weights were not touched. "
+                    "train.on_nonfinite=skip leaves such rows out."
                 )
         return [reward if abs(reward) <= LARGEST_REWARD else math.nan for reward in rewards]
 

@@ -55,7 +55,7 @@ from rlvr_cli.training.rollouts import RolloutBatch
 from rlvr_cli.training.scoring import Rollouts, Scoring, evaluating
 from rlvr_cli.training.trl_arguments import MethodPart, method_of, with_method
 from rlvr_cli.training.value_head import HEAD_FILE, split_off, value_head_for
-from rlvr_cli.workers.reward import LARGEST_REWARD
+from rlvr_cli.workers.reward import LARGEST_REWARD, NUMBER
 
 KEPT = (*INPUTS, "tool_mask", "importance_sampling_ratio")
 UNUSED = ("advantages", "num_items_in_batch", "old_per_token_logps", "sampling_per_token_logps")
@@ -386,8 +386,8 @@ class PolicyTrainer(GRPOTrainer):
         for name, values in (*zip(self.reward_func_names, weighted.T, strict=True), ("the sum of all", total)):
             if (wrong := values[values.abs() > LARGEST_REWARD]).numel():
                 raise ValueError(
-                    f"reward function {name}: {float(wrong[0]):g} (float32, times its weight) for a completion; a "
-                    f"number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g} is needed, or None where it does not apply"
+                    f"reward function {name}: {float(wrong[0]):g} (float32, times its weight) for a completion; "
+                    f"{NUMBER} is needed, or None where it does not apply"
                 )
         self._trl_rewards = total.masked_fill(unscored, torch.nan)
         self._trl_judged = rewards[:, 0 if self.correct is None else self.reward_func_names.index(self.correct)]

@@ -17,7 +17,7 @@ from rlvr_cli.core.user_code import UserFile, awaited, error_line, error_text, l
 
 # What float32 holds with room for an advantage; a reward beyond is refused as one that is not finite.
 LARGEST_REWARD = 1e30
-_NUMBER = f"a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g}"
+NUMBER = f"a number from -{LARGEST_REWARD:g} to {LARGEST_REWARD:g}"
 
 
 def ready(settings: Mapping[str, Any]) -> Callable[[Any], Any]:
@@ -92,14 +92,14 @@ class _Log:
             raise ValueError(f"log_extra({column!r}): {len(values)} values for {self._count} completions")
         for value in values:
             if not can_be_logged(value):
-                raise ValueError(f"log_extra({column!r}) has {value_text(value)}; text, None or {_NUMBER} is needed")
+                raise ValueError(f"log_extra({column!r}) has {value_text(value)}; text, None or {NUMBER} is needed")
         self._keep(column, values)
 
     def log_metric(self, name: str, value: float) -> None:
         """Record a number of the whole call."""
         number = reward_number(value)
         if not isinstance(number, float):
-            raise ValueError(f"log_metric({name!r}) has {value_text(value)}; {_NUMBER} is needed")
+            raise ValueError(f"log_metric({name!r}) has {value_text(value)}; {NUMBER} is needed")
         self._keep(name, [number] * self._count)
 
     def _keep(self, name: str, values: list[Any]) -> None:
