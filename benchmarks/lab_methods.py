@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.lab_seeds import machine, rlvr
 from rlvr_cli import results
-from rlvr_cli.results.figure import COLOURS, DASHES, style, write_figure
+from rlvr_cli.charts.figure import COLOURS, DASHES, style, write_figure
 
 if TYPE_CHECKING:
     import pandas as pd

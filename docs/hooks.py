@@ -147,7 +147,7 @@ def _config() -> str:
 
 
 def _metrics() -> str:
-    from rlvr_cli.results.metrics import METRICS, metric
+    from rlvr_cli.store.metrics import METRICS, metric
 
     forms = {name: metric(name) for name in ("avg@n", "pass@8", "maj@8")}
     rows = []
@@ -202,7 +202,7 @@ def _python() -> str:
             *(_documented(f"rlvr_cli.training.start.{name}", name=f"rlvr_cli.{name}") for name in ("train", "resume")),
             "## Results",
             *(
-                _documented(f"rlvr_cli.results.tables.{name}", name=f"rlvr_cli.results.{name}")
+                _documented(f"rlvr_cli.store.frames.{name}", name=f"rlvr_cli.store.{name}")
                 for name in ("runs", "steps", "problems", "samples")
             ),
             "## Trainers",

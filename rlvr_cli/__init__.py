@@ -4,7 +4,7 @@ From Python, each imported when it is first used: trainings, and the trainers an
 
     from rlvr_cli import DGPO, DGPOTrainer, PolicyTrainer, Task, resume, train
 
-``rlvr_cli.results`` has the results of runs as data frames.
+``rlvr_cli.store`` has the results of runs as data frames.
 """
 
 from __future__ import annotations

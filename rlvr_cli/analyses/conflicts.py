@@ -25,6 +25,8 @@ from pydantic import Field
 from rlvr_cli.analyses.base import AnalysisInput, Findings, analysis, number_text
 from rlvr_cli.analyses.saved_rollout import last_rollouts, read_groups
 from rlvr_cli.analyses.scoring import learned_from, padded
+from rlvr_cli.charts.figure import COLOURS
+from rlvr_cli.charts.lines import running_mean
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.lazy import Tensor, torch
@@ -35,8 +37,6 @@ from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.grpo import group_advantage
 from rlvr_cli.methods.gtpo import ConflictMask, mirrored
 from rlvr_cli.models.load import load_tokenizer
-from rlvr_cli.results.figure import COLOURS
-from rlvr_cli.results.lines import running_mean
 from rlvr_cli.runs.folder import RunDir
 
 if TYPE_CHECKING:

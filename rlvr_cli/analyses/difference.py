@@ -17,12 +17,12 @@ from pydantic import Field
 from rlvr_cli.analyses.base import AnalysisInput, Findings, analysis
 from rlvr_cli.analyses.method_step import REGIONS, Applied, ScoredTokens, apply_method, differs, quarters
 from rlvr_cli.analyses.scoring import ScoredRun, score_rollout
+from rlvr_cli.charts.figure import COLOURS
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import CountOrZero, FromList, Section, Text
 from rlvr_cli.core.table import Table
 from rlvr_cli.describe.named import replayed_configs
 from rlvr_cli.methods.method import Method
-from rlvr_cli.results.figure import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

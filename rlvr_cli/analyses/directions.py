@@ -27,6 +27,7 @@ from rlvr_cli.analyses.gradients import gradient, norm
 from rlvr_cli.analyses.method_step import MethodStep, ScoredTokens
 from rlvr_cli.analyses.saved_rollout import SavedRollout, drawn_rows
 from rlvr_cli.analyses.scoring import ScoredRun, load_policy, score_rollout
+from rlvr_cli.charts.figure import COLOURS
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, Section, Text
 from rlvr_cli.core.streams import stream_seed
@@ -36,7 +37,6 @@ from rlvr_cli.methods.base import PolicyLoss
 from rlvr_cli.methods.high_entropy import HighEntropy
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.unclipped import ImportanceSampling, NoImportanceSampling
-from rlvr_cli.results.figure import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

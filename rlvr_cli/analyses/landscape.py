@@ -16,21 +16,21 @@ import numpy as np
 from pydantic import Field
 
 from rlvr_cli.analyses.base import AnalysisInput, Findings, analysis, names_of
+from rlvr_cli.charts.figure import COLOURS, DASHES
+from rlvr_cli.charts.lines import ArmLine, Panel, YAxis, arm_line, extent
 from rlvr_cli.collapse.alerts import NO_SIGNAL, Alert, AlertMonitor
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import number
 from rlvr_cli.core.section import Count, Section
 from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import one_line, shortened, told_apart
-from rlvr_cli.results.arms import Arm, group_arms
-from rlvr_cli.results.completions import sampled_completions
-from rlvr_cli.results.curves import TrainingCurve, by_rollout, learning_curves, whole_rows
-from rlvr_cli.results.figure import COLOURS, DASHES
-from rlvr_cli.results.find import Run, find_runs
-from rlvr_cli.results.lines import ArmLine, Panel, YAxis, arm_line, extent
-from rlvr_cli.results.metrics import HELD_OUT
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.intervals import mean_interval
+from rlvr_cli.store.arm import Arm, group_arms
+from rlvr_cli.store.completions import sampled_completions
+from rlvr_cli.store.curves import TrainingCurve, by_rollout, learning_curves, whole_rows
+from rlvr_cli.store.find import Run, find_runs
+from rlvr_cli.store.metrics import HELD_OUT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -23,6 +23,7 @@ from rlvr_cli.analyses.gradients import Gradient, gradient, logit_gradients, nor
 from rlvr_cli.analyses.method_step import MethodStep
 from rlvr_cli.analyses.saved_rollout import drawn_rows
 from rlvr_cli.analyses.scoring import LoadedPolicy, Rows, load_policy, score_rollout
+from rlvr_cli.charts.figure import COLOURS
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, CountOrZero, Section
@@ -30,7 +31,6 @@ from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.core.table import Table
 from rlvr_cli.describe.named import replayed_configs
 from rlvr_cli.methods.base import quantile
-from rlvr_cli.results.figure import COLOURS
 from rlvr_cli.stats.correlation import pearson, spearman
 
 if TYPE_CHECKING:

@@ -23,13 +23,13 @@ from rlvr_cli.analyses.method_step import MethodStep
 from rlvr_cli.analyses.replay import Replay, ReplayedUpdates
 from rlvr_cli.analyses.saved_rollout import SavedRollout
 from rlvr_cli.analyses.scoring import LoadedPolicy, load_policy, score_rollout
+from rlvr_cli.charts.figure import COLOURS
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, FromList, Section
 from rlvr_cli.core.table import Table
 from rlvr_cli.methods.base import quantile
-from rlvr_cli.results.figure import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

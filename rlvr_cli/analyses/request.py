@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.analyses.base import Analysis, AnalysisInput, Findings, analyses
+from rlvr_cli.charts.figure import check_path, style, write_figure
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_json
@@ -17,7 +18,6 @@ from rlvr_cli.core.section import Section
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import YamlProblem, parse, yaml_text
 from rlvr_cli.models.libraries import set_threads
-from rlvr_cli.results.figure import check_path, style, write_figure
 from rlvr_cli.runs.folder import find_run
 
 FOLDER = "analysis"

@@ -22,6 +22,7 @@ from rlvr_cli.analyses.gradients import gradient, norm
 from rlvr_cli.analyses.method_step import REGIONS, ScoredTokens, apply_method, differs, quarters
 from rlvr_cli.analyses.saved_rollout import SavedRollout, drawn_rows
 from rlvr_cli.analyses.scoring import ScoredRun, load_policy, score_rollout
+from rlvr_cli.charts.figure import COLOURS
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, Section
 from rlvr_cli.core.table import Table
@@ -29,7 +30,6 @@ from rlvr_cli.describe.named import replayed_configs
 from rlvr_cli.describe.weights import effective_weight, far_slope, left_bias
 from rlvr_cli.methods.base import Regions, Tokens, quantile, regions
 from rlvr_cli.methods.method import Method
-from rlvr_cli.results.figure import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,19 +16,19 @@ from pydantic import Field
 from rlvr_cli.analyses.base import AnalysisInput, Findings, analysis, names_of
 from rlvr_cli.analyses.saved_rollout import last_rollouts, saved_numbers
 from rlvr_cli.analyses.word_lists import WordKind, compiled, find_lists, read_lists
+from rlvr_cli.charts.figure import COLOURS
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import number
 from rlvr_cli.core.section import Count, Section, Text
 from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import listed, shortened, some, told_apart
-from rlvr_cli.results.evaluations import read_samples
-from rlvr_cli.results.figure import COLOURS
-from rlvr_cli.results.metrics import GREEDY
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.correlation import Correlation, clustered_pearson, clustered_spearman
 from rlvr_cli.stats.intervals import Estimate, mean_interval
 from rlvr_cli.stats.scores import Array
+from rlvr_cli.store.evaluation import read_samples
+from rlvr_cli.store.metrics import GREEDY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -151,7 +151,7 @@ def command(
     """
     tasks, benchmarks = _tasks(over, request.benchmark)
     if figure is not None:
-        from rlvr_cli.results.figure import check_path
+        from rlvr_cli.charts.figure import check_path
 
         if not tasks:
             raise UserError("--output: is for the figure of a comparison over tasks, so it needs --over.")
@@ -189,8 +189,8 @@ def _show(request: CompareRequest, form: str, figure: Path | None) -> None:
     levels = {"table": levels_for(sys.stdout.encoding), "latex": None}.get(form, BLOCKS)
     show(form, comparison_document(comparison, levels))
     if figure is not None:
+        from rlvr_cli.charts.figure import style, write_figure
         from rlvr_cli.compare.figure import comparison_figure
-        from rlvr_cli.results.figure import style, write_figure
 
         with style():
             write_figure(comparison_figure(comparison), figure)

@@ -13,7 +13,7 @@ from rlvr_cli.cli.output import Format, echo, print_json, print_table, waiting
 
 if TYPE_CHECKING:
     from rlvr_cli.evaluation.session import PairedComparison
-    from rlvr_cli.results.evaluations import Evaluation
+    from rlvr_cli.store.evaluation import Evaluation
 
 
 @key_options(

@@ -30,8 +30,8 @@ from rlvr_cli.core.text import for_terminal
 
 if TYPE_CHECKING:
     from rlvr_cli.core.table import ResultDocument
-    from rlvr_cli.results.curves import TrainingCurve
     from rlvr_cli.runs.folder import RunDir
+    from rlvr_cli.store.curves import TrainingCurve
 
 
 WIDEST_CURVE = 60
@@ -50,9 +50,9 @@ def show_run(
 ) -> None:
     """Show one run: status, progress, learning curves, last metrics, alerts, checkpoints and evaluations."""
     from rlvr_cli.collapse.alerts import PREFIX
-    from rlvr_cli.results.curves import learning_curves
     from rlvr_cli.runs.folder import find_run
     from rlvr_cli.runs.listing import local_time, run_summary
+    from rlvr_cli.store.curves import learning_curves
 
     path = find_run(run, root).path
     contents, rows = _contents(path)
@@ -129,10 +129,10 @@ def _contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     from rlvr_cli.collapse.alerts import alert_lines
     from rlvr_cli.core.files import read_jsonl
     from rlvr_cli.launch.slurm import job_of
-    from rlvr_cli.results.curves import whole_rows
     from rlvr_cli.runs.checkpoints import Checkpoint, survey
     from rlvr_cli.runs.folder import RunDir
     from rlvr_cli.runs.records import damaged_records, read_seal
+    from rlvr_cli.store.curves import whole_rows
 
     run = RunDir(path)
     found = survey(run.checkpoints_dir)

@@ -14,8 +14,6 @@ import numpy as np
 from rlvr_cli.compare.curves import CurveRow, curve_rows
 from rlvr_cli.compare.inputs import Inputs, TaskInputs
 from rlvr_cli.compare.scores import arm_mean, cut, of_methods
-from rlvr_cli.results.metrics import metric as declared
-from rlvr_cli.results.spending import PARTS, TIMED, Spent, mean_spent
 from rlvr_cli.stats.clustered import CrossedEstimate, paired_crossed_interval, unpaired_crossed_interval
 from rlvr_cli.stats.intervals import of_difference
 from rlvr_cli.stats.over_tasks import (
@@ -31,6 +29,8 @@ from rlvr_cli.stats.over_tasks import (
 from rlvr_cli.stats.permutation import PermutationTest, holm, permutation_test
 from rlvr_cli.stats.power import detectable_difference, problems_needed, seeds_needed
 from rlvr_cli.stats.scores import Outcomes, outcomes
+from rlvr_cli.store.metrics import metric as declared
+from rlvr_cli.store.spending import PARTS, TIMED, Spent, mean_spent
 
 LEVEL = 0.05
 # Of a performance profile.

@@ -17,7 +17,7 @@ from rlvr_cli.compare.sentences import (
     sentence,
     what_is_compared,
 )
-from rlvr_cli.results.spending import PARTS, Spent
+from rlvr_cli.store.spending import PARTS, Spent
 
 # What stands in the column of the task where a line is of the mean over all of them.
 MEAN = "mean"

@@ -9,9 +9,9 @@ from typing import Any
 
 from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.methods.preset import flat
-from rlvr_cli.results.arms import Arm, Replicate
-from rlvr_cli.results.evaluations import Evaluation, finals, last
-from rlvr_cli.results.find import Run, eval_options
+from rlvr_cli.store.arm import Arm, Replicate
+from rlvr_cli.store.evaluation import Evaluation, finals, last
+from rlvr_cli.store.find import Run, eval_options
 from rlvr_cli.tasks.sets import problems_name
 
 

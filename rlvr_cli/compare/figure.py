@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rlvr_cli.charts.figure import COLOURS
 from rlvr_cli.compare.contrasts import Comparison
 from rlvr_cli.compare.sentences import metric_text, noun
-from rlvr_cli.results.figure import COLOURS
-from rlvr_cli.results.metrics import metric as declared
+from rlvr_cli.store.metrics import metric as declared
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

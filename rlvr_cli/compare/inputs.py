@@ -17,11 +17,11 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.methods.equivalence import same_gradients
-from rlvr_cli.results.arms import Arm, Replicate, group_arms, grouped, keys_of, learned
-from rlvr_cli.results.evaluations import Evaluation
-from rlvr_cli.results.find import Run, find_runs, place_in_sweep
-from rlvr_cli.results.metrics import metric as declared
-from rlvr_cli.results.spending import BUDGETS, Spent
+from rlvr_cli.store.arm import Arm, Replicate, group_arms, grouped, keys_of, learned
+from rlvr_cli.store.evaluation import Evaluation
+from rlvr_cli.store.find import Run, find_runs, place_in_sweep
+from rlvr_cli.store.metrics import metric as declared
+from rlvr_cli.store.spending import BUDGETS, Spent
 
 T = TypeVar("T")
 

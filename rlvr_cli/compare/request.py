@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.results.spending import BUDGETS
+from rlvr_cli.store.spending import BUDGETS
 
 # What --over names where the tasks are the benchmarks of each run.
 BENCHMARK = ("benchmark",)

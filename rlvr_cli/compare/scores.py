@@ -10,13 +10,13 @@ import numpy as np
 from rlvr_cli.compare.evaluations import choose_evaluations, settings_problems, shared_problems
 from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.results.evaluations import Evaluation
-from rlvr_cli.results.find import Run
-from rlvr_cli.results.metrics import bounds
-from rlvr_cli.results.spending import PARTS, SpendingCurve, Spent, common_budget, curve_values, read_curve, spending
-from rlvr_cli.results.values import metric_of, problem_values
 from rlvr_cli.stats.clustered import CrossedEstimate, crossed_interval
 from rlvr_cli.stats.intervals import Bounds
+from rlvr_cli.store.evaluation import Evaluation
+from rlvr_cli.store.find import Run
+from rlvr_cli.store.metrics import bounds
+from rlvr_cli.store.spending import PARTS, SpendingCurve, Spent, common_budget, curve_values, read_curve, spending
+from rlvr_cli.store.values import metric_of, problem_values
 
 
 @dataclass(frozen=True)

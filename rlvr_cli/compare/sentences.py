@@ -8,9 +8,9 @@ from rlvr_cli.compare.contrasts import ArmMean, ArmResult, Comparison, Contrast,
 from rlvr_cli.compare.wording import about, amount, comparative, doubt, enough, ratio_text, signed_text, size_text
 from rlvr_cli.core.text import count, listed, some
 from rlvr_cli.evaluation.tables import metric_name
-from rlvr_cli.results.metrics import GREEDY
-from rlvr_cli.results.metrics import metric as declared
 from rlvr_cli.stats.over_tasks import Aggregate
+from rlvr_cli.store.metrics import GREEDY
+from rlvr_cli.store.metrics import metric as declared
 
 OF_RUNS = "one run says nothing of its method"
 # Costs that are counted, by the fields of ``Spent``.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rlvr_cli.compare.contrasts import ArmResult
 from rlvr_cli.core.text import count
 from rlvr_cli.evaluation.tables import metric_name
-from rlvr_cli.results.metrics import metric as declared
 from rlvr_cli.stats.clustered import CrossedEstimate
 from rlvr_cli.stats.over_tasks import Aggregate
+from rlvr_cli.store.metrics import metric as declared
 
 VERDICTS = {
     "higher": "higher",

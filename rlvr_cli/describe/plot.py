@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlvr_cli.charts.figure import COLOURS, check_path, style, write_figure
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.describe.named import policy_config
 from rlvr_cli.describe.weights import RATIOS, SPREAD, Curves, WeightCurve, weight_curves
 from rlvr_cli.methods.method import Method
-from rlvr_cli.results.figure import COLOURS, check_path, style, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,8 +15,8 @@ from rlvr_cli.evaluation.metrics import equal_answers, problem_metrics, range_of
 from rlvr_cli.evaluation.plan import ProgressCallback, Sampler
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleStore
-from rlvr_cli.results.evaluations import FORMAT, Evaluation, ProblemValues, Provenance, read_evaluation, sealed
-from rlvr_cli.results.metrics import REWARD_RANGE
+from rlvr_cli.store.evaluation import FORMAT, Evaluation, ProblemValues, Provenance, read_evaluation, sealed
+from rlvr_cli.store.metrics import REWARD_RANGE
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.sets import problems_name
@@ -74,7 +74,7 @@ def evaluate_with(
         sampler.fill(store, samples, task, problems, settings, progress)
         same = equal_answers(task, problems, samples, settings)
         rows = problem_metrics(problems, samples, settings, task.reasons, same)
-        provenance = provenance or Provenance("", problems_name(task.name, task.settings["data"]))
+        provenance = provenance or Provenance("", "", problems_name(task.name, task.settings["data"]))
         result = report(rows, settings, task, digest(whole), provenance)
         evaluation = Evaluation(out_dir, result, tuple(rows))
         return evaluation if _is_smaller(evaluation) else write_results(evaluation)

@@ -13,9 +13,9 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleKey
 from rlvr_cli.methods.preset import flat
-from rlvr_cli.results.evaluations import Evaluation, ProblemValues
-from rlvr_cli.results.metrics import GREEDY, bounds, metric, problem_value, sample_metrics
 from rlvr_cli.stats.intervals import Estimate, mean_interval, paired_interval, share_interval
+from rlvr_cli.store.evaluation import Evaluation, ProblemValues
+from rlvr_cli.store.metrics import GREEDY, bounds, metric, problem_value, sample_metrics
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import WRONG, Problem
 

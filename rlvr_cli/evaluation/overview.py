@@ -12,8 +12,8 @@ from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.benchmarks import BenchmarkTable
 from rlvr_cli.evaluation.request import EvalPlan, EvalRequest
 from rlvr_cli.evaluation.tables import Row, with_interval
-from rlvr_cli.results.evaluations import Evaluation, ProblemValues
 from rlvr_cli.stats.intervals import Estimate, share_interval
+from rlvr_cli.store.evaluation import Evaluation, ProblemValues
 from rlvr_cli.tasks.suites import Average
 
 _COLUMNS = ("avg@", "pass@", "maj@", "greedy")

@@ -11,7 +11,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleKey, SampleStore
-from rlvr_cli.results.metrics import GREEDY
+from rlvr_cli.store.metrics import GREEDY
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Problem, Verdict
 

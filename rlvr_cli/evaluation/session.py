@@ -20,9 +20,9 @@ from rlvr_cli.evaluation.request import MOST_COMPLETIONS, EvalRequest
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.targets import EvaluatedModel, Target, slug
 from rlvr_cli.models.reading import unread
-from rlvr_cli.results.evaluations import Evaluation, ProblemValues, Provenance, read_evaluation
 from rlvr_cli.runs.checkpoints import STEP
 from rlvr_cli.runs.trained_on import FILE, training_problems, wording_hash
+from rlvr_cli.store.evaluation import Evaluation, ProblemValues, Provenance, read_evaluation
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.base import HARDLY_READABLE, PROMPTS_MEASURED, prompt_ids, unread_share
 from rlvr_cli.tasks.problem import FEW
@@ -140,7 +140,8 @@ class Session:
         self._warn_of_unread(task, loaded, model)
         label = model if self.request.setting is None else f"{model}, {benchmark}"
         steps = () if subject.step is None else (subject.step,)
-        provenance = Provenance(model, benchmark, steps, trained_on=self._trained_on.get(subject.label, 0))
+        trained_on = self._trained_on.get(subject.label, 0)
+        provenance = Provenance(model, subject.base or subject.model, benchmark, steps, trained_on=trained_on)
         with self.watch(label) as progress:
             evaluation = evaluate_with(
                 loaded.sampler,

@@ -11,7 +11,7 @@ from typing import Any
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import append_jsonl, sole_writer, truncate_jsonl, write_json
 from rlvr_cli.core.hashes import digest
-from rlvr_cli.results.evaluations import CHECK, CHECKED, read_samples, sample_check
+from rlvr_cli.store.evaluation import CHECK, CHECKED, read_samples, sample_check
 
 SampleKey = tuple[str, int | str]
 

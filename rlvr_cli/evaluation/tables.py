@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from rlvr_cli.core.terminal import Cell, Marked
 from rlvr_cli.evaluation.metrics import PairedDifference
-from rlvr_cli.results.metrics import accuracy_of, metric
+from rlvr_cli.store.metrics import accuracy_of, metric
 
 Row = list[Cell]
 T = TypeVar("T")

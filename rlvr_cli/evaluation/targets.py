@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.text import did_you_mean
@@ -19,7 +20,8 @@ class EvaluatedModel:
     """One model to evaluate.
 
     ``label`` names it to the reader, ``model`` is what loads it (a folder, a preset or a hub id), ``stem`` and ``root``
-    say where its evaluations are kept. ``step``: of a run's checkpoint; None of other models. ``style`` is the prompt
+    say where its evaluations are kept. ``step`` and ``base``: of a run's checkpoint, and the model that the run began
+    from; None of other models. ``style`` is the prompt
     style it was made for; None until it is loaded, for a model of the hub. ``known``: there is such a folder, or may be
     such a hub id; else ``model`` is a server's word.
     """
@@ -31,6 +33,7 @@ class EvaluatedModel:
     style: str | None
     known: bool = True
     step: int | None = None
+    base: str | None = None
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,8 @@ def _checkpoint_target(path: Path) -> Target:
 def _checkpoint_subject(checkpoint: Checkpoint, run: RunDir) -> EvaluatedModel:
     label = f"{run.path.resolve().name} step {checkpoint.step}"
     stem, style = f"step-{checkpoint.step}", _style(checkpoint.path)
-    return EvaluatedModel(label, str(checkpoint.path), stem, run.eval_dir, style, step=checkpoint.step)
+    base = load_config([run.config_path]).model.name
+    return EvaluatedModel(label, str(checkpoint.path), stem, run.eval_dir, style, step=checkpoint.step, base=base)
 
 
 def _only_one(name: str, kind: str, checkpoints: int) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rlvr_cli.charts.figure import COLOURS
 from rlvr_cli.ledger.claim_results import ClaimResult
 from rlvr_cli.ledger.schema import PAPERS, Claim, Rule
-from rlvr_cli.results.figure import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

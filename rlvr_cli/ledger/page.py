@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
+from rlvr_cli.charts.figure import style, write_figure
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_text
 from rlvr_cli.core.text import count, duration_in_words, template_environment
@@ -14,7 +15,6 @@ from rlvr_cli.ledger.claim_results import ClaimResult, Results
 from rlvr_cli.ledger.claims import ClaimSet
 from rlvr_cli.ledger.figure import claims_figure
 from rlvr_cli.ledger.schema import PAPERS, Claim
-from rlvr_cli.results.figure import style, write_figure
 
 WIDTH = 130
 FIGURE = "overview.svg"

@@ -16,10 +16,10 @@ from rlvr_cli.core.yaml import dump
 from rlvr_cli.methods.names import parse_method_name, presets_of
 from rlvr_cli.methods.preset import Paper, Preset
 from rlvr_cli.models.source import LAB_BASES, PRESETS, hub_presets
-from rlvr_cli.results.evaluations import finals
-from rlvr_cli.results.metrics import metric
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
+from rlvr_cli.store.evaluation import finals
+from rlvr_cli.store.metrics import metric
 from rlvr_cli.tasks.hub import looks_like_hub_id
 from rlvr_cli.tasks.sets import data_sets, problems_name
 

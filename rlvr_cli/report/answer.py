@@ -15,7 +15,7 @@ from rlvr_cli.report.data import ReportData
 from rlvr_cli.report.evaluations import MeasuredSetting, MetricChange, change_in_words, final_accuracy, in_short
 from rlvr_cli.report.setup import eval_words
 from rlvr_cli.report.training import without_signal
-from rlvr_cli.results.metrics import metric as declared
+from rlvr_cli.store.metrics import metric as declared
 from rlvr_cli.tasks.sets import problems_name
 
 # What a verdict is called, as the reader sees it at the head of its sentence.

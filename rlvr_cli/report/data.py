@@ -14,11 +14,11 @@ from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.text import some
-from rlvr_cli.results.arms import Arm, group_arms
-from rlvr_cli.results.curves import whole_rows
-from rlvr_cli.results.find import Run, eval_options, find_runs, sweep_command
 from rlvr_cli.runs.listing import run_summary
 from rlvr_cli.runs.records import read_record
+from rlvr_cli.store.arm import Arm, group_arms
+from rlvr_cli.store.curves import whole_rows
+from rlvr_cli.store.find import Run, eval_options, find_runs, sweep_command
 from rlvr_cli.sweeps.folder import SweepDir, SweepPlan
 
 MetricRows = list[dict[str, Any]]

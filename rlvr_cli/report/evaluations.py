@@ -17,16 +17,16 @@ from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import capital, count
 from rlvr_cli.evaluation.tables import metric_name, with_interval
 from rlvr_cli.report.data import ReportData
-from rlvr_cli.results.arms import Arm
-from rlvr_cli.results.curves import whole_rows
-from rlvr_cli.results.evaluations import Evaluation, by_settings, finals, held_out, last, read_checked
-from rlvr_cli.results.find import Run
-from rlvr_cli.results.metrics import bounds, held_out_accuracy
-from rlvr_cli.results.spending import BUDGETS
-from rlvr_cli.results.values import metric_of, problem_values
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.clustered import CrossedEstimate, paired_crossed_interval
 from rlvr_cli.stats.intervals import of_difference
+from rlvr_cli.store.arm import Arm
+from rlvr_cli.store.curves import whole_rows
+from rlvr_cli.store.evaluation import Evaluation, by_settings, finals, held_out, last, read_checked
+from rlvr_cli.store.find import Run
+from rlvr_cli.store.metrics import bounds, held_out_accuracy
+from rlvr_cli.store.spending import BUDGETS
+from rlvr_cli.store.values import metric_of, problem_values
 
 BASE = "before training"
 
@@ -302,7 +302,9 @@ def _with_base(run: Run, root: Path, problems: list[str]) -> tuple[Moment, Momen
         base
         for folder in folders
         for path in sorted(folder.glob("*/metrics.json"))
-        if (base := read_checked(path.parent, [])) is not None and base.result["label"] in names
+        if (base := read_checked(path.parent, [])) is not None
+        and not base.steps
+        and {base.result["model"], Path(base.result["model"]).name} & set(names)
     ]
     of_run = finals(run.dir, problems) if bases else []
     pairs = {

@@ -15,9 +15,9 @@ from rlvr_cli.core.text import count, one_line, shortened, visible
 from rlvr_cli.report.charts.svg import Chart
 from rlvr_cli.report.data import ReportData
 from rlvr_cli.report.evaluations import BASE, MeasuredSetting, MetricChange, first_and_last
-from rlvr_cli.results.completions import cut_middle
-from rlvr_cli.results.evaluations import Evaluation, read_samples
-from rlvr_cli.results.metrics import GREEDY
+from rlvr_cli.store.completions import cut_middle
+from rlvr_cli.store.evaluation import Evaluation, read_samples
+from rlvr_cli.store.metrics import GREEDY
 
 # Of the compressed completions in a page, which takes a third more as text.
 MOST_BYTES = 1_500_000

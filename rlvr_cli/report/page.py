@@ -34,7 +34,7 @@ from rlvr_cli.report.evaluations import (
 from rlvr_cli.report.explorer import ArmPlaces, Explorer, arm_places, explorer
 from rlvr_cli.report.setup import Commands, commands, differences_table, environment_table, runs_table, settings_table
 from rlvr_cli.report.training import AlertReport, cost_table, course_table, find_alerts
-from rlvr_cli.results.completions import SampledCompletions, bin_names, sampled_completions
+from rlvr_cli.store.completions import SampledCompletions, bin_names, sampled_completions
 
 SECTIONS = {
     "curves": "Learning curves",

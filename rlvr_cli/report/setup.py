@@ -15,10 +15,10 @@ from rlvr_cli.core.table import NONE, Table
 from rlvr_cli.core.text import clock, count, listed, some
 from rlvr_cli.report.data import ReportData
 from rlvr_cli.report.evaluations import MeasuredSetting
-from rlvr_cli.results.arms import Arm
-from rlvr_cli.results.evaluations import Evaluation
-from rlvr_cli.results.find import Run
 from rlvr_cli.runs.listing import moment_of
+from rlvr_cli.store.arm import Arm
+from rlvr_cli.store.evaluation import Evaluation
+from rlvr_cli.store.find import Run
 from rlvr_cli.sweeps.folder import SweepDir, SweepPlan
 from rlvr_cli.tasks.sets import data_sets, problems_name
 

@@ -14,10 +14,10 @@ from rlvr_cli.core.table import NONE, Table
 from rlvr_cli.core.text import clock, count, listed
 from rlvr_cli.report.charts.reasons import last_window
 from rlvr_cli.report.data import MetricRows, ReportData
-from rlvr_cli.results.arms import Arm
-from rlvr_cli.results.find import Run
-from rlvr_cli.results.metrics import METRICS
-from rlvr_cli.results.spending import spending
+from rlvr_cli.store.arm import Arm
+from rlvr_cli.store.find import Run
+from rlvr_cli.store.metrics import METRICS
+from rlvr_cli.store.spending import spending
 
 UPDATES, ALL = "update time", "time in all"
 _PARTS = {"rollout": "sampling time", "verify": "verification time"}

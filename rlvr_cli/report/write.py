@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlvr_cli.charts.figure import DASHES
 from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_text
@@ -17,7 +18,6 @@ from rlvr_cli.core.terminal import Marked
 from rlvr_cli.core.text import template_environment, visible
 from rlvr_cli.report.data import read_subject
 from rlvr_cli.report.page import make_page
-from rlvr_cli.results.figure import DASHES
 
 if TYPE_CHECKING:
     from markupsafe import Markup

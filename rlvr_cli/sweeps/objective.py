@@ -11,8 +11,10 @@ from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import number
 from rlvr_cli.core.layers import override_text
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.results.evaluations import finals, last, read_result
-from rlvr_cli.results.metrics import (
+from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.runs.records import read_record
+from rlvr_cli.store.evaluation import finals, last, read_result
+from rlvr_cli.store.metrics import (
     ACCURACY,
     FORMS,
     GREEDY,
@@ -22,8 +24,6 @@ from rlvr_cli.results.metrics import (
     sample_metrics,
     training_metrics,
 )
-from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.runs.records import read_record
 from rlvr_cli.sweeps.axes import key_problem
 from rlvr_cli.sweeps.spec import EvalSpec, ObjectiveSpec, SpecProblem, SweepFile
 from rlvr_cli.tasks.suites import SUITES, unknown_names

@@ -14,8 +14,8 @@ from rlvr_cli.core.files import write_text
 from rlvr_cli.core.layers import parse_override
 from rlvr_cli.core.text import some
 from rlvr_cli.core.yaml import dump, parse
-from rlvr_cli.results.metrics import bounds
 from rlvr_cli.stats.intervals import Estimate, mean_interval
+from rlvr_cli.store.metrics import bounds
 from rlvr_cli.sweeps.axes import SEED
 from rlvr_cli.sweeps.folder import SweepDir, SweepPlan, TrialStatus
 from rlvr_cli.sweeps.objective import Objective

@@ -21,8 +21,8 @@ from rlvr_cli.launch.world import world_of_group
 from rlvr_cli.models.adapter import PATTERNS_OF_PARAMETERS, merged, peft_config
 from rlvr_cli.models.architecture import parameters_of
 from rlvr_cli.models.gpu import has_bfloat16
-from rlvr_cli.results.evaluations import Provenance
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.store.evaluation import Provenance
 from rlvr_cli.tasks.sets import problems_name
 from rlvr_cli.training.prepare import PreparedRun
 from rlvr_cli.training.progress import Reporter
@@ -128,7 +128,8 @@ def held_out_evaluation(config: Config, run: RunDir, prepared: PreparedRun) -> E
             if not world.main:
                 sampler.help(prepared.task, problems, settings)
                 return None
-            made = Provenance(f"rollout {rollouts}", benchmark, (rollouts * config.batch.steps_per_rollout,), rollouts)
+            steps = (rollouts * config.batch.steps_per_rollout,)
+            made = Provenance(f"rollout {rollouts}", config.model.name, benchmark, steps, rollouts)
             metrics: dict[str, Any] = evaluate_with(
                 sampler, prepared.task, problems, settings, folder, provenance=made
             ).result["metrics"]

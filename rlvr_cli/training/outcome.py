@@ -10,11 +10,11 @@ from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.terminal import Cell
 from rlvr_cli.evaluation.metrics import PairedDifference, compare_evals
 from rlvr_cli.evaluation.tables import clear_difference, with_interval
-from rlvr_cli.results.curves import whole_rows
-from rlvr_cli.results.evaluations import Evaluation, held_out
-from rlvr_cli.results.metrics import accuracy_of, metric
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.stats.intervals import share_of_error
+from rlvr_cli.store.curves import whole_rows
+from rlvr_cli.store.evaluation import Evaluation, held_out
+from rlvr_cli.store.metrics import accuracy_of, metric
 
 
 def outcome_lines(run: RunDir, prompts: int) -> list[Cell]:

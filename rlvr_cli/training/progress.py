@@ -19,8 +19,8 @@ from rlvr_cli.core.terminal import Cell, table_lines, wrapped
 from rlvr_cli.core.text import for_terminal
 from rlvr_cli.evaluation.tables import metric_name, with_interval
 from rlvr_cli.launch.stopping import StopRequest, say
-from rlvr_cli.results.metrics import GREEDY, accuracy_of
 from rlvr_cli.runs.folder import now
+from rlvr_cli.store.metrics import GREEDY, accuracy_of
 
 HEADLINES = (
     ("loss", "loss", "{:.4f}"),

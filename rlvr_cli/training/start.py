@@ -36,7 +36,7 @@ def train(
 
         run = rlvr_cli.train(method="dgpo+lopti", settings={"train.rollouts": 20})
 
-    Every command takes the run, and ``rlvr_cli.results`` has its tables. Several processes (`launch.processes`) are
+    Every command takes the run, and ``rlvr_cli.store`` has its tables. Several processes (`launch.processes`) are
     started as on the command line.
 
     Args:

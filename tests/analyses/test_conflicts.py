@@ -21,12 +21,12 @@ from rlvr_cli.analyses.conflicts import (
     shared_spans,
     tally,
 )
+from rlvr_cli.charts.figure import style
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.grpo import group_advantage
-from rlvr_cli.results.figure import style
 from rlvr_cli.runs.folder import RunDir, create_run
 
 Rows = Sequence[Sequence[int]]

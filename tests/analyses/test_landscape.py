@@ -12,10 +12,10 @@ import pytest
 
 from rlvr_cli.analyses.base import AnalysisInput
 from rlvr_cli.analyses.landscape import LandscapeOptions, course, landscape, stays_beyond, warning
+from rlvr_cli.charts.figure import style
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import append_jsonl
-from rlvr_cli.results.figure import style
 from rlvr_cli.runs.folder import RunDir, create_run
 
 

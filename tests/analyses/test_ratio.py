@@ -12,9 +12,9 @@ from torch import Tensor
 
 from rlvr_cli.analyses.method_step import MethodStep
 from rlvr_cli.analyses.ratio import _headline, entropy_bounds, measure_updates, plane, ratio_figure
+from rlvr_cli.charts.figure import style, write_figure
 from rlvr_cli.config.load import load_config
 from rlvr_cli.methods.base import Tokens
-from rlvr_cli.results.figure import style, write_figure
 
 ROWS, LENGTH = 400, 10
 

@@ -13,10 +13,10 @@ import pytest
 from rlvr_cli.analyses.base import AnalysisInput
 from rlvr_cli.analyses.word_lists import WordKind, compiled, past, plural, read_lists
 from rlvr_cli.analyses.words import WordsOptions, binned, count_words, words
+from rlvr_cli.charts.figure import style
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import append_jsonl
-from rlvr_cli.results.figure import style
 from rlvr_cli.runs.folder import RunDir, create_run
 
 TEXT = (

@@ -82,9 +82,10 @@ RUNS_CODE = {
 NEITHER = {"new", "lab build", "tasks fetch", "reproduce"}
 TABLES = """
 import json, sys
-from rlvr_cli import results
-found = results.runs()
-print(json.dumps(sorted(found["method"])), len(results.steps()), len(results.problems()), len(results.samples()))
+from rlvr_cli import store
+found = store.runs()
+made = store.evaluations(found)
+print(json.dumps(sorted(found["method"])), len(store.steps(found)), len(store.problems(made)), len(store.samples(made)))
 """
 
 

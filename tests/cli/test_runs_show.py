@@ -13,8 +13,8 @@ import pytest
 from rlvr_cli.cli.app import run
 from rlvr_cli.cli.runs import curve_lines
 from rlvr_cli.core.sparkline import ASCII, BLOCKS
-from rlvr_cli.results.curves import learning_curves, whole_rows
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.store.curves import learning_curves, whole_rows
 from tests.launch.launches import NARROW, rows
 from tests.runs.folders import make_run
 

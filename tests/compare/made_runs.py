@@ -13,9 +13,9 @@ from rlvr_cli.evaluation.evaluate import evaluate_with
 from rlvr_cli.evaluation.plan import sample_record
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleKey, SampleStore
-from rlvr_cli.results.evaluations import Provenance
-from rlvr_cli.results.metrics import GREEDY
 from rlvr_cli.runs.folder import RunDir, create_run
+from rlvr_cli.store.evaluation import Provenance
+from rlvr_cli.store.metrics import GREEDY
 from rlvr_cli.tasks import Problem, Task, Verdict
 
 SAMPLES = 4
@@ -174,6 +174,6 @@ def evaluate(
         problems[skip : skip + len(right)],
         settings,
         folder,
-        provenance=Provenance(f"{run.name} step {step}", benchmark, (step,), rollouts),
+        provenance=Provenance(f"{run.name} step {step}", "lab", benchmark, (step,), rollouts),
     )
     return folder

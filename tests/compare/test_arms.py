@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.compare.evaluations import choose_evaluations
-from rlvr_cli.results.arms import Arm, group_arms
-from rlvr_cli.results.find import find_runs
+from rlvr_cli.store.arm import Arm, group_arms
+from rlvr_cli.store.find import find_runs
 from tests.compare.made_runs import make_run
 
 TRIALS = ("grpo-s0", "grpo-s1")

@@ -13,10 +13,10 @@ import pytest
 
 from rlvr_cli.compare.contrasts import contrasts
 from rlvr_cli.core.files import write_json
-from rlvr_cli.results.evaluations import sealed
 from rlvr_cli.stats.clustered import VarianceComponents
 from rlvr_cli.stats.passk import pass_at_k
 from rlvr_cli.stats.power import seeds_needed
+from rlvr_cli.store.evaluation import sealed
 from tests.compare.conftest import BASE, BETTER
 from tests.compare.made_runs import evaluate, make_run
 

@@ -17,7 +17,7 @@ LAYERS = (
     ("analyses", "planning"),
     ("training", "evaluation", "lab", "describe"),
     ("models", "launch", "tracking"),
-    ("config", "runs", "results"),
+    ("config", "runs", "store", "charts"),
     ("methods", "tasks", "verify", "stats", "collapse"),
     ("workers",),
     ("core",),

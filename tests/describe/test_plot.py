@@ -9,12 +9,12 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.figure import Figure
 
+from rlvr_cli.charts.figure import COLOURS, check_path, style, write_figure
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.describe.named import policy_config
 from rlvr_cli.describe.plot import weight_figure
 from rlvr_cli.describe.weights import Curves, weight_curves
 from rlvr_cli.methods.names import BASES, MODIFIERS
-from rlvr_cli.results.figure import COLOURS, check_path, style, write_figure
 
 NAMES = [*(name for name in BASES if name != "sft"), *(f"grpo+{modifier}" for modifier in MODIFIERS)]
 
@@ -87,7 +87,7 @@ def test_a_failed_write_leaves_the_old_picture_and_nothing_else(
     def fail(*_: object) -> None:
         raise OSError("no space")
 
-    monkeypatch.setattr("rlvr_cli.results.figure.fsync", fail)
+    monkeypatch.setattr("rlvr_cli.charts.figure.fsync", fail)
     with style(), pytest.raises(OSError, match="no space"):
         write_figure(weight_figure(curves("grpo")), path)
     assert [file.name for file in tmp_path.iterdir()] == ["weights.png"]

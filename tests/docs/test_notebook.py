@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rlvr_cli import results
+from rlvr_cli import store
 from tests.commands import ROOT
 
 NOTEBOOK = ROOT / "docs" / "notebooks" / "results.ipynb"
@@ -34,7 +34,7 @@ def test_its_cells_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             exec(source, names)  # noqa: S102
     finally:
         pd.set_option("display.width", width)
-    assert list(results.runs("grpo", "lopti")["status"]) == ["finished"] * 2
+    assert list(store.runs("grpo", "lopti")["status"]) == ["finished"] * 2
 
 
 def test_it_shows_what_each_table_looks_like() -> None:

@@ -15,7 +15,7 @@ import pytest
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.results.evaluations import read_samples
+from rlvr_cli.store.evaluation import read_samples
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 
@@ -296,7 +296,7 @@ def test_a_sample_that_was_edited_is_named_with_its_line(
 def test_numbers_that_were_edited_are_refused_and_made_again(
     loaded: list[Any], task: Task, problems: list[Problem], tmp_path: Path, name: str, was: str, now: str
 ) -> None:
-    from rlvr_cli.results.evaluations import read_evaluation
+    from rlvr_cli.store.evaluation import read_evaluation
 
     run(loaded[0], task, problems, SETTINGS, tmp_path)
     path, before = tmp_path / name, (tmp_path / name).read_text(encoding="utf-8")

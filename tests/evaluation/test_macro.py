@@ -5,7 +5,7 @@ import random
 import pytest
 
 from rlvr_cli.evaluation.overview import average_over, macro_interval
-from rlvr_cli.results.evaluations import ProblemValues
+from rlvr_cli.store.evaluation import ProblemValues
 from rlvr_cli.tasks.suites import SUITES, Average
 
 

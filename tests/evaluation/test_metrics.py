@@ -21,8 +21,8 @@ from rlvr_cli.evaluation.metrics import (
 )
 from rlvr_cli.evaluation.settings import EvalSettings, row_key
 from rlvr_cli.evaluation.tables import accuracy_table, comparison_table
-from rlvr_cli.results.evaluations import FORMAT, Evaluation, ProblemValues, read_evaluation
-from rlvr_cli.results.values import problem_values
+from rlvr_cli.store.evaluation import FORMAT, Evaluation, ProblemValues, read_evaluation
+from rlvr_cli.store.values import problem_values
 from rlvr_cli.tasks import Problem
 
 REASONS = ("correct", "wrong", "no_answer")

@@ -13,8 +13,8 @@ import pytest
 from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.evaluation.served import client
-from rlvr_cli.results.evaluations import read_samples
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.store.evaluation import read_samples
 from tests.evaluation.serving import TestServer, running
 
 PLANNED = 6 * (4 + 1)

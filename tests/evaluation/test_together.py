@@ -12,7 +12,7 @@ import pytest
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.evaluation.plan import deal
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.results.evaluations import read_samples
+from rlvr_cli.store.evaluation import read_samples
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from tests.training.processes import run_as_two
 

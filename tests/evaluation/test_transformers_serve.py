@@ -21,7 +21,7 @@ import pytest
 
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.models.source import PRESETS
-from rlvr_cli.results.evaluations import read_samples
+from rlvr_cli.store.evaluation import read_samples
 
 # A busy machine gives such a server few tokens a second.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]

@@ -16,8 +16,8 @@ from rlvr_cli.evaluation.evaluate import write_results
 from rlvr_cli.methods.preset import Paper
 from rlvr_cli.models.card import bibtex, card_parts, licence_of, model_card
 from rlvr_cli.models.source import PRESETS
-from rlvr_cli.results.evaluations import FORMAT, Evaluation, ProblemValues
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.store.evaluation import FORMAT, Evaluation, ProblemValues
 
 
 def estimate(value: float, within: float = 0.05) -> dict[str, Any]:

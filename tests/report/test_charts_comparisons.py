@@ -17,9 +17,9 @@ from rlvr_cli.core.errors import RunError
 from rlvr_cli.report.charts.effects import effects_figure
 from rlvr_cli.report.charts.over_k import over_k_figures
 from rlvr_cli.report.charts.reasons import reasons_figure
-from rlvr_cli.results.evaluations import Evaluation, read_evaluation
 from rlvr_cli.stats.clustered import crossed_interval
 from rlvr_cli.stats.passk import majority_at_k, pass_at_k
+from rlvr_cli.store.evaluation import Evaluation, read_evaluation
 from tests.compare.made_runs import make_run
 from tests.report.charted_runs import charted, column, texts
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from rlvr_cli.charts.lines import running_mean
 from rlvr_cli.compare.contrasts import compare_task
 from rlvr_cli.compare.inputs import gather
 from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.report.charts.learning import learning_figures
 from rlvr_cli.report.charts.lines import kept
-from rlvr_cli.results.lines import running_mean
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.stats.intervals import share_of_error
 from rlvr_cli.training.metrics import REGION_METRICS

@@ -14,8 +14,8 @@ import pytest
 
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.report.write import TEMPLATES
-from rlvr_cli.results.completions import BINS, bin_names, bin_of, sampled_completions
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.store.completions import BINS, bin_names, bin_of, sampled_completions
 
 
 def record(problem: str, correct: bool, text: str = "a b", *, group: str = "easy", **more: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 
 from rlvr_cli.cli.app import run
 from rlvr_cli.core.files import read_jsonl
-from rlvr_cli.results.evaluations import sample_check
+from rlvr_cli.store.evaluation import sample_check
 from tests.compare.made_runs import make_run
 from tests.report_page.conftest import add_measures
 

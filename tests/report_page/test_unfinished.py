@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlvr_cli.core.files import append_jsonl
-from rlvr_cli.results.evaluations import sealed
+from rlvr_cli.store.evaluation import sealed
 from tests.compare.made_runs import evaluate, make_run
 from tests.report_page.conftest import BASE, BETTER
 from tests.report_page.page_reader import Page

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.files import write_json
-from rlvr_cli.results.evaluations import FORMAT
+from rlvr_cli.store.evaluation import FORMAT
 from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan
 from rlvr_cli.sweeps.prepare import prepare_sweep, write
 from rlvr_cli.sweeps.search import Search

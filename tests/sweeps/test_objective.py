@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from rlvr_cli.core.files import append_jsonl, write_json
-from rlvr_cli.results.evaluations import FORMAT
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.stats.intervals import mean_interval
+from rlvr_cli.store.evaluation import FORMAT
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir
 from rlvr_cli.sweeps.objective import Objective

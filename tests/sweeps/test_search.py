@@ -13,7 +13,7 @@ import optuna
 import pytest
 
 from rlvr_cli.core.files import read_jsonl
-from rlvr_cli.results.find import tell_trials
+from rlvr_cli.store.find import tell_trials
 from rlvr_cli.sweeps.folder import OPEN, SweepDir, SweepPlan
 from rlvr_cli.sweeps.ranking import rank
 from rlvr_cli.sweeps.search import Search

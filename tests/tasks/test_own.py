@@ -15,7 +15,7 @@ from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import read_jsonl
-from rlvr_cli.results import steps
+from rlvr_cli.store import steps
 from rlvr_cli.tasks import prompts
 from rlvr_cli.tasks.own import Own
 from rlvr_cli.tasks.problem import Problem

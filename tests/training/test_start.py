@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rlvr_cli
-from rlvr_cli import results
+from rlvr_cli import store
 from rlvr_cli.cli.app import run
 from rlvr_cli.core.errors import UserError
 
@@ -33,7 +33,7 @@ def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     )
     assert len(first.splitlines()) <= 12
     exec(first + second.replace("30", "2"), {})  # noqa: S102
-    assert list(results.steps("grpo")["rollout"]) == [0, 1]
+    assert list(store.steps(store.runs("grpo"))["rollout"]) == [0, 1]
 
 
 def test_it_is_the_run_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

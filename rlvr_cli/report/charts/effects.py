@@ -24,7 +24,7 @@ from rlvr_cli.report.charts.svg import (
     page_svg,
     tick,
 )
-from rlvr_cli.results.metrics import metric as declared
+from rlvr_cli.store.metrics import metric as declared
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,13 +8,13 @@ from functools import partial
 
 import numpy as np
 
+from rlvr_cli.charts.lines import MOST_RAW, ArmLine, Band, Extent, Panel, Points, XAxis, arm_line, extents
 from rlvr_cli.core.text import listed, one_line, told_apart
 from rlvr_cli.report.charts.lines import BAND_FROM, MOST_ARMS, MOST_TITLE, STRETCHES, draw_panels
 from rlvr_cli.report.charts.metrics import MetricFigure, Recorded, crossed_band, metrics, recorded
 from rlvr_cli.report.charts.svg import Chart, new_figure, page_style, page_svg
-from rlvr_cli.results.lines import MOST_RAW, ArmLine, Band, Extent, Panel, Points, XAxis, arm_line, extents
-from rlvr_cli.results.spending import BUDGETS
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.store.spending import BUDGETS
 
 Arms = Mapping[str, Sequence[Recorded]]
 _ROWS = 60

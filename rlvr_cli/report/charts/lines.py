@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlvr_cli.charts.figure import DASHES
+from rlvr_cli.charts.lines import Extent, Line, Panel, XAxis, YAxis
 from rlvr_cli.core.text import shortened
 from rlvr_cli.report.charts.svg import (
     FONT,
@@ -23,8 +25,6 @@ from rlvr_cli.report.charts.svg import (
     percent_tick,
     tick,
 )
-from rlvr_cli.results.figure import DASHES
-from rlvr_cli.results.lines import Extent, Line, Panel, XAxis, YAxis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 
+from rlvr_cli.charts.lines import Band, Points, YAxis
 from rlvr_cli.compare.scores import arm_mean
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import number, read_jsonl
 from rlvr_cli.core.text import capital
-from rlvr_cli.results.curves import by_rollout, whole_rows
-from rlvr_cli.results.evaluations import read_result
-from rlvr_cli.results.find import Run
-from rlvr_cli.results.lines import Band, Points, YAxis
-from rlvr_cli.results.metrics import accuracy_of, bounds, held_out_accuracy
-from rlvr_cli.results.spending import SpendingCurve, curve_values, read_curve, spending_by_rollout
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.intervals import share_of_error
+from rlvr_cli.store.curves import by_rollout, whole_rows
+from rlvr_cli.store.evaluation import read_result
+from rlvr_cli.store.find import Run
+from rlvr_cli.store.metrics import accuracy_of, bounds, held_out_accuracy
+from rlvr_cli.store.spending import SpendingCurve, curve_values, read_curve, spending_by_rollout
 
 # By rollout from 0.
 Ends = Mapping[int, tuple[float, float]]

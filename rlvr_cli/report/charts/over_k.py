@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rlvr_cli.charts.lines import ArmLine, Line, Panel, XAxis, YAxis, extents
 from rlvr_cli.compare.scores import arm_mean
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.text import listed, one_line
 from rlvr_cli.report.charts.learning import by_arm, curve_table
 from rlvr_cli.report.charts.lines import BAND_FROM, MOST_ARMS, draw_panels
 from rlvr_cli.report.charts.svg import Chart, page_style, page_svg
-from rlvr_cli.results.evaluations import Evaluation, read_samples
-from rlvr_cli.results.lines import ArmLine, Line, Panel, XAxis, YAxis, extents
-from rlvr_cli.results.metrics import bounds
 from rlvr_cli.stats.passk import majority_at_k, pass_at_k
+from rlvr_cli.store.evaluation import Evaluation, read_samples
+from rlvr_cli.store.metrics import bounds
 
 # Of each sample of a problem: its answer, and whether it is right.
 Samples = Mapping[str, Sequence[tuple[str | None, bool]]]

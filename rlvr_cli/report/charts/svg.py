@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from rlvr_cli.results.figure import style
+from rlvr_cli.charts.figure import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.results.find import Run
+from rlvr_cli.store.find import Run
 
 METHOD = "method.name"
 SEED = "run.seed"

@@ -10,10 +10,10 @@ import numpy as np
 
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import read_jsonl
-from rlvr_cli.results.evaluations import Evaluation, held_out
-from rlvr_cli.results.find import Run
-from rlvr_cli.results.values import problem_values
 from rlvr_cli.runs.records import read_record
+from rlvr_cli.store.evaluation import Evaluation, held_out
+from rlvr_cli.store.find import Run
+from rlvr_cli.store.values import problem_values
 
 BUDGETS = ("rollouts", "updates", "tokens", "seconds")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli import results
+from rlvr_cli import store
 from rlvr_cli.core.errors import RunError, UserError
-from tests.compare.made_runs import ROLLOUTS, SAMPLES, make_run
+from tests.compare.made_runs import ROLLOUTS, SAMPLES, evaluate, make_run
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_runs_have_their_arm_state_and_every_key(root: Path) -> None:
-    frame = results.runs(root=root).set_index("name")
+    frame = store.runs(root=root).set_index("name")
     assert list(frame.index) == ["begun", "dgpo-0", "dgpo-1", "grpo-0", "grpo-1"]
     assert frame.loc["dgpo-0", "arm"] == frame.loc["dgpo-1", "arm"] == "dgpo"
     assert frame.loc["begun", "arm"] == frame.loc["grpo-0", "arm"] == "grpo"
@@ -32,7 +32,7 @@ def test_runs_have_their_arm_state_and_every_key(root: Path) -> None:
 
 
 def test_steps_join_metrics_and_seconds(root: Path) -> None:
-    frame = results.steps("grpo-*", root=root)
+    frame = store.steps(store.runs("grpo-*", root=root))
     for _, own in frame.groupby("run"):
         assert list(own["step"]) == list(range(1, len(own) + 1))
         assert own["update_tokens"].sum() == 640 * len(own)
@@ -40,41 +40,61 @@ def test_steps_join_metrics_and_seconds(root: Path) -> None:
 
 
 def test_problems_are_those_of_each_evaluation(root: Path) -> None:
-    frame = results.problems("grpo-0", "dgpo-0", root=root)
+    made = store.evaluations(store.runs("grpo-0", "dgpo-0", root=root))
+    assert dict(zip(made["arm"], made["step"], strict=True)) == {"grpo": ROLLOUTS, "dgpo": ROLLOUTS}
+    assert (
+        set(made["split"]) == {"test"} and set(made["sampling.temperature"]) == {1.0} and set(made["model"]) == {"lab"}
+    )
+    frame = store.problems(made)
     means = frame.groupby(frame["run"].map(lambda path: Path(path).name))[f"avg@{SAMPLES}"].mean()
     assert means.to_dict() == pytest.approx({"grpo-0": 6 / 12, "dgpo-0": 10 / 12})
     assert set(frame["benchmark"]) == {"kk-gen"}
-    held_out = results.problems("grpo-0", root=root, in_training=True)
-    assert held_out.groupby("rollout")[f"pass@{SAMPLES}"].mean().to_dict() == {1: 0.5, 2: 1.0}
+    held_out = store.problems(store.evaluations(store.runs("grpo-0", root=root), in_training=True))
+    assert held_out.groupby("rollouts")[f"pass@{SAMPLES}"].mean().to_dict() == {1: 0.5, 2: 1.0}
 
 
 def test_samples_give_the_numbers_of_their_problems(root: Path) -> None:
-    samples = results.samples("grpo-0", root=root)
+    made = store.evaluations(store.runs("grpo-0", root=root))
+    samples = store.samples(made)
     sampled = samples[samples["sample"] != "greedy"]
     by_problem = sampled.groupby("problem")["correct"].mean()
-    of_problems = results.problems("grpo-0", root=root).set_index("problem")[f"avg@{SAMPLES}"]
+    of_problems = store.problems(made).set_index("problem")[f"avg@{SAMPLES}"]
     assert by_problem.to_dict() == of_problems.to_dict()
     assert "parts/answer" in samples.columns
 
 
+def test_the_last_evaluation_is_that_of_the_commands(root: Path, tmp_path: Path) -> None:
+    run = make_run(tmp_path, "one", right=[1, 1])
+    for step, temperature in ((2, 1.0), (4, 0.5), (1, 0.5)):
+        evaluate(run, [2, 2], step=step, temperature=temperature)
+    final = store.last(store.evaluations(store.runs("one", root=tmp_path)))
+    assert dict(zip(final["sampling.temperature"], final["step"], strict=True)) == {1.0: ROLLOUTS, 0.5: 4}
+
+
+def test_arms_are_counted(root: Path) -> None:
+    arms = store.arms(store.runs("grpo-*", "dgpo-*", root=root)).set_index("arm")
+    assert arms["runs"].to_dict() == {"dgpo": 2, "grpo": 2} and arms.loc["grpo", "seeds"] == [0, 1]
+
+
 def test_arms_by_other_keys(root: Path) -> None:
-    frame = results.runs("grpo-*", "dgpo-0", root=root, by=("method.name",))
+    frame = store.runs("grpo-*", "dgpo-0", root=root, by=("method.name",))
     assert dict(zip(frame["name"], frame["arm"], strict=True)) == {"dgpo-0": "dgpo", "grpo-0": "grpo", "grpo-1": "grpo"}
     with pytest.raises(UserError, match=r"method\.nme: no such key"):
-        results.runs(root=root, by=("method.nme",))
+        store.runs(root=root, by=("method.nme",))
 
 
 def test_names_that_stand_for_nothing_and_altered_records_are_refused(root: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere"):
-        results.runs(root=tmp_path / "nowhere")
+        store.runs(root=tmp_path / "nowhere")
     with pytest.raises(UserError, match="grpo-7: no run"):
-        results.steps("grpo-7", root=root)
+        store.runs("grpo-7", root=root)
     run = make_run(tmp_path, "one", right=[1, 1])
     (path,) = run.eval_dir.glob("*/problems.jsonl")
     path.write_text(path.read_text().replace("0.25", "0.5"))
     with pytest.raises(RunError, match="altered"):
-        results.problems("one", root=tmp_path)
+        store.evaluations(store.runs("one", root=tmp_path))
 
 
 def test_no_run_is_an_empty_frame(tmp_path: Path) -> None:
-    assert results.runs(root=tmp_path).empty
+    runs = store.runs(root=tmp_path)
+    assert runs.empty and store.steps(runs).empty and store.evaluations(runs).empty

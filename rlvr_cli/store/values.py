@@ -7,8 +7,8 @@ from typing import Any
 
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.results.evaluations import Evaluation, read_samples
-from rlvr_cli.results.metrics import ACCURACY, FORMS, GREEDY, at_k, problem_value
+from rlvr_cli.store.evaluation import Evaluation, read_samples
+from rlvr_cli.store.metrics import ACCURACY, FORMS, GREEDY, at_k, problem_value
 
 Values = dict[str, float]
 

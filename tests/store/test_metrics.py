@@ -7,9 +7,9 @@ import pytest
 from rlvr_cli.compare.wording import amount, comparative
 from rlvr_cli.evaluation.metrics import problem_metrics
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.results.curves import learning_curves
-from rlvr_cli.results.metrics import METRICS, SFT, Metric, accuracy_of, metric, problem_value, training_metrics
-from rlvr_cli.results.metrics import metric as declared
+from rlvr_cli.store.curves import learning_curves
+from rlvr_cli.store.metrics import METRICS, SFT, Metric, accuracy_of, metric, problem_value, training_metrics
+from rlvr_cli.store.metrics import metric as declared
 from rlvr_cli.sweeps.objective import _maximize
 from rlvr_cli.sweeps.spec import ObjectiveSpec
 from rlvr_cli.tasks import Problem

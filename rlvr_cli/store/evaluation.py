@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +53,15 @@ class Provenance:
     """What was evaluated, as fields of metrics.json.
 
     Attributes:
-        label: names the model to the reader. benchmark: names the problems.
+        label: names what was evaluated to the reader. model: as the configuration names it, before any training.
+        benchmark: names the problems.
         steps: of the checkpoints: one of a run, several of an average, none of other models.
         rollouts: after which an evaluation during training was made; None of others.
         trained_on: how many of the problems the model was trained on.
     """
 
     label: str
+    model: str
     benchmark: str
     steps: tuple[int, ...] = ()
     rollouts: int | None = None
@@ -67,8 +69,8 @@ class Provenance:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields; `rollouts` and `trained_on` only where there are any."""
-        fields = {"label": self.label, "benchmark": self.benchmark, "steps": list(self.steps)}
-        return fields | {key: value for key in ("rollouts", "trained_on") if (value := getattr(self, key))}
+        fields = {**asdict(self), "steps": list(self.steps)}
+        return {key: value for key, value in fields.items() if value or key not in ("rollouts", "trained_on")}
 
 
 @dataclass(frozen=True)
@@ -90,13 +92,14 @@ class Evaluation:
         return tuple(self.result["steps"])
 
 
+def rank(evaluation: Evaluation) -> tuple[Any, ...]:
+    """Return what evaluations are ordered by: the step, then the numbers of problems and samples."""
+    result = evaluation.result
+    return max(evaluation.steps, default=-1), result["problems"], result["samples"], evaluation.folder.name
+
+
 def last(evaluations: Iterable[Evaluation]) -> Evaluation:
     """Return the evaluation of the last checkpoint, of several the one of most problems and samples."""
-
-    def rank(evaluation: Evaluation) -> tuple[Any, ...]:
-        result = evaluation.result
-        return max(evaluation.steps, default=-1), result["problems"], result["samples"], evaluation.folder.name
-
     return max(evaluations, key=rank)
 
 
@@ -193,7 +196,7 @@ def held_out(run: RunDir, problems: list[str]) -> list[Evaluation]:
 def _fault(evaluation: Evaluation) -> str | None:
     """What is wrong with the content of an evaluation's files; None where nothing is."""
     result, rows = evaluation.result, evaluation.rows
-    missing = [key for key in (*SETTINGS, "samples", "steps") if key not in result]
+    missing = [key for key in (*SETTINGS, "model", "samples", "steps") if key not in result]
     if missing:
         return f"has no {', '.join(missing)}"
     if type(result["samples"]) is not int or result["samples"] < 0 or not isinstance(result["benchmark"], str):

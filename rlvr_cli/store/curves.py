@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlvr_cli.core.files import number
-from rlvr_cli.results.metrics import HELD_OUT, METRICS, accuracy_of, held_out_accuracy
+from rlvr_cli.store.metrics import HELD_OUT, METRICS, accuracy_of, held_out_accuracy
 
 
 @dataclass(frozen=True)

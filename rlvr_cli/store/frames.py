@@ -1,0 +1,149 @@
+"""The store as data frames of pandas: runs, optimizer steps, evaluations, their problems and their samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import read_jsonl
+from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.runs.listing import check_root, run_folders, run_summary
+from rlvr_cli.runs.records import read_record
+from rlvr_cli.store.arm import keys_of, members_by_arm
+from rlvr_cli.store.evaluation import Evaluation, finals, held_out, rank, read_evaluation, read_samples
+from rlvr_cli.store.find import find_runs
+
+# Of a summary of a run: its path stands as `run`; numbers of its last step and its state are columns of their own.
+_NOT_COLUMNS = ("path", "damage", "last_metrics")
+# What tells the evaluations of a run apart, in the frame of evaluations; `task.*` and `sampling.*` too.
+_SETTINGS = ("benchmark", "split", "averaged")
+_OF_RUN = ("run", "arm", "seed")
+
+
+def runs(*names: str, root: str | Path = "runs", by: tuple[str, ...] = ()) -> pd.DataFrame:
+    """Return one row for each run: ``run`` (its path), ``arm``, status, method, task, model, seed, times, every key.
+
+    Unfinished runs are included, with their ``status``.
+
+    Args:
+        names: runs, folders of runs (a sweep) or patterns of either, as for `rlvr compare`; none = every run of
+            ``root``.
+        by: keys or sections whose values make an arm; none = everything that bears on what is learned but the seed.
+    """
+    problems: list[str] = []
+    check_root(Path(root))
+    members = find_runs(names or sorted(run_folders(Path(root))), Path(root), problems, [], unfinished=True)
+    keys = keys_of("by", by, problems)
+    if problems:
+        raise UserError(problems)
+    arm_of = {run.path: name for name, group in members_by_arm(members, keys).items() for run in group}
+    rows = []
+    for run in members:
+        head = {key: value for key, value in run_summary(run.dir.path).items() if key not in _NOT_COLUMNS}
+        rows.append({"run": run.path, "arm": arm_of[run.path], **head, **run.values})
+    return pd.DataFrame(rows, columns=None if rows else _OF_RUN)
+
+
+def arms(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each arm of a frame of runs: method, number of runs, and their seeds."""
+    return (
+        runs.groupby("arm").agg(method=("method", "first"), runs=("run", "count"), seeds=("seed", list)).reset_index()
+    )
+
+
+def steps(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each optimizer step: ``run``, arm, seed, step, rollout, metrics.jsonl and timings.jsonl.
+
+    Held-out accuracies stand in ``eval/avg@4`` and the like, in the steps after which there was an evaluation.
+    """
+    rows = []
+    for head in _heads(runs):
+        run = RunDir(Path(head["run"]))
+        timings = {timing["step"]: timing for timing in read_jsonl(run.timings_path)}
+        for step in read_record(run, run.metrics_path):
+            rows.append({**head, **_flat(step), **_flat(timings.get(step["step"], {}))})
+    return pd.DataFrame(rows)
+
+
+def evaluations(runs: pd.DataFrame, *, in_training: bool = False) -> pd.DataFrame:
+    """Return one row for each evaluation: ``evaluation`` (its folder), ``run``, arm, seed, and what was evaluated how.
+
+    ``step`` is that of the checkpoint (the last of ``averaged``), ``rollouts`` those of an evaluation in training;
+    settings are columns such as ``split``, ``sampling.temperature`` and ``task.style``.
+
+    Args:
+        in_training: the held-out evaluations during training, in place of those by `rlvr eval`.
+    """
+    rows, problems = [], list[str]()
+    for head in _heads(runs):
+        read = held_out if in_training else finals
+        rows += [{**head, **_evaluation_row(one)} for one in read(RunDir(Path(head["run"])), problems)]
+    if problems:
+        raise RunError("\n".join(problems))
+    return pd.DataFrame(rows)
+
+
+def _evaluation_row(evaluation: Evaluation) -> dict[str, Any]:
+    result = evaluation.result
+    return {
+        "evaluation": str(evaluation.folder),
+        "benchmark": result["benchmark"],
+        "split": result["split"],
+        "step": max(evaluation.steps, default=None),
+        "averaged": len(evaluation.steps),
+        "rollouts": result.get("rollouts"),
+        "model": result["model"],
+        "problems": result["problems"],
+        "samples": result["samples"],
+        "trained_on": result.get("trained_on", 0),
+        **_flat({"sampling": result["sampling"], "task": result["task"]}, separator="."),
+    }
+
+
+def last(evaluations: pd.DataFrame) -> pd.DataFrame:
+    """Return of each run, under each setting, the evaluation of the last checkpoint, by the rule of the commands."""
+    settings = [name for name in evaluations if name in _SETTINGS or name.startswith(("task.", "sampling."))]
+    chosen = evaluations.assign(_rank=[rank(read_evaluation(Path(folder))) for folder in evaluations["evaluation"]])
+    groups = chosen.sort_values("_rank").groupby(["run", *(chosen[name].map(repr) for name in settings)])
+    return evaluations.loc[sorted(groups.tail(1).index)]
+
+
+def problems(evaluations: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each problem of each evaluation: its columns, ``problem``, ``subgroup`` and every metric."""
+    rows = []
+    for head in _heads(evaluations, "evaluation", "benchmark", "split", "step", "rollouts"):
+        evaluation = read_evaluation(Path(head["evaluation"]))
+        rows += [{**head, "problem": row.id, "subgroup": row.subgroup, **row.values} for row in evaluation.rows]
+    return pd.DataFrame(rows)
+
+
+def samples(evaluations: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each sampled response of each evaluation: its columns, and its line of samples.jsonl.
+
+    ``sample`` is its number, or "greedy". An average of checkpoints has no samples of its own.
+    """
+    rows = []
+    for head in _heads(evaluations, "evaluation", "benchmark", "split", "step", "rollouts"):
+        folder = Path(head["evaluation"])
+        if (folder / "samples.jsonl").is_file():
+            rows += [{**head, **_flat(sample)} for sample in read_samples(folder)]
+    return pd.DataFrame(rows)
+
+
+def _heads(frame: pd.DataFrame, *more: str) -> Iterator[dict[str, Any]]:
+    """Yield what each row of a frame hands on to the rows that are read for it."""
+    columns = [name for name in (*_OF_RUN, *more) if name in frame]
+    yield from frame[columns].to_dict("records")
+
+
+def _flat(row: Mapping[str, Any], before: str = "", separator: str = "/") -> dict[str, Any]:
+    """Return inner objects as columns `outer/inner`."""
+    columns: dict[str, Any] = {}
+    for key, value in row.items():
+        inner = _flat(value, f"{before}{key}{separator}", separator) if isinstance(value, dict) else None
+        columns |= {f"{before}{key}": value} if inner is None else inner
+    return columns
