@@ -95,6 +95,9 @@ def run_command(
         return
     if speed is not None:
         raise UserError("--speed is for --dry-run; give both, or neither.")
+    from rlvr_cli.sweeps.prepare import check_arms
+
+    check_arms(sweep)
     if submit is not None:
         from rlvr_cli.sweeps import slurm
         from rlvr_cli.sweeps.documents import submitted_document

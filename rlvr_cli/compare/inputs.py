@@ -13,11 +13,9 @@ import numpy as np
 from rlvr_cli.compare.evaluations import pair_runs, replicates_text
 from rlvr_cli.compare.request import BENCHMARK, CompareRequest
 from rlvr_cli.compare.scores import RunCurve, RunScores, read_finals, read_matched
-from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean, some
-from rlvr_cli.methods.equivalence import same_gradients
-from rlvr_cli.store.arm import Arm, Replicate, group_arms, grouped, keys_of, learned
+from rlvr_cli.store.arm import Arm, Replicate, group_arms, grouped, keys_of, learned, same_arms
 from rlvr_cli.store.evaluation import Evaluation
 from rlvr_cli.store.find import Run, find_runs, place_in_sweep
 from rlvr_cli.store.metrics import metric as declared
@@ -315,7 +313,9 @@ def remarks(arms: Sequence[Arm], runs: Sequence[Run], chosen: Mapping[str, Evalu
     if len(machines) > 1:
         shown = "; ".join(f"{processor}, {threads} threads" for processor, threads in sorted(machines))
         found.append(f"the runs were made on different machines ({shown}): their seconds cannot be compared.")
-    return [*found, *_cannot_differ(arms)]
+    first = {arm.name: next(iter(arm.runs.values())) for arm in arms}
+    same = same_arms({name: (run.config, learned(run).items()) for name, run in first.items()})
+    return [*found, *(group.sentence() for group in same if group.when != "first_step")]
 
 
 def few_seeds(pairs: Mapping[str, Sequence[Replicate]]) -> list[str]:
@@ -332,21 +332,6 @@ def few_seeds(pairs: Mapping[str, Sequence[Replicate]]) -> list[str]:
         f"{fewest} runs an arm tell little of the spread between runs: intervals are as wide as that makes them, and "
         f"how many seeds or problems would be needed is a rough guess. {FEW} seeds tell much more."
     ]
-
-
-def _cannot_differ(arms: Sequence[Arm]) -> list[str]:
-    """Of arms that differ in the method alone: those whose methods are the same gradient at their number of updates."""
-    alike: dict[str, list[tuple[str, Config]]] = {}
-    for arm in arms:
-        run = next(iter(arm.runs.values()))
-        rest = {key: value for key, value in learned(run).items() if not key.startswith("method.")}
-        alike.setdefault(json.dumps(rest, sort_keys=True), []).append((arm.name, run.config))
-    found = []
-    for group in alike.values():
-        update = group[0][1].update
-        same = same_gradients({name: run.method for name, run in group}, update.mini_batches * update.epochs)
-        found += [one.sentence() for one in same if one.when != "first_step"]
-    return found
 
 
 def _at(run: Run, *path: str) -> str:

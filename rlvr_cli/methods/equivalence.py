@@ -36,6 +36,11 @@ class SameGradient:
     when: When
     empty_pass: bool = False
 
+    @property
+    def cannot_differ(self) -> bool:
+        """Return whether every update of a training is the same."""
+        return self.when != "first_step" and not self.empty_pass
+
     def sentence(self) -> str:
         """`With one update per rollout the ratio is 1: grpo, dapo and dgpo are the same gradient.`"""
         names = f"{', '.join(self.names[:-1])} and {self.names[-1]}"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 from rlvr_cli.config.keys import KEYS
+from rlvr_cli.config.schema import Config
 from rlvr_cli.core.text import did_you_mean
+from rlvr_cli.methods.equivalence import SameGradient, same_gradients
+from rlvr_cli.methods.method import AnyMethod
 from rlvr_cli.store.find import Run
 
 METHOD = "method.name"
@@ -118,6 +121,20 @@ def learned(run: Run) -> Values:
     """The keys that bear on what is learned, but for the seed."""
     own = {key for key in run.values if key.split(".", 1)[0] not in NOT_LEARNED and key not in NOT_LEARNED_KEYS}
     return _texts(run, own)
+
+
+def same_arms(arms: Mapping[str, tuple[Config, Iterable[tuple[str, Any]]]]) -> list[SameGradient]:
+    """Return the groups of arms that differ in their method alone and have one gradient.
+
+    Args:
+        arms: by name, a configuration and the dotted keys with their values that tell arms apart.
+    """
+    groups: dict[tuple[int, str], dict[str, AnyMethod]] = {}
+    for name, (config, values) in arms.items():
+        rest = {key: value for key, value in values if not key.startswith("method.") and key != SEED}
+        updates = config.update.mini_batches * config.update.epochs
+        groups.setdefault((updates, json.dumps(rest, sort_keys=True)), {})[name] = config.method
+    return [same for (updates, _), methods in groups.items() for same in same_gradients(methods, updates)]
 
 
 def _texts(run: Run, keys: Collection[str]) -> Values:

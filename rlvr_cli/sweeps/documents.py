@@ -20,8 +20,7 @@ from rlvr_cli.sweeps.prepare import (
     check_optuna,
     cost_of,
     prepare_sweep,
-    same_arms,
-    same_gradient_sentences,
+    same_gradient_arms,
     total,
 )
 from rlvr_cli.sweeps.ranking import confirmation, rank
@@ -105,7 +104,7 @@ def grid(sweep: Sweep, orders: Orders, *, submit: bool, speed: Speed | None) -> 
     costs = [Cost.of_entry(one.status.entry) for one in found]
     todo = [(one, cost) for one, cost in zip(found, costs, strict=True) if not one.status.trained]
     cost = total([each for _, each in todo])
-    same = same_arms(sweep.trials)
+    same = same_gradient_arms(sweep)
     done = next((one.status.entry.name for one in found if one.status.trained), None)
     if speed is None and done is not None:
         speed = measured_speed(RunDir(folder.path / done))
@@ -122,7 +121,7 @@ def grid(sweep: Sweep, orders: Orders, *, submit: bool, speed: Speed | None) -> 
         lines.append(
             f"about {duration_in_words(seconds)} with {number} worker{'s' if number > 1 else ''}, by {speed.source}"
         )
-    lines += [*prepared.notes, *same_gradient_sentences(same)]
+    lines += [*prepared.notes, *(group.sentence() for group in same)]
     header = ("trial", "status", "method", "seed", "rollouts", "completions", "optimizer steps")
     rows = [
         (
@@ -143,7 +142,7 @@ def grid(sweep: Sweep, orders: Orders, *, submit: bool, speed: Speed | None) -> 
         "to_do": {"trials": len(todo), **asdict(cost)},
         "seconds": seconds,
         "speed": None if speed is None else speed.source,
-        "same_gradient": [{"trials": list(one.names), "when": one.when, "note": one.sentence()} for one in same],
+        "same_gradient": [{"arms": list(group.names), "when": group.when, "note": group.sentence()} for group in same],
         "reported": printed,
         "notes": list(prepared.notes),
         **({"scripts": scripts} if submit else {}),

@@ -19,8 +19,9 @@ from rlvr_cli.core.include import source_files
 from rlvr_cli.core.text import some
 from rlvr_cli.core.user_code import UserFile, keep_copies
 from rlvr_cli.core.yaml import dump
-from rlvr_cli.methods.equivalence import SameGradient, same_gradients
+from rlvr_cli.methods.equivalence import SameGradient
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.store.arm import same_arms
 from rlvr_cli.sweeps.axes import METHOD, SEED, AxisPoint, in_a_name, values_of
 from rlvr_cli.sweeps.expand import Sweep, Trial, load_trial
 from rlvr_cli.sweeps.folder import Entry, SearchState, SweepDir, SweepPlan
@@ -57,30 +58,25 @@ def total(costs: Sequence[Cost]) -> Cost:
     return sum(costs, Cost())
 
 
-def same_arms(trials: Sequence[Trial]) -> list[SameGradient]:
-    """The groups of trials that differ in their method alone and have one gradient, by the names of the trials."""
-    groups: dict[str, list[Trial]] = {}
-    for trial in trials:
-        rest = {key: value for key, value in deciding(trial.config) if not key.startswith("method.")}
-        groups.setdefault(json.dumps(rest, sort_keys=True), []).append(trial)
-    found = []
-    for group in groups.values():
-        update = group[0].config.update
-        methods = {trial.name: trial.config.method for trial in group}
-        found += same_gradients(methods, update.mini_batches * update.epochs)
-    return found
+def same_gradient_arms(sweep: Sweep) -> list[SameGradient]:
+    """Return the groups of a grid's arms that differ in their method alone and have one gradient."""
+    return same_arms({trial.row: (trial.config, deciding(trial.config)) for trial in sweep.trials})
 
 
-def same_gradient_sentences(groups: Sequence[SameGradient]) -> list[str]:
-    """A sentence on each group; of those that recur with every seed, the first alone, and how many are like it."""
-    seen: dict[str, list[str]] = {}
-    for group in groups:
-        seen.setdefault(f"{group.when} {len(group.names)}", []).append(group.sentence())
-    return [f"{said[0]}{_and_more(len(said) - 1)}" for said in seen.values()]
-
-
-def _and_more(groups: int) -> str:
-    return f" So {'is 1 more group' if groups == 1 else f'are {groups} more groups'} of trials." if groups else ""
+def check_arms(sweep: Sweep) -> None:
+    """Raise UserError for arms of a grid that cannot differ, unless its file asks for them or they have begun."""
+    path, folder = sweep.file.path, SweepDir(sweep.folder)
+    ids = {entry.id for entry in folder.read_plan().trials} if folder.exists() else set()
+    resumed = {trial.row for trial in sweep.trials if trial.id in ids}
+    problems = [
+        f"{path}: {group.sentence()} Leave all but one of them out"
+        f"{', set update.mini_batches above 1' if group.when == 'one_step' else ''}, or train them all with "
+        "`identical_arms: true` in this file."
+        for group in same_gradient_arms(sweep)
+        if group.cannot_differ and not resumed.issuperset(group.names)
+    ]
+    if problems and not sweep.file.spec.identical_arms:
+        raise UserError(problems)
 
 
 INSTALL = 'pip install "rlvr[search]"'

@@ -10,14 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.keys import KEYS
+from rlvr_cli.config.load import load_config
 from rlvr_cli.core.files import write_text
 from rlvr_cli.core.layers import parse_override
 from rlvr_cli.core.text import some
 from rlvr_cli.core.yaml import dump, parse
+from rlvr_cli.methods.equivalence import SameGradient
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.stats.intervals import Estimate, mean_interval
+from rlvr_cli.store.arm import same_arms
 from rlvr_cli.store.metrics import bounds
 from rlvr_cli.sweeps.axes import SEED
 from rlvr_cli.sweeps.folder import SweepDir, SweepPlan, TrialStatus
+from rlvr_cli.sweeps.naming import deciding
 from rlvr_cli.sweeps.objective import Objective
 from rlvr_cli.sweeps.spec import read_sweep
 
@@ -33,12 +38,14 @@ class RankedArm:
     """Trials that differ in nothing but the seed.
 
     Attributes:
+        run: that of its first trial.
         values: the objective of each finished trial, as ``statuses``. wanted: how many trials it will have.
         estimate: their mean with Student's 95% interval over seeds, about these problems; None without a value.
     """
 
     name: str
     varies: dict[str, Any]
+    run: RunDir
     statuses: tuple[TrialStatus, ...]
     values: tuple[float, ...]
     wanted: int
@@ -96,9 +103,11 @@ class Ranking:
         said = f"best of {number}" if number > 1 else "the only one so far"
         found = [f"{said} by {self.objective}: {best.name}, {_words(best.estimate)}"]
         value = best.estimate.value
-        level = [arm.name for arm in self.complete[1:] if arm.estimate is not None and arm.estimate.value == value]
+        level = [arm for arm in self.complete[1:] if arm.estimate is not None and arm.estimate.value == value]
         if level:
-            found.append(f"As good by this number: {some(level, SHOWN)}. This number does not separate them.")
+            names = some([arm.name for arm in level], SHOWN)
+            found.append(f"As good by this number: {names}. This number does not separate them.")
+            found += [group.sentence() for group in _cannot_differ([best, *level])]
         if number > 1:
             bias = "high" if self.objective.maximize else "low"
             given_up = sum(any(status.state == "pruned" for status in arm.statuses) for arm in self.arms)
@@ -143,12 +152,21 @@ def _arm(folder: SweepDir, objective: Objective, group: Sequence[TrialStatus], w
     varies = {key: value for key, value in entry.varies.items() if key != SEED}
     name = entry.name.removesuffix(f"-s{entry.seed}")
     estimate = mean_interval(values, bounds(objective.metric)) if values else None
-    return RankedArm(name, varies, tuple(group), values, max(wanted, len(group)), estimate)
+    return RankedArm(name, varies, folder.run_dir(entry), tuple(group), values, max(wanted, len(group)), estimate)
+
+
+def _cannot_differ(arms: Sequence[RankedArm]) -> list[SameGradient]:
+    """Return the groups of arms whose methods have one gradient, by the configurations of their runs."""
+    configs = {arm.name: load_config([arm.run.config_path]) for arm in arms}
+    groups = same_arms({name: (config, deciding(config)) for name, config in configs.items()})
+    return [group for group in groups if group.cannot_differ]
 
 
 def write_confirmation(folder: SweepDir, plan: SweepPlan, ranking: Ranking) -> None:
-    """Write a sweep file of the best two arms with fresh seeds next to the sweep, where there are two."""
-    best = [arm for arm in ranking.complete if arm.varies][:2]
+    """Write a sweep file of the best arm and the next that can differ from it, with fresh seeds; remove an old one."""
+    (folder.path / CONFIRM).unlink(missing_ok=True)
+    arms = [arm for arm in ranking.complete if arm.varies]
+    best = [arm for arm in arms if not _cannot_differ([arms[0], arm])][:2]
     if len(best) < 2:
         return
     file = read_sweep(folder.file_copy)
@@ -170,7 +188,8 @@ def write_confirmation(folder: SweepDir, plan: SweepPlan, ranking: Ranking) -> N
         "eval": evaluation,
     }
     head = (
-        f"# The two best of {len(ranking.complete)} by {ranking.objective}, with seeds that they were not picked by.\n"
+        f"# The two best of {len(ranking.complete)} that can differ, by {ranking.objective}, with seeds that they were "
+        "not picked by.\n"
     )
     text = dump({key: value for key, value in content.items() if value or key in ("eval", "retries")})
     write_text(folder.path / CONFIRM, head + text)

@@ -147,6 +147,9 @@ class SweepSpec(Section):
         title=f"a list whose items are each a mapping of {', '.join(ReportedSpec.model_fields)}",
         description="Numbers that a paper reports for the trials; they are shown, and change nothing.",
     )
+    identical_arms: bool = Field(
+        False, description="Train arms whose methods have the same gradient; such a sweep is refused otherwise."
+    )
     budget: Count | None = Field(None, description="Most rollouts that all trials together may take.")
     objective: Annotated[ObjectiveSpec, _named("metric")] | None = Field(
         None,

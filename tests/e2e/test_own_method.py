@@ -22,7 +22,8 @@ SWEEP = """
 methods: [grpo, power.py, power.py+lopti]
 seeds: 1
 set:
-  {rollout.prompts: 2, rollout.group_size: 2, rollout.max_new_tokens: 8, train.rollouts: 1, train.on_no_signal: "off"}
+  {rollout.prompts: 2, rollout.group_size: 2, rollout.max_new_tokens: 8, train.rollouts: 1, train.on_no_signal: "off",
+  update.mini_batches: 2}
 eval: {problems: 4, samples: 2, pass_at: [1, 2]}
 """
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.files import write_json
 from rlvr_cli.store.evaluation import FORMAT
 from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan
@@ -32,6 +33,9 @@ def begin(folder: Path, text: str, *overrides: str) -> SweepDir:
 def end(place: SweepDir, search: Search, entry: Entry, values: list[float]) -> None:
     """The trial as it is after its training, which a worker watched."""
     run = place.run_dir(entry)
+    run.path.mkdir(exist_ok=True)
+    config = load_config([Path(file) for file in entry.base], entry.option, overrides=entry.overrides)
+    run.config_path.write_text(dump_yaml(config))
     place.record(entry, "start", worker=0, pid=0, step=0)
     watch = search.watch(entry)
     verdict = None

@@ -15,7 +15,7 @@ from rlvr_cli.core.layers import override_text, parse_override
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir
 from rlvr_cli.sweeps.naming import config_hash, short_keys, trial_name, unique, value_text
-from rlvr_cli.sweeps.prepare import cost_of, prepare_sweep, same_arms, total
+from rlvr_cli.sweeps.prepare import cost_of, prepare_sweep, same_gradient_arms, total
 from rlvr_cli.sweeps.spec import read_sweep
 from tests.sweeps.files import names, sweep
 
@@ -168,14 +168,10 @@ def test_an_override_reads_back_to_its_value(value: Any) -> None:
 
 def test_identical_arms_share_one_run_and_first_steps_do_not(tmp_path: Path) -> None:
     text = "methods: [grpo, cispo, lopti]\nseeds: 2\nset: {train.rollouts: 5, update.mini_batches: %d}"
-    once, twice = (sweep(tmp_path, text % updates).trials for updates in (1, 2))
-    groups = same_arms(once)
-    assert [(group.names, group.when) for group in groups] == [
-        (("grpo-s0", "cispo-s0"), "one_step"),
-        (("grpo-s1", "cispo-s1"), "one_step"),
-    ]
-    assert {group.when for group in same_arms(twice)} == {"first_step"}
-    cost = total([cost_of(trial.config) for trial in twice])
+    once, twice = (sweep(tmp_path, text % updates) for updates in (1, 2))
+    assert [(group.names, group.when) for group in same_gradient_arms(once)] == [(("grpo", "cispo"), "one_step")]
+    assert {group.when for group in same_gradient_arms(twice)} == {"first_step"}
+    cost = total([cost_of(trial.config) for trial in twice.trials])
     assert (cost.rollouts, cost.completions, cost.steps) == (30, 6 * 5 * 128, 2 * 5 * (2 + 2 + 4))
 
 
@@ -186,6 +182,7 @@ FILES = sorted((Path(__file__).parents[2] / "configs" / "sweeps").glob("*.yaml")
 def test_every_example_expands(file: Path) -> None:
     sweep = expand(read_sweep(file))
     assert sweep.corners and (sweep.trials or sweep.space is not None)
+    assert not any(group.cannot_differ for group in same_gradient_arms(sweep))
 
 
 def test_settings_of_an_evaluation_are_held_against_its_own_k(tmp_path: Path) -> None:

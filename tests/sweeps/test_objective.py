@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rlvr_cli.config.load import dump_yaml
 from rlvr_cli.core.files import append_jsonl, write_json
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.stats.intervals import mean_interval
@@ -117,8 +118,11 @@ def finished(folder: Path, text: str, values: dict[str, float]) -> SweepDir:
     place = SweepDir(made.folder)
     place.path.mkdir(parents=True)
     write(made, place, prepare_sweep(made, place).plan)
+    configs = {trial.name: trial.config for trial in made.trials}
     for name, value in values.items():
         run = RunDir(place.path / name)
+        run.path.mkdir()
+        run.config_path.write_text(dump_yaml(configs[name]))
         (run.held_out_dir / "rollout-000004").mkdir(parents=True)
         result = {"format": FORMAT, "rollouts": 4, "metrics": {"avg@32": {"value": value}}}
         write_json(run.held_out_dir / "rollout-000004" / "metrics.json", result)
@@ -164,7 +168,10 @@ def test_arms_of_one_value_are_not_told_apart(tmp_path: Path) -> None:
     ranking = rank(place, place.read_plan(), place.statuses(place.read_plan()))
     assert ranking is not None
     assert "grpo, 0.250 (the same with 3 seeds, which gives no interval)" in ranking.sentences()[0]
-    assert ranking.sentences()[1] == "As good by this number: lopti, dapo. This number does not separate them."
+    assert ranking.sentences()[1:3] == [
+        "As good by this number: lopti, dapo. This number does not separate them.",
+        "With one update per rollout the ratio is 1: grpo and dapo are the same gradient.",
+    ]
 
 
 def test_the_interval_over_seeds_stays_in_the_range_of_a_share(tmp_path: Path) -> None:
@@ -199,3 +206,19 @@ def test_the_best_two_are_run_again_with_fresh_seeds_on_the_test_split(tmp_path:
         (method, seed) for method in ("lopti", "grpo") for seed in range(5, 10)
     }
     assert yaml.safe_load(file.read_text())["eval"] == {"pass_at": [1], "samples": 4}
+
+
+def test_what_confirms_the_best_can_differ_from_it(tmp_path: Path) -> None:
+    text = TEXT.replace("eval: {samples: 4, pass_at: [1], split: dev}\n", "")
+    values = {"grpo": 0.5, "dapo": 0.4, "lopti": 0.3}
+    place = finished(tmp_path, text, {f"{arm}-s{seed}": values[arm] for arm in values for seed in (2, 3, 4)})
+    plan = place.read_plan()
+    ranking = rank(place, plan, place.statuses(plan))
+    assert ranking is not None and [arm.name for arm in ranking.complete] == ["grpo", "dapo", "lopti"]
+    write_confirmation(place, plan, ranking)
+    assert yaml.safe_load((place.path / CONFIRM).read_text())["list"] == [
+        {"method.name": "grpo"},
+        {"method.name": "lopti"},
+    ]
+    write_confirmation(place, plan, replace(ranking, arms=ranking.arms[:2]))
+    assert confirmation(place, plan) is None

@@ -17,7 +17,7 @@ from rlvr_cli.core.user_code import keep_copies
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.expand import Sweep, expand
 from rlvr_cli.sweeps.folder import MOST_LOST, SweepDir, SweepPlan
-from rlvr_cli.sweeps.prepare import check_not_running, prepare_sweep, write
+from rlvr_cli.sweeps.prepare import check_arms, check_not_running, prepare_sweep, write
 from tests.sweeps.files import sweep
 
 TEXT = "name: pair\nmethods: [grpo, lopti]\nseeds: 2\n"
@@ -123,6 +123,28 @@ def test_a_running_sweep_says_what_was_changed_under_it(tmp_path: Path) -> None:
             check_not_running(changed, place)
     assert "adds grpo-s2, lopti-s2; line 3: seeds: 2 -> seeds: 3" in caught.value.problems[0]
     assert f"rlvr sweep stop {place.path}" in caught.value.problems[0]
+
+
+def test_arms_that_cannot_differ_are_refused_until_the_file_asks_or_they_have_begun(tmp_path: Path) -> None:
+    text = "name: pair\nmethods: [grpo, cispo]\nseeds: 2\n"
+    alike = sweep(tmp_path, text)
+    with pytest.raises(UserError, match="grpo and cispo are the same gradient"):
+        check_arms(alike)
+    # What the message offers.
+    check_arms(sweep(tmp_path, text, "update.mini_batches=2"))
+    check_arms(sweep(tmp_path, text + "exclude: [{method: cispo}]\n"))
+    check_arms(sweep(tmp_path, text + "identical_arms: true\n"))
+    begun(tmp_path, text)
+    check_arms(sweep(tmp_path, text.replace("seeds: 2", "seeds: 3")))
+    with pytest.raises(UserError, match="grpo, cispo and dapo are"):
+        check_arms(sweep(tmp_path, text.replace("cispo]", "cispo, dapo]")))
+
+
+def test_more_updates_are_no_remedy_for_arms_of_one_form(tmp_path: Path) -> None:
+    text = "list:\n  - {name: a, method: gppo}\n  - {name: b, method: ce-gppo, method.policy_loss.beta1: 1, "
+    alike = sweep(tmp_path, text + "method.policy_loss.beta2: 1}\nset: {update.mini_batches: 2}\n")
+    with pytest.raises(UserError, match=r"a and b are the same gradient\. Leave all but one of them out, or train"):
+        check_arms(alike)
 
 
 def test_attempts_decide_what_is_open(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_a_dry_run_shows_trials_cost_and_identical_arms_and_writes_nothing(
         shown = capsys.readouterr().out
         assert "cispo-s1  waiting  cispo   1     5         640          5" in shown
         assert f"4 trials in {root}/pair, 4 to do: 20 rollouts, 2,560 completions, 20 optimizer steps" in shown
-        assert "grpo-s0 and cispo-s0" in shown and "1 more group" in shown
+        assert shown.count("grpo and cispo are the same gradient") == 1
     assert not root.exists()
 
 
@@ -39,7 +39,20 @@ def test_a_dry_run_as_json(file: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert [one["name"] for one in content["trials"]] == ["grpo-s0", "grpo-s1", "cispo-s0", "cispo-s1"]
     assert content["trials"][3]["varies"] == {"method.name": "cispo", "run.seed": 1}
     assert content["to_do"] == {"trials": 4, "rollouts": 20, "completions": 2560, "steps": 20}
-    assert content["same_gradient"][1]["trials"] == ["grpo-s1", "cispo-s1"] and content["seconds"] is None
+    assert content["same_gradient"][0]["arms"] == ["grpo", "cispo"] and content["seconds"] is None
+
+
+def test_arms_that_cannot_differ_are_not_trained(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = file.parent / "runs"
+    for options in ([], ["--submit", "slurm"]):
+        assert run(["sweep", str(file), f"run.dir={root}", *options]) == 2
+        shown = " ".join(capsys.readouterr().err.split())
+        assert (
+            f"{file}: With one update per rollout the ratio is 1: grpo and cispo are the same gradient. Leave all but "
+            "one of them out, set update.mini_batches above 1, or train them all with `identical_arms: true` in this "
+            "file." in shown
+        )
+        assert "1 problem" in shown and not root.exists()
 
 
 def test_the_status_of_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
