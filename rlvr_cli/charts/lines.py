@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlvr_cli.stats.curves import band
+from rlvr_cli.stats.curves import Curve, band
 
 # Times the median: above, a linear scale would show one peak and nothing else.
 _FAR = 50.0
@@ -204,11 +204,10 @@ def arm_line(
     if window > 1:
         # A running mean hardly moves from one point to the next.
         at = np.unique(np.append(at[:: max(1, window // 8)], at[-1]))
-    found = band(smooth, at)
-    assert found.low is not None and found.high is not None
+    mean, low, high = band([Curve(x, y) for x, y in smooth], at)
     crossed = over_problems(at) if over_problems is not None else None
-    low, high = crossed or _cut(found.low, found.high, axis)
-    line = Line(arm, name, at, found.mean, low, high, raw=rough, singles=singles, few=few)
+    low, high = crossed or _cut(low, high, axis)
+    line = Line(arm, name, at, mean, low, high, raw=rough, singles=singles, few=few)
     return ArmLine(line, len(raw), window, float(end) if last > end else None, "both" if crossed else "runs")
 
 

@@ -86,6 +86,12 @@ def selection(
             help="How many seeds or problems it takes to see this difference of the metric, as 0.02.",
         ),
     ] = None,
+    permutation: Annotated[
+        bool,
+        typer.Option(
+            "--permutation", rich_help_panel=MORE, help="Also test by dealing whole runs to the arms at random."
+        ),
+    ] = False,
     common_problems: Annotated[
         bool,
         typer.Option(
@@ -119,6 +125,7 @@ def selection(
         match=budget,
         level=level,
         power=power,
+        permutation=permutation,
         common_problems=common_problems,
         unpaired=unpaired,
         unfinished=unfinished,
@@ -177,14 +184,14 @@ def _tasks(over: str | None, benchmark: str | None) -> tuple[tuple[str, ...], tu
 
 
 def _show(request: CompareRequest, form: str, figure: Path | None) -> None:
-    from rlvr_cli.compare.inputs import gather
+    from rlvr_cli.compare.read import read_scores
 
-    inputs = gather(request)
-    from rlvr_cli.compare.contrasts import compare_arms
-    from rlvr_cli.compare.tables import comparison_document
+    scores = read_scores(request)
+    from rlvr_cli.compare.document import comparison_document
+    from rlvr_cli.compare.results import compare_arms
     from rlvr_cli.core.sparkline import BLOCKS, levels_for
 
-    comparison = compare_arms(inputs)
+    comparison = compare_arms(scores)
     # LaTeX has no characters for curves, and a terminal may lack them.
     levels = {"table": levels_for(sys.stdout.encoding), "latex": None}.get(form, BLOCKS)
     show(form, comparison_document(comparison, levels))

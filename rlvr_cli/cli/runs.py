@@ -31,7 +31,7 @@ from rlvr_cli.core.text import for_terminal
 if TYPE_CHECKING:
     from rlvr_cli.core.table import ResultDocument
     from rlvr_cli.runs.folder import RunDir
-    from rlvr_cli.store.curves import TrainingCurve
+    from rlvr_cli.store.training import Points
 
 
 WIDEST_CURVE = 60
@@ -52,14 +52,14 @@ def show_run(
     from rlvr_cli.collapse.alerts import PREFIX
     from rlvr_cli.runs.folder import find_run
     from rlvr_cli.runs.listing import local_time, run_summary
-    from rlvr_cli.store.curves import learning_curves
+    from rlvr_cli.store.training import curve_as_json, learning_curves
 
     path = find_run(run, root).path
     contents, rows = _contents(path)
     curves = learning_curves(rows)
     details = {**run_summary(path), **contents}
     if form == "json":
-        print_json({**details, "curves": {curve.name: curve.as_json() for curve in curves}})
+        print_json({**details, "curves": {name: curve_as_json(points) for name, points in curves.items()}})
         return
     fields = {name: value for name, value in details.items() if name not in _LISTS and value is not None}
     fields |= {name: local_time(fields[name]) for name in ("created", "finished") if name in fields}
@@ -97,26 +97,27 @@ def _error(run: RunDir) -> str | None:
     return said if manifest.get("status") == "failed" and isinstance(said, str) else None
 
 
-def curve_lines(curves: list[TrainingCurve], length: int, columns: int, levels: str) -> list[str]:
+def curve_lines(curves: Mapping[str, Points], length: int, columns: int, levels: str) -> list[str]:
     """The curves over ``length`` rollouts in ``columns`` columns: a line each, or where that is too narrow, three."""
     from rlvr_cli.core.sparkline import sparkline
+    from rlvr_cli.store.training import ends
 
     title = f"rollouts 1-{length}"
-    names = max(len(title), *(len(curve.name) for curve in curves))
+    names = max(len(title), *map(len, curves))
     room = columns - names - 2 - len(_ENDS) * _COLUMN
     if room < NARROWEST_CURVE:
         lines = [title]
-        for curve in curves:
-            drawn = sparkline(curve.points, length, min(WIDEST_CURVE, columns), levels)
-            ends = "  ".join(f"{name} {_number(value)}" for name, value in curve.ends().items())
-            lines += [curve.name, drawn, *textwrap.wrap(ends, max(columns, 1))] if curve.points else [f"{curve.name} -"]
+        for name, points in curves.items():
+            drawn = sparkline(points, length, min(WIDEST_CURVE, columns), levels)
+            values = "  ".join(f"{end} {_number(value)}" for end, value in ends(points).items())
+            lines += [name, drawn, *textwrap.wrap(values, max(columns, 1))] if points else [f"{name} -"]
         return lines
     drawn_width = min(WIDEST_CURVE, room, length)
     lines = [f"{title:<{names}}  {'':<{drawn_width}}" + "".join(f"{end:>{_COLUMN}}" for end in _ENDS)]
-    for curve in curves:
-        drawn = sparkline(curve.points, length, drawn_width, levels)
-        ends = "".join(f"{_number(value):>{_COLUMN}}" for value in curve.ends().values())
-        lines.append(f"{curve.name:<{names}}  {drawn}{ends}")
+    for name, points in curves.items():
+        drawn = sparkline(points, length, drawn_width, levels)
+        values = "".join(f"{_number(value):>{_COLUMN}}" for value in ends(points).values())
+        lines.append(f"{name:<{names}}  {drawn}{values}")
     return lines
 
 
@@ -132,7 +133,7 @@ def _contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     from rlvr_cli.runs.checkpoints import Checkpoint, survey
     from rlvr_cli.runs.folder import RunDir
     from rlvr_cli.runs.records import damaged_records, read_seal
-    from rlvr_cli.store.curves import whole_rows
+    from rlvr_cli.store.training import whole_rows
 
     run = RunDir(path)
     found = survey(run.checkpoints_dir)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlvr_cli.charts.figure import COLOURS
-from rlvr_cli.compare.contrasts import Comparison
-from rlvr_cli.compare.sentences import metric_text, noun
+from rlvr_cli.compare.results import Comparison
+from rlvr_cli.compare.words import metric_text, noun
 from rlvr_cli.store.metrics import metric as declared
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _SPREAD = 0.6
 def comparison_figure(comparison: Comparison) -> Figure:
     """Left: each arm less the baseline, on the mean and on each task. Right: profiles of all arms.
 
-    Must be called inside ``results.figure.style()``.
+    Must be called inside ``charts.figure.style()``.
     """
     from matplotlib.figure import Figure
 
@@ -57,7 +57,7 @@ def _differences(axes: Axes, comparison: Comparison, looks: dict[str, tuple[str,
     axes.axvline(0.0, color="#7F7F7F", linewidth=0.8)
     axes.set_yticks(range(len(groups)), [f"mean of {len(comparison.tasks)}", *comparison.tasks])
     axes.set_ylim(len(groups) - 0.5, -0.5)
-    axes.set_xlabel(f"{metric_text(comparison)} less that of {comparison.inputs.baseline} ({name})")
+    axes.set_xlabel(f"{metric_text(comparison)} less that of {comparison.scores.baseline} ({name})")
     axes.set_title("difference with 95% interval")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.store.spending import BUDGETS
+from rlvr_cli.store.training import BUDGETS
 
 # What --over names where the tasks are the benchmarks of each run.
 BENCHMARK = ("benchmark",)
@@ -36,6 +36,7 @@ class CompareRequest:
         level: of the metric; with ``match``, the budget at which each arm first reached it is reported; None = the
             baseline's final value.
         power: the difference to be detected, in the metric's own unit; None = a default for shares.
+        permutation: whether a permutation test is made too.
         over: the tasks that arms are compared over: ("benchmark",) = the benchmarks that runs were evaluated on, else
             keys or sections whose values are the tasks; none = one comparison.
         benchmarks: over these; none = over all that every run has.
@@ -51,6 +52,7 @@ class CompareRequest:
     match: str | None = None
     level: float | None = None
     power: float | None = None
+    permutation: bool = False
     common_problems: bool = False
     unpaired: bool = False
     unfinished: bool = False

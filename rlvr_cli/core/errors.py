@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from rlvr_cli.core.text import without_secrets
 
@@ -54,6 +55,17 @@ class RunError(Exception):
 
 class JointError(RunError):
     """A failure that all processes of a training come to alike, such as a decision to stop: no one rank's."""
+
+
+@contextmanager
+def collecting(problems: list[str]) -> Iterator[None]:
+    """Add the messages of a UserError or RunError to ``problems`` in place of raising it: all are shown at once."""
+    try:
+        yield
+    except UserError as error:
+        problems.extend(error.problems)
+    except RunError as error:
+        problems.extend(str(error).splitlines())
 
 
 def layout(problems: Sequence[tuple[str, str]]) -> list[str]:

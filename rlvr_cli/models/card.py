@@ -11,7 +11,6 @@ from yaml import YAMLError
 
 from rlvr_cli.config.load import as_plain
 from rlvr_cli.config.schema import Config
-from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.yaml import dump
 from rlvr_cli.methods.names import parse_method_name, presets_of
 from rlvr_cli.methods.preset import Paper, Preset
@@ -143,10 +142,7 @@ def model_card(run: RunDir, config: Config, checkpoint: Path, dtype: str) -> str
     licence: dict[str, Any] = licence_of(config.model.name)
     presets = _presets(config.method.name)
     papers = list(dict.fromkeys(preset.paper for preset in presets))
-    damaged: list[str] = []
-    evaluations = [one.result for one in finals(run, damaged) if one.steps == (step,)]
-    if damaged:
-        raise RunError(damaged[0])
+    evaluations = [one.result for one in finals(run) if one.steps == (step,)]
     deciding = {name: as_plain(config)[name] for name in _DECIDING} | {"run": {"seed": config.run.seed}}
     data = ModelCardData(
         library_name="transformers",

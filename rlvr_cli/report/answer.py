@@ -6,9 +6,8 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlvr_cli.compare.contrasts import ArmResult, ContrastVerdict, TaskComparison
-from rlvr_cli.compare.sentences import power_lines, sentence, these_runs, what_is_compared
-from rlvr_cli.compare.wording import comparative, signed_text
+from rlvr_cli.compare.results import ArmOnTask, Contrast, TaskComparison, Verdict
+from rlvr_cli.compare.words import comparative, power_lines, sentence, signed_text, these_runs, what_is_compared
 from rlvr_cli.core.text import capital, count, listed
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.data import ReportData
@@ -21,7 +20,8 @@ from rlvr_cli.tasks.sets import problems_name
 # What a verdict is called, as the reader sees it at the head of its sentence.
 # Of more arms the line at the top says how many they are.
 MOST_NAMED = 8
-WORDS: dict[ContrastVerdict, str] = {"unseen": "no difference", "unknown": "no interval"}
+Others = Sequence[tuple[ArmOnTask, Contrast]]
+WORDS: dict[Verdict, str] = {"unseen": "no difference", "unknown": "no interval"}
 
 
 @dataclass(frozen=True)
@@ -116,19 +116,19 @@ def _learned(name: str, change: MetricChange) -> Sentence:
 
 
 def _compared(comparison: TaskComparison) -> PageAnswer:
-    rows = [row for row in comparison.rows if row.contrast is not None]
+    rows = comparison.others
     return PageAnswer(
         question=_question(comparison, rows),
         short=_short(comparison, rows),
-        sentences=tuple(_sentence(comparison, row) for row in rows),
+        sentences=tuple(_sentence(comparison, row, contrast) for row, contrast in rows),
         facts=tuple(what_is_compared(comparison)),
         further=tuple(power_lines(comparison)),
     )
 
 
-def _question(comparison: TaskComparison, rows: list[ArmResult]) -> str:
-    metric, base = comparison.inputs.by_run.metric, comparison.inputs.baseline
-    names = sorted(row.arm for row in rows)
+def _question(comparison: TaskComparison, rows: Others) -> str:
+    metric, base = comparison.scores.metric, comparison.scores.baseline
+    names = sorted(row.arm for row, _ in rows)
     if not comparison.tested:
         runs = "does this run" if len(names) == 1 else "do these runs"
         return f"How {runs} of {listed(names)} differ from {these_runs(comparison, base)}?"
@@ -141,21 +141,20 @@ def _question(comparison: TaskComparison, rows: list[ArmResult]) -> str:
     return f"Is {', '.join(names[:-1])} or {names[-1]} better than {base}?"
 
 
-def _short(comparison: TaskComparison, rows: list[ArmResult]) -> str:
+def _short(comparison: TaskComparison, rows: Others) -> str:
     """The verdicts alone, the surest first: `lopti is better than grpo. No difference ... can be seen for dapo.`"""
-    metric, base = comparison.inputs.by_run.metric, comparison.inputs.baseline
+    metric, base = comparison.scores.metric, comparison.scores.baseline
     groups: dict[tuple[bool, str], list[str]] = {}
     unseen: list[str] = []
     unknown: list[str] = []
     single: list[str] = []
-    for row in rows:
-        assert row.contrast is not None
-        verdict = row.contrast.verdict
+    for row, contrast in rows:
+        verdict = contrast.verdict
         if verdict in ("higher", "lower", "uncertain"):
-            key = (verdict == "uncertain", comparative(metric, row.contrast.difference.value))
+            key = (verdict == "uncertain", comparative(metric, contrast.difference.value))
             groups.setdefault(key, []).append(row.arm)
         elif verdict == "single":
-            difference = signed_text(metric, row.contrast.difference)
+            difference = signed_text(metric, contrast.difference)
             runs = f"{these_runs(comparison, row.arm)} less {these_runs(comparison, base)}"
             single.append(f"{capital(runs)}: {difference}.")
         else:
@@ -177,9 +176,8 @@ def _short(comparison: TaskComparison, rows: list[ArmResult]) -> str:
     return " ".join(parts)
 
 
-def _sentence(comparison: TaskComparison, row: ArmResult) -> Sentence:
-    contrast, metric = row.contrast, comparison.inputs.by_run.metric
-    assert contrast is not None
+def _sentence(comparison: TaskComparison, row: ArmOnTask, contrast: Contrast) -> Sentence:
+    metric = comparison.scores.metric
     text = sentence(comparison, row)
     if contrast.verdict in ("unseen", "single"):
         text = capital(text)

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlvr_cli.compare.contrasts import TaskComparison, compare_task
-from rlvr_cli.compare.inputs import choose_baseline, gather_from
+from rlvr_cli.compare.read import choose_baseline, read_task
 from rlvr_cli.compare.request import CompareRequest
-from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.compare.results import TaskComparison, compare_task
+from rlvr_cli.core.errors import RunError, UserError, collecting
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.text import some
 from rlvr_cli.runs.listing import run_summary
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.store.arm import Arm, group_arms
-from rlvr_cli.store.curves import whole_rows
 from rlvr_cli.store.find import Run, eval_options, find_runs, sweep_command
+from rlvr_cli.store.training import whole_rows
 from rlvr_cli.sweeps.folder import SweepDir, SweepPlan
 
 MetricRows = list[dict[str, Any]]
@@ -66,10 +66,12 @@ def read_subject(request: CompareRequest) -> ReportData:
     that are not finished or not evaluated are no fault; they take no part in the comparison (unless the request wants
     unfinished ones), and the page says so.
     """
-    problems, notes = request.faults(), list[str]()
-    runs = find_runs(request.names, request.root, problems, notes, unfinished=True)
-    arms = group_arms(runs, problems, request.by, alone=True) if runs else ()
-    baseline = choose_baseline(request, arms, problems)
+    selected = find_runs(request.names, request.root, unfinished=True)
+    runs, notes, problems = selected.runs, selected.notes, [*request.faults(), *selected.problems]
+    arms: tuple[Arm, ...] = ()
+    with collecting(problems):
+        arms = group_arms(runs, request.by, alone=True) if runs else ()
+        baseline = choose_baseline(request, arms)
     metrics = {run.path: _steps(run, problems) for run in runs}
     timings = {run.path: _lines(run.dir.timings_path, problems) for run in runs}
     sweeps = _sweeps(runs, problems)
@@ -79,7 +81,7 @@ def read_subject(request: CompareRequest) -> ReportData:
     ready = readiness(request, arms, baseline, statuses, sweeps)
     comparison = None
     if len(arms) > 1 and not ready.lacking:
-        comparison = compare_task(gather_from(request, ready.runs, [], [*notes, *ready.left_out]))
+        comparison = compare_task(read_task(request, ready.runs, notes=[*notes, *ready.left_out]))
         baseline = _page_baseline(comparison, arms)
     return ReportData(
         request=request,
@@ -91,14 +93,13 @@ def read_subject(request: CompareRequest) -> ReportData:
         timings=timings,
         readiness=ready,
         comparison=comparison,
-        notes=tuple(notes),
+        notes=notes,
     )
 
 
 def _page_baseline(comparison: TaskComparison, arms: Sequence[Arm]) -> str:
     """The arm with the comparison's baseline in it: arms of some runs may be called otherwise than those of all."""
-    compared = next(arm for arm in comparison.inputs.arms if arm.name == comparison.inputs.baseline)
-    paths = {run.path for run in compared.runs.values()}
+    paths = {scores.run.path for scores in comparison.baseline.runs}
     return next(arm.name for arm in arms if any(run.path in paths for run in arm.runs.values()))
 
 
@@ -194,8 +195,9 @@ def _lacking(request: CompareRequest, arms: Sequence[Arm], baseline: str, ready:
         return [f"a comparison takes two arms with a {what}; there {_arms(with_some)}."]
     if request.baseline is not None and baseline not in with_some:
         return [f"the baseline, {baseline}, has no {what} yet."]
-    if not request.unpaired and not set.intersection(*(own for own in have.values() if own)):
-        return ["runs are compared in pairs of one seed, and no seed is finished and evaluated in all arms yet."]
+    base = have.get(baseline) or set.intersection(*(own for own in have.values() if own))
+    if not request.unpaired and any(own and not own & base for own in have.values()):
+        return ["runs are compared in pairs of one seed, and some arm has no seed in common with the baseline yet."]
     return []
 
 

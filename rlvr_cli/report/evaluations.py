@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rlvr_cli.compare.contrasts import ArmResult, TaskComparison, compare_task
-from rlvr_cli.compare.inputs import gather_from
-from rlvr_cli.compare.scores import arm_mean, cut
-from rlvr_cli.compare.wording import p_text
-from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.compare.read import read_task
+from rlvr_cli.compare.results import ArmOnTask, TaskComparison, arm_mean, compare_task, cut
+from rlvr_cli.compare.words import p_text
+from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import capital, count
 from rlvr_cli.evaluation.tables import metric_name, with_interval
@@ -21,11 +20,10 @@ from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.clustered import CrossedEstimate, paired_crossed_interval
 from rlvr_cli.stats.intervals import of_difference
 from rlvr_cli.store.arm import Arm
-from rlvr_cli.store.curves import whole_rows
-from rlvr_cli.store.evaluation import Evaluation, by_settings, finals, held_out, last, read_checked
+from rlvr_cli.store.evaluation import Evaluation, by_settings, evaluations_in, finals, held_out, last
 from rlvr_cli.store.find import Run
 from rlvr_cli.store.metrics import bounds, held_out_accuracy
-from rlvr_cli.store.spending import BUDGETS
+from rlvr_cli.store.training import BUDGETS, whole_rows
 from rlvr_cli.store.values import metric_of, problem_values
 
 BASE = "before training"
@@ -45,25 +43,20 @@ def measured(subject: ReportData, problems: list[str]) -> list[MeasuredSetting]:
     Args:
         problems: gets a line for each that is damaged.
     """
-    comparison = subject.comparison
-    if comparison is not None and comparison.inputs.by_run.chosen:
-        inputs = comparison.inputs
-        compared = [arm.runs[one].path for arm in inputs.arms for one in inputs.runs[arm.name]]
-        own = {
-            arm.name: tuple(inputs.by_run.chosen[run.path] for run in arm.runs.values() if run.path in compared)
-            for arm in subject.arms
-        }
-        own = {name: evaluations for name, evaluations in own.items() if evaluations}
-        return [MeasuredSetting(_title(next(iter(own.values()))[0]), own)]
-    found: dict[str, dict[str, list[Evaluation]]] = {}
+    compared = subject.comparison.scores.evaluations if subject.comparison is not None else {}
+    by_setting: dict[str, dict[str, tuple[Evaluation, ...]]] = {}
     for arm in subject.arms:
         for run in arm.runs.values():
-            for key, alike in by_settings(finals(run.dir, problems)).items():
-                found.setdefault(key, {}).setdefault(arm.name, []).append(last(alike))
-    return [
-        MeasuredSetting(_title(next(iter(arms.values()))[0]), {name: tuple(own) for name, own in arms.items()})
-        for _, arms in sorted(found.items())
-    ]
+            alike: dict[str, list[Evaluation]] = {}
+            if compared:
+                alike = {"": [compared[run.path]]} if run.path in compared else {}
+            else:
+                with collecting(problems):
+                    alike = by_settings(finals(run.dir))
+            for key, evaluations in alike.items():
+                arms = by_setting.setdefault(key, {})
+                arms[arm.name] = (*arms.get(arm.name, ()), last(evaluations))
+    return [MeasuredSetting(_title(next(iter(arms.values()))[0]), arms) for _, arms in sorted(by_setting.items())]
 
 
 def measures_table(one: MeasuredSetting) -> Table | None:
@@ -189,11 +182,9 @@ def change_of(arm: Arm, root: Path, problems: list[str]) -> MetricChange | None:
     whole = [pair for pair in pairs if pair is not None]
     if not whole:
         return None
-    try:
+    with collecting(problems):
         return _change(arm, [first for first, _ in whole], [last for _, last in whole])
-    except RunError as error:
-        problems.append(str(error))
-        return None
+    return None
 
 
 def in_short(change: MetricChange) -> str:
@@ -254,16 +245,13 @@ def _figure(metric: str, estimate: CrossedEstimate, *, signed: bool = False) -> 
 
 def _change(arm: Arm, first: Sequence[Moment], last: Sequence[Moment]) -> MetricChange | None:
     evaluations = {f"{number} {one.evaluation.folder}": one.evaluation for number, one in enumerate([*first, *last])}
-    metric = metric_of(None, evaluations, [])
+    metric = metric_of(None, evaluations)
     common = frozenset.intersection(*(frozenset(row.id for row in one.rows) for one in evaluations.values()))
-    if metric is None or not common:
+    if not common:
         return None
     ids = sorted(common)
     before, after = (
-        np.array(
-            [[values[name] for name in ids] for values in (problem_values(one.evaluation, *metric) for one in row)]
-        )
-        for row in (first, last)
+        np.array([problem_values(one.evaluation, *metric, ids) for one in moments]) for moments in (first, last)
     )
     result, limits = last[0].evaluation.result, bounds(metric[0], *(one.result for one in evaluations.values()))
     samples = f" x {count(metric[1], 'sample')}" if metric[1] else ", greedy"
@@ -287,7 +275,9 @@ def _when(moments: Iterable[str]) -> str:
 
 def first_and_last(run: Run, problems: list[str]) -> tuple[Moment, Moment] | None:
     """The first and the last held-out evaluation of training; None where there are no two."""
-    every = held_out(run.dir, problems)
+    every: list[Evaluation] = []
+    with collecting(problems):
+        every = held_out(run.dir)
     if len(every) < 2:
         return None
     first, final = (Moment(f"after {count(one.result['rollouts'], 'rollout')}", one) for one in (every[0], every[-1]))
@@ -301,12 +291,12 @@ def _with_base(run: Run, root: Path, problems: list[str]) -> tuple[Moment, Momen
     bases = [
         base
         for folder in folders
-        for path in sorted(folder.glob("*/metrics.json"))
-        if (base := read_checked(path.parent, [])) is not None
-        and not base.steps
-        and {base.result["model"], Path(base.result["model"]).name} & set(names)
+        for base in evaluations_in(folder)
+        if not base.steps and {base.result["model"], Path(base.result["model"]).name} & set(names)
     ]
-    of_run = finals(run.dir, problems) if bases else []
+    of_run: list[Evaluation] = []
+    with collecting(problems):
+        of_run = finals(run.dir) if bases else []
     pairs = {
         after.folder: (base, after)
         for after in of_run
@@ -343,13 +333,13 @@ def budgets(subject: ReportData) -> Budgets:
         return Budgets(None, ())
     if not all(any(run.dir.held_out_dir.glob("*/metrics.json")) for run in subject.readiness.runs):
         return Budgets(None, ())
-    base = subject.comparison.inputs.baseline
+    base = subject.comparison.scores.baseline
     asked = replace(subject.request, baseline=base, benchmark=None, where=(), power=None)
     found: dict[str, TaskComparison] = {}
     without: list[str] = []
     for budget in BUDGETS:
         try:
-            found[budget] = compare_task(gather_from(replace(asked, match=budget), subject.readiness.runs, [], []))
+            found[budget] = compare_task(read_task(replace(asked, match=budget), subject.readiness.runs))
         except UserError as error:
             without.append(f"Not at equal {budget}: {' '.join(error.problems)}")
     return Budgets(_table(found, base) if found else None, tuple(without))
@@ -357,13 +347,13 @@ def budgets(subject: ReportData) -> Budgets:
 
 def _table(found: Mapping[str, TaskComparison], base: str) -> Table:
     first = next(iter(found.values()))
-    read = first.inputs.by_run
-    arms = [row.arm for row in first.rows if row.contrast is not None]
+    read = first.scores
+    arms = [row.arm for row, _ in first.others]
     rows = []
     for budget, one in found.items():
         own = {row.arm: row for row in one.rows}
         rows.append(
-            (f"{_amount(one.inputs.by_run.end)} {budget}", *(_budget_cell(read.metric, own[arm]) for arm in arms))
+            (f"{_amount(one.scores.end)} {budget}", *(_budget_cell(read.metric, own[arm]) for arm in arms))
         )
     samples = f" x {count(read.samples, 'sample')}" if read.samples else ", greedy"
     corrected = "p after Holm's correction within a budget. " if first.tested else ""
@@ -371,7 +361,7 @@ def _table(found: Mapping[str, TaskComparison], base: str) -> Table:
         f"At equal budget: difference to {base} [95%]",
         ("at", *arms),
         rows,
-        note=f"{metric_name(read.metric).strip()} of the held-out evaluations in training ({read.result['split']}, "
+        note=f"{metric_name(read.metric).strip()} of the held-out evaluations in training ({read.settings['split']}, "
         f"{count(len(read.problems), 'problem')}{samples}), linear between them, at the most that all runs have; not "
         f"of the final checkpoints above. {corrected}`rlvr compare --match` has the rest.",
     )
@@ -381,8 +371,8 @@ def _amount(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
 
 
-def _budget_cell(metric: str, row: ArmResult) -> str:
+def _budget_cell(metric: str, row: ArmOnTask) -> str:
     assert row.contrast is not None
     one = row.contrast.difference
     shown = with_interval(metric, {"value": one.value, "low": one.low, "high": one.high}, signed=True)
-    return shown if row.contrast.verdict == "single" else f"{shown}, p {p_text(row.contrast.p_value)}"
+    return shown if row.contrast.verdict == "single" else f"{shown}, p {p_text(row.contrast.p_holm)}"

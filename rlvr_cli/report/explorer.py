@@ -70,8 +70,8 @@ def arm_places(subject: ReportData, names: Sequence[str]) -> ArmPlaces:
         return ArmPlaces({})
     places = {name: place for place, arm in enumerate(subject.arms) for name in (names[place], arm.name)}
     of_run = {run.path: place for place, arm in enumerate(subject.arms) for run in arm.runs.values()}
-    for arm in subject.comparison.inputs.arms if subject.comparison else ():
-        places.setdefault(arm.name, next(of_run[run.path] for run in arm.runs.values()))
+    for name, runs in subject.comparison.scores.arms.items() if subject.comparison else ():
+        places.setdefault(name, next(of_run[scores.run.path] for scores in runs.values()))
     return ArmPlaces(places)
 
 

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from rlvr_cli.compare.contrasts import TaskComparison
-from rlvr_cli.compare.sentences import base_cost
-from rlvr_cli.compare.tables import task_tables
+from rlvr_cli.compare.document import task_tables
+from rlvr_cli.compare.results import TaskComparison
+from rlvr_cli.compare.words import base_cost
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import one_line, told_apart
@@ -145,8 +145,7 @@ def make_page(subject: ReportData, output: Path | None = None) -> Page:
 
 
 def _tables(comparison: TaskComparison) -> list[Table]:
-    inputs = comparison.inputs
-    captions = [f"Arms by their effect, against {inputs.baseline}", "Learning curves up to the common budget"]
+    captions = [f"Arms by their effect, against {comparison.scores.baseline}", "Learning curves up to the common budget"]
     found = []
     for caption, table in zip(captions, task_tables(comparison), strict=False):
         found.append(replace(table, title=caption, header=("arm", *table.header[1:])))
@@ -165,7 +164,7 @@ def _below(comparison: TaskComparison) -> list[str]:
 
 
 def _notes(subject: ReportData) -> tuple[str, ...]:
-    own: Sequence[str] = subject.comparison.inputs.notes if subject.comparison else ()
+    own: Sequence[str] = subject.comparison.scores.notes if subject.comparison else ()
     return tuple(dict.fromkeys([*subject.notes, *subject.readiness.left_out, *own]))
 
 

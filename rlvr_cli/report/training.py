@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rlvr_cli.collapse.alerts import Alert, AlertMonitor
-from rlvr_cli.compare.wording import ratio_text
+from rlvr_cli.compare.words import ratio_text
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import number
 from rlvr_cli.core.table import NONE, Table
@@ -17,7 +17,7 @@ from rlvr_cli.report.data import MetricRows, ReportData
 from rlvr_cli.store.arm import Arm
 from rlvr_cli.store.find import Run
 from rlvr_cli.store.metrics import METRICS
-from rlvr_cli.store.spending import spending
+from rlvr_cli.store.training import spending, spent_at
 
 UPDATES, ALL = "update time", "time in all"
 _PARTS = {"rollout": "sampling time", "verify": "verification time"}
@@ -106,17 +106,17 @@ def _ends(rows: MetricRows, key: str) -> tuple[float | None, float | None]:
 def _spent(subject: ReportData, run: Run) -> dict[str, float]:
     """What a run has spent, by the name of the row; the parts that its records have. Raises RunError."""
     steps = spending(run)
-    last = steps[-1]
-    spent = {"rollouts": last.rollouts, "updates": last.updates}
+    last = spent_at(steps, len(steps["updates"]))
+    spent = {"rollouts": last["rollouts"], "updates": last["updates"]}
     if any("length" in row for row in subject.metrics[run.path]):
-        spent["tokens sampled"] = last.tokens
-    spent["tokens trained on"] = last.update_tokens
-    timings = subject.timings[run.path][: len(steps)]
+        spent["tokens sampled"] = last["tokens"]
+    spent["tokens trained on"] = last["update_tokens"]
+    timings = subject.timings[run.path][: len(steps["updates"])]
     for key, name in _PARTS.items():
         seconds = [value for row in timings if (value := number(row.get(f"seconds/{key}"))) is not None]
         if seconds:
             spent[name] = math.fsum(seconds)
-    spent[UPDATES], spent[ALL] = last.update_seconds, last.seconds
+    spent[UPDATES], spent[ALL] = last["update_seconds"], last["seconds"]
     return spent
 
 

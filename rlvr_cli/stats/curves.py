@@ -1,4 +1,4 @@
-"""Learning curves in a few numbers, on any budget: rollouts, updates, tokens or seconds."""
+"""Learning curves on any budget (rollouts, updates, tokens or seconds), their points joined by straight lines."""
 
 from __future__ import annotations
 
@@ -13,111 +13,84 @@ from rlvr_cli.stats.scores import Array
 
 
 @dataclass(frozen=True)
-class CurveSummary:
-    """One run's curve up to ``budget``; the x values are in the unit of the budget.
+class Curve:
+    """Heights over a budget.
 
-    ``final``: the height at the budget. ``best``, ``best_at``: the greatest height and the first x that has it.
-    ``area``: the mean height, the trapezoid area over the width. ``reached``: the first x at the level, or None.
-    """
-
-    final: float
-    best: float
-    best_at: float
-    area: float
-    reached: float | None
-    budget: float
-
-
-@dataclass(frozen=True)
-class Band:
-    """The mean over ``runs`` curves at each ``x`` with Student's 95% interval; ``low`` and ``high`` None for one run.
-
-    The interval is pointwise: it is about each x by itself, not about the whole curve.
+    Attributes:
+        x: [points] of the budget; it increases strictly. y: [points], or [points, problems] with a curve a problem.
+    Raises ValueError for an empty curve, unequal lengths, NaN or infinity, or x that does not increase.
     """
 
     x: Array
-    mean: Array
-    low: Array | None
-    high: Array | None
-    runs: int
+    y: Array
+
+    def __post_init__(self) -> None:
+        if self.x.ndim != 1 or self.y.ndim not in (1, 2) or len(self.x) != len(self.y) or not self.y.size:
+            raise ValueError(f"a curve is two lists of one length, not of shapes {self.x.shape} and {self.y.shape}")
+        if not (np.all(np.isfinite(self.x)) and np.all(np.isfinite(self.y))):
+            raise ValueError("a curve holds NaN or infinity")
+        if np.any(np.diff(self.x) <= 0):
+            raise ValueError("the x of a curve must increase from point to point")
+
+    @classmethod
+    def of(cls, x: ArrayLike, y: ArrayLike) -> Curve:
+        """Return the curve through points."""
+        return cls(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
+
+    def at(self, x: ArrayLike) -> Array:
+        """Return the heights at one or several x, of the shape of ``x`` and of a problem axis after it.
+
+        Raises ValueError for an x outside the curve: nothing is extrapolated.
+        """
+        points = np.asarray(x, dtype=np.float64)
+        if not (np.all(points >= self.x[0]) and np.all(points <= self.x[-1])):
+            outside = points[~((points >= self.x[0]) & (points <= self.x[-1]))].flat[0]
+            raise ValueError(f"{outside:g} is outside the curve, which goes from {self.x[0]:g} to {self.x[-1]:g}")
+        if self.y.ndim == 1:
+            return np.asarray(np.interp(points, self.x, self.y))
+        return np.stack([np.interp(points, self.x, column) for column in self.y.T], axis=-1)
+
+    def between(self, start: float, end: float) -> Curve:
+        """Return the part from ``start`` to ``end``, with the interpolated points there as its ends."""
+        inside = self.x[(self.x > start) & (self.x < end)]
+        x = np.unique(np.concatenate([[start], inside, [end]]))
+        return Curve(x, self.at(x))
+
+    def area(self) -> Array:
+        """Return the mean height: 1 / (x_n - x_1) * sum_i (x_{i+1} - x_i) (y_i + y_{i+1}) / 2; of one point, its."""
+        width = float(self.x[-1] - self.x[0])
+        return np.asarray(np.trapezoid(self.y, self.x, axis=0)) / width if width > 0 else self.y[-1]
+
+    def best(self) -> float:
+        """Return the first x with the greatest height, of the mean over problems."""
+        return float(self.x[int(np.argmax(self.y if self.y.ndim == 1 else self.y.mean(axis=1)))])
+
+    def first_at(self, level: float) -> float | None:
+        """Return the first x at which the mean over problems is at ``level`` or above; None without any."""
+        height = self.y if self.y.ndim == 1 else self.y.mean(axis=1)
+        reached = np.flatnonzero(height >= level)
+        if not reached.size:
+            return None
+        i = int(reached[0])
+        if i == 0:
+            return float(self.x[0])
+        share = (level - height[i - 1]) / (height[i] - height[i - 1])
+        return float(self.x[i - 1] + share * (self.x[i] - self.x[i - 1]))
 
 
-def cut(x: ArrayLike, y: ArrayLike, budget: float) -> tuple[Array, Array]:
-    """The curve up to ``budget``, with the linearly interpolated point at it as the last.
+def band(curves: Sequence[Curve], at: ArrayLike) -> tuple[Array, Array, Array]:
+    """Return mean, low and high over runs at the points ``at``, with Student's 95% interval; NaN where there is none.
 
-    Raises ValueError for a curve as ``summarise_curve`` and for a budget outside it: nothing is extrapolated.
-    """
-    at, height = _curve(x, y)
-    if not at[0] <= budget <= at[-1]:
-        raise ValueError(f"the budget {budget:g} is outside the curve, which goes from {at[0]:g} to {at[-1]:g}")
-    inside = at < budget
-    last = np.interp(budget, at, height)
-    return np.append(at[inside], budget), np.append(height[inside], last)
-
-
-def summarise_curve(
-    x: ArrayLike, y: ArrayLike, *, budget: float | None = None, level: float | None = None
-) -> CurveSummary:
-    """Final, best, area and the first x at ``level`` of one run's curve, points joined by straight lines.
-
-    area = 1 / (x_n - x_1) * sum_i (x_{i+1} - x_i) (y_i + y_{i+1}) / 2; the height itself for one point.
-    Raises ValueError for an empty curve, unequal lengths, NaN or infinity, or x that does not increase strictly, and
-    for a budget outside the curve.
-    """
-    at, height = _curve(x, y)
-    if budget is not None:
-        at, height = cut(at, height, budget)
-    width = float(at[-1] - at[0])
-    area = float(np.trapezoid(height, at)) / width if width > 0 else float(height[-1])
-    best = int(np.argmax(height))
-    return CurveSummary(
-        float(height[-1]), float(height[best]), float(at[best]), area, _first_at(at, height, level), float(at[-1])
-    )
-
-
-def band(curves: Sequence[tuple[ArrayLike, ArrayLike]], at: ArrayLike) -> Band:
-    """Mean and interval over runs of curves (x, y), each interpolated linearly at the points ``at``.
-
-    Raises ValueError without curves, for a curve as ``summarise_curve`` and for a point outside any of them.
+    The interval is pointwise: it is about each x by itself, not about the whole curve.
+    Raises ValueError without curves, and for a point outside any of them.
     """
     points = np.asarray(at, dtype=np.float64)
     if not curves or points.ndim != 1 or points.size == 0:
         raise ValueError("a band needs at least one curve and one point")
-    heights = np.stack([_interpolated(x, y, points) for x, y in curves])
+    heights = np.stack([curve.at(points) for curve in curves])
     estimates = [mean_interval(column) for column in heights.T]
-    low = np.array([np.nan if one.low is None else one.low for one in estimates])
-    high = np.array([np.nan if one.high is None else one.high for one in estimates])
-    alone = len(curves) < 2
-    return Band(points, heights.mean(0), None if alone else low, None if alone else high, len(curves))
-
-
-def _interpolated(x: ArrayLike, y: ArrayLike, points: Array) -> Array:
-    at, height = _curve(x, y)
-    if not (np.all(points >= at[0]) and np.all(points <= at[-1])):
-        raise ValueError(f"points from {points.min():g} to {points.max():g}; a curve goes from {at[0]:g} to {at[-1]:g}")
-    return np.interp(points, at, height)
-
-
-def _first_at(at: Array, height: Array, level: float | None) -> float | None:
-    """The first x at which the line through the points is at ``level`` or above."""
-    if level is None:
-        return None
-    reached = np.flatnonzero(height >= level)
-    if not reached.size:
-        return None
-    i = int(reached[0])
-    if i == 0:
-        return float(at[0])
-    share = (level - height[i - 1]) / (height[i] - height[i - 1])
-    return float(at[i - 1] + share * (at[i] - at[i - 1]))
-
-
-def _curve(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
-    at, height = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    if at.ndim != 1 or at.shape != height.shape or at.size == 0:
-        raise ValueError(f"a curve is two lists of one length, not of shapes {at.shape} and {height.shape}")
-    if not (np.all(np.isfinite(at)) and np.all(np.isfinite(height))):
-        raise ValueError("a curve holds NaN or infinity")
-    if np.any(np.diff(at) <= 0):
-        raise ValueError("the x of a curve must increase from point to point")
-    return at, height
+    low, high = (
+        np.array([np.nan if end is None else end for end in ends])
+        for ends in ([one.low for one in estimates], [one.high for one in estimates])
+    )
+    return heights.mean(0), low, high

@@ -10,6 +10,7 @@ from typing import Any
 
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.methods.equivalence import SameGradient, same_gradients
 from rlvr_cli.methods.method import AnyMethod
@@ -48,25 +49,22 @@ class Arm:
     runs: dict[Replicate, Run]
 
 
-def group_arms(
-    runs: Sequence[Run], problems: list[str], by: Sequence[str] = (), *, alone: bool = False
-) -> tuple[Arm, ...]:
-    """The arms among ``runs``, by their names.
+def group_arms(runs: Sequence[Run], by: Sequence[str] = (), *, alone: bool = False) -> tuple[Arm, ...]:
+    """Return the arms among ``runs``, by their names.
 
     Args:
         by: keys or sections whose values make an arm; none = everything that bears on what is learned but the seed.
-        problems: gets a line for an unknown key of ``by``, for two runs of one arm that repeat each other, and, unless
-            one arm ``alone`` will do, where there is only one.
+        alone: whether one arm will do.
+    Raises UserError for an unknown key of ``by``, two runs of one arm that repeat each other, and a single arm.
     """
-    chosen = keys_of("--by", by, problems, {key for run in runs for key in run.values})
-    if by and not chosen:
-        return ()
-    groups = members_by_arm(runs, chosen)
+    groups = members_by_arm(runs, keys_of("--by", by, {key for run in runs for key in run.values}))
     if len(groups) == 1 and not alone:
-        problems.append(_one_arm(next(iter(groups.values())), by))
-        return ()
-    rests = _rests(list(groups.values()))
-    return tuple(_arm(name, group, rests, problems) for name, group in groups.items())
+        raise UserError(_one_arm(next(iter(groups.values())), by))
+    rests, problems = _rests(list(groups.values())), list[str]()
+    arms = tuple(_arm(name, group, rests, problems) for name, group in groups.items())
+    if problems:
+        raise UserError(problems)
+    return arms
 
 
 def members_by_arm(runs: Sequence[Run], keys: Collection[str] = ()) -> dict[str, list[Run]]:
@@ -82,13 +80,14 @@ def members_by_arm(runs: Sequence[Run], keys: Collection[str] = ()) -> dict[str,
     return dict(sorted(zip(_names([dict(group) for group in groups]), groups.values(), strict=True), key=itemgetter(0)))
 
 
-def keys_of(option: str, names: Sequence[str], problems: list[str], recorded: Collection[str] = ()) -> set[str]:
-    """The keys that ``names`` (keys or sections) stand for; ``problems`` gets a line for what is none, and the seed.
+def keys_of(option: str, names: Sequence[str], recorded: Collection[str] = ()) -> set[str]:
+    """Return the keys that ``names`` (keys or sections) stand for.
 
     Args:
         recorded: keys of runs, of which those of user files are in no schema.
+    Raises UserError for what is no key, and for the seed.
     """
-    found: set[str] = set()
+    keys, problems = set[str](), list[str]()
     for name in names:
         below = {key for key in (*KEYS.key_names, *recorded) if key == name or key.startswith(f"{name}.")}
         if SEED in below:
@@ -97,8 +96,10 @@ def keys_of(option: str, names: Sequence[str], problems: list[str], recorded: Co
         if not below:
             known = [*KEYS.section_names, *KEYS.key_names]
             problems.append(f"{option} {name}: no such key.{did_you_mean(name, known)} `rlvr config keys` lists them.")
-        found |= below
-    return found
+        keys |= below
+    if problems:
+        raise UserError(problems)
+    return keys
 
 
 def grouped(runs: Sequence[Run], keys: set[str]) -> dict[str, list[Run]]:

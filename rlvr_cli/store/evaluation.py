@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError, UserError, collecting
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.hashes import digest, text_digest
 from rlvr_cli.runs.folder import RunDir
@@ -131,7 +131,10 @@ class ProblemValues:
 
 
 def read_evaluation(folder: Path) -> Evaluation:
-    """The evaluation in ``folder``. Raises UserError when there is none, RunError when its files were altered."""
+    """Return the evaluation in ``folder``.
+
+    Raises UserError when there is none, RunError when its files were altered or are not of one evaluation.
+    """
     path = folder / "metrics.json"
     if not path.exists():
         raise UserError(f"{folder}: no finished evaluation here (no metrics.json). `rlvr eval` makes one.")
@@ -141,28 +144,15 @@ def read_evaluation(folder: Path) -> Evaluation:
         count = result["problems"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{folder}: the evaluation cannot be read ({error}). Its files were altered.") from error
-    found = hashlib.sha256((folder / "problems.jsonl").read_bytes()).hexdigest() if rows else None
-    if found != result.get(PROBLEMS_HASH, found):
+    digest_of_rows = hashlib.sha256((folder / "problems.jsonl").read_bytes()).hexdigest() if rows else None
+    if digest_of_rows != result.get(PROBLEMS_HASH, digest_of_rows):
         raise RunError(f"{folder / 'problems.jsonl'}: was altered after it was written (its hash differs). {AGAIN}")
     if len(rows) != count:
         raise RunError(f"{folder}: metrics.json is of {count} problems, problems.jsonl of {len(rows)}. Evaluate again.")
-    return Evaluation(folder, result, rows)
-
-
-def read_checked(folder: Path, problems: list[str]) -> Evaluation | None:
-    """The evaluation in ``folder``; None, and a line in ``problems``, where it is damaged."""
-    try:
-        evaluation = read_evaluation(folder)
-    except UserError as error:
-        problems.extend(error.problems)
-        return None
-    except RunError as error:
-        problems.append(str(error))
-        return None
+    evaluation = Evaluation(folder, result, rows)
     fault = _fault(evaluation)
     if fault:
-        problems.append(f"{folder}: the evaluation {fault}. Its files were altered; evaluate again.")
-        return None
+        raise RunError(f"{folder}: the evaluation {fault}. Its files were altered; evaluate again.")
     return evaluation
 
 
@@ -174,23 +164,40 @@ def by_settings(evaluations: Iterable[Evaluation]) -> dict[str, list[Evaluation]
     return groups
 
 
-def finals(run: RunDir, problems: list[str]) -> list[Evaluation]:
+def finals(run: RunDir) -> list[Evaluation]:
     """Return the evaluations of a run but those made during its training, sorted by their folders.
 
-    Args:
-        problems: gets a line for each that is damaged.
+    Raises RunError with a line for each that is damaged.
     """
-    read = (read_checked(path.parent, problems) for path in sorted(run.eval_dir.glob("*/metrics.json")))
-    return [evaluation for evaluation in read if evaluation is not None]
+    return _read_all(sorted(run.eval_dir.glob("*/metrics.json")))
 
 
-def held_out(run: RunDir, problems: list[str]) -> list[Evaluation]:
-    """Return the evaluations made during a run's training, by their rollouts; as :func:`finals`."""
-    paths = sorted(run.held_out_dir.glob("rollout-*/metrics.json"))
-    read = [one for path in paths if (one := read_checked(path.parent, problems)) is not None]
-    wrong = [one.folder for one in read if type(one.result.get("rollouts")) is not int]
-    problems += [f"{folder}: the evaluation has no number of rollouts. Its files were altered." for folder in wrong]
-    return [] if wrong else read
+def held_out(run: RunDir) -> list[Evaluation]:
+    """Return the evaluations made during a run's training, by their rollouts. Raises RunError as :func:`finals`."""
+    evaluations = _read_all(sorted(run.held_out_dir.glob("rollout-*/metrics.json")))
+    wrong = [one.folder for one in evaluations if type(one.result.get("rollouts")) is not int]
+    if wrong:
+        raise RunError(f"{wrong[0]}: the evaluation has no number of rollouts. Its files were altered.")
+    return evaluations
+
+
+def evaluations_in(folder: Path) -> list[Evaluation]:
+    """Return the evaluations of models in a folder, without those that are damaged: they may be of any run."""
+    evaluations: list[Evaluation] = []
+    for path in sorted(folder.glob("*/metrics.json")):
+        with collecting([]):
+            evaluations.append(read_evaluation(path.parent))
+    return evaluations
+
+
+def _read_all(paths: Sequence[Path]) -> list[Evaluation]:
+    evaluations, problems = list[Evaluation](), list[str]()
+    for path in paths:
+        with collecting(problems):
+            evaluations.append(read_evaluation(path.parent))
+    if problems:
+        raise RunError("\n".join(problems))
+    return evaluations
 
 
 def _fault(evaluation: Evaluation) -> str | None:

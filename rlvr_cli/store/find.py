@@ -44,18 +44,30 @@ class Run:
         return self.config.run.seed
 
 
-def find_runs(
-    names: Sequence[str], root: Path, problems: list[str], notes: list[str], *, unfinished: bool = False
-) -> tuple[Run, ...]:
-    """Every run that ``names`` stand for, each once, in the order given; those of a folder or a glob by their names.
+@dataclass(frozen=True)
+class RunSelection:
+    """The runs that names stand for, each once, in the order given; those of a folder or a glob by their names.
+
+    Attributes:
+        problems: a line for each name that stands for nothing, and each run that is damaged or not finished.
+        notes: what a sweep's records tell of its trials.
+    """
+
+    runs: tuple[Run, ...]
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def find_runs(names: Sequence[str], root: Path, *, unfinished: bool = False) -> RunSelection:
+    """Find every run that ``names`` stand for.
 
     A name is tried in ``root`` first and then as a path: a run, a folder whose subfolders are runs, or a glob of
     either.
 
     Args:
-        problems: gets a line for each name that stands for nothing, and each run that is damaged or (unless
-            ``unfinished``) not finished. notes: gets what a sweep says of its trials.
+        unfinished: whether a run that is not finished is no problem.
     """
+    problems, notes = list[str](), list[str]()
     sweeps: dict[Path, set[str]] = {}
     runs: dict[Path, Run] = {}
     for place, name in enumerate(names):
@@ -72,7 +84,7 @@ def find_runs(
                     run = _read(folder, place, problems, unfinished=unfinished)
                     if run is not None:
                         runs[resolved] = run
-    return tuple(runs.values())
+    return RunSelection(tuple(runs.values()), tuple(problems), tuple(notes))
 
 
 def _folders(name: str, root: Path, problems: list[str]) -> dict[Path, list[Path]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.listing import check_root, run_folders, run_summary
@@ -34,13 +34,12 @@ def runs(*names: str, root: str | Path = "runs", by: tuple[str, ...] = ()) -> pd
             ``root``.
         by: keys or sections whose values make an arm; none = everything that bears on what is learned but the seed.
     """
-    problems: list[str] = []
     check_root(Path(root))
-    members = find_runs(names or sorted(run_folders(Path(root))), Path(root), problems, [], unfinished=True)
-    keys = keys_of("by", by, problems)
-    if problems:
-        raise UserError(problems)
-    arm_of = {run.path: name for name, group in members_by_arm(members, keys).items() for run in group}
+    selected = find_runs(names or sorted(run_folders(Path(root))), Path(root), unfinished=True)
+    if selected.problems:
+        raise UserError(selected.problems)
+    members = selected.runs
+    arm_of = {run.path: name for name, group in members_by_arm(members, keys_of("by", by)).items() for run in group}
     rows = []
     for run in members:
         head = {key: value for key, value in run_summary(run.dir.path).items() if key not in _NOT_COLUMNS}
@@ -78,12 +77,12 @@ def evaluations(runs: pd.DataFrame, *, in_training: bool = False) -> pd.DataFram
     Args:
         in_training: the held-out evaluations during training, in place of those by `rlvr eval`.
     """
-    rows, problems = [], list[str]()
-    for head in _heads(runs):
-        read = held_out if in_training else finals
-        rows += [{**head, **_evaluation_row(one)} for one in read(RunDir(Path(head["run"])), problems)]
-    if problems:
-        raise RunError("\n".join(problems))
+    read = held_out if in_training else finals
+    rows = [
+        {**head, **_evaluation_row(evaluation)}
+        for head in _heads(runs)
+        for evaluation in read(RunDir(Path(head["run"])))
+    ]
     return pd.DataFrame(rows)
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from rlvr_cli.core.errors import RunError
+import numpy as np
+
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.text import did_you_mean
-from rlvr_cli.store.evaluation import Evaluation, read_samples
+from rlvr_cli.stats.curves import Curve
+from rlvr_cli.stats.scores import Array
+from rlvr_cli.store.evaluation import Evaluation, held_out, read_samples
+from rlvr_cli.store.find import Run
 from rlvr_cli.store.metrics import ACCURACY, FORMS, GREEDY, at_k, problem_value
+from rlvr_cli.store.training import last_steps, spending
 
-Values = dict[str, float]
 
-
-def metric_of(name: str | None, evaluations: Mapping[str, Evaluation], problems: list[str]) -> tuple[str, int] | None:
-    """The metric that ``name`` stands for, and the samples of each problem that it is taken over.
+def metric_of(name: str | None, evaluations: Mapping[str, Evaluation]) -> tuple[str, int]:
+    """Return the metric that ``name`` stands for, and the samples of each problem that it is taken over.
 
     `accuracy` (and None) is avg@n, of the greedy completion where there are no samples; greedy accuracy is over none,
     avg@k over k. Where the numbers of samples differ, the smallest of them is taken of every run: sample i of a problem
@@ -22,7 +27,7 @@ def metric_of(name: str | None, evaluations: Mapping[str, Evaluation], problems:
 
     Args:
         evaluations: by the run's path.
-        problems: gets a line for an unknown metric, and for a k that is above the number of samples, 0 or of one run.
+    Raises UserError for an unknown metric, and for a k that is 0 or above the number of samples.
     """
     samples = {path: int(evaluation.result["samples"]) for path, evaluation in evaluations.items()}
     n = min(samples.values())
@@ -35,49 +40,53 @@ def metric_of(name: str | None, evaluations: Mapping[str, Evaluation], problems:
         if name in known:
             return name, 0 if name == GREEDY else n
         shown = [ACCURACY, *FORMS, *known]
-        problems.append(f"--metric {name}: no such metric.{did_you_mean(name, shown)} There are: {', '.join(shown)}.")
-        return None
+        raise UserError(f"--metric {name}: no such metric.{did_you_mean(name, shown)} There are: {', '.join(shown)}.")
     kind, k = form[0], n if form[1] == "n" else int(form[1])
     smallest = 2 if kind == "maj" else 1
     if k < smallest:
-        problems.append(f"--metric {name}: k must be at least {smallest}.")
-    elif k > n:
+        raise UserError(f"--metric {name}: k must be at least {smallest}.")
+    if k > n:
         few = [path for path, count in samples.items() if count < k]
-        problems.append(
+        raise UserError(
             f"--metric {name}: k is above the number of samples: there are {n} a problem in {', '.join(few)}. "
             f"`rlvr eval RUN --samples {k}` adds what is missing."
         )
-    else:
-        return f"{kind}@{k}", k if kind == "avg" else n
-    return None
+    return f"{kind}@{k}", k if kind == "avg" else n
 
 
-def problem_values(evaluation: Evaluation, metric: str, n: int) -> Values:
-    """Each problem's value of ``metric`` over its first ``n`` samples; over the greedy completion if that is 0.
+def problem_values(evaluation: Evaluation, metric: str, n: int, ids: Sequence[str]) -> Array:
+    """Return [problems] of ``metric`` over the first ``n`` samples, or the greedy completion if that is 0.
 
+    Args:
+        ids: of the problems, in the order wanted.
     Raises RunError where the evaluation does not have it and its samples do not give it.
     """
     same = metric == GREEDY or evaluation.result["samples"] == n
     if same and all(metric in row.values for row in evaluation.rows):
-        return {row.id: row.values[metric] for row in evaluation.rows}
-    if metric == GREEDY:
+        values = {row.id: row.values[metric] for row in evaluation.rows}
+    elif metric == GREEDY:
         raise RunError(f"{evaluation.folder}: has no greedy completions. Evaluate with eval.greedy=true.")
+    else:
+        values = _from_samples(evaluation, metric, n)
+    return np.array([values[name] for name in ids])
+
+
+def _from_samples(evaluation: Evaluation, metric: str, n: int) -> dict[str, float]:
     path = evaluation.folder / "samples.jsonl"
     if not path.exists():
         raise RunError(
             f"{evaluation.folder}: has no {metric} over {n} samples, and an average of checkpoints has no samples to "
             "compute it from. Evaluate all runs with the same --samples and with its k in --pass-at."
         )
-    rows: dict[tuple[Any, Any], Mapping[str, Any]] = {}
-    values = {}
+    samples: dict[tuple[Any, Any], Mapping[str, Any]] = {}
+    values: dict[str, float] = {}
     problem = evaluation.rows[0]
     try:
         for record in read_samples(evaluation.folder):
-            rows[record["problem"], record["sample"]] = record
+            samples[record["problem"], record["sample"]] = record
         for problem in evaluation.rows:
-            own = [rows[problem.id, index] for index in (range(n) if n else (GREEDY,))]
-            own = [{**one, "answer": problem.vote(one["answer"])} for one in own]
-            value = problem_value(metric, own)
+            first = [samples[problem.id, index] for index in (range(n) if n else (GREEDY,))]
+            value = problem_value(metric, [{**sample, "answer": problem.vote(sample["answer"])} for sample in first])
             if value is None:
                 raise KeyError(metric)
             values[problem.id] = value
@@ -90,6 +99,44 @@ def problem_values(evaluation: Evaluation, metric: str, n: int) -> Values:
 
 
 def _plain_metrics(evaluations: Mapping[str, Evaluation]) -> list[str]:
-    """Metrics without a k that every evaluation has."""
+    """Return the metrics without a k that every evaluation has."""
     rows = [evaluation.rows[0].values for evaluation in evaluations.values()]
     return [metric for metric in rows[0] if "@" not in metric and all(metric in values for values in rows)]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The held-out evaluations of a training, at least one, and what it had spent at each, [evaluations] by cost."""
+
+    evaluations: tuple[Evaluation, ...]
+    spent: Mapping[str, Array]
+
+    def curve(self, budget: str, metric: str, samples: int, ids: Sequence[str]) -> Curve:
+        """Return the values of the problems ``ids`` over a budget."""
+        values = [problem_values(evaluation, metric, samples, ids) for evaluation in self.evaluations]
+        return Curve(self.spent[budget], np.array(values))
+
+
+def read_held_out(run: Run) -> HeldOut:
+    """Return the held-out evaluations of a run. Raises RunError where there is none or its records are damaged."""
+    evaluations = held_out(run.dir)
+    if not evaluations:
+        every = run.config.eval.every
+        raise RunError(
+            f"{run.path}: has no held-out evaluations from training (eval.every={every}), which --match compares. "
+            + ("Train with eval.every=5, say." if every == 0 else "They were not reached, or were removed.")
+        )
+    spent = spending(run)
+    steps, known, places = last_steps(spent), list[Evaluation](), list[int]()
+    for evaluation in evaluations:
+        rollouts = evaluation.result["rollouts"]
+        if rollouts > max(steps) and run.manifest.get("status") != "finished":
+            continue  # it comes before its step is recorded: the run is between the two, or was killed there
+        if rollouts not in steps:
+            name = run.dir.metrics_path.name
+            raise RunError(f"{evaluation.folder}: {name} has no rollout {rollouts}. It was altered.")
+        known.append(evaluation)
+        places.append(steps[rollouts] - 1)
+    if not known:
+        raise RunError(f"{run.path}: its first held-out evaluation is of a step that is not recorded yet.")
+    return HeldOut(tuple(known), {cost: values[places] for cost, values in spent.items()})

@@ -119,10 +119,7 @@ class Objective:
             return next((value for _, value in reversed(self.held_out(run))), None)
         if self.of == TRAINING:
             return _of_training(run, self.metric)
-        problems: list[str] = []
-        wanted = [one for one in finals(run, problems) if self._meant(one.result)]
-        if problems:
-            raise RunError(problems[0])
+        wanted = [one for one in finals(run) if self._meant(one.result)]
         return metric_value(last(wanted).result, self.metric) if wanted else None
 
     def held_out(self, run: RunDir, after: int = 0) -> list[tuple[int, float]]:

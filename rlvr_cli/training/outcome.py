@@ -5,31 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.terminal import Cell
 from rlvr_cli.evaluation.metrics import PairedDifference, compare_evals
 from rlvr_cli.evaluation.tables import clear_difference, with_interval
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.stats.intervals import share_of_error
-from rlvr_cli.store.curves import whole_rows
 from rlvr_cli.store.evaluation import Evaluation, held_out
 from rlvr_cli.store.metrics import accuracy_of, metric
+from rlvr_cli.store.training import whole_rows
 
 
 def outcome_lines(run: RunDir, prompts: int) -> list[Cell]:
     """The held-out accuracy at the first and the last evaluation on the way, and their difference over the same
     problems; without two evaluations, the accuracy of the first and the last training rollout, of ``prompts`` each.
     """
-    damaged: list[str] = []
-    evaluations = held_out(run, damaged)
-    if len(evaluations) + len(damaged) < 2:
-        return _training(whole_rows(read_jsonl(run.metrics_path)), prompts)
     try:
-        if damaged:
-            raise UserError(damaged)
+        evaluations = held_out(run)
+        if len(evaluations) < 2:
+            return _training(whole_rows(read_jsonl(run.metrics_path)), prompts)
         return _held_out(evaluations[0], evaluations[-1])
-    except UserError as error:  # the run is finished all the same
+    except (UserError, RunError) as error:  # the run is finished all the same
         return [f"the held-out evaluations can't be compared: {error}"]
 
 

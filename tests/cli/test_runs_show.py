@@ -14,7 +14,7 @@ from rlvr_cli.cli.app import run
 from rlvr_cli.cli.runs import curve_lines
 from rlvr_cli.core.sparkline import ASCII, BLOCKS
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.store.curves import learning_curves, whole_rows
+from rlvr_cli.store.training import ends, learning_curves, whole_rows
 from tests.launch.launches import NARROW, rows
 from tests.runs.folders import make_run
 
@@ -76,7 +76,7 @@ def test_an_output_without_blocks(
     assert len(drawn) == 3 and set(drawn) <= set(ASCII)
 
 
-def curves_of(*lines: dict[str, Any]) -> list[Any]:
+def curves_of(*lines: dict[str, Any]) -> dict[str, Any]:
     return learning_curves(whole_rows(lines))
 
 
@@ -93,17 +93,16 @@ def test_a_terminal_of_any_width(columns: int) -> None:
 def test_what_is_no_number_is_left_out() -> None:
     bad = [None, float("nan"), float("inf"), True, "0.5", 10**400]
     lines = [{"rollout": number, "entropy": value} for number, value in enumerate([*bad, 0.25])]
-    (curve,) = curves_of(*lines, {"rollout": -1, "entropy": 9.0}, {"entropy": 9.0})
-    assert curve.points == ((6, 0.25),)
-    (nothing,) = curves_of({"rollout": 0, "grad_norm": None})
-    assert set(nothing.ends().values()) == {None}
-    assert curve_lines([nothing], 1, 120, BLOCKS)[1].split() == ["gradient", "norm", "-", "-", "-", "-"]
+    curves = curves_of(*lines, {"rollout": -1, "entropy": 9.0}, {"entropy": 9.0})
+    assert curves == {"entropy": ((6, 0.25),)}
+    nothing = curves_of({"rollout": 0, "grad_norm": None})
+    assert set(ends(nothing["gradient norm"]).values()) == {None}
+    assert curve_lines(nothing, 1, 120, BLOCKS)[1].split() == ["gradient", "norm", "-", "-", "-", "-"]
 
 
 def test_a_run_that_imitates_and_an_evaluation_without_greedy() -> None:
     lines = [{"rollout": 0, "loss": 2.0, "token_accuracy": 0.5, "eval": {"avg@8": 0.375}}, {"rollout": 1, "loss": 1.0}]
-    found = {curve.name: curve.points for curve in curves_of(*lines)}
-    assert found == {
+    assert curves_of(*lines) == {
         "loss": ((0, 2.0), (1, 1.0)),
         "token accuracy": ((0, 0.5),),
         "held-out accuracy (avg@8)": ((0, 0.375),),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlvr_cli.compare.contrasts import contrasts
+from rlvr_cli.compare.results import contrasts
 from rlvr_cli.core.files import write_json
 from rlvr_cli.stats.clustered import VarianceComponents
 from rlvr_cli.stats.passk import pass_at_k

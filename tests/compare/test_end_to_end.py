@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.store.spending import BUDGETS
+from rlvr_cli.store.training import BUDGETS
 from tests.launch.launches import NARROW
 
 EVALUATION = ["eval.every=1", "eval.problems=20", "eval.samples=4", "eval.pass_at=[1,2,4]", "eval.greedy=false"]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rlvr_cli.compare.tables import round_scores
+from rlvr_cli.compare.document import round_scores
 from rlvr_cli.stats.permutation import holm
 from tests.compare.conftest import BASE, BETTER
 from tests.compare.made_runs import evaluate, make_run

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlvr_cli.compare.contrasts import contrasts
-from rlvr_cli.compare.sentences import to_see
-from rlvr_cli.compare.wording import amount
+from rlvr_cli.compare.results import contrasts
+from rlvr_cli.compare.words import amount, to_see
 from tests.compare.conftest import BASE, BETTER
 from tests.compare.made_runs import evaluate, make_run
 

@@ -108,7 +108,7 @@ def stored(folder: Path, values: dict[str, float], **result: Any) -> Evaluation:
     rows = [ProblemValues(name, "2 people", {"avg@4": value}) for name, value in values.items()]
     folder.mkdir()
     header = {"label": folder.name, "benchmark": "kk", "split": "test", "sampling": {"temperature": 1.0, "top_p": 1.0}}
-    header |= {"format": FORMAT, "steps": [], "task": {"style": "compact"}}
+    header |= {"format": FORMAT, "model": "lab", "steps": [], "task": {"style": "compact"}}
     content = {**header, "problems": len(rows), "samples": 4, **summarise(rows, {}), **result}
     return write_results(Evaluation(folder, content, tuple(rows)))
 
@@ -202,7 +202,7 @@ def test_wrong_answers_that_are_equal_vote_together(tmp_path: Path) -> None:
     (apart,) = problem_metrics([problem("p")], found, settings, ("correct", "wrong", "unparsed"))
     assert apart.values["maj@8"] == 1.0
     header = {
-        "format": FORMAT,
+        "format": FORMAT, "model": "lab",
         "steps": [],
         "label": "l",
         "benchmark": "math",

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rlvr_cli.compare.contrasts import compare_task
-from rlvr_cli.compare.inputs import gather
+from rlvr_cli.compare.results import compare_task
+from rlvr_cli.compare.read import read_scores
 from rlvr_cli.compare.request import CompareRequest
-from rlvr_cli.compare.wording import VERDICTS
+from rlvr_cli.compare.words import VERDICTS
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.report.charts.effects import effects_figure
 from rlvr_cli.report.charts.over_k import over_k_figures

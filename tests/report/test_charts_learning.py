@@ -13,8 +13,8 @@ import pytest
 from scipy import stats
 
 from rlvr_cli.charts.lines import running_mean
-from rlvr_cli.compare.contrasts import compare_task
-from rlvr_cli.compare.inputs import gather
+from rlvr_cli.compare.results import compare_task
+from rlvr_cli.compare.read import read_scores
 from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.report.charts.learning import learning_figures

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr_cli.compare.wording import amount, comparative
+from rlvr_cli.compare.words import amount, comparative
 from rlvr_cli.evaluation.metrics import problem_metrics
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.store.curves import learning_curves
 from rlvr_cli.store.metrics import METRICS, SFT, Metric, accuracy_of, metric, problem_value, training_metrics
 from rlvr_cli.store.metrics import metric as declared
+from rlvr_cli.store.training import learning_curves
 from rlvr_cli.sweeps.objective import _maximize
 from rlvr_cli.sweeps.spec import ObjectiveSpec
 from rlvr_cli.tasks import Problem
@@ -35,7 +35,7 @@ def test_a_metric_is_added_by_its_declaration_alone(monkeypatch: pytest.MonkeyPa
     assert row.values["answered"] == problem_value("answered", list(samples.values())) == 0.5
     assert "answered" in training_metrics(SFT)
     assert _maximize(ObjectiveSpec(metric="answered")) is True
-    assert [curve.name for curve in learning_curves([{"rollout": 0, "answered": 0.5}])] == ["answered"]
+    assert learning_curves([{"rollout": 0, "answered": 0.5}]) == {"answered": ((0, 0.5),)}
     assert amount("answered", 0.25) == "25 points"
 
 
@@ -72,6 +72,6 @@ def test_accuracy_is_avg_at_n_or_says_that_it_is_greedy() -> None:
     assert accuracy_of(["greedy", "avg@4", "pass@4"]) == "avg@4"
     assert accuracy_of(["greedy", "reward"]) == "greedy"
     both = {"greedy": 0.9, "avg@4": 0.7}
-    (curve,) = learning_curves([{"rollout": 0, "eval": both}, {"rollout": 1}])
-    assert (curve.name, curve.points) == ("held-out accuracy (avg@4)", ((0, 0.7),))
+    curves = learning_curves([{"rollout": 0, "eval": both}, {"rollout": 1}])
+    assert curves == {"held-out accuracy (avg@4)": ((0, 0.7),)}
     assert metric("greedy").label == "greedy accuracy"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.compare.contrasts import ArmResult, Contrast, TaskComparison
-from rlvr_cli.compare.wording import VERDICTS, decimals, p_text
+from rlvr_cli.compare.results import ArmOnTask, Contrast, TaskComparison
+from rlvr_cli.compare.words import VERDICTS, decimals, p_text
 from rlvr_cli.core.text import one_line, shortened, told_apart
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.charts.lines import CHARACTER
@@ -38,12 +38,12 @@ def effects_figure(comparison: TaskComparison, places: Mapping[str, int]) -> Cha
 
     ``places``: of the arms on the page, by their names.
     """
-    inputs = comparison.inputs
-    metric, base = inputs.by_run.metric, one_line(inputs.baseline)
+    scores = comparison.scores
+    metric, base = scores.metric, one_line(scores.baseline)
     of = metric_name(metric).strip()
     title = f"Difference to {base}: {of}"
-    rows = [(row, row.contrast) for row in comparison.rows if row.contrast is not None]
-    verb = "paired by problem and seed" if inputs.paired else "paired by problem, not by seed"
+    rows = comparison.others
+    verb = "paired by problem and seed" if scores.paired else "paired by problem, not by seed"
     without = [one_line(row.arm) for row, contrast in rows if contrast.difference.low is None]
     dots = (
         f" Full dot: p is below 0.05 after Holm's correction for {_comparisons(len(rows))}; hollow: it is not."
@@ -65,11 +65,11 @@ def _comparisons(count: int) -> str:
     return f"{count} comparison{'' if count == 1 else 's'}"
 
 
-def _one_run(rows: list[tuple[ArmResult, Contrast]]) -> bool:
+def _one_run(rows: list[tuple[ArmOnTask, Contrast]]) -> bool:
     return any(not contrast.difference.spread_of_runs for _, contrast in rows)
 
 
-def _draw(rows: list[tuple[ArmResult, Contrast]], places: Mapping[str, int], metric: str, base: str) -> Figure:
+def _draw(rows: list[tuple[ArmOnTask, Contrast]], places: Mapping[str, int], metric: str, base: str) -> Figure:
     from matplotlib.figure import Figure
 
     height = _HEAD + _ROW * len(rows) + _FOOT
@@ -153,7 +153,7 @@ def _text(contrast: Contrast, metric: str) -> str:
     return f"{value} ({difference.low * factor:+z.{digits}f} to {difference.high * factor:+z.{digits}f})"
 
 
-def _table(rows: list[tuple[ArmResult, Contrast]], metric: str, *, tested: bool) -> tuple[tuple[str, ...], ...]:
+def _table(rows: list[tuple[ArmOnTask, Contrast]], metric: str, *, tested: bool) -> tuple[tuple[str, ...], ...]:
     factor, name = declared(metric).factor, declared(metric).unit
     digits = decimals(metric)
 
@@ -167,7 +167,7 @@ def _table(rows: list[tuple[ArmResult, Contrast]], metric: str, *, tested: bool)
             (
                 one_line(row.arm),
                 *(shown(value) for value in (one.difference.value, one.difference.low, one.difference.high)),
-                *((p_text(one.p_value), VERDICTS[one.verdict]) if tested else ()),
+                *((p_text(one.p_holm), VERDICTS[one.verdict]) if tested else ()),
             )
             for row, one in rows
         ),

@@ -14,7 +14,7 @@ from rlvr_cli.report.charts.lines import BAND_FROM, MOST_ARMS, MOST_TITLE, STRET
 from rlvr_cli.report.charts.metrics import MetricFigure, Recorded, crossed_band, metrics, recorded
 from rlvr_cli.report.charts.svg import Chart, new_figure, page_style, page_svg
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.store.spending import BUDGETS
+from rlvr_cli.store.training import BUDGETS
 
 Arms = Mapping[str, Sequence[Recorded]]
 _ROWS = 60

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlvr_cli.charts.lines import Band, Points, YAxis
-from rlvr_cli.compare.scores import arm_mean
+from rlvr_cli.compare.results import arm_mean
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError
@@ -19,11 +19,11 @@ from rlvr_cli.core.text import capital
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.intervals import share_of_error
-from rlvr_cli.store.curves import by_rollout, whole_rows
 from rlvr_cli.store.evaluation import read_result
 from rlvr_cli.store.find import Run
 from rlvr_cli.store.metrics import accuracy_of, bounds, held_out_accuracy
-from rlvr_cli.store.spending import SpendingCurve, curve_values, read_curve, spending_by_rollout
+from rlvr_cli.store.training import by_rollout, last_steps, spending, whole_rows
+from rlvr_cli.store.values import HeldOut, read_held_out
 
 # By rollout from 0.
 Ends = Mapping[int, tuple[float, float]]
@@ -210,15 +210,17 @@ class Recorded:
     spent: Mapping[int, float]
 
     @cached_property
-    def held_out(self) -> SpendingCurve | None:
+    def held_out(self) -> HeldOut | None:
         """Return its held-out evaluations, problem by problem; None without any. Raises RunError for damaged ones."""
         if not any(self.run.held_out_dir.glob("rollout-*/metrics.json")):
             return None
-        problems: list[str] = []
-        curve = read_curve(Run(self.run, self.config, {}, self.run.read_manifest(), 0), problems)
-        if curve is None and self.run.read_manifest().get("status") == "finished":
-            raise RunError("; ".join(problems))
-        return curve
+        run = Run(self.run, self.config, {}, self.run.read_manifest(), 0)
+        try:
+            return read_held_out(run)
+        except RunError:
+            if run.manifest.get("status") == "finished":
+                raise
+            return None
 
     def curve(self, read: Read) -> tuple[Points, int] | None:
         """A value over the budget, one point a rollout, and in how many rollouts it was no finite number.
@@ -250,8 +252,9 @@ def recorded(run: RunDir, budget: str) -> Recorded:
         rows = rows[:-1]
     if not rows:
         return Recorded(run, config, (), {})
-    spent = spending_by_rollout(Run(run, config, {}, run.read_manifest(), 0))
-    return Recorded(run, config, rows, {done - 1: one.of(budget) for done, one in spent.items()})
+    spent = spending(Run(run, config, {}, run.read_manifest(), 0))
+    at = {done - 1: float(spent[budget][step - 1]) for done, step in last_steps(spent).items()}
+    return Recorded(run, config, rows, at)
 
 
 def row_value(name: str) -> Read:
@@ -307,18 +310,10 @@ def crossed_band(runs: Sequence[Recorded], budget: str, metric: str, at: np.ndar
     ids = [row.id for row in every[0].rows]
     if any({row.id for row in one.rows} != set(ids) or metric not in one.rows[0].values for one in every):
         return None
-    scores = np.stack([_at(curve, budget, metric, ids, at) for curve in whole])
+    samples = int(every[0].result["samples"])
+    scores = np.stack([curve.curve(budget, metric, samples, ids).at(at) for curve in whole])
     means = [arm_mean(scores[:, place], bounds(metric, *(one.result for one in every))) for place in range(len(at))]
     ends = np.array([[np.nan if end is None else end for end in (one.low, one.high)] for one in means])
     return ends[:, 0], ends[:, 1]
 
 
-def _at(curve: SpendingCurve, budget: str, metric: str, ids: Sequence[str], at: np.ndarray) -> np.ndarray:
-    """[budgets, problems]"""
-    values = curve_values(curve, metric, int(curve.evaluations[0].result["samples"]), ids)
-    places = np.interp(at, curve.budget(budget), np.arange(len(values)))
-    before = np.floor(places).astype(int)
-    after = np.minimum(before + 1, len(values) - 1)
-    share = (places - before)[:, None]
-    between: np.ndarray = values[before] * (1 - share) + values[after] * share
-    return between

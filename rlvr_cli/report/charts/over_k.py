@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlvr_cli.charts.lines import ArmLine, Line, Panel, XAxis, YAxis, extents
-from rlvr_cli.compare.scores import arm_mean
+from rlvr_cli.compare.results import arm_mean
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.text import listed, one_line
 from rlvr_cli.report.charts.learning import by_arm, curve_table

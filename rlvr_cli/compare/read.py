@@ -1,0 +1,513 @@
+"""From the runs that a request names to numbers of each arm, [runs, problems]; all that is wrong is reported at once."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rlvr_cli.compare.evaluations import choose_evaluations, settings_problems, shared_problems
+from rlvr_cli.compare.request import BENCHMARK, CompareRequest
+from rlvr_cli.core.errors import RunError, UserError, collecting
+from rlvr_cli.core.text import did_you_mean, some
+from rlvr_cli.stats.curves import Curve
+from rlvr_cli.stats.intervals import Bounds
+from rlvr_cli.stats.scores import Array
+from rlvr_cli.store.arm import Arm, Replicate, group_arms, grouped, keys_of, learned, same_arms
+from rlvr_cli.store.evaluation import Evaluation
+from rlvr_cli.store.find import Run, find_runs, place_in_sweep
+from rlvr_cli.store.metrics import bounds
+from rlvr_cli.store.metrics import metric as declared
+from rlvr_cli.store.training import BUDGETS, Spent, spending, spent_at
+from rlvr_cli.store.values import HeldOut, metric_of, problem_values, read_held_out
+
+# Below so many runs an arm, the estimated spread between them may be far from the true one.
+FEW = 5
+
+
+@dataclass(frozen=True)
+class RunScores:
+    """What was read of one run.
+
+    Attributes:
+        values: [problems] of the metric. spent: until the checkpoint, or the budget, that the values are of.
+        evaluation: the final one; None in a matched comparison, which has a learning ``curve``.
+    """
+
+    run: Run
+    values: Array
+    spent: Spent
+    evaluation: Evaluation | None = None
+    curve: Curve | None = None
+
+
+@dataclass(frozen=True)
+class TaskScores:
+    """The arms' numbers over the same problems of one task.
+
+    Attributes:
+        arms: of each arm, by its name, the runs that are compared.
+        metric, samples: the metric and the number of samples a problem behind it. problems: ids, sorted.
+        settings: of the evaluations, which all share. bounds: of any mean of the metric.
+        start, end: of a matched comparison, the part of the budget that all runs have.
+        notes: what the user must know next to the numbers.
+    """
+
+    request: CompareRequest
+    arms: Mapping[str, Mapping[Replicate, RunScores]]
+    baseline: str
+    metric: str
+    samples: int
+    problems: tuple[str, ...]
+    settings: Mapping[str, Any]
+    bounds: Bounds
+    start: float = 0.0
+    end: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def paired(self) -> bool:
+        """Return whether a run of an arm belongs together with the baseline's run of the same seed."""
+        return not self.request.unpaired
+
+    def pair(self, arm: str) -> tuple[list[RunScores], list[RunScores]]:
+        """Return the runs of an arm and of the baseline; where they are paired, of the seeds that both have."""
+        first, second = self.arms[arm], self.arms[self.baseline]
+        if not self.paired:
+            return list(first.values()), list(second.values())
+        common = [replicate for replicate in first if replicate in second]
+        return [first[replicate] for replicate in common], [second[replicate] for replicate in common]
+
+    @property
+    def evaluations(self) -> dict[str, Evaluation]:
+        """Return the final evaluations, by the run's path; none of a matched comparison."""
+        runs = [scores for arm in self.arms.values() for scores in arm.values()]
+        return {scores.run.path: scores.evaluation for scores in runs if scores.evaluation is not None}
+
+
+def table(runs: Sequence[RunScores]) -> Array:
+    """Return the values of runs, [runs, problems]."""
+    return np.stack([scores.values for scores in runs])
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The same arms on one or several tasks, by the task's name, with one baseline."""
+
+    request: CompareRequest
+    tasks: Mapping[str, TaskScores]
+    notes: tuple[str, ...]
+
+    @property
+    def first(self) -> TaskScores:
+        """Return one of the tasks, for what all share."""
+        return next(iter(self.tasks.values()))
+
+    @property
+    def baseline(self) -> str:
+        """Return the arm that the others are compared with."""
+        return self.first.baseline
+
+    @property
+    def together(self) -> bool:
+        """Return whether a run is evaluated on every task; else each task has runs of its own."""
+        return self.request.over == BENCHMARK
+
+
+def read_scores(request: CompareRequest) -> Scores:
+    """Read the runs that a request names, for each of its tasks: one, or those of ``request.over``.
+
+    Raises UserError with everything that is wrong, in any task: names, options, records, evaluations that cannot be
+    compared.
+    """
+    selected = find_runs(request.names, request.root, unfinished=request.unfinished)
+    problems, notes = [*request.faults(), *selected.problems], list(selected.notes)
+    if not request.over:
+        only = read_task(request, selected.runs, problems, notes)
+        return Scores(request, {str(only.settings["benchmark"]): only}, only.notes)
+    by_task: dict[str, list[str]] = {}
+    tasks: dict[str, TaskScores] = {}
+    members: Mapping[str, tuple[str | None, Sequence[Run]]] = {}
+    with collecting(problems):
+        members = _members(request, selected.runs, notes)
+    for name, (benchmark, runs) in members.items():
+        by_task[name] = []
+        with collecting(by_task[name]):
+            tasks[name] = read_task(replace(request, benchmark=benchmark, baseline=None), runs)
+    problems += _of_tasks(by_task)
+    if not problems:
+        with collecting(problems):
+            tasks = _alike(request, tasks, notes)
+    if problems:
+        raise UserError(list(dict.fromkeys(problems)))
+    return Scores(request, tasks, (*notes, *_of_tasks({name: scores.notes for name, scores in tasks.items()})))
+
+
+def read_task(
+    request: CompareRequest, runs: Sequence[Run], problems: Sequence[str] = (), notes: Sequence[str] = ()
+) -> TaskScores:
+    """Return the numbers of ``runs`` on one task.
+
+    Args:
+        problems, notes: of what came before.
+    Raises UserError with ``problems`` and everything else that is wrong.
+    """
+    wrong, remarks = list(problems), list(notes)
+    arms: tuple[Arm, ...] = ()
+    baseline, paired, numbers = "", dict[str, tuple[Replicate, ...]](), None
+    with collecting(wrong):
+        arms = group_arms(runs, request.by) if runs else ()
+        baseline = choose_baseline(request, arms)
+        paired = {arm.name: tuple(arm.runs) for arm in arms}
+        if not request.unpaired and arms:
+            paired, left_out = _pair_runs(arms, baseline)
+            remarks += left_out
+    used = [arm.runs[one] for arm in arms for one in paired.get(arm.name, ())] or list(runs)
+    if used and request.match in (None, *BUDGETS):
+        with collecting(wrong):
+            numbers = _finals(request, used) if request.match is None else _matched(request, used)
+            wrong += _misfits(request, numbers)
+    if wrong or numbers is None:
+        raise UserError(list(dict.fromkeys(wrong)))
+    by_arm = {arm.name: {one: numbers.runs[arm.runs[one].path] for one in paired[arm.name]} for arm in arms}
+    scores = TaskScores(request, by_arm, baseline, **{key: getattr(numbers, key) for key in _SHARED})
+    told = (*remarks, *numbers.notes, *_remarks(arms, used, scores.evaluations), *_few_seeds(scores))
+    return replace(scores, notes=told)
+
+
+_SHARED = ("metric", "samples", "problems", "settings", "bounds", "start", "end")
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """As of :class:`TaskScores`; the runs by their paths."""
+
+    runs: Mapping[str, RunScores]
+    metric: str
+    samples: int
+    problems: tuple[str, ...]
+    settings: Mapping[str, Any]
+    bounds: Bounds
+    notes: tuple[str, ...]
+    start: float = 0.0
+    end: float = 0.0
+
+
+def _finals(request: CompareRequest, runs: Sequence[Run]) -> _Numbers:
+    """Return the values of the samples of `rlvr eval`, of each run's last evaluated checkpoint."""
+    evaluations = choose_evaluations(runs, benchmark=request.benchmark, where=request.where)
+    ids, (metric, samples), notes = _what(request, evaluations)
+    problems, scores = list[str](), dict[str, RunScores]()
+    for run in runs:
+        evaluation = evaluations[run.path]
+        with collecting(problems):
+            spent, step = spending(run), max(evaluation.steps, default=0)
+            if not 1 <= step <= len(spent["updates"]):
+                steps = len(spent["updates"])
+                raise RunError(f"{evaluation.folder}: of step {step}, but {steps} steps are recorded in {run.path}.")
+            values = problem_values(evaluation, metric, samples, ids)
+            scores[run.path] = RunScores(run, values, spent_at(spent, step), evaluation)
+    if problems:
+        raise UserError(problems)
+    results = [evaluation.result for evaluation in evaluations.values()]
+    return _Numbers(scores, metric, samples, ids, results[0], bounds(metric, *results), notes)
+
+
+def _matched(request: CompareRequest, runs: Sequence[Run]) -> _Numbers:
+    """Return the values of the held-out evaluations of training, at the largest budget that all runs have."""
+    budget, problems, read = str(request.match), list[str](), dict[str, HeldOut]()
+    for run in runs:
+        with collecting(problems):
+            read[run.path] = read_held_out(run)
+    if problems:
+        raise UserError(problems)
+    every = {str(one.folder): one for held_out in read.values() for one in held_out.evaluations}
+    problems += settings_problems({path: held_out.evaluations[0] for path, held_out in read.items()})
+    ids, metric, samples, notes, start, end = (), "", 0, (), 0.0, 0.0
+    with collecting(problems):
+        ids, (metric, samples), notes = _what(request, every)
+    with collecting(problems):
+        start, end = _common_budget({path: held_out.spent[budget] for path, held_out in read.items()}, budget)
+    if problems:
+        raise UserError(problems)
+    scores = {}
+    for run in runs:
+        with collecting(problems):
+            curve = read[run.path].curve(budget, metric, samples, ids)
+            spent = read[run.path].spent
+            at_end = {cost: float(np.interp(end, spent[budget], values)) for cost, values in spent.items()}
+            scores[run.path] = RunScores(run, curve.at(end), at_end, curve=curve)
+    if problems:
+        raise UserError(problems)
+    results = [evaluation.result for evaluation in every.values()]
+    return _Numbers(scores, metric, samples, ids, results[0], bounds(metric, *results), notes, start, end)
+
+
+def _what(
+    request: CompareRequest, evaluations: Mapping[str, Evaluation]
+) -> tuple[tuple[str, ...], tuple[str, int], tuple[str, ...]]:
+    """Return the problems that are compared, the metric with its number of samples, and notes on both."""
+    problems, ids, note, metric = list[str](), tuple[str, ...](), "", ("", 0)
+    with collecting(problems):
+        ids, note = shared_problems(evaluations, only_common=request.common_problems)
+    with collecting(problems):
+        metric = metric_of(request.metric, evaluations)
+    if problems:
+        raise UserError(problems)
+    notes, counts = [note] if note else [], sorted({int(one.result["samples"]) for one in evaluations.values()})
+    if len(counts) > 1:
+        what = f"the first {metric[1]} of each are" if metric[1] else "the greedy completion of each is"
+        notes.append(f"the evaluations have {', '.join(map(str, counts))} samples a problem; {what} compared.")
+    return ids, metric, tuple(notes)
+
+
+def _common_budget(spent: Mapping[str, Array], budget: str) -> tuple[float, float]:
+    """Return from where to where every run was evaluated. Raises UserError where that is nowhere."""
+    late = max(spent, key=lambda path: float(spent[path][0]))
+    early = min(spent, key=lambda path: float(spent[path][-1]))
+    start, end = float(spent[late][0]), float(spent[early][-1])
+    if start > end:
+        raise UserError(
+            f"--match {budget}: no common budget: {late} was first evaluated after {start:,.6g} {budget}, {early} last "
+            f"after {end:,.6g}. Evaluate more often (eval.every) or train longer."
+        )
+    return start, end
+
+
+def _misfits(request: CompareRequest, numbers: _Numbers) -> list[str]:
+    """Return what of the request does not fit the numbers that were read."""
+    problems = []
+    if request.power is not None and request.power >= 1 and declared(numbers.metric).share:
+        points = request.power / 100
+        problems.append(
+            f"--power {request.power:g}: {numbers.metric} lies between 0 and 1, and so does a difference of it. "
+            f"{request.power:g} points are {points:g}."
+        )
+    if request.unpaired and len(numbers.problems) == 1:
+        problems.append(
+            "--unpaired: one problem says nothing about the spread between problems; at least two are needed."
+        )
+    return problems
+
+
+def choose_baseline(request: CompareRequest, arms: Sequence[Arm]) -> str:
+    """Return the arm that is asked for: by its name, or by the name of one of its runs.
+
+    Without one: the arm of the first word of the command line, if that is all of one arm's; else the first whose method
+    is without modifiers, in the order of the sweep file, and by the alphabet where there is none.
+    Raises UserError for a name that is no arm's.
+    """
+    if request.baseline is not None:
+        return _named_arm(request.baseline, {arm.name: list(arm.runs.values()) for arm in arms}) if arms else ""
+    first = [arm for arm in arms if any(run.place == 0 for run in arm.runs.values())]
+    if len(first) == 1:
+        return first[0].name
+    ranked = sorted(arms, key=lambda arm: ("+" in arm.method, _first_trial(arm), arm.name))
+    return ranked[0].name if ranked else ""
+
+
+def _first_trial(arm: Arm) -> float:
+    """Return where the sweep file has the arm, by its first run; infinite for runs of no sweep."""
+    place = place_in_sweep(next(iter(arm.runs.values())).dir.path)
+    return math.inf if place is None else place
+
+
+def _named_arm(wanted: str, arms: Mapping[str, Sequence[Run]]) -> str:
+    """Return the arm of this name, or with a run of it."""
+    named = [name for name in arms if name == wanted]
+    named += [name for name, runs in arms.items() if any(wanted in (run.path, run.dir.name) for run in runs)]
+    if not named:
+        names = sorted(arms, key=lambda name: not name.startswith(wanted))
+        raise UserError(
+            f"--baseline {wanted}: no such arm.{did_you_mean(wanted, names)} The arms are: {some(names, 6)}."
+        )
+    return named[0]
+
+
+def _pair_runs(arms: Sequence[Arm], baseline: str) -> tuple[dict[str, tuple[Replicate, ...]], list[str]]:
+    """Return the replicates of each arm that are compared, those that the baseline has too, and notes on the others.
+
+    Raises UserError for an arm that has none in common with the baseline.
+    """
+    base = next(arm.runs for arm in arms if arm.name == baseline)
+    paired = {arm.name: tuple(sorted(set(arm.runs) & set(base))) for arm in arms}
+    alone = [arm for arm in arms if not paired[arm.name]]
+    if alone:
+        shown = "; ".join(f"{arm.name}: {replicates_text(list(arm.runs))}" for arm in arms if arm.name == baseline)
+        shown = "; ".join([shown, *(f"{arm.name}: {replicates_text(list(arm.runs))}" for arm in alone)])
+        raise UserError(
+            f"no seed is common to the baseline and {some([arm.name for arm in alone], 4)} ({shown}). Runs are paired "
+            "by their seed, which gives them the same problems in the same order: train the arms with the same seeds, "
+            "compare fewer arms, or give --unpaired."
+        )
+    others = [set(replicates) for name, replicates in paired.items() if name != baseline]
+    if others:
+        paired[baseline] = tuple(sorted(set[Replicate]().union(*others)))
+    notes = []
+    for arm in arms:
+        if out := [one for one in arm.runs if one not in paired[arm.name]]:
+            whose = "no other arm has" if arm.name == baseline else f"{baseline} does not have"
+            notes.append(f"left out because {whose} them: {replicates_text(out)} of {arm.name}.")
+    fewer = [name for name, replicates in paired.items() if replicates != paired[baseline]]
+    notes += [f"{name} is compared with {baseline} on {replicates_text(paired[name])} alone." for name in fewer]
+    return paired, notes
+
+
+def replicates_text(replicates: Sequence[Replicate]) -> str:
+    """Return `seeds 0, 1`; with what else varies, where something does."""
+    if any(one.rest for one in replicates):
+        return ", ".join(str(one) for one in replicates)
+    return f"seed{'' if len(replicates) == 1 else 's'} {', '.join(str(one.seed) for one in replicates)}"
+
+
+def _members(
+    request: CompareRequest, runs: Sequence[Run], notes: list[str]
+) -> Mapping[str, tuple[str | None, Sequence[Run]]]:
+    """Return the benchmark and the runs of each task."""
+    if request.over == BENCHMARK:
+        return {name: (name, runs) for name in _benchmarks(request, runs, notes)}
+    groups = grouped(runs, keys_of("--over", request.over))
+    if len(groups) == 1:
+        raise UserError(f"--over {','.join(request.over)}: it is the same in all runs, so there is only one task.")
+    return {name: (request.benchmark, group) for name, group in groups.items()}
+
+
+def _benchmarks(request: CompareRequest, runs: Sequence[Run], notes: list[str]) -> tuple[str, ...]:
+    """Return the benchmarks that are asked for; else those that every run was evaluated on."""
+    if request.benchmarks:
+        return request.benchmarks
+    of_runs = [_evaluated_on(run) for run in runs]
+    every = sorted(set().union(*of_runs))
+    common = tuple(name for name in every if all(name in names for names in of_runs))
+    if runs and len(common) < 2:
+        shown = ", ".join(f"{name} ({sum(name in names for names in of_runs)} of {len(runs)} runs)" for name in every)
+        raise UserError(
+            f"--over benchmark: it needs two benchmarks on which every run was evaluated; there is {shown or 'none'}. "
+            "`rlvr eval RUN --benchmark A,B` evaluates a run on several."
+        )
+    if out := [name for name in every if name not in common]:
+        notes.append(f"left out because not all runs were evaluated on it: {', '.join(out)}.")
+    return common
+
+
+def _evaluated_on(run: Run) -> set[str]:
+    """Return the benchmarks of a run's evaluations; damage is reported where they are read."""
+    names = set()
+    for path in run.dir.eval_dir.glob("*/metrics.json"):
+        try:
+            names.add(str(json.loads(path.read_text(encoding="utf-8"))["benchmark"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return names
+
+
+def _alike(request: CompareRequest, tasks: Mapping[str, TaskScores], notes: list[str]) -> dict[str, TaskScores]:
+    """Return the tasks with one baseline, and of each arm the replicates that all tasks have."""
+    names = {task: tuple(scores.arms) for task, scores in tasks.items()}
+    if len(set(names.values())) > 1:
+        shown = "; ".join(f"{task}: {', '.join(arms)}" for task, arms in names.items())
+        raise UserError(f"the arms are not the same in all tasks ({shown}). Name runs of arms that all tasks have.")
+    arms = names[next(iter(names))]
+    runs = {arm: [one.run for scores in tasks.values() for one in scores.arms[arm].values()] for arm in arms}
+    # Without a name, the task of the runs that were named first decides, where they are all of one arm.
+    baseline = min(tasks.values(), key=_place).baseline
+    if request.baseline is not None:
+        baseline = _named_arm(request.baseline, runs)
+    problems, kept = list[str](), dict[str, list[Replicate]]()
+    for arm in arms:
+        common = set.intersection(*(set(scores.arms[arm]) for scores in tasks.values()))
+        kept[arm] = sorted(common)
+        if not common:
+            problems.append(f"no seed of {arm} is common to all tasks. Train it with the same seeds on each.")
+        for task, scores in tasks.items():
+            if out := [one for one in scores.arms[arm] if one not in common]:
+                notes.append(f"{task}: left out because not all tasks have them: {replicates_text(out)} of {arm}.")
+    problems += [
+        f"{task}: one problem says nothing about the spread between problems; at least two are needed."
+        for task, scores in tasks.items()
+        if len(scores.problems) < 2
+    ]
+    if not request.unpaired:
+        problems += [
+            f"no seed of {arm} is one of {baseline}'s in all tasks. Train both with the same seeds on each."
+            for arm in arms
+            if not set(kept[arm]) & set(kept[baseline])
+        ]
+    if problems:
+        raise UserError(problems)
+    return {
+        task: replace(
+            scores,
+            baseline=baseline,
+            arms={arm: {one: scores.arms[arm][one] for one in kept[arm]} for arm in arms},
+        )
+        for task, scores in tasks.items()
+    }
+
+
+def _place(scores: TaskScores) -> int:
+    return min(one.run.place for arm in scores.arms.values() for one in arm.values())
+
+
+def _of_tasks(lines: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return lines of tasks, each once: as it is where all tasks have it, else with its task before it."""
+    everywhere = set.intersection(*(set(of_task) for of_task in lines.values())) if lines else set()
+    shown = [line if line in everywhere else f"{task}: {line}" for task, of_task in lines.items() for line in of_task]
+    return list(dict.fromkeys(shown))
+
+
+def _remarks(arms: Sequence[Arm], runs: Sequence[Run], evaluations: Mapping[str, Evaluation]) -> list[str]:
+    """Return remarks on runs that are not finished, checkpoints that are not the last, other code and machines, and
+    arms that cannot differ."""
+    by_path = sorted(runs, key=lambda run: run.path)
+    remarks = [
+        f"{run.path} is not finished: rollout {run.manifest.get('rollout')} of {run.manifest.get('rollouts_total')}."
+        for run in by_path
+        if run.manifest.get("status") != "finished"
+    ]
+    remarks += [
+        f"{run.path}: evaluated at step {max(evaluation.steps)}, and trained until step {trained}: "
+        f"`rlvr eval {run.path}` evaluates the newest checkpoint."
+        for run in by_path
+        if (evaluation := evaluations.get(run.path)) is not None
+        and isinstance(trained := run.manifest.get("step"), int)
+        and max(evaluation.steps) < trained
+    ]
+    for arm in arms:
+        code = {_at(run, "method_fingerprint", "code_sha256") for run in arm.runs.values() if run in runs}
+        if len(code) > 1:
+            remarks.append(f"the runs of {arm.name} were made by {len(code)} versions of the method's code.")
+    machines = {(_at(run, "hardware", "processor"), str(run.manifest.get("threads"))) for run in runs}
+    if len(machines) > 1:
+        shown = "; ".join(f"{processor}, {threads} threads" for processor, threads in sorted(machines))
+        remarks.append(f"the runs were made on different machines ({shown}): their seconds cannot be compared.")
+    first = {arm.name: next(iter(arm.runs.values())) for arm in arms}
+    same = same_arms({name: (run.config, learned(run).items()) for name, run in first.items()})
+    return [*remarks, *(group.sentence() for group in same if group.when != "first_step")]
+
+
+def _at(run: Run, *path: str) -> str:
+    value: object = run.manifest
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return str(value)
+
+
+def _few_seeds(scores: TaskScores) -> list[str]:
+    """Return what one to four runs an arm cannot tell."""
+    fewest = min(len(arm) for arm in scores.arms.values())
+    if fewest < 2:
+        return [
+            "one run tells of itself and not of its method: there is neither p nor verdict, and intervals are over "
+            "problems alone. `rlvr sweep` with 3 or more seeds compares methods."
+        ]
+    if fewest >= FEW:
+        return []
+    return [
+        f"{fewest} runs an arm tell little of the spread between runs: intervals are as wide as that makes them, and "
+        f"how many seeds or problems would be needed is a rough guess. {FEW} seeds tell much more."
+    ]

@@ -1,0 +1,422 @@
+"""A comparison in plain words: what is compared, a sentence for each arm, what to keep in mind; sizes, p, costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rlvr_cli.compare.results import ArmOnTask, ArmOverTasks, Comparison, Contrast, TaskComparison
+from rlvr_cli.core.text import count, listed, some
+from rlvr_cli.evaluation.tables import metric_name
+from rlvr_cli.stats.clustered import CrossedEstimate
+from rlvr_cli.stats.over_tasks import Aggregate
+from rlvr_cli.store.metrics import GREEDY
+from rlvr_cli.store.metrics import metric as declared
+
+OF_RUNS = "one run says nothing of its method"
+# Costs that are counted, by the fields of ``Spent``.
+COUNTED = {"updates": "updates", "update_tokens": "tokens in updates", "tokens": "sampled tokens"}
+
+
+def what_is_compared(comparison: TaskComparison) -> list[str]:
+    """Return what the numbers are of: problems, samples, checkpoints or budget, and the pairing."""
+    scores, request = comparison.scores, comparison.scores.request
+    of = f"{scores.settings['benchmark']}, {scores.settings['split']}, {count(len(scores.problems), 'problem')}"
+    greedy = scores.metric == GREEDY or not scores.samples
+    samples = ", one greedy completion each" if greedy else f" x {count(scores.samples, 'sample')}"
+    what = f"{metric_name(scores.metric)} on {of}{samples}"
+    if request.match is None:
+        basis = f"compared: final checkpoints, by the samples of `rlvr eval` ({_budgets(comparison)})"
+    else:
+        basis = (
+            f"compared: held-out evaluations during training, after {scores.end:,.6g} {_of_budget(request.match)}, the "
+            "most that all runs have (linear between evaluations); not the samples of `rlvr eval`, which are of the "
+            "final checkpoints"
+        )
+    seeds, one = {len(row.runs) for row in comparison.rows}, replicate(comparison)
+    shown = count(min(seeds), one) if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} {one}s"
+    if _pooled(comparison):
+        shown += " (seeds and what else varies)"
+    paired = "paired by problem and seed" if scores.paired else "paired by problem, not by seed"
+    return [what, basis, f"each arm: {shown}, {paired}; baseline: {scores.baseline}"]
+
+
+def sentences(comparison: TaskComparison) -> list[str]:
+    """Return one sentence for each arm but the baseline, in the order of the table."""
+    return [sentence(comparison, row) for row, _ in comparison.others]
+
+
+def sentence(comparison: TaskComparison, row: ArmOnTask) -> str:
+    """Return what the difference between an arm and the baseline comes to, by the arm's verdict."""
+    contrast = row.contrast
+    assert contrast is not None
+    unit = replicate(comparison)
+    text = _claim(comparison, comparison.scores.metric, row.arm, contrast, _over(contrast, unit), comparison.family)
+    seen = to_see(comparison.scores.metric, contrast, unit) if contrast.verdict == "unseen" else ""
+    return f"{text}{seen}{_cost(row)}."
+
+
+def _claim(
+    task: TaskComparison, metric: str, arm: str, contrast: Contrast, over: str, family: int, where: str = ""
+) -> str:
+    difference, base = contrast.difference, task.scores.baseline
+    if contrast.verdict == "single":
+        runs = f"{these_runs(task, arm)} less {these_runs(task, base)}{where}"
+        return f"{runs}: {signed_text(metric, difference)}, {over}; {OF_RUNS}"
+    if contrast.verdict == "unknown":
+        return f"{arm} less {base} is {signed_text(metric, difference)}{where}, {over}"
+    if contrast.verdict == "unseen":
+        return f"no difference can be seen between {arm} and {base}{where}: {signed_text(metric, difference)}, {over}"
+    than, size = comparative(metric, difference.value), size_text(metric, difference)
+    if contrast.verdict == "uncertain":
+        return f"{arm} may be {than} {base}{where}, by {size}, {over}; but {doubt(family, contrast.p_holm)}"
+    return f"{arm} is {than} {base}{where} by {size}, {over}"
+
+
+def these_runs(comparison: TaskComparison, arm: str) -> str:
+    """Return `this run of grpo`; of several `these 3 runs of grpo`."""
+    number = len(comparison.scores.arms[arm])
+    return f"this run of {arm}" if number == 1 else f"these {number} runs of {arm}"
+
+
+def power_lines(comparison: TaskComparison) -> list[str]:
+    """Return what it takes to see the difference of --power, a line for each arm but the baseline."""
+    metric, wanted = comparison.scores.metric, comparison.scores.request.power
+    one, lines = replicate(comparison), []
+    for row, contrast in comparison.others if wanted is not None else ():
+        needed, start = contrast.needed, f"to see {amount(metric, wanted)} between {row.arm} and the baseline"
+        if needed is None:
+            lines.append(
+                f"{start}: the spread between runs and problems is not known; it takes two {one}s an arm, two problems "
+                "and differences that are not all the same."
+            )
+            continue
+        seeds, problems = contrast.difference.seeds, contrast.difference.problems
+        most = (
+            "can show none"
+            if declared(metric).share and needed.detectable > 1
+            else "show " + amount(metric, needed.detectable)
+        )
+        lines.append(
+            f"{start} in 4 of 5 repetitions: {enough(needed.seeds, one)} with {count(problems, 'problem')}; "
+            f"{enough(needed.problems, 'problem')} with {count(seeds, one)}. These {count(seeds, one)} x "
+            f"{count(problems, 'problem')} {most}."
+        )
+    return lines
+
+
+def base_cost(comparison: TaskComparison) -> str:
+    """Return what the baseline spent, which the costs of the other arms are relative to."""
+    spent, runs = comparison.baseline.spent, comparison.baseline.runs
+
+    def seconds(part: str) -> str:
+        values = [run.spent[part] for run in runs]
+        range_ = f" ({min(values):,.1f} to {max(values):,.1f})" if len(values) > 1 else ""
+        return f"{spent[part]:,.1f} s{range_}"
+
+    return (
+        f"cost of {comparison.scores.baseline}, a run: {spent['rollouts']:,.6g} rollouts, "
+        f"{spent['updates']:,.6g} updates, {spent['tokens']:,.0f} tokens sampled, {seconds('update_seconds')} of "
+        f"updates, {seconds('seconds')} in all"
+    )
+
+
+def to_see(metric: str, contrast: Contrast, one: str) -> str:
+    """Return what it would take to see a difference where none is seen; ``one``: seed or run."""
+    needed, low, high = contrast.needed, contrast.difference.low, contrast.difference.high
+    if needed is None or low is None or high is None:
+        return ""
+    if needed.difference is None:
+        # A power that was estimated does not rule out what the interval holds.
+        least = max(needed.detectable, -low, high)
+        return f"; a difference above {amount(metric, least)} would most likely have been seen"
+    seeds, problems = contrast.difference.seeds, contrast.difference.problems
+    size = amount(metric, needed.difference)
+    if needed.detectable <= needed.difference:
+        if max(-low, high) < needed.difference:
+            return f"; {size} would most likely have been seen"
+        return f"; {size} would be seen in 4 of 5 repetitions, and the interval does not rule it out"
+    if needed.seeds is not None:
+        return f"; to see {size} you would need {about(needed.seeds, one)}"
+    if needed.problems is not None:
+        return f"; to see {size} you would need {about(needed.problems, 'problem')} with {count(seeds, one)}"
+    return f"; to see {size} you would need more of both than {count(seeds, one)} x {count(problems, 'problem')}"
+
+
+def _over(contrast: Contrast, one: str) -> str:
+    difference = contrast.difference
+    text = f"{count(difference.seeds, one)} x {count(difference.problems, 'problem')}"
+    if not difference.spread_of_runs:
+        text = f"over {count(difference.problems, 'problem')}"
+    if difference.low is None and difference.seeds * difference.problems == 1:
+        return f"{text}, too few for an interval"
+    if difference.low is None:
+        return f"{text}, the same everywhere, so that there is no interval"
+    if difference.spread_of_runs and not difference.spread_of_problems:
+        return f"{text} (the interval is over {one}s alone)"
+    return text
+
+
+def _pooled(comparison: TaskComparison) -> bool:
+    return any(replicate.rest for arm in comparison.scores.arms.values() for replicate in arm)
+
+
+def replicate(comparison: TaskComparison) -> str:
+    """Return what the runs of an arm are counted as: seeds, unless more than the seed varies between them."""
+    return "run" if _pooled(comparison) else "seed"
+
+
+def _cost(row: ArmOnTask) -> str:
+    """Return what the arm cost next to the baseline, counted: seconds say how loaded the machine was too."""
+    ratios = {name: ratio for part, name in COUNTED.items() if (ratio := row.cost[part]) is not None}
+    if not ratios:
+        return ""
+    said = [f"{times} the {name}" for name, ratio in ratios.items() if (times := ratio_text(ratio)) != "1x"]
+    return f"; it cost {', '.join(said)}" if said else f"; it took as many {listed([*ratios])}"
+
+
+def _budgets(comparison: TaskComparison) -> str:
+    """Return the rollouts that the checkpoints were trained with, of each arm where they differ."""
+    rollouts = {row.arm: f"{row.spent['rollouts']:,.6g}" for row in comparison.rows}
+    if len(set(rollouts.values())) == 1:
+        return f"after {next(iter(rollouts.values()))} rollouts"
+    return "after different numbers of rollouts: " + ", ".join(f"{arm} {count}" for arm, count in rollouts.items())
+
+
+def _of_budget(budget: str) -> str:
+    return {"tokens": "sampled tokens", "seconds": "seconds of training"}.get(budget, budget)
+
+
+# Below so many tasks or runs the summaries over them say little.
+FEW_TASKS = 10
+# With 20 runs that answer all tasks, bootstraps still hold the truth in 91% (docs/statistics.md).
+FEW_RUNS = 21
+
+
+def noun(comparison: Comparison) -> str:
+    """Return what the tasks are called."""
+    return "benchmark" if comparison.scores.together else "task"
+
+
+def metric_text(comparison: Comparison) -> str:
+    """Return the metric's name; where tasks have different numbers of samples, that of all of them."""
+    names = {one.metric for one in comparison.scores.tasks.values()}
+    return metric_name(comparison.metric) if len(names) == 1 else (comparison.scores.request.metric or "accuracy")
+
+
+def lines_before(comparison: Comparison) -> list[str]:
+    """Return what stands above the tables: what is compared; over several tasks also the answer."""
+    if comparison.only is not None:
+        return what_is_compared(comparison.only)
+    scores, tasks = comparison.scores, comparison.tasks
+    over = "" if scores.together else f" ({', '.join(scores.request.over)})"
+    number = count(len(tasks), noun(comparison))
+    heads = {name: what_is_compared(one) for name, one in tasks.items()}
+    lines = [f"{metric_text(comparison)} over {number}{over}: {', '.join(tasks)}"]
+    lines += [f"{name}: {head[0]}" for name, head in heads.items()]
+    for place in (1, 2):
+        lines += _once({name: head[place] for name, head in heads.items()})
+    return [*lines, "", *(mean_sentence(comparison, row) for row in comparison.rows if row.contrast is not None)]
+
+
+def mean_sentence(comparison: Comparison, row: ArmOverTasks) -> str:
+    """Return what an arm comes to against the baseline over all tasks, by the verdict of the mean."""
+    contrast, task = row.contrast, comparison.first
+    assert contrast is not None
+    where = f" on the mean over {count(len(comparison.tasks), noun(comparison))}"
+    over = _over(contrast, replicate(task))
+    text = _claim(task, comparison.metric, row.arm, contrast, over, comparison.family, where)
+    text = f"{text}. {_tasks(comparison, row.arm, contrast)}."
+    if contrast.improvement is None:
+        return text
+    return f"{text} {_chance(row.arm, task.scores.baseline, contrast.improvement)}."
+
+
+def lines_after(comparison: Comparison) -> list[str]:
+    """Return what stands below them: sentences, power, costs, how p-values were corrected, what they are worth, notes."""
+    if comparison.only is not None:
+        return _task_lines_after(comparison.only)
+    one, arms, tasks = noun(comparison), len(comparison.rows) - 1, len(comparison.tasks)
+    lines = _once({name: "; ".join(power_lines(each)) for name, each in comparison.tasks.items()})
+    if comparison.tested:
+        lines += [
+            f"p: two-sided, Holm's correction over {count(comparison.family, 'comparison')}: {count(arms, 'arm')} on "
+            f"{count(tasks, one)} and on their mean"
+        ]
+    return [*lines, *(f"note: {note}" for note in (*worth(comparison), *comparison.scores.notes))]
+
+
+def _task_lines_after(comparison: TaskComparison) -> list[str]:
+    family, base = comparison.family, comparison.scores.baseline
+    tests = [f"p: two-sided, Holm's correction over {family} comparisons"] if family > 1 and comparison.tested else []
+    tests += [
+        f"permutation of whole runs between {row.arm} and {base}: p {p_text(test.p_value)}, of "
+        f"{'all' if test.exact else 'a sample of'} {test.permutations:,} deals, which can give {p_text(test.smallest)} "
+        "at least"
+        for row, contrast in comparison.others
+        if (test := contrast.permutation) is not None
+    ]
+    notes = [f"note: {note}" for note in comparison.scores.notes]
+    return [*sentences(comparison), *power_lines(comparison), base_cost(comparison), *tests, *notes]
+
+
+def worth(comparison: Comparison) -> list[str]:
+    """Return what so few tasks and runs can and cannot say."""
+    one, tasks = noun(comparison), len(comparison.tasks)
+    runs = comparison.rows[0].mean.seeds
+    notes = []
+    if tasks < FEW_TASKS:
+        notes.append(
+            f"{count(tasks, one)} are not a sample of {one}s: every number over them is about these alone, and another "
+            f"{one} may come out otherwise."
+        )
+        notes.append(
+            f"the interquartile mean is that of the middle half of {count(runs * tasks, 'score')} an arm; where {one}s "
+            f"differ more than runs do, it leaves out the easiest and the hardest {one} rather than lucky runs."
+        )
+    if runs < FEW_RUNS:
+        short = "one run an arm has no interval" if runs == 1 else f"with {runs} runs an arm they are too short"
+        decide = " Decide by the difference of the means and its p." if comparison.tested else ""
+        notes.append(
+            f"intervals of the interquartile mean, the chance and the profile are bootstraps over runs: {short} "
+            f"(docs/statistics.md).{decide}"
+        )
+    return notes
+
+
+def _tasks(comparison: Comparison, arm: str, contrast: Contrast) -> str:
+    """Return on which tasks the arm is clearly higher and lower."""
+    found: dict[str, list[str]] = {}
+    for name, one in comparison.tasks.items():
+        judged = next(row.contrast for row in one.rows if row.arm == arm)
+        assert judged is not None
+        found.setdefault(judged.verdict, []).append(name)
+    above = contrast.outcomes
+    text = (
+        f"{arm} is higher on {above.wins}, lower on {above.losses} of {count(len(comparison.tasks), noun(comparison))}"
+    )
+    if contrast.verdict == "single":
+        return text
+    clear = [f"{verdict} on {some(found[verdict], 4)}" for verdict in ("higher", "lower") if verdict in found]
+    return f"{text}; {'clearly ' + ', '.join(clear) if clear else 'clearly on none'}"
+
+
+def _chance(arm: str, base: str, chance: Aggregate) -> str:
+    if chance.low is None or chance.high is None:
+        interval = ", without an interval: " + ("one run an arm" if chance.runs < 2 else "all resamples of runs agree")
+    else:
+        interval = f", 95% interval {chance.low:.2f} to {chance.high:.2f}"
+    return f"The chance that a run of {arm} is above one of {base} is {chance.value:.2f}{interval}"
+
+
+def _once(lines: Mapping[str, str]) -> list[str]:
+    """Return a line of every task: once where it is the same for all, else with the task before it; none where it is empty."""
+    if len(set(lines.values())) == 1:
+        return [line for line in dict.fromkeys(lines.values()) if line]
+    return [f"{name}: {line}" for name, line in lines.items() if line]
+
+
+VERDICTS = {
+    "higher": "higher",
+    "lower": "lower",
+    "uncertain": "may differ",
+    "unseen": "no difference seen",
+    "unknown": "no interval",
+    "single": "of these runs",
+}
+
+
+def amount(metric: str, value: float) -> str:
+    """Return the size of a difference: `2 points`, `3.1 points`, `0.012 of reward`."""
+    factor, name = declared(metric).factor, declared(metric).unit
+    text = _trimmed(abs(value) * factor, decimals(metric))
+    return f"{text} {name.removesuffix('s') if text == '1' else name}".rstrip()
+
+
+def size_text(metric: str, difference: CrossedEstimate) -> str:
+    """Return `3.1 points, 95% interval 0.9 to 5.2`, of the size of the difference."""
+    assert difference.low is not None and difference.high is not None
+    ends = (difference.low, difference.high) if difference.value > 0 else (-difference.high, -difference.low)
+    return f"{_with_unit(metric, abs(difference.value))}, 95% interval {_ends(metric, ends)}"
+
+
+def signed_text(metric: str, difference: CrossedEstimate) -> str:
+    """Return `+0.4 points, 95% interval -1.2 to 2.0`; without the interval where there is none."""
+    value = _with_unit(metric, difference.value, signed=True)
+    if difference.low is None or difference.high is None:
+        return value
+    return f"{value}, 95% interval {_ends(metric, (difference.low, difference.high))}"
+
+
+def comparative(metric: str, difference: float) -> str:
+    """Return `better than`, `worse than`; of lengths and reasons `longer than`, `higher in ... than`."""
+    better = declared(metric).higher_is_better
+    if better is not None:
+        return "better than" if (difference > 0) == better else "worse than"
+    if metric == "length":
+        return "longer than" if difference > 0 else "shorter than"
+    return f"{'higher' if difference > 0 else 'lower'} in {metric_name(metric).strip()} than"
+
+
+def doubt(family: int, p_value: float | None) -> str:
+    """Return why a difference whose interval leaves out 0 may be chance all the same."""
+    return f"of {family} comparisons one may come out so by chance (p = {p_text(p_value)} after Holm's correction)"
+
+
+def p_text(p_value: float | None) -> str:
+    """Return a p-value with three decimals."""
+    if p_value is None:
+        return "-"
+    return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
+
+
+def chance_text(chance: Aggregate) -> str:
+    """Return `0.82 [0.60, 0.96]`."""
+    return f"{chance.value:.2f}" + ("" if chance.low is None else f" [{chance.low:.2f}, {chance.high:.2f}]")
+
+
+def ratio_text(ratio: float) -> str:
+    """Return how many times the baseline's: two digits, and all that are before the point."""
+    return f"{ratio:,.0f}x" if ratio >= 100 else f"{ratio:.2g}x"
+
+
+def cost_text(row: ArmOnTask, part: str) -> str:
+    """Return a part of what was spent over the baseline's; of seconds with the range over pairs of runs."""
+    ratio, spread = row.cost[part], row.seconds.get(part)
+    if ratio is None:
+        return "-"
+    if part not in row.seconds:
+        return ratio_text(ratio)
+    return f"{ratio_text(ratio)} ({'1 run' if spread is None else '-'.join(map(ratio_text, spread))})"
+
+
+def enough(number: int | None, name: str) -> str:
+    return f"no number of {name}s will do" if number is None else about(number, name)
+
+
+def about(number: int, name: str) -> str:
+    """Return what was worked out from an estimated spread: no more than two digits of it, rounded up, mean anything."""
+    unit = 10 ** max(0, len(str(number)) - 2)
+    return f"about {count(-(-number // unit) * unit, name)}"
+
+
+def decimals(metric: str) -> int:
+    """Return the decimals of a difference in the metric's unit."""
+    return declared(metric).difference_decimals
+
+
+def _ends(metric: str, ends: tuple[float, float]) -> str:
+    return " to ".join(_figure(metric, end) for end in ends)
+
+
+def _figure(metric: str, value: float, *, signed: bool = False) -> str:
+    factor = declared(metric).factor
+    return f"{value * factor:{'+' if signed else ''}z.{decimals(metric)}f}"
+
+
+def _with_unit(metric: str, value: float, *, signed: bool = False) -> str:
+    return f"{_figure(metric, value, signed=signed)} {declared(metric).unit}".rstrip()
+
+
+def _trimmed(value: float, decimals: int) -> str:
+    text = f"{value:.{decimals}f}" if value >= 10**-decimals else f"{value:.2g}"
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text

@@ -1,0 +1,122 @@
+"""What a training recorded in each step: its curves over rollouts, and what it had spent until then."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.files import number, read_jsonl
+from rlvr_cli.runs.records import read_record
+from rlvr_cli.stats.scores import Array
+from rlvr_cli.store.find import Run
+from rlvr_cli.store.metrics import HELD_OUT, METRICS, accuracy_of, held_out_accuracy
+
+# (rollout from 0, value) of finite values, by rollout.
+Points = tuple[tuple[int, float], ...]
+
+# Of what is spent: rollout batches; optimizer steps; sampled completion tokens (of imitation the tokens learned from);
+# completion tokens that updates went over, each as often as a pass did; seconds of rollouts, verification and updates,
+# without held-out evaluations and checkpoints; seconds of updates alone.
+COSTS = ("rollouts", "updates", "tokens", "update_tokens", "seconds", "update_seconds")
+BUDGETS = ("rollouts", "updates", "tokens", "seconds")
+# What depends on the machine and its load; the others are counted.
+TIMED = ("seconds", "update_seconds")
+# What was spent until a point of a training, by the names of COSTS.
+Spent = Mapping[str, float]
+
+
+def whole_rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return those of ``rows`` that are an optimizer step's: with a `rollout` from 0."""
+    return [row for row in rows if isinstance(row, dict) and type(row.get("rollout")) is int and row["rollout"] >= 0]
+
+
+def learning_curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
+    """Return by name the curves that the run has a key for: one without a finite value has no points.
+
+    Args:
+        rows: the lines of metrics.jsonl, each with an integer `rollout`.
+    """
+    evaluations = [row["eval"] for row in rows if isinstance(row.get("eval"), dict)]
+    accuracy = accuracy_of(name for name in dict.fromkeys(name for metrics in evaluations for name in metrics))
+    curves = {}
+    for key, metric in METRICS.items():
+        name = metric.curve
+        if name == HELD_OUT and accuracy is not None:
+            name = held_out_accuracy(accuracy)
+            values = [(row["rollout"], row["eval"].get(accuracy)) for row in rows if isinstance(row.get("eval"), dict)]
+        else:
+            values = [(row["rollout"], row[key]) for row in rows if key in row] if name and name != HELD_OUT else []
+        if values:
+            curves[name] = by_rollout(values)
+    return curves
+
+
+def by_rollout(values: Iterable[tuple[int, Any]]) -> Points:
+    """Return one point for each rollout from the (rollout, value) of each line: the mean over its finite values."""
+    finite: dict[int, list[float]] = {}
+    for rollout, value in values:
+        if (known := number(value)) is not None:
+            finite.setdefault(rollout, []).append(known)
+    # Divided before they are added: the sum of large values may not be finite.
+    return tuple((x, math.fsum(value / len(finite[x]) for value in finite[x])) for x in sorted(finite))
+
+
+def ends(points: Points) -> dict[str, float | None]:
+    """Return the first, last, least and greatest value; None where there is no point."""
+    values = [value for _, value in points]
+    if not values:
+        return dict.fromkeys(("first", "last", "least", "greatest"))
+    return {"first": values[0], "last": values[-1], "least": min(values), "greatest": max(values)}
+
+
+def curve_as_json(points: Points) -> dict[str, Any]:
+    """Return the points and their :func:`ends` as JSON values."""
+    return {**ends(points), "rollouts": [x for x, _ in points], "values": [value for _, value in points]}
+
+
+def spending(run: Run) -> dict[str, Array]:
+    """Return [steps] for each of COSTS: what was spent until after each optimizer step from the first on.
+
+    Raises RunError where the records are damaged or do not fit one another.
+    """
+    path, timings = run.dir.metrics_path, read_jsonl(run.dir.timings_path)
+    rows = read_record(run.dir, path)
+    # A step's time is written after the step: the run is between the two, or was killed there.
+    rows = rows[:-1] if len(timings) == len(rows) - 1 else rows
+    if not rows:
+        raise RunError(f"{path}: no step is recorded.")
+    if len(timings) < len(rows):
+        raise RunError(
+            f"{run.dir.timings_path}: has {len(timings)} lines where {path.name} has {len(rows)}. The file was altered."
+        )
+    completions = run.config.rollout.prompts * run.config.rollout.group_size
+    steps, rollouts = [], 0
+    for line, (row, timing) in enumerate(zip(rows, timings, strict=False), start=1):
+        try:
+            sampled = row["length"] * completions if "length" in row else row["update_tokens"]
+            # Every step of a rollout repeats the rollout's own numbers.
+            is_new = row["rollout"] >= rollouts or "length" not in row
+            rollouts = row["rollout"] + 1
+            seconds, update_seconds = float(timing["seconds"]), float(timing["seconds/update"])
+            steps.append((1, sampled if is_new else 0.0, float(row["update_tokens"]), seconds, update_seconds))
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(
+                f"{path}:{line}: this step, or its line in {run.dir.timings_path.name}, lacks {error}. The file was "
+                "altered."
+            ) from error
+    columns = np.cumsum(np.array(steps, dtype=np.float64), axis=0).T
+    return dict(zip(COSTS, (np.array([row["rollout"] + 1.0 for row in rows[: len(steps)]]), *columns), strict=True))
+
+
+def spent_at(spent: Mapping[str, Array], step: int) -> Spent:
+    """Return what was spent until after an optimizer step, from 1."""
+    return {cost: float(values[step - 1]) for cost, values in spent.items()}
+
+
+def last_steps(spent: Mapping[str, Array]) -> dict[int, int]:
+    """Return the last optimizer step (from 1) of each rollout, by how many rollouts are done then."""
+    return {int(rollouts): step for step, rollouts in enumerate(spent["rollouts"], start=1)}
