@@ -21,7 +21,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import number
 from rlvr_cli.core.section import Count, Section
 from rlvr_cli.core.table import Table
-from rlvr_cli.core.text import one_line, shortened, told_apart
+from rlvr_cli.core.text import count, one_line, shortened, told_apart
 from rlvr_cli.results.arms import Arm, group_arms
 from rlvr_cli.results.completions import sampled_completions
 from rlvr_cli.results.curves import TrainingCurve, by_rollout, learning_curves, whole_rows
@@ -81,6 +81,8 @@ START, END = 3, 5
 SHORT, LONG, LASTING = 0.5, 2.0, 5
 # A number warns when it is so many standard deviations from the mean of its first rollouts, so many in a row.
 WARNING_FIRST, WARNING_SPREAD, WARNING_LASTING = 5, 4.0, 3
+# How the names of rollouts end that a run may not reach, and of differences of those.
+_CENSORED = ("_at", "_lead")
 Points = Sequence[tuple[int, float]]
 Summary = dict[str, float | int | None]
 COLUMNS = 3
@@ -117,6 +119,7 @@ class LandscapeOptions(Section):
     options=LandscapeOptions,
     runs=None,
     policy=False,
+    version=2,
 )
 def landscape(subject: AnalysisInput, options: LandscapeOptions) -> Findings:
     """The courses of the runs, up to ``subject.rollout`` where that is given.
@@ -172,13 +175,18 @@ def _as_json(found: Course) -> dict[str, Any]:
 
 
 def _means(courses: Sequence[Course]) -> dict[str, dict[str, Any]]:
-    """Of each number, over the runs that have it: the mean and Student's 95% interval."""
-    means = {}
+    """Return the mean and Student's 95% interval of each number over the ``runs`` that have it.
+
+    A rollout that some runs did not reach is censored in those: it has no mean over the others.
+    """
+    means: dict[str, dict[str, Any]] = {}
     for name in courses[0].summary:
-        values = [float(value) for one in courses if (value := one.summary[name]) is not None]
-        if values:
-            found = mean_interval(values)
-            means[name] = {"mean": found.value, "low": found.low, "high": found.high, "runs": found.n}
+        values = [float(value) for run in courses if (value := run.summary[name]) is not None]
+        if name.endswith(_CENSORED) and len(values) < len(courses):
+            means[name] = {"mean": None, "low": None, "high": None, "runs": len(values)}
+        elif values:
+            estimate = mean_interval(values)
+            means[name] = {"mean": estimate.value, "low": estimate.low, "high": estimate.high, "runs": estimate.n}
     return means
 
 
@@ -202,19 +210,23 @@ def _tables(arms: Mapping[str, Sequence[Course]]) -> list[Table]:
         rows = []
         for arm, group in arms.items():
             means = _means(group)
-            cells = [_figure(means[name]["mean"]) if name in means else "-" for name in columns]
+            cells = [_cell(means[name], len(group)) if name in means else "-" for name in columns]
             rows.append((arm, str(len(group)), *cells))
         tables.append(Table(f"{title}, means over runs", ("arm", "runs", *columns.values()), rows))
     return tables
 
 
+def _cell(mean: Mapping[str, Any], runs: int) -> str:
+    return f"{mean['runs']} of {count(runs, 'run')}" if mean["mean"] is None else _figure(mean["mean"])
+
+
 def _collapses(courses: Mapping[str, Course]) -> Table:
-    rows = [
-        (name, str(collapse.first + 1), collapse.title, collapse.evidence)
-        for name, found in courses.items()
-        for collapse in found.collapses
-    ]
-    return Table("collapses", ("run", "at rollout", "pattern", "what moved"), rows or [("none", "", "", "")])
+    rows = []
+    for name, run in courses.items():
+        rows += [(name, str(alert.first + 1), alert.title, alert.evidence) for alert in run.collapses]
+        if not run.collapses:
+            rows.append((name, f"not within {run.rollouts}", "", ""))
+    return Table("collapses", ("run", "at rollout", "pattern", "what moved"), rows)
 
 
 def _samples(
@@ -313,12 +325,11 @@ def course(rows: Sequence[Mapping[str, Any]], problems: int) -> Course:
     # With one update the policy is the one that sampled, and what the divergence has is rounding.
     known = ("KL to reference", *(("KL to sampler",) if steps_per_rollout > 1 else ()))
     kl = next((name for name in known if any(value for _, value in curves[name].points)), None)
-    first = collapses[0].first + 1 if collapses else None
     summary = {
         **_levels(curves),
-        **_moments(curves, rollouts, kl),
+        **_moments(curves, kl),
         "collapsed": int(bool(collapses)),
-        "collapse_at": first or rollouts + 1,
+        "collapse_at": collapses[0].first + 1 if collapses else None,
         "steps_per_rollout": steps_per_rollout,
         "updates": len(rows),
         "rollouts": rollouts,
@@ -441,20 +452,22 @@ def _levels(curves: Mapping[str, TrainingCurve]) -> Summary:
     }
 
 
-def _moments(curves: Mapping[str, TrainingCurve], rollouts: int, kl: str | None) -> Summary:
-    """When lengths left their bounds, and entropy and KL warned; the rollout after the last where they did not."""
+def _moments(curves: Mapping[str, TrainingCurve], kl: str | None) -> Summary:
+    """Return when lengths left their bounds, and entropy and KL warned; None where they did not."""
     length = curves["length"].points
     start = _mean([value for _, value in length[:START]]) or 0.0
-    never = rollouts + 1
     entropy_at = warning(curves["entropy"].points)
     kl_at = None if kl is None else warning(curves[kl].points)
-    no_lead = kl is None or (entropy_at is None and kl_at is None)
+    lead = None if entropy_at is None or kl_at is None else kl_at - entropy_at
+    # The same order with a warning that did not come counted as later than any that did.
+    order = np.sign((kl_at or math.inf) - (entropy_at or math.inf)) if entropy_at or kl_at else 0
     return {
-        "length_collapse_at": stays_beyond(length, lambda value: value < SHORT * start, LASTING) or never,
-        "length_explosion_at": stays_beyond(length, lambda value: value > LONG * start, LASTING) or never,
-        "entropy_warning_at": entropy_at or never,
-        "kl_warning_at": None if kl is None else kl_at or never,
-        "entropy_warning_lead": None if no_lead else (kl_at or never) - (entropy_at or never),
+        "length_collapse_at": stays_beyond(length, lambda value: value < SHORT * start, LASTING),
+        "length_explosion_at": stays_beyond(length, lambda value: value > LONG * start, LASTING),
+        "entropy_warning_at": entropy_at,
+        "kl_warning_at": kl_at,
+        "entropy_warning_lead": lead,
+        "entropy_warning_first": None if kl is None else int(order),
     }
 
 
