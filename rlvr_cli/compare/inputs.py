@@ -330,7 +330,8 @@ def few_seeds(pairs: Mapping[str, Sequence[Replicate]]) -> list[str]:
         return []
     return [
         f"{fewest} runs an arm tell little of the spread between runs: intervals are as wide as that makes them, and "
-        f"how many seeds or problems would be needed is a rough guess. {FEW} seeds tell much more."
+        f"how many seeds or problems would be needed is a rough guess. {FEW} seeds tell much more; choose their number "
+        "before you look, since adding seeds until a difference shows errs more often than 5%."
     ]
 
 
