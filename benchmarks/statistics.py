@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 from scipy.special import stdtrit
 
 from benchmarks.statistics_data import KINDS, Kind, simulated, true_mean
+from rlvr_cli.ledger.claim_results import read_results
+from rlvr_cli.ledger.claims import read_claims
 from rlvr_cli.stats.clustered import (
     MeanVariance,
     VarianceComponents,
@@ -35,8 +39,11 @@ SEEDS, PROBLEMS, RUN_SDS = (2, 3, 5, 10), (50, 200, 400), (0.0, 0.01, 0.03)
 BOOTSTRAPPED = 400
 DRAWS = 400
 SHIFT = 0.25
-EASY = 3.0
+# Mean logits of problems; the scores' means are about .02, .05, .89, .95 and .98, with the sd of a run's mean score.
+EXTREMES = ((-5.2, 0.005), (-4.0, 0.01), (3.0, 0.02), (4.0, 0.01), (5.2, 0.005))
 FAMILY = 6
+LOOKS = (3, 5, 8, 12, 20, 30)
+LEDGER = Path(__file__).parents[1] / "docs" / "ledger"
 LETTERS = "ABCD"
 # Standard deviations of runs, problems and the rest.
 VARIANCES = ((0.0, 0.1, 0.3), (0.01, 0.1, 0.2), (0.03, 0.05, 0.3), (0.03, 0.2, 0.1))
@@ -126,23 +133,103 @@ def setting_coverage(
     return {name: float(np.mean(hits)) for name, hits in found.items()}
 
 
-def easy(tables: int, seeds_of: tuple[int, ...] = SEEDS) -> Iterator[str]:
-    """Coverage of the default where most answers are right."""
+def extremes(tables: int, seeds_of: tuple[int, ...] = SEEDS) -> Iterator[str]:
+    """Return the coverage of the default where almost all answers are right, or wrong."""
     yield "| seeds | problems | run sd | mean score | " + " | ".join(LETTERS) + " |"
     yield "|---" * (len(LETTERS) + 4) + "|"
     for seeds in seeds_of:
-        for problems in (50, 200):
-            n, run_sd = tables * 10 // seeds, 0.02
-            mean = true_mean(KINDS[0], run_sd, 0.0, EASY)
-            shares = [setting_coverage(kind, seeds, problems, run_sd, n, centre=EASY)["default"] for kind in KINDS]
-            yield f"| {seeds} | {problems} | {run_sd} | {mean:.2f} | " + " | ".join(f"{x:.3f}" for x in shares) + " |"
+        for centre, run_sd in EXTREMES:
+            for problems in (50, 200):
+                n = tables * 10 // seeds
+                mean = true_mean(KINDS[0], run_sd, 0.0, centre)
+                rows = [setting_coverage(kind, seeds, problems, run_sd, n, centre=centre) for kind in KINDS]
+                cells = " | ".join(f"{row['default']:.3f}" for row in rows)
+                yield f"| {seeds} | {problems} | {run_sd} | {mean:.2f} | {cells} |"
+
+
+def ledger_runs(tables: int, seeds_of: tuple[int, ...] = SEEDS) -> Iterator[str]:
+    """Return the coverage where runs differ as those of the ledger: the accuracy differences of its contrasts.
+
+    A run's difference is drawn from the 10 of a contrast, less their mean, smoothed by a normal kernel of Silverman's
+    width, and of a third of it; problems and the rest are normal.
+    """
+    outcomes = [read_results(LEDGER / f"seeds-{first}.json").outcomes for first in (0, 10)]
+    claims = read_claims().claims.values()
+    names = [claim.id for claim in claims if claim.contrast is not None and claim.measure.unit == "accuracy"]
+    yield f"{len(names)} contrasts"
+    yield ""
+    yield "| seeds | coverage | less smoothed |"
+    yield "|---" * 3 + "|"
+    for seeds in seeds_of:
+        generator = np.random.default_rng([11, seeds])
+        hits: list[list[bool]] = [[], []]
+        for name in names:
+            runs = np.concatenate([results[name].values for results in outcomes])
+            size = (max(1, tables // 20), seeds)
+            for held, width in zip(hits, (0.9, 0.3), strict=True):
+                drawn = generator.choice(runs - runs.mean(), size)
+                drawn = drawn + width * runs.std(ddof=1) * len(runs) ** -0.2 * generator.normal(size=size)
+                cells = drawn[:, :, None] + 0.1 * generator.normal(size=(size[0], 1, 200))
+                held += covered(cells + 0.2 * generator.normal(size=(*size, 200)), 0.0)["default"]
+        yield f"| {seeds} | " + " | ".join(f"{np.mean(held):.3f}" for held in hits) + " |"
+
+
+def collapses(tables: int, seeds_of: tuple[int, ...] = SEEDS) -> Iterator[str]:
+    """Return the coverage where a run in five scores 0: in one arm, and in both; 200 problems, kind A."""
+    yield "| seeds | runs of one arm collapse | runs of both |"
+    yield "|---" * 3 + "|"
+    for seeds in seeds_of:
+        generator = np.random.default_rng([12, seeds])
+        loss = -0.2 * true_mean(KINDS[0], 0.02, 0.0)
+        hits: list[list[bool]] = [[], []]
+        for a, b in simulated(KINDS[0], seeds, 200, 0.02, (0.0, 0.0), tables * 10 // seeds):
+            kept = generator.random((2, len(a), seeds, 1)) >= 0.2
+            hits[0] += covered(a * kept[0] - b, loss)["default"]
+            hits[1] += covered(a * kept[0] - b * kept[1], 0.0)["default"]
+        yield f"| {seeds} | " + " | ".join(f"{np.mean(held):.3f}" for held in hits) + " |"
+
+
+def looks(tables: int) -> Iterator[str]:
+    """Return how often equal methods are called different at some look, where seeds are added and compared again."""
+    schedules = {"30": (30,), ", ".join(map(str, LOOKS)): LOOKS, "3 to 30, each": tuple(range(3, 31))}
+    yield "| seeds at the looks | run sd | " + " | ".join(LETTERS) + " |"
+    yield "|---" * (len(LETTERS) + 2) + "|"
+    for run_sd in (0.0, 0.03):
+        shares: dict[str, list[float]] = {name: [] for name in schedules}
+        for kind in KINDS:
+            called: dict[int, list[bool]] = {seeds: [] for seeds in range(3, 31)}
+            for a, b in simulated(kind, 30, 200, run_sd, (0.0, 0.0), tables, seed=13):
+                for seeds, rows in called.items():
+                    rows += [not held for held in covered((a - b)[:, :seeds], 0.0)["default"]]
+            for name, counts in schedules.items():
+                shares[name].append(float(np.mean(np.any([called[seeds] for seeds in counts], axis=0))))
+        for name, rates in shares.items():
+            yield f"| {name} | {run_sd} | " + " | ".join(f"{rate:.3f}" for rate in rates) + " |"
+
+
+def problem_families(tables: int, seeds_of: tuple[int, ...] = SEEDS) -> Iterator[str]:
+    """Return the coverage where 10 problems in a row are variants of one: by problem, and of the families' means."""
+    yield "| seeds | run sd | by problem: A | B | by family: A | B |"
+    yield "|---" * 6 + "|"
+    for seeds in seeds_of:
+        for run_sd in (0.0, 0.03):
+            shares: list[list[float]] = [[], []]
+            for kind in (replace(kind, family=10) for kind in KINDS[:2]):
+                hits: list[list[bool]] = [[], []]
+                for a, b in simulated(kind, seeds, 200, run_sd, (0.0, 0.0), tables * 10 // seeds, seed=14):
+                    means = (a - b).reshape(len(a), seeds, 20, 10).mean(-1)
+                    for held, scores in zip(hits, (a - b, means), strict=True):
+                        held += covered(scores, 0.0)["default"]
+                for column, held in zip(shares, hits, strict=True):
+                    column.append(float(np.mean(held)))
+            yield f"| {seeds} | {run_sd} | " + " | ".join(f"{share:.3f}" for share in [*shares[0], *shares[1]]) + " |"
 
 
 def unpaired(tables: int) -> Iterator[str]:
     """Coverage for arms whose seeds are not shared, of unequal number."""
     yield "| seeds | problems | run sd | " + " | ".join(LETTERS) + " |"
     yield "|---" * (len(LETTERS) + 3) + "|"
-    for first, second, problems in ((3, 5, 200), (5, 10, 200)):
+    for first, second, problems in ((2, 10, 200), (3, 5, 200), (5, 10, 200)):
         for run_sd in RUN_SDS:
             cells = []
             for kind in KINDS:
@@ -375,8 +462,21 @@ def main() -> None:
             f"Coverage of the 95% interval of a paired difference; {many} comparisons",
             lambda: coverage(n, **seeds),
         ),
-        "easy": (f"Coverage where most answers are right; {many} comparisons", lambda: easy(n, **seeds)),
+        "extremes": (
+            f"Coverage where almost all answers are right or wrong; {many} comparisons",
+            lambda: extremes(n, **seeds),
+        ),
         "unpaired": (f"Coverage for seeds that are not shared; {n // 2} comparisons", lambda: unpaired(n // 2)),
+        "ledger_runs": (
+            f"Coverage with the run differences of the ledger; {n // 20} comparisons a contrast",
+            lambda: ledger_runs(n, **seeds),
+        ),
+        "collapses": (f"Coverage where a run in five collapses; {many} comparisons", lambda: collapses(n, **seeds)),
+        "looks": (f"False positives where seeds are added and compared again; {n} comparisons", lambda: looks(n)),
+        "problem_families": (
+            f"Coverage with families of 10 similar problems; {many} comparisons",
+            lambda: problem_families(n, **seeds),
+        ),
         "families": (
             f"False positives of a family after Holm's correction; {many} families",
             lambda: families(n, **seeds),

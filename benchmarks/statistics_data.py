@@ -20,12 +20,14 @@ class Kind:
 
     ``interaction``: standard deviation, in logits, of what a method does to a problem, in every run alike.
     ``samples``: how many a problem, run and arm. ``shared``: correlation of the run effects of arms of one seed.
+    ``family``: how many problems in a row share the interaction, as variants of one template do.
     """
 
     name: str
     interaction: float
     samples: int
     shared: float
+    family: int = 1
 
 
 KINDS = (
@@ -64,7 +66,8 @@ def simulated(
         for shift in shifts:
             own = generator.normal(size=(n, seeds, 1))
             logits = difficulty + shift + effect * (np.sqrt(kind.shared) * common + np.sqrt(1 - kind.shared) * own)
-            logits = logits + kind.interaction * generator.normal(size=(n, 1, problems))
+            interaction = generator.normal(size=(n, 1, problems // kind.family)).repeat(kind.family, axis=-1)
+            logits = logits + kind.interaction * interaction
             logits = logits + RUN_BY_PROBLEM * generator.normal(size=(n, seeds, problems))
             arms.append(generator.binomial(kind.samples, 1 / (1 + np.exp(-logits))) / kind.samples)
         yield arms

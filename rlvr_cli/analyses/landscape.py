@@ -19,18 +19,18 @@ from rlvr_cli.analyses.base import AnalysisInput, Findings, analysis, names_of
 from rlvr_cli.charts.figure import COLOURS, DASHES
 from rlvr_cli.charts.lines import ArmLine, Panel, YAxis, arm_line, extent
 from rlvr_cli.collapse.alerts import NO_SIGNAL, Alert, AlertMonitor
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.files import number
 from rlvr_cli.core.section import Count, Section
 from rlvr_cli.core.table import Table
-from rlvr_cli.core.text import one_line, shortened, told_apart
+from rlvr_cli.core.text import count, one_line, shortened, told_apart
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.intervals import mean_interval
 from rlvr_cli.store.arm import Arm, group_arms
 from rlvr_cli.store.completions import sampled_completions
-from rlvr_cli.store.curves import TrainingCurve, by_rollout, learning_curves, whole_rows
 from rlvr_cli.store.find import Run, find_runs
 from rlvr_cli.store.metrics import HELD_OUT
+from rlvr_cli.store.training import Points, by_rollout, curve_as_json, learning_curves, whole_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -81,7 +81,8 @@ START, END = 3, 5
 SHORT, LONG, LASTING = 0.5, 2.0, 5
 # A number warns when it is so many standard deviations from the mean of its first rollouts, so many in a row.
 WARNING_FIRST, WARNING_SPREAD, WARNING_LASTING = 5, 4.0, 3
-Points = Sequence[tuple[int, float]]
+# How the names of rollouts end that a run may not reach, and of differences of those.
+_CENSORED = ("_at", "_lead")
 Summary = dict[str, float | int | None]
 COLUMNS = 3
 MOST_NAME = 60
@@ -117,6 +118,7 @@ class LandscapeOptions(Section):
     options=LandscapeOptions,
     runs=None,
     policy=False,
+    version=2,
 )
 def landscape(subject: AnalysisInput, options: LandscapeOptions) -> Findings:
     """The courses of the runs, up to ``subject.rollout`` where that is given.
@@ -124,9 +126,11 @@ def landscape(subject: AnalysisInput, options: LandscapeOptions) -> Findings:
     Raises:
         UserError: a run without any optimizer step, or without that rollout; two runs of one arm with the same seed.
     """
-    problems: list[str] = []
-    runs = find_runs([str(run.path) for run in subject.runs], subject.root, problems, [], unfinished=True)
-    arms = group_arms(runs, problems, alone=True) if runs else ()
+    selected = find_runs([str(run.path) for run in subject.runs], subject.root, unfinished=True)
+    runs, problems = selected.runs, list(selected.problems)
+    arms: tuple[Arm, ...] = ()
+    with collecting(problems):
+        arms = group_arms(runs, alone=True) if runs else ()
     names = dict(zip((run.path for run in runs), names_of([run.dir for run in runs]), strict=True))
     courses = {names[run.path]: found for run in runs if (found := _course(run, subject.rollout, problems)) is not None}
     if problems:
@@ -167,18 +171,23 @@ def _as_json(found: Course) -> dict[str, Any]:
         "summary": found.summary,
         "collapses": [asdict(collapse) for collapse in found.collapses],
         "kl": found.kl,
-        "curves": {name: curve.as_json() for name, curve in found.curves.items() if curve.points},
+        "curves": {name: curve_as_json(points) for name, points in found.curves.items() if points},
     }
 
 
 def _means(courses: Sequence[Course]) -> dict[str, dict[str, Any]]:
-    """Of each number, over the runs that have it: the mean and Student's 95% interval."""
-    means = {}
+    """Return the mean and Student's 95% interval of each number over the ``runs`` that have it.
+
+    A rollout that some runs did not reach is censored in those: it has no mean over the others.
+    """
+    means: dict[str, dict[str, Any]] = {}
     for name in courses[0].summary:
-        values = [float(value) for one in courses if (value := one.summary[name]) is not None]
-        if values:
-            found = mean_interval(values)
-            means[name] = {"mean": found.value, "low": found.low, "high": found.high, "runs": found.n}
+        values = [float(value) for run in courses if (value := run.summary[name]) is not None]
+        if name.endswith(_CENSORED) and len(values) < len(courses):
+            means[name] = {"mean": None, "low": None, "high": None, "runs": len(values)}
+        elif values:
+            estimate = mean_interval(values)
+            means[name] = {"mean": estimate.value, "low": estimate.low, "high": estimate.high, "runs": estimate.n}
     return means
 
 
@@ -202,19 +211,23 @@ def _tables(arms: Mapping[str, Sequence[Course]]) -> list[Table]:
         rows = []
         for arm, group in arms.items():
             means = _means(group)
-            cells = [_figure(means[name]["mean"]) if name in means else "-" for name in columns]
+            cells = [_cell(means[name], len(group)) if name in means else "-" for name in columns]
             rows.append((arm, str(len(group)), *cells))
         tables.append(Table(f"{title}, means over runs", ("arm", "runs", *columns.values()), rows))
     return tables
 
 
+def _cell(mean: Mapping[str, Any], runs: int) -> str:
+    return f"{mean['runs']} of {count(runs, 'run')}" if mean["mean"] is None else _figure(mean["mean"])
+
+
 def _collapses(courses: Mapping[str, Course]) -> Table:
-    rows = [
-        (name, str(collapse.first + 1), collapse.title, collapse.evidence)
-        for name, found in courses.items()
-        for collapse in found.collapses
-    ]
-    return Table("collapses", ("run", "at rollout", "pattern", "what moved"), rows or [("none", "", "", "")])
+    rows = []
+    for name, run in courses.items():
+        rows += [(name, str(alert.first + 1), alert.title, alert.evidence) for alert in run.collapses]
+        if not run.collapses:
+            rows.append((name, f"not within {run.rollouts}", "", ""))
+    return Table("collapses", ("run", "at rollout", "pattern", "what moved"), rows)
 
 
 def _samples(
@@ -290,7 +303,7 @@ class Course:
             policy that sampled; None where there is neither.
     """
 
-    curves: dict[str, TrainingCurve]
+    curves: dict[str, Points]
     summary: Summary
     collapses: tuple[Alert, ...]
     window: int
@@ -312,13 +325,12 @@ def course(rows: Sequence[Mapping[str, Any]], problems: int) -> Course:
     collapses = tuple(alert for alert in monitor.alerts() if alert.name != NO_SIGNAL)
     # With one update the policy is the one that sampled, and what the divergence has is rounding.
     known = ("KL to reference", *(("KL to sampler",) if steps_per_rollout > 1 else ()))
-    kl = next((name for name in known if any(value for _, value in curves[name].points)), None)
-    first = collapses[0].first + 1 if collapses else None
+    kl = next((name for name in known if any(value for _, value in curves[name])), None)
     summary = {
         **_levels(curves),
-        **_moments(curves, rollouts, kl),
+        **_moments(curves, kl),
         "collapsed": int(bool(collapses)),
-        "collapse_at": first or rollouts + 1,
+        "collapse_at": collapses[0].first + 1 if collapses else None,
         "steps_per_rollout": steps_per_rollout,
         "updates": len(rows),
         "rollouts": rollouts,
@@ -349,11 +361,8 @@ def warning(points: Points) -> int | None:
     return stays_beyond(points[WARNING_FIRST:], lambda value: abs(value - mean) > bound, WARNING_LASTING)
 
 
-def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, TrainingCurve]:
-    recorded = {curve.name: curve for curve in learning_curves(rows)}
-
-    def of(name: str, read: Callable[[Mapping[str, Any]], float | None]) -> TrainingCurve:
-        return TrainingCurve(name, by_rollout((row["rollout"], read(row)) for row in rows))
+def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
+    recorded = learning_curves(rows)
 
     def key(key: str) -> Callable[[Mapping[str, Any]], float | None]:
         return lambda row: number(row.get(key))
@@ -373,8 +382,8 @@ def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, TrainingCurve]:
     if held_out := next((curve for name, curve in recorded.items() if name.startswith(HELD_OUT)), None):
         recorded[HELD_OUT] = held_out
     return {
-        **{name: recorded.get(name, TrainingCurve(name, ())) for name in names},
-        **{name: of(name, read) for name, read in own.items()},
+        **{name: recorded.get(name, ()) for name in names},
+        **{name: by_rollout((row["rollout"], read(row)) for row in rows) for name, read in own.items()},
     }
 
 
@@ -390,11 +399,11 @@ def _clip_share(row: Mapping[str, Any]) -> float | None:
     return None if low is None or high is None else low + high
 
 
-def _levels(curves: Mapping[str, TrainingCurve]) -> Summary:
+def _levels(curves: Mapping[str, Points]) -> Summary:
     """Start, end and extremes of the curves, and their ratios."""
 
     def values(name: str) -> list[float]:
-        return [value for _, value in curves[name].points]
+        return [value for _, value in curves[name]]
 
     def start(name: str) -> float | None:
         return _mean(values(name)[:START])
@@ -441,20 +450,22 @@ def _levels(curves: Mapping[str, TrainingCurve]) -> Summary:
     }
 
 
-def _moments(curves: Mapping[str, TrainingCurve], rollouts: int, kl: str | None) -> Summary:
-    """When lengths left their bounds, and entropy and KL warned; the rollout after the last where they did not."""
-    length = curves["length"].points
+def _moments(curves: Mapping[str, Points], kl: str | None) -> Summary:
+    """Return when lengths left their bounds, and entropy and KL warned; None where they did not."""
+    length = curves["length"]
     start = _mean([value for _, value in length[:START]]) or 0.0
-    never = rollouts + 1
-    entropy_at = warning(curves["entropy"].points)
-    kl_at = None if kl is None else warning(curves[kl].points)
-    no_lead = kl is None or (entropy_at is None and kl_at is None)
+    entropy_at = warning(curves["entropy"])
+    kl_at = None if kl is None else warning(curves[kl])
+    lead = None if entropy_at is None or kl_at is None else kl_at - entropy_at
+    # The same order with a warning that did not come counted as later than any that did.
+    order = np.sign((kl_at or math.inf) - (entropy_at or math.inf)) if entropy_at or kl_at else 0
     return {
-        "length_collapse_at": stays_beyond(length, lambda value: value < SHORT * start, LASTING) or never,
-        "length_explosion_at": stays_beyond(length, lambda value: value > LONG * start, LASTING) or never,
-        "entropy_warning_at": entropy_at or never,
-        "kl_warning_at": None if kl is None else kl_at or never,
-        "entropy_warning_lead": None if no_lead else (kl_at or never) - (entropy_at or never),
+        "length_collapse_at": stays_beyond(length, lambda value: value < SHORT * start, LASTING),
+        "length_explosion_at": stays_beyond(length, lambda value: value > LONG * start, LASTING),
+        "entropy_warning_at": entropy_at,
+        "kl_warning_at": kl_at,
+        "entropy_warning_lead": lead,
+        "entropy_warning_first": None if kl is None else int(order),
     }
 
 
@@ -467,14 +478,14 @@ def _ratio(value: float | None, start: float | None) -> float | None:
 
 
 def landscape_figure(arms: Mapping[str, Sequence[Course]]) -> Figure:
-    """A panel for each number that some run has. Must be called inside ``results.figure.style()``."""
+    """A panel for each number that some run has. Must be called inside ``charts.figure.style()``."""
     from matplotlib.figure import Figure
 
     courses = [found for group in arms.values() for found in group]
     moved = [
         names
         for names in _WHERE_KNOWN
-        if any(value for found in courses for name in names for _, value in found.curves[name].points)
+        if any(value for found in courses for name in names for _, value in found.curves[name])
     ]
     axes_of = {**_ALWAYS, **{names: _WHERE_KNOWN[names] for names in moved}}
     rows = -(-len(axes_of) // COLUMNS)
@@ -496,7 +507,7 @@ def _panel(axes: Any, names: Sequence[str], scale: YAxis, arms: Mapping[str, Seq
     for second, name in enumerate(names):
         for place, (arm, group) in enumerate(arms.items()):
             look = {**_look(place), **({"linestyle": _DASHED} if second else {})}
-            curves = [_points(found, name) for found in group if found.curves[name].points]
+            curves = [_points(found, name) for found in group if found.curves[name]]
             found = arm_line(place, arm, curves, scale, alone=len(arms) == 1, intervals=[None] * len(curves))
             if found is not None:
                 lines.append(found.line)
@@ -511,7 +522,7 @@ def _panel(axes: Any, names: Sequence[str], scale: YAxis, arms: Mapping[str, Seq
 
 
 def _points(found: Course, name: str) -> tuple[np.ndarray, np.ndarray]:
-    points = np.array(found.curves[name].points, dtype=np.float64)
+    points = np.array(found.curves[name], dtype=np.float64)
     return points[:, 0] + 1, points[:, 1]
 
 
@@ -531,7 +542,7 @@ def _draw(axes: Any, found: ArmLine, look: dict[str, Any]) -> None:
 def _mark(axes: Any, group: Sequence[Course], name: str, look: dict[str, Any]) -> None:
     """A cross on the run's own curve where its collapse was told."""
     for found in group:
-        values = dict(found.curves[name].points)
+        values = dict(found.curves[name])
         for collapse in found.collapses[:1]:
             if collapse.first in values:
                 axes.plot(collapse.first + 1, values[collapse.first], "x", color=look["color"], markersize=6, zorder=5)

@@ -173,7 +173,7 @@ def _over_tasks(comparison: Comparison, row: ArmOverTasks) -> dict[str, Any]:
         "arm": row.arm,
         "mean": row.mean.as_json(),
         "interquartile_mean": row.iqm.as_json(),
-        **_contrast(row, "outcomes", "improvement"),
+        **_contrast(row, "outcomes", "probability_of_improvement"),
         "scores": {name: column.tolist() for name, column in zip(comparison.tasks, row.scores.T, strict=True)},
         "profile": {name: getattr(row.profile, name).tolist() for name in ("values", "low", "high")},
         "sentence": None if row.contrast is None else mean_sentence(comparison, row),
@@ -331,5 +331,5 @@ def _means_row(metric: str, row: ArmOverTasks) -> Cells:
         return [*cells, "baseline", "", ""]
     contrast = row.contrast
     difference = _difference(metric, contrast)
-    chance = "-" if contrast.improvement is None else chance_text(contrast.improvement)
+    chance = "-" if contrast.probability_of_improvement is None else chance_text(contrast.probability_of_improvement)
     return [*cells, difference, p_text(contrast.p_holm), chance]

@@ -1,121 +1,24 @@
-"""From the runs that a request names to numbers of each arm, [runs, problems]; all that is wrong is reported at once."""
+"""From the runs that a request names to the scores of its arms; everything that is wrong is reported at once."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-import numpy as np
-
-from rlvr_cli.compare.evaluations import choose_evaluations, settings_problems, shared_problems
 from rlvr_cli.compare.request import BENCHMARK, CompareRequest
-from rlvr_cli.core.errors import RunError, UserError, collecting
+from rlvr_cli.compare.scores import Scores, SharedScores, TaskScores, read_finals, read_matched
+from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.text import did_you_mean, some
-from rlvr_cli.stats.curves import Curve
-from rlvr_cli.stats.intervals import Bounds
-from rlvr_cli.stats.scores import Array
 from rlvr_cli.store.arm import Arm, Replicate, group_arms, grouped, keys_of, learned, same_arms
 from rlvr_cli.store.evaluation import Evaluation
 from rlvr_cli.store.find import Run, find_runs, place_in_sweep
-from rlvr_cli.store.metrics import bounds
 from rlvr_cli.store.metrics import metric as declared
-from rlvr_cli.store.training import BUDGETS, Spent, spending, spent_at
-from rlvr_cli.store.values import HeldOut, metric_of, problem_values, read_held_out
+from rlvr_cli.store.training import BUDGETS
 
 # Below so many runs an arm, the estimated spread between them may be far from the true one.
 FEW = 5
-
-
-@dataclass(frozen=True)
-class RunScores:
-    """What was read of one run.
-
-    Attributes:
-        values: [problems] of the metric. spent: until the checkpoint, or the budget, that the values are of.
-        evaluation: the final one; None in a matched comparison, which has a learning ``curve``.
-    """
-
-    run: Run
-    values: Array
-    spent: Spent
-    evaluation: Evaluation | None = None
-    curve: Curve | None = None
-
-
-@dataclass(frozen=True)
-class TaskScores:
-    """The arms' numbers over the same problems of one task.
-
-    Attributes:
-        arms: of each arm, by its name, the runs that are compared.
-        metric, samples: the metric and the number of samples a problem behind it. problems: ids, sorted.
-        settings: of the evaluations, which all share. bounds: of any mean of the metric.
-        start, end: of a matched comparison, the part of the budget that all runs have.
-        notes: what the user must know next to the numbers.
-    """
-
-    request: CompareRequest
-    arms: Mapping[str, Mapping[Replicate, RunScores]]
-    baseline: str
-    metric: str
-    samples: int
-    problems: tuple[str, ...]
-    settings: Mapping[str, Any]
-    bounds: Bounds
-    start: float = 0.0
-    end: float = 0.0
-    notes: tuple[str, ...] = ()
-
-    @property
-    def paired(self) -> bool:
-        """Return whether a run of an arm belongs together with the baseline's run of the same seed."""
-        return not self.request.unpaired
-
-    def pair(self, arm: str) -> tuple[list[RunScores], list[RunScores]]:
-        """Return the runs of an arm and of the baseline; where they are paired, of the seeds that both have."""
-        first, second = self.arms[arm], self.arms[self.baseline]
-        if not self.paired:
-            return list(first.values()), list(second.values())
-        common = [replicate for replicate in first if replicate in second]
-        return [first[replicate] for replicate in common], [second[replicate] for replicate in common]
-
-    @property
-    def evaluations(self) -> dict[str, Evaluation]:
-        """Return the final evaluations, by the run's path; none of a matched comparison."""
-        runs = [scores for arm in self.arms.values() for scores in arm.values()]
-        return {scores.run.path: scores.evaluation for scores in runs if scores.evaluation is not None}
-
-
-def table(runs: Sequence[RunScores]) -> Array:
-    """Return the values of runs, [runs, problems]."""
-    return np.stack([scores.values for scores in runs])
-
-
-@dataclass(frozen=True)
-class Scores:
-    """The same arms on one or several tasks, by the task's name, with one baseline."""
-
-    request: CompareRequest
-    tasks: Mapping[str, TaskScores]
-    notes: tuple[str, ...]
-
-    @property
-    def first(self) -> TaskScores:
-        """Return one of the tasks, for what all share."""
-        return next(iter(self.tasks.values()))
-
-    @property
-    def baseline(self) -> str:
-        """Return the arm that the others are compared with."""
-        return self.first.baseline
-
-    @property
-    def together(self) -> bool:
-        """Return whether a run is evaluated on every task; else each task has runs of its own."""
-        return self.request.over == BENCHMARK
 
 
 def read_scores(request: CompareRequest) -> Scores:
@@ -169,116 +72,18 @@ def read_task(
     used = [arm.runs[one] for arm in arms for one in paired.get(arm.name, ())] or list(runs)
     if used and request.match in (None, *BUDGETS):
         with collecting(wrong):
-            numbers = _finals(request, used) if request.match is None else _matched(request, used)
+            numbers = read_finals(request, used) if request.match is None else read_matched(request, used)
             wrong += _misfits(request, numbers)
     if wrong or numbers is None:
         raise UserError(list(dict.fromkeys(wrong)))
-    by_arm = {arm.name: {one: numbers.runs[arm.runs[one].path] for one in paired[arm.name]} for arm in arms}
-    scores = TaskScores(request, by_arm, baseline, **{key: getattr(numbers, key) for key in _SHARED})
-    told = (*remarks, *numbers.notes, *_remarks(arms, used, scores.evaluations), *_few_seeds(scores))
-    return replace(scores, notes=told)
+    by_arm = {arm.name: {one: numbers.by_path[arm.runs[one].path] for one in paired[arm.name]} for arm in arms}
+    scores = TaskScores(request=request, arms=by_arm, baseline=baseline, **vars(numbers))
+    return replace(
+        scores, notes=(*remarks, *scores.notes, *_remarks(arms, used, scores.evaluations), *_few_seeds(scores))
+    )
 
 
-_SHARED = ("metric", "samples", "problems", "settings", "bounds", "start", "end")
-
-
-@dataclass(frozen=True)
-class _Numbers:
-    """As of :class:`TaskScores`; the runs by their paths."""
-
-    runs: Mapping[str, RunScores]
-    metric: str
-    samples: int
-    problems: tuple[str, ...]
-    settings: Mapping[str, Any]
-    bounds: Bounds
-    notes: tuple[str, ...]
-    start: float = 0.0
-    end: float = 0.0
-
-
-def _finals(request: CompareRequest, runs: Sequence[Run]) -> _Numbers:
-    """Return the values of the samples of `rlvr eval`, of each run's last evaluated checkpoint."""
-    evaluations = choose_evaluations(runs, benchmark=request.benchmark, where=request.where)
-    ids, (metric, samples), notes = _what(request, evaluations)
-    problems, scores = list[str](), dict[str, RunScores]()
-    for run in runs:
-        evaluation = evaluations[run.path]
-        with collecting(problems):
-            spent, step = spending(run), max(evaluation.steps, default=0)
-            if not 1 <= step <= len(spent["updates"]):
-                steps = len(spent["updates"])
-                raise RunError(f"{evaluation.folder}: of step {step}, but {steps} steps are recorded in {run.path}.")
-            values = problem_values(evaluation, metric, samples, ids)
-            scores[run.path] = RunScores(run, values, spent_at(spent, step), evaluation)
-    if problems:
-        raise UserError(problems)
-    results = [evaluation.result for evaluation in evaluations.values()]
-    return _Numbers(scores, metric, samples, ids, results[0], bounds(metric, *results), notes)
-
-
-def _matched(request: CompareRequest, runs: Sequence[Run]) -> _Numbers:
-    """Return the values of the held-out evaluations of training, at the largest budget that all runs have."""
-    budget, problems, read = str(request.match), list[str](), dict[str, HeldOut]()
-    for run in runs:
-        with collecting(problems):
-            read[run.path] = read_held_out(run)
-    if problems:
-        raise UserError(problems)
-    every = {str(one.folder): one for held_out in read.values() for one in held_out.evaluations}
-    problems += settings_problems({path: held_out.evaluations[0] for path, held_out in read.items()})
-    ids, metric, samples, notes, start, end = (), "", 0, (), 0.0, 0.0
-    with collecting(problems):
-        ids, (metric, samples), notes = _what(request, every)
-    with collecting(problems):
-        start, end = _common_budget({path: held_out.spent[budget] for path, held_out in read.items()}, budget)
-    if problems:
-        raise UserError(problems)
-    scores = {}
-    for run in runs:
-        with collecting(problems):
-            curve = read[run.path].curve(budget, metric, samples, ids)
-            spent = read[run.path].spent
-            at_end = {cost: float(np.interp(end, spent[budget], values)) for cost, values in spent.items()}
-            scores[run.path] = RunScores(run, curve.at(end), at_end, curve=curve)
-    if problems:
-        raise UserError(problems)
-    results = [evaluation.result for evaluation in every.values()]
-    return _Numbers(scores, metric, samples, ids, results[0], bounds(metric, *results), notes, start, end)
-
-
-def _what(
-    request: CompareRequest, evaluations: Mapping[str, Evaluation]
-) -> tuple[tuple[str, ...], tuple[str, int], tuple[str, ...]]:
-    """Return the problems that are compared, the metric with its number of samples, and notes on both."""
-    problems, ids, note, metric = list[str](), tuple[str, ...](), "", ("", 0)
-    with collecting(problems):
-        ids, note = shared_problems(evaluations, only_common=request.common_problems)
-    with collecting(problems):
-        metric = metric_of(request.metric, evaluations)
-    if problems:
-        raise UserError(problems)
-    notes, counts = [note] if note else [], sorted({int(one.result["samples"]) for one in evaluations.values()})
-    if len(counts) > 1:
-        what = f"the first {metric[1]} of each are" if metric[1] else "the greedy completion of each is"
-        notes.append(f"the evaluations have {', '.join(map(str, counts))} samples a problem; {what} compared.")
-    return ids, metric, tuple(notes)
-
-
-def _common_budget(spent: Mapping[str, Array], budget: str) -> tuple[float, float]:
-    """Return from where to where every run was evaluated. Raises UserError where that is nowhere."""
-    late = max(spent, key=lambda path: float(spent[path][0]))
-    early = min(spent, key=lambda path: float(spent[path][-1]))
-    start, end = float(spent[late][0]), float(spent[early][-1])
-    if start > end:
-        raise UserError(
-            f"--match {budget}: no common budget: {late} was first evaluated after {start:,.6g} {budget}, {early} last "
-            f"after {end:,.6g}. Evaluate more often (eval.every) or train longer."
-        )
-    return start, end
-
-
-def _misfits(request: CompareRequest, numbers: _Numbers) -> list[str]:
+def _misfits(request: CompareRequest, numbers: SharedScores) -> list[str]:
     """Return what of the request does not fit the numbers that were read."""
     problems = []
     if request.power is not None and request.power >= 1 and declared(numbers.metric).share:
@@ -509,5 +314,6 @@ def _few_seeds(scores: TaskScores) -> list[str]:
         return []
     return [
         f"{fewest} runs an arm tell little of the spread between runs: intervals are as wide as that makes them, and "
-        f"how many seeds or problems would be needed is a rough guess. {FEW} seeds tell much more."
+        f"how many seeds or problems would be needed is a rough guess. {FEW} seeds tell much more; choose their number "
+        "before you look, since adding seeds until a difference shows errs more often than 5%."
     ]

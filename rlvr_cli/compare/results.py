@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from rlvr_cli.compare.read import RunScores, Scores, TaskScores, table
+from rlvr_cli.compare.scores import RunScores, Scores, TaskScores, table
 from rlvr_cli.stats.clustered import (
     CrossedEstimate,
     crossed_interval,
@@ -77,7 +77,7 @@ class Contrast:
             the interval holds 0; `unknown`: a difference without an interval; `single`: an arm has one run, so that the
             difference is of these runs and there is neither p nor verdict on what made them.
         needed: None over tasks. permutation: where it is asked for.
-        improvement: over tasks, the chance that a run of the arm is above one of the baseline; None with one run.
+        probability_of_improvement: over tasks, the chance that a run of the arm is above one of the baseline; None with one run.
     """
 
     difference: CrossedEstimate
@@ -86,7 +86,7 @@ class Contrast:
     verdict: Verdict
     needed: Needed | None = None
     permutation: PermutationTest | None = None
-    improvement: Aggregate | None = None
+    probability_of_improvement: Aggregate | None = None
 
 
 @dataclass(frozen=True)
@@ -419,7 +419,7 @@ def compare_arms(scores: Scores) -> Comparison:
                 p_holm=p_holm,
                 outcomes=outcomes(of_runs, _run_means(of_base)),
                 verdict=verdict_of(difference, p_holm),
-                improvement=probability_of_improvement(of_runs, _run_means(of_base), together=together)
+                probability_of_improvement=probability_of_improvement(of_runs, _run_means(of_base), together=together)
                 if difference.spread_of_runs
                 else None,
             )

@@ -81,8 +81,10 @@ def these_runs(comparison: TaskComparison, arm: str) -> str:
 def power_lines(comparison: TaskComparison) -> list[str]:
     """Return what it takes to see the difference of --power, a line for each arm but the baseline."""
     metric, wanted = comparison.scores.metric, comparison.scores.request.power
-    one, lines = replicate(comparison), []
-    for row, contrast in comparison.others if wanted is not None else ():
+    one, lines = replicate(comparison), list[str]()
+    if wanted is None:
+        return lines
+    for row, contrast in comparison.others:
         needed, start = contrast.needed, f"to see {amount(metric, wanted)} between {row.arm} and the baseline"
         if needed is None:
             lines.append(
@@ -226,13 +228,13 @@ def mean_sentence(comparison: Comparison, row: ArmOverTasks) -> str:
     over = _over(contrast, replicate(task))
     text = _claim(task, comparison.metric, row.arm, contrast, over, comparison.family, where)
     text = f"{text}. {_tasks(comparison, row.arm, contrast)}."
-    if contrast.improvement is None:
+    if contrast.probability_of_improvement is None:
         return text
-    return f"{text} {_chance(row.arm, task.scores.baseline, contrast.improvement)}."
+    return f"{text} {_chance(row.arm, task.scores.baseline, contrast.probability_of_improvement)}."
 
 
 def lines_after(comparison: Comparison) -> list[str]:
-    """Return what stands below them: sentences, power, costs, how p-values were corrected, what they are worth, notes."""
+    """Return what stands below them: sentences, power, costs, the correction of p-values, their worth, notes."""
     if comparison.only is not None:
         return _task_lines_after(comparison.only)
     one, arms, tasks = noun(comparison), len(comparison.rows) - 1, len(comparison.tasks)
@@ -309,7 +311,7 @@ def _chance(arm: str, base: str, chance: Aggregate) -> str:
 
 
 def _once(lines: Mapping[str, str]) -> list[str]:
-    """Return a line of every task: once where it is the same for all, else with the task before it; none where it is empty."""
+    """Return a line of every task, once where it is the same for all, else with the task before it; none if empty."""
     if len(set(lines.values())) == 1:
         return [line for line in dict.fromkeys(lines.values()) if line]
     return [f"{name}: {line}" for name, line in lines.items() if line]

@@ -56,9 +56,7 @@ class ClaimResult:
         return bool(self.values) and not self.seeds
 
 
-SAME = (
-    "the two trainings are the same to the last digit in every seed: what is claimed of their difference was not tried"
-)
+SAME = "both arms have the same number in every seed, to the last digit: there is no difference to judge"
 
 
 def asked(claim: Claim, claim_set: ClaimSet) -> str:

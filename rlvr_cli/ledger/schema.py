@@ -49,7 +49,7 @@ class Measure(Section):
     exact: Text | None = Field(None, description="A name of `ledger.exact`.")
     options: dict[str, Any] = Field({}, title="a mapping from keys to values")
     at: At = Field(At(), title="a mapping of rollout and step")
-    absent: float | None = Field(None, description="What stands for null, as 30 for `never` in 30 rollouts.")
+    absent: float | None = Field(None, description="What stands for null, as 0 where nothing was clipped.")
     unit: Words | None = None
 
 

@@ -83,13 +83,13 @@ def seeds_to_decide(values: Sequence[float], rule: Rule) -> int | None:
     return None
 
 
-def wrong_by_chance(decided: int) -> tuple[float, float]:
-    """How many of ``decided`` verdicts chance alone makes wrong: where truth is beyond the threshold, and where on it.
+def wrong_by_chance(tested: int) -> tuple[float, float]:
+    """Return how many verdicts on ``tested`` claims chance makes wrong, at most: truths off the threshold, and on it.
 
     An interval leaves the truth out on the wrong side in 2.5% of cases. A truth that lies on the threshold itself is
-    left out on either side, in 5%.
+    left out on either side, in 5%. Claims that stay undecided count: they could have been decided wrongly.
     """
-    return (1 - LEVEL) / 2 * decided, (1 - LEVEL) * decided
+    return (1 - LEVEL) / 2 * tested, (1 - LEVEL) * tested
 
 
 def leaning(mean: float, rule: Rule) -> ClaimVerdict:

@@ -39,7 +39,7 @@ def verdict_in_words(found: ClaimResult, claim: Claim | None = None) -> str:
     if found.verdict != "undecided":
         return found.verdict
     if found.reason is not None:
-        return f"undecided ({'both arms are the same' if found.values else 'not seen with every seed'})"
+        return f"undecided ({'both arms have the same number' if found.values else 'not seen with every seed'})"
     many = f"more than {MOST_SEEDS}" if found.needed is None else f"about {found.needed}"
     return f"undecided ({many} seeds)"
 
@@ -95,14 +95,15 @@ def _counts(outcomes: Iterable[ClaimResult]) -> str:
 
 
 def by_chance(outcomes: Sequence[ClaimResult]) -> str:
-    """How many verdicts may be wrong by chance alone."""
-    decided = [one for one in outcomes if one.verdict in DECIDED and not one.exact and one.low != one.high]
-    if not decided:
+    """Return how many claims an interval tests and decides, and how many verdicts may be wrong by chance alone."""
+    tested = [result for result in outcomes if not result.exact and result.low != result.high]
+    if not tested:
         return "No verdict rests on an interval."
-    least, most = wrong_by_chance(len(decided))
+    decided = sum(result.verdict in DECIDED for result in tested)
+    least, most = wrong_by_chance(len(tested))
     return (
-        f"{count(len(decided), 'verdict')} rest{'s' if len(decided) == 1 else ''} on an interval; chance alone would "
-        f"make {least:.1f} to {most:.1f} of them wrong."
+        f"A 95% interval tests {count(len(tested), 'claim')} and decides {decided}; by chance alone at most "
+        f"{least:.1f} verdicts are wrong on average, {most:.1f} if every truth lies on its threshold."
     )
 
 

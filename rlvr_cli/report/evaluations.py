@@ -352,9 +352,7 @@ def _table(found: Mapping[str, TaskComparison], base: str) -> Table:
     rows = []
     for budget, one in found.items():
         own = {row.arm: row for row in one.rows}
-        rows.append(
-            (f"{_amount(one.scores.end)} {budget}", *(_budget_cell(read.metric, own[arm]) for arm in arms))
-        )
+        rows.append((f"{_amount(one.scores.end)} {budget}", *(_budget_cell(read.metric, own[arm]) for arm in arms)))
     samples = f" x {count(read.samples, 'sample')}" if read.samples else ", greedy"
     corrected = "p after Holm's correction within a budget. " if first.tested else ""
     return Table(

@@ -145,7 +145,8 @@ def make_page(subject: ReportData, output: Path | None = None) -> Page:
 
 
 def _tables(comparison: TaskComparison) -> list[Table]:
-    captions = [f"Arms by their effect, against {comparison.scores.baseline}", "Learning curves up to the common budget"]
+    base = comparison.scores.baseline
+    captions = [f"Arms by their effect, against {base}", "Learning curves up to the common budget"]
     found = []
     for caption, table in zip(captions, task_tables(comparison), strict=False):
         found.append(replace(table, title=caption, header=("arm", *table.header[1:])))

@@ -91,7 +91,7 @@ def half_width(variance: MeanVariance, alpha: float | Array = 1 - LEVEL) -> Arra
     """Return the half-width of the interval of level 1 - ``alpha``, each part with its own quantile of Student's t:
 
     h^2 = t(S - 1)^2 * runs + t(P - 1)^2 * problems, after Cochran and Cox 1957, "Experimental Designs", who weight
-    the quantiles and not their squares. It covers at least 94% of truths (docs/statistics.md).
+    the quantiles and not their squares. It covers 94% or more in the paired settings of docs/statistics.md.
     """
     runs = _quantile(variance.runs_degrees, alpha) ** 2 * variance.runs
     return np.sqrt(runs + _quantile(variance.problems_degrees, alpha) ** 2 * variance.problems)

@@ -76,7 +76,7 @@ def find_runs(names: Sequence[str], root: Path, *, unfinished: bool = False) -> 
             problems.append(_unknown(name, root))
         for start, folders in found.items():
             if start not in folders and start.resolve() not in sweeps:
-                sweeps[start.resolve()] = tell_trials(start, problems, notes, unfinished=unfinished)
+                sweeps[start.resolve()] = _tell_trials(start, problems, notes, unfinished=unfinished)
             dropped = sweeps.get(start.resolve(), set())
             for folder in folders:
                 resolved = folder.resolve()
@@ -191,7 +191,7 @@ def _names(root: Path) -> Iterator[str]:
         return
 
 
-def tell_trials(folder: Path, problems: list[str], notes: list[str], *, unfinished: bool) -> set[str]:
+def _tell_trials(folder: Path, problems: list[str], notes: list[str], *, unfinished: bool) -> set[str]:
     """Tell which trials of the sweep in ``folder`` have no run yet.
 
     Returns the names of the trials left out: no longer in the sweep file, or given up by a search.

@@ -105,9 +105,9 @@ def test_a_length_that_stays_short_has_collapsed_and_one_that_comes_back_has_not
     comes_back = [20.0, 20, 20, 9, 9, 9, 9, 20, 20, 20, 20, 20]
     explodes = [20.0, 20, 20, 20, 20, 20, 20, 41, 41, 41, 41, 41]
     assert course(lines(length=stays), 16).summary["length_collapse_at"] == 6
-    assert course(lines(length=comes_back), 16).summary["length_collapse_at"] == 13
+    assert course(lines(length=comes_back), 16).summary["length_collapse_at"] is None
     assert course(lines(length=explodes), 16).summary["length_explosion_at"] == 8
-    assert course(lines(), 16).summary["length_explosion_at"] == 13
+    assert course(lines(), 16).summary["length_explosion_at"] is None
 
 
 def test_stays_beyond_counts_values_in_a_row() -> None:
@@ -131,23 +131,29 @@ def test_the_lead_of_entropy_over_kl() -> None:
     found = course(lines(entropy=entropy, kl_reference=kl), 16)
     assert found.kl == "KL to reference"
     assert [found.summary[f"{name}_warning_at"] for name in ("entropy", "kl")] == [7, 10]
-    assert found.summary["entropy_warning_lead"] == 3
-    # Without a reference the policy that sampled stands in; one that never warns counts as after the last rollout.
+    assert (found.summary["entropy_warning_lead"], found.summary["entropy_warning_first"]) == (3, 1)
+    # Without a reference the policy that sampled stands in; one that never warns is later than one that does.
     noise = [0.001, *[0.0] * 10, 0.001]
     twice = [row | {"update": update} for row in lines(entropy=entropy, kl_old=noise) for update in (0, 1)]
     late = course(twice, 16)
-    assert (late.kl, late.summary["entropy_warning_lead"]) == ("KL to sampler", 6)
+    assert (late.kl, late.summary["entropy_warning_lead"]) == ("KL to sampler", None)
+    assert late.summary["entropy_warning_first"] == 1
+    assert course(lines(kl_reference=kl), 16).summary["entropy_warning_first"] == -1
+    assert course(lines(kl_reference=[0.1] * 12), 16).summary["entropy_warning_first"] == 0
     # With one update it is the policy that sampled, and its divergence is rounding.
     assert course(lines(entropy=entropy, kl_old=noise), 16).summary["entropy_warning_lead"] is None
 
 
-def test_the_collapse_is_the_detectors_and_none_is_one_after_the_last() -> None:
-    healthy = course(lines(20), 16).summary
-    assert (healthy["collapsed"], healthy["collapse_at"]) == (0, 21)
+def collapsing() -> list[dict[str, Any]]:
     accuracy = [0.3, 0.5, 0.6, 0.6, 0.6, 0.6, *[0.0] * 14]
     length = [20.0] * 6 + [144.0] * 14
-    rows = lines(20, accuracy=accuracy, length=length, truncated=[0.0] * 6 + [1.0] * 14)
-    found = course(rows, 16)
+    return lines(20, accuracy=accuracy, length=length, truncated=[0.0] * 6 + [1.0] * 14)
+
+
+def test_the_collapse_is_the_detectors_and_without_one_there_is_no_rollout_of_it() -> None:
+    healthy = course(lines(20), 16).summary
+    assert (healthy["collapsed"], healthy["collapse_at"]) == (0, None)
+    found = course(collapsing(), 16)
     assert found.summary["collapsed"] == 1
     assert found.summary["collapse_at"] == found.collapses[0].first + 1
     assert 7 <= found.collapses[0].first + 1 <= 13
@@ -181,6 +187,20 @@ def test_runs_of_one_arm_are_averaged_and_one_run_is_flat(tmp_path: Path) -> Non
     assert all(value is None or math.isfinite(value) for value in alone.numbers["summary"].values())
     cut = landscape(AnalysisInput((runs[0],), tmp_path, rollout=6), LandscapeOptions())
     assert cut.numbers["summary"]["rollouts"] == 7
+
+
+def test_the_rollout_of_a_collapse_is_censored_in_a_run_without_one(tmp_path: Path) -> None:
+    runs = (make_run(tmp_path, "a", lines(20)), make_run(tmp_path, "b", collapsing(), seed=1))
+    both = landscape(AnalysisInput(runs, tmp_path), LandscapeOptions())
+    (summary,) = (arm["summary"] for arm in both.numbers["arms"].values())
+    assert summary["collapse_at"] == {"mean": None, "low": None, "high": None, "runs": 1}
+    assert summary["collapsed"]["mean"] == 0.5
+    assert both.tables[0].rows[0][7] == "1 of 2 runs"
+    (collapses,) = (table for table in both.tables if table.title == "collapses")
+    assert ("a", "not within 20", "", "") in collapses.rows
+    alone = landscape(AnalysisInput(runs[1:], tmp_path), LandscapeOptions())
+    (summary,) = (arm["summary"] for arm in alone.numbers["arms"].values())
+    assert summary["collapse_at"]["mean"] == alone.numbers["summary"]["collapse_at"]
 
 
 def test_what_cannot_be_looked_at_is_said_for_every_run(tmp_path: Path) -> None:

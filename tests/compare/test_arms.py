@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
 
 from rlvr_cli.compare.evaluations import choose_evaluations
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.store.arm import Arm, group_arms
 from rlvr_cli.store.find import find_runs
 from tests.compare.made_runs import make_run
@@ -17,10 +19,9 @@ TRIALS = ("grpo-s0", "grpo-s1")
 
 
 def arms_of(root: Path, *names: str, by: tuple[str, ...] = ()) -> tuple[Arm, ...]:
-    problems: list[str] = []
-    arms = group_arms(find_runs(names, root, problems, []), problems, by)
-    assert problems == []
-    return arms
+    selected = find_runs(names, root)
+    assert selected.problems == ()
+    return group_arms(selected.runs, by)
 
 
 def shown(arms: tuple[Arm, ...]) -> dict[str, list[str]]:
@@ -60,18 +61,17 @@ def test_folders_globs_and_repetitions(root: Path, tmp_path: Path, monkeypatch: 
     for seed in range(2):
         make_run(root / "sweep", f"g{seed}", seed=seed)
         make_run(root / "sweep" / "trials", f"l{seed}", method="lopti", seed=seed)
-    names = [run.dir.name for run in find_runs(["sweep", "sweep/g*", str(root / "sweep" / "g0")], root, [], [])]
+    names = [run.dir.name for run in find_runs(["sweep", "sweep/g*", str(root / "sweep" / "g0")], root).runs]
     assert names == ["g0", "g1"]
-    assert [run.dir.name for run in find_runs(["sweep/trials", "sweep"], root, [], [])] == ["l0", "l1", "g0", "g1"]
+    assert [run.dir.name for run in find_runs(["sweep/trials", "sweep"], root).runs] == ["l0", "l1", "g0", "g1"]
     monkeypatch.chdir(root)
-    assert [run.dir.name for run in find_runs(["sweep/*/l?"], tmp_path / "elsewhere", [], [])] == ["l0", "l1"]
-    problems: list[str] = []
-    assert find_runs(["sweep/x*"], root, problems, []) == ()
-    assert find_runs(["sweep/g**"], root, problems, []) == ()
-    assert "matches no run" in problems.pop() and "matches no run" in problems[0]
+    assert [run.dir.name for run in find_runs(["sweep/*/l?"], tmp_path / "elsewhere").runs] == ["l0", "l1"]
+    for pattern in ("sweep/x*", "sweep/g**"):
+        none = find_runs([pattern], root)
+        assert none.runs == () and "matches no run" in none.problems[0]
     (root / "sweep" / "g1" / "manifest.json").unlink()
-    find_runs(["sweep"], root, problems, [])
-    assert "g1: " in problems[1] and "manifest.json" in problems[1]
+    (problem,) = find_runs(["sweep"], root).problems
+    assert "g1: " in problem and "manifest.json" in problem
 
 
 def test_the_order_of_runs_changes_no_arm(root: Path) -> None:
@@ -85,19 +85,17 @@ def test_a_sweep_tells_of_trials_without_a_run(root: Path) -> None:
     make_run(root / "sweep", "grpo-s0")
     trials = [{"name": name, "method": name[:4]} for name in TRIALS]
     (root / "sweep" / "trials.json").write_text(json.dumps({"trials": trials}))
-    problems: list[str] = []
-    notes: list[str] = []
-    assert len(find_runs(["sweep", "sweep/grpo-s0"], root, problems, notes)) == 1
-    assert "1 of its 2 trials" in problems[0] and "grpo-s1" in problems[0] and "--unfinished" in problems[0]
-    notes.clear()
-    find_runs(["sweep"], root, [], notes, unfinished=True)
-    assert len(notes) == 1
+    selected = find_runs(["sweep", "sweep/grpo-s0"], root)
+    assert len(selected.runs) == 1
+    problem = selected.problems[0]
+    assert "1 of its 2 trials" in problem and "grpo-s1" in problem and "--unfinished" in problem
+    assert len(find_runs(["sweep"], root, unfinished=True).notes) == 1
 
 
 def test_a_folder_above_sweeps_is_not_one_experiment(root: Path) -> None:
     def found(name: str) -> tuple[list[str], list[str]]:
-        problems: list[str] = []
-        return [run.dir.name for run in find_runs([name], root, problems, [])], problems
+        selected = find_runs([name], root)
+        return [run.dir.name for run in selected.runs], list(selected.problems)
 
     for sweep in ("one", "two"):
         make_run(root / sweep, f"{sweep}-s0")
@@ -127,22 +125,17 @@ def test_a_sweep_is_what_its_file_names(root: Path) -> None:
         "trials": trials,
     }
     (root / "sweep" / "trials.json").write_text(json.dumps(content))
-    problems: list[str] = []
-    notes: list[str] = []
-    found = find_runs(["sweep"], root, problems, notes)
-    assert [run.dir.name for run in found] == ["grpo-s0", "lopti-s0"]
-    assert len(notes) == 1 and notes[0].startswith(f"{root}/sweep: ") and "dapo-s0" in notes[0]
-    assert "`rlvr sweep '/a b/s.yaml' run.dir=x`" in problems[0]
+    selected = find_runs(["sweep"], root)
+    assert [run.dir.name for run in selected.runs] == ["grpo-s0", "lopti-s0"]
+    (note,) = selected.notes
+    assert note.startswith(f"{root}/sweep: ") and "dapo-s0" in note
+    assert "`rlvr sweep '/a b/s.yaml' run.dir=x`" in selected.problems[0]
     # The ledger's trials come from a file that `rlvr sweep` cannot read.
     owned = {**content, "owner": ["rlvr", "reproduce", "--all", "--runs", "a b"]}
     (root / "sweep" / "trials.json").write_text(json.dumps(owned))
-    of_ledger: list[str] = []
-    find_runs(["sweep"], root, of_ledger, [])
-    assert "`rlvr reproduce --all --runs 'a b'`" in of_ledger[0]
+    assert "`rlvr reproduce --all --runs 'a b'`" in find_runs(["sweep"], root).problems[0]
     (root / "sweep" / "trials.json").write_text(json.dumps(content))
-    problems.clear()
-    assert not choose_evaluations(found, problems)
-    assert f"`rlvr eval {root}/sweep/lopti-s0 --pass-at 1,4`." in problems[1]
-    assert [run.dir.name for run in find_runs(["sweep", "sweep/dapo-s0"], root, [], [], unfinished=True)][2:] == [
-        "dapo-s0"
-    ]
+    with pytest.raises(UserError, match=re.escape(f"`rlvr eval {root}/sweep/lopti-s0 --pass-at 1,4`.")):
+        choose_evaluations(selected.runs)
+    every = find_runs(["sweep", "sweep/dapo-s0"], root, unfinished=True).runs
+    assert [run.dir.name for run in every][2:] == ["dapo-s0"]

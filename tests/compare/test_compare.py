@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlvr_cli.compare.results import contrasts
+from rlvr_cli.compare.results import Contrast, contrasts
 from rlvr_cli.core.files import write_json
 from rlvr_cli.stats.clustered import VarianceComponents
 from rlvr_cli.stats.passk import pass_at_k
@@ -25,6 +25,11 @@ Compared = Callable[..., dict[str, Any]]
 
 def arm(found: dict[str, Any], name: str) -> dict[str, Any]:
     return next(one for one in found["arms"] if one["arm"] == name)
+
+
+def against_a(scores: dict[str, np.ndarray], target: float | None = None) -> dict[str, Contrast]:
+    pairs = {name: (table, scores["a"]) for name, table in scores.items() if name != "a"}
+    return contrasts(pairs, target=target)
 
 
 def test_a_known_difference(two_arms: Path, compared: Compared) -> None:
@@ -56,12 +61,13 @@ def test_costs_are_those_of_the_records_and_relative_to_the_baseline(two_arms: P
 
 
 def test_swapping_the_baseline_flips_the_signs(two_arms: Path, compared: Compared) -> None:
-    one = arm(compared("grpo-s*", "lopti-s*"), "lopti")
-    other = arm(compared("grpo-s*", "lopti-s*", "--baseline", "lopti"), "grpo")
+    one = arm(compared("grpo-s*", "lopti-s*", "--permutation"), "lopti")
+    other = arm(compared("grpo-s*", "lopti-s*", "--permutation", "--baseline", "lopti"), "grpo")
     assert other["difference"]["value"] == -one["difference"]["value"]
     assert other["difference"]["low"] == pytest.approx(-one["difference"]["high"])
     assert other["p_holm"] == pytest.approx(one["p_holm"])
-    assert other["permutation"] == one["permutation"]
+    assert other["permutation"] == one["permutation"] and one["permutation"]["permutations"] == 20
+    assert arm(compared("grpo-s*", "lopti-s*"), "lopti")["permutation"] is None, "deals are drawn when asked for"
     assert (other["verdict"], one["verdict"]) == ("lower", "higher")
     assert other["outcomes"] == {"wins": 0, "ties": 1, "losses": 11}
     by_run = compared("grpo-s*", "lopti-s*", "--baseline", "lopti-s1")
@@ -110,14 +116,14 @@ def test_the_order_of_runs_arms_and_problems_changes_no_number(two_arms: Path, c
 def test_contrasts_do_not_depend_on_the_order_of_problems_or_replicates() -> None:
     rng = np.random.default_rng(0)
     scores = {name: rng.random((4, 30)) for name in "abc"}
-    before = contrasts(scores, "a", target=0.02)
+    before = against_a(scores, target=0.02)
     rows, columns = rng.permutation(4), rng.permutation(30)
-    after = contrasts({name: scores[name][rows][:, columns] for name in "cab"}, "a", target=0.02)
+    after = against_a({name: scores[name][rows][:, columns] for name in "cab"}, target=0.02)
     for name in "bc":
         one, other = before[name], after[name]
         assert other.difference.value == pytest.approx(one.difference.value)
         assert other.difference.low == pytest.approx(one.difference.low)
-        assert other.p_value == pytest.approx(one.p_value)
+        assert other.p_holm == pytest.approx(one.p_holm)
         assert (other.verdict, other.outcomes, other.needed) == (one.verdict, one.outcomes, one.needed) or (
             other.needed is not None
         )
@@ -138,14 +144,14 @@ def test_what_it_takes_is_what_the_corrected_test_takes() -> None:
     one, family = (seeds_needed(components, 0.05, problems, alpha=alpha) for alpha in (0.05, 0.05 / 4))
     assert one is not None and family is not None and one < family
     for seeds, low, high in ((one, 0.2, 0.65), (family, 0.65, 0.95)):
-        seen = [contrasts(scores(seeds, 0.05), "a")["b"].verdict == "higher" for _ in range(40)]
+        seen = [against_a(scores(seeds, 0.05))["b"].verdict == "higher" for _ in range(40)]
         assert low < np.mean(seen) < high
 
 
 def test_what_it_would_take_is_counted_with_the_corrected_alpha() -> None:
     rng = np.random.default_rng(1)
     scores = {name: rng.normal(0, 0.02, (6, 1)) + rng.normal(0, 0.3, (6, 100)) for name in "abcde"}
-    found = contrasts(scores, "a", target=0.05)["b"]
+    found = against_a(scores, target=0.05)["b"]
     assert found.needed is not None and found.difference.components is not None
     assert found.needed.seeds == seeds_needed(found.difference.components, 0.05, 100, alpha=0.05 / 4)
 
@@ -153,10 +159,10 @@ def test_what_it_would_take_is_counted_with_the_corrected_alpha() -> None:
 def test_a_difference_without_a_p_is_counted_in_the_family() -> None:
     rng = np.random.default_rng(0)
     base = rng.integers(0, 5, (3, 10)) / 8
-    found = contrasts({"a": base, "constant": base + 0.25, "b": rng.random((3, 10))}, "a")
-    assert found["constant"].p_value is None and found["constant"].verdict == "unknown"
+    found = against_a({"a": base, "constant": base + 0.25, "b": rng.random((3, 10))})
+    assert found["constant"].p_holm is None and found["constant"].verdict == "unknown"
     single = found["b"].difference.p_value
-    assert single is not None and found["b"].p_value == pytest.approx(min(1.0, 2 * single))
+    assert single is not None and found["b"].p_holm == pytest.approx(min(1.0, 2 * single))
 
 
 def test_no_end_of_an_interval_is_where_no_share_can_be(root: Path, compared: Compared) -> None:
@@ -239,9 +245,26 @@ def test_avg_at_k_is_said_to_be_over_k_samples(root: Path, compared: Compared) -
 def test_only_common_seeds_are_paired(two_arms: Path, compared: Compared) -> None:
     make_run(two_arms, "lopti-s7", method="lopti", seed=7, right=[0] * 12)
     found = compared("grpo-s*", "lopti-s*")
-    assert found["notes"][0] == "left out because not all arms have them: seed 7 of lopti."
+    assert found["notes"][0] == "left out because grpo does not have them: seed 7 of lopti."
     assert [run["seed"] for run in arm(found, "lopti")["runs"]] == [0, 1, 2]
     assert arm(found, "lopti")["difference"] == arm(compared("grpo-s*", "lopti-s[012]"), "lopti")["difference"]
+
+
+def test_each_arm_is_compared_with_the_baseline_on_the_seeds_that_both_have(two_arms: Path, compared: Compared) -> None:
+    """An arm of fewer seeds takes none from the others."""
+    for seed in (1, 2, 9):
+        make_run(two_arms, f"dapo-s{seed}", method="dapo", seed=seed, right=BETTER)
+    found = compared("grpo-s*", "lopti-s*", "dapo-s*")
+    seeds = {name: [run["seed"] for run in arm(found, name)["runs"]] for name in ("grpo", "lopti", "dapo")}
+    assert seeds == {"grpo": [0, 1, 2], "lopti": [0, 1, 2], "dapo": [1, 2]}
+    assert arm(found, "lopti")["difference"] == arm(compared("grpo-s*", "lopti-s*"), "lopti")["difference"]
+    alone = arm(compared("grpo-s[12]", "dapo-s[12]"), "dapo")
+    assert arm(found, "dapo")["difference"] == alone["difference"] and arm(found, "dapo")["cost"] == alone["cost"]
+    assert found["notes"][:2] == [
+        "left out because grpo does not have them: seed 9 of dapo.",
+        "dapo is compared with grpo on seeds 1, 2 alone.",
+    ]
+    assert "2 to 3 seeds" in found["compared"][2]
 
 
 def test_unfinished_runs_and_old_checkpoints_are_said(two_arms: Path, compared: Compared) -> None:

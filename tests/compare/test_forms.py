@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rlvr_cli.compare import compare
 from rlvr_cli.core.table import latex_text
 from rlvr_cli.evaluation.tables import metric_value_text, with_interval
 from tests.compare.conftest import BASE, BETTER
@@ -29,6 +30,14 @@ def test_csv_reads_back_to_what_json_has(two_arms: Path, told: Told, compared: C
             for key in path.split("."):
                 value = None if value is None else value[key]
             assert row[path] == ("" if value is None else repr(value))
+
+
+def test_a_frame_has_the_columns_of_csv(two_arms: Path, told: Told) -> None:
+    frame = compare("grpo-s*", "lopti-s*", root=two_arms, metric="pass@2")
+    rows = list(csv.DictReader(io.StringIO(told("grpo-s*", "lopti-s*", "--metric", "pass@2", "--format=csv"))))
+    assert list(frame["arm"]) == [row["arm"] for row in rows] == ["lopti", "grpo"]
+    for column in ("mean.value", "difference.low", "p_holm"):
+        assert repr(float(frame[column][0])) == rows[0][column]
 
 
 def test_latex_is_one_table_with_everything_escaped(root: Path, told: Told) -> None:

@@ -145,15 +145,15 @@ def test_what_the_interval_holds_is_not_said_to_be_ruled_out() -> None:
     rng = np.random.default_rng(0)
     noise = rng.normal(0, 0.02, (2, 8, 200)) + rng.normal(0, 0.012, (2, 8, 1))
     noise[0] += 0.01 - noise[0].mean() + noise[1].mean()
-    contrast = contrasts({"b": noise[0], "a": noise[1]}, "a", target=0.02)["b"]
+    contrast = contrasts({"b": (noise[0], noise[1])}, target=0.02)["b"]
     low, high = contrast.difference.low, contrast.difference.high
     assert low is not None and high is not None and contrast.needed is not None
     assert contrast.verdict == "unseen" and contrast.needed.detectable < 0.02 < high
     assert "does not rule" in to_see("avg@4", contrast, "seed")
     noise[0] -= 0.01
-    equal = contrasts({"b": noise[0], "a": noise[1]}, "a", target=0.02)["b"]
+    equal = contrasts({"b": (noise[0], noise[1])}, target=0.02)["b"]
     assert "2 points" in (said := to_see("avg@4", equal, "seed")) and "rule" not in said
-    open_question = contrasts({"b": noise[0] + 0.01, "a": noise[1]}, "a")["b"]
+    open_question = contrasts({"b": (noise[0] + 0.01, noise[1])})["b"]
     assert amount("reward", high) in to_see("reward", open_question, "seed")
 
 

@@ -202,7 +202,8 @@ def test_wrong_answers_that_are_equal_vote_together(tmp_path: Path) -> None:
     (apart,) = problem_metrics([problem("p")], found, settings, ("correct", "wrong", "unparsed"))
     assert apart.values["maj@8"] == 1.0
     header = {
-        "format": FORMAT, "model": "lab",
+        "format": FORMAT,
+        "model": "lab",
         "steps": [],
         "label": "l",
         "benchmark": "math",
@@ -216,8 +217,8 @@ def test_wrong_answers_that_are_equal_vote_together(tmp_path: Path) -> None:
     lines = [{"problem": name, "sample": index, **one} for (name, index), one in found.items()]
     (tmp_path / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     read = read_evaluation(tmp_path)
-    assert read.rows == (row,) and problem_values(read, "maj@8", 8) == {"p": 0.0}
-    assert problem_values(read, "maj@5", 8)["p"] == pytest.approx(
+    assert read.rows == (row,) and problem_values(read, "maj@8", 8, ["p"]) == [0.0]
+    assert problem_values(read, "maj@5", 8, ["p"])[0] == pytest.approx(
         won_by_enumeration(["5", "5", "7", "7", "7", None, "7?", "8"], 5)
     )
 

@@ -86,7 +86,7 @@ def test_two_arms_that_are_the_same_decide_nothing(tmp_path: Path) -> None:
     found = claim_result(
         read.claims["landscape/updates"], read, [0, 1], lambda call, seed: {"summary": {"length_end": 4.0}}
     )
-    assert found.verdict == "undecided" and "the same to the last digit in every seed" in str(found.reason)
+    assert found.verdict == "undecided" and "the same number in every seed" in str(found.reason)
 
 
 def reading(folder: Path, **changed: Any) -> RunAnalysis:

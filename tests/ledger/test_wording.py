@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rlvr_cli.ledger.claim_results import ClaimResult
 from rlvr_cli.ledger.schema import Claim
-from rlvr_cli.ledger.wording import FOLLOWS, agreements, claims_headline, that_can_fail, verdict_in_words
+from rlvr_cli.ledger.wording import FOLLOWS, agreements, by_chance, claims_headline, that_can_fail, verdict_in_words
 from tests.ledger.files import LENGTH
 
 
@@ -45,6 +45,16 @@ def test_a_second_set_agrees_contradicts_or_leans() -> None:
     # The other way round a verdict of "does not hold" leans where "holds" does not.
     turned = {"landscape/leans": outcome("leans", "does not hold", -1.0)}
     assert "1 undecided there: 1 the other way" in agreements([claim("leans")], turned, others)
+
+
+def test_chance_errs_on_the_claims_that_were_tested_and_not_on_those_decided_alone() -> None:
+    undecided = ClaimResult("landscape/a", "", "undecided", [0, 1], [1.0, -1.0], mean=0.0, low=-2.0, high=2.0)
+    decided = replace(undecided, verdict="holds", low=0.5)
+    point = replace(undecided, verdict="holds", low=0.0, high=0.0)
+    without_interval = replace(undecided, low=None, high=None)
+    text = by_chance([*[undecided] * 38, *[decided] * 2, point, without_interval])
+    assert [float(number) for number in re.findall(r"[\d.]*\d", text)] == [95, 40, 2, 1.0, 2.0]
+    assert "No verdict" in by_chance([point, without_interval])
 
 
 def test_what_cannot_fail_is_no_evidence_unless_it_fails() -> None:

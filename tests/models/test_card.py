@@ -28,7 +28,8 @@ def evaluate(run: RunDir, step: int, value: float) -> None:
     folder = run.eval_dir / f"{step}"
     folder.mkdir()
     result = {
-        "format": FORMAT, "model": "lab",
+        "format": FORMAT,
+        "model": "lab",
         "steps": [step],
         "label": f"first step {step}",
         "benchmark": "kk-gen",

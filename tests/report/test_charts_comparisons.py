@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rlvr_cli.compare.results import compare_task
 from rlvr_cli.compare.read import read_scores
 from rlvr_cli.compare.request import CompareRequest
+from rlvr_cli.compare.results import compare_task
 from rlvr_cli.compare.words import VERDICTS
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.report.charts.effects import effects_figure
@@ -80,7 +80,8 @@ def test_effects_are_the_comparisons_differences_around_a_zero(tmp_path: Path) -
     evaluations(tmp_path, "grpo")
     evaluations(tmp_path, "lopti", [[right + (right < 6) for right in row] for row in RIGHT])
     evaluations(tmp_path, "dapo", RIGHT[::-1])
-    comparison = compare_task(gather(CompareRequest(names=(str(tmp_path),), root=tmp_path, baseline="grpo")).first)
+    request = CompareRequest(names=(str(tmp_path),), root=tmp_path, baseline="grpo")
+    comparison = compare_task(read_scores(request).first)
     figure = effects_figure(comparison, {"grpo": 0, "dapo": 1, "lopti": 2})
     assert column(figure, "arm") == [row.arm for row in comparison.rows if row.contrast]
     for row in comparison.rows:
@@ -100,7 +101,8 @@ def test_effects_are_the_comparisons_differences_around_a_zero(tmp_path: Path) -
 def test_a_difference_without_an_interval_is_a_point_that_says_so(tmp_path: Path) -> None:
     evaluations(tmp_path, "grpo", [[1, 2, 3]])
     evaluations(tmp_path, "lopti", [[2, 3, 4]])
-    comparison = compare_task(gather(CompareRequest(names=(str(tmp_path),), root=tmp_path, baseline="grpo")).first)
+    request = CompareRequest(names=(str(tmp_path),), root=tmp_path, baseline="grpo")
+    comparison = compare_task(read_scores(request).first)
     figure = effects_figure(comparison, {})
     assert column(figure, "low") == ["-"]
     assert "+16.7, no interval" in texts(figure.svg)

@@ -13,9 +13,9 @@ import pytest
 from scipy import stats
 
 from rlvr_cli.charts.lines import running_mean
-from rlvr_cli.compare.results import compare_task
 from rlvr_cli.compare.read import read_scores
 from rlvr_cli.compare.request import CompareRequest
+from rlvr_cli.compare.results import compare_task
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.report.charts.learning import learning_figures
 from rlvr_cli.report.charts.lines import kept
@@ -135,7 +135,9 @@ def test_several_runs_have_the_interval_of_the_comparison_at_equal_budget(tmp_pa
         for seed in range(3):
             held_out = {2: counts[seed], 4: counts[seed + 1] if method == "grpo" else counts[3 - seed]}
             evaluated(tmp_path, f"{method}-s{seed}", held_out, method=method, seed=seed)
-    comparison = compare_task(gather(CompareRequest(names=(str(tmp_path),), root=tmp_path, match="rollouts")).first)
+    comparison = compare_task(
+        read_scores(CompareRequest(names=(str(tmp_path),), root=tmp_path, match="rollouts")).first
+    )
     arms = {name: [RunDir(tmp_path / f"{name}-s{seed}") for seed in range(3)] for name in ("grpo", "dapo")}
     figure = by_key(learning_figures(arms))["held-out-accuracy"]
     for row in comparison.rows:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.statistics import pigeonhole_means, setting_coverage
+from benchmarks.statistics import collapses, pigeonhole_means, problem_families, setting_coverage
 from benchmarks.statistics_data import KINDS
 from rlvr_cli.stats import clustered
 from rlvr_cli.stats.clustered import (
@@ -202,3 +202,13 @@ def test_two_seeds_reject_no_more_than_a_family_may() -> None:
         table = two_way(arm - arms[0])
         p_values.append(p_value(table.mean, table.variance))
     assert np.mean(np.min(p_values, axis=0) * 6 <= 0.05) <= 0.05
+
+
+def test_collapses_and_families_of_problems_are_what_the_interval_does_not_cover() -> None:
+    """The simulations behind the warnings of docs/statistics.md, on few tables."""
+    *_, row = collapses(50, (5,))
+    one_arm, both = (float(cell) for cell in row.strip("| ").split(" | ")[1:])
+    assert one_arm < 0.8 and both > 0.93
+    *_, row = problem_families(20, (5,))
+    by_problem, by_family = row.strip("| ").split(" | ")[3::2]
+    assert float(by_problem) < 0.8 and float(by_family) > 0.85

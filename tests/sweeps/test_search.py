@@ -13,7 +13,7 @@ import optuna
 import pytest
 
 from rlvr_cli.core.files import read_jsonl
-from rlvr_cli.store.find import tell_trials
+from rlvr_cli.store.find import find_runs
 from rlvr_cli.sweeps.folder import OPEN, SweepDir, SweepPlan
 from rlvr_cli.sweeps.ranking import rank
 from rlvr_cli.sweeps.search import Search
@@ -191,9 +191,8 @@ def test_a_first_seed_below_the_median_is_given_up_and_its_other_seeds_are_not_r
     ranking = rank(place, plan, list(statuses.values()))
     assert ranking is not None and [arm.state for arm in ranking.arms] == ["finished"] * 4 + ["pruned"]
     assert len(ranking.complete) == 4
-    notes: list[str] = []
-    assert tell_trials(place.path, [], notes, unfinished=False) == {bad[0].entry.name}
-    assert "left out because the search stopped them" in notes[0]
+    (note,) = find_runs([str(place.path)], tmp_path).notes
+    assert "left out because the search stopped them" in note and bad[0].entry.name in note
     # Asked for by name, it is finished, whatever it comes to.
     place.record(bad[0].entry, "retry")
     search = Search(place, plan)

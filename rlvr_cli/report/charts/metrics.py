@@ -315,5 +315,3 @@ def crossed_band(runs: Sequence[Recorded], budget: str, metric: str, at: np.ndar
     means = [arm_mean(scores[:, place], bounds(metric, *(one.result for one in every))) for place in range(len(at))]
     ends = np.array([[np.nan if end is None else end for end in (one.low, one.high)] for one in means])
     return ends[:, 0], ends[:, 1]
-
-

@@ -1,0 +1,218 @@
+"""The numbers of runs, [problems] of each: of their final evaluations, or at a budget on their learning curves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlvr_cli.compare.evaluations import choose_evaluations, settings_problems, shared_problems
+from rlvr_cli.compare.request import BENCHMARK, CompareRequest
+from rlvr_cli.core.errors import RunError, UserError, collecting
+from rlvr_cli.stats.curves import Curve
+from rlvr_cli.stats.intervals import Bounds
+from rlvr_cli.stats.scores import Array
+from rlvr_cli.store.arm import Replicate
+from rlvr_cli.store.evaluation import Evaluation
+from rlvr_cli.store.find import Run
+from rlvr_cli.store.metrics import bounds
+from rlvr_cli.store.training import Spent, spending, spent_at
+from rlvr_cli.store.values import HeldOut, metric_of, problem_values, read_held_out
+
+
+@dataclass(frozen=True)
+class RunScores:
+    """What was read of one run.
+
+    Attributes:
+        values: [problems] of the metric. spent: until the checkpoint, or the budget, that the values are of.
+        evaluation: the final one; None in a matched comparison, which has a learning ``curve``.
+    """
+
+    run: Run
+    values: Array
+    spent: Spent
+    evaluation: Evaluation | None = None
+    curve: Curve | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedScores:
+    """The numbers of runs over the same problems.
+
+    Attributes:
+        by_path: by the run's path.
+        metric, samples: the metric and the number of samples a problem behind it. problems: ids, sorted.
+        settings: of the evaluations, which all share. bounds: of any mean of the metric.
+        start, end: of a matched comparison, the part of the budget that all runs have.
+        notes: what the user must know next to the numbers.
+    """
+
+    by_path: Mapping[str, RunScores]
+    metric: str
+    samples: int
+    problems: tuple[str, ...]
+    settings: Mapping[str, Any]
+    bounds: Bounds
+    notes: tuple[str, ...]
+    start: float = 0.0
+    end: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskScores(SharedScores):
+    """The arms' numbers on one task; ``arms``: of each, by its name, the runs that are compared."""
+
+    request: CompareRequest
+    arms: Mapping[str, Mapping[Replicate, RunScores]]
+    baseline: str
+
+    @property
+    def paired(self) -> bool:
+        """Return whether a run of an arm belongs together with the baseline's run of the same seed."""
+        return not self.request.unpaired
+
+    def pair(self, arm: str) -> tuple[list[RunScores], list[RunScores]]:
+        """Return the runs of an arm and of the baseline; where they are paired, of the seeds that both have."""
+        first, second = self.arms[arm], self.arms[self.baseline]
+        if not self.paired:
+            return list(first.values()), list(second.values())
+        common = [replicate for replicate in first if replicate in second]
+        return [first[replicate] for replicate in common], [second[replicate] for replicate in common]
+
+    @property
+    def evaluations(self) -> dict[str, Evaluation]:
+        """Return the final evaluations, by the run's path; none of a matched comparison."""
+        runs = [scores for arm in self.arms.values() for scores in arm.values()]
+        return {scores.run.path: scores.evaluation for scores in runs if scores.evaluation is not None}
+
+
+def table(runs: Sequence[RunScores]) -> Array:
+    """Return the values of runs, [runs, problems]."""
+    return np.stack([scores.values for scores in runs])
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The same arms on one or several tasks, by the task's name, with one baseline."""
+
+    request: CompareRequest
+    tasks: Mapping[str, TaskScores]
+    notes: tuple[str, ...]
+
+    @property
+    def first(self) -> TaskScores:
+        """Return one of the tasks, for what all share."""
+        return next(iter(self.tasks.values()))
+
+    @property
+    def baseline(self) -> str:
+        """Return the arm that the others are compared with."""
+        return self.first.baseline
+
+    @property
+    def together(self) -> bool:
+        """Return whether a run is evaluated on every task; else each task has runs of its own."""
+        return self.request.over == BENCHMARK
+
+
+def read_finals(request: CompareRequest, runs: Sequence[Run]) -> SharedScores:
+    """Return the values of the samples of `rlvr eval`, of each run's last evaluated checkpoint."""
+    evaluations = choose_evaluations(runs, benchmark=request.benchmark, where=request.where)
+    ids, metric, notes = _what(request, evaluations)
+    problems, scores = list[str](), dict[str, RunScores]()
+    for run in runs:
+        evaluation = evaluations[run.path]
+        with collecting(problems):
+            spent, step = spending(run), max(evaluation.steps, default=0)
+            if not 1 <= step <= len(spent["updates"]):
+                steps = len(spent["updates"])
+                raise RunError(f"{evaluation.folder}: of step {step}, but {steps} steps are recorded in {run.path}.")
+            values = problem_values(evaluation, *metric, ids)
+            scores[run.path] = RunScores(run, values, spent_at(spent, step), evaluation)
+    if problems:
+        raise UserError(problems)
+    return _shared(scores, list(evaluations.values()), metric, ids, notes)
+
+
+def read_matched(request: CompareRequest, runs: Sequence[Run]) -> SharedScores:
+    """Return the values of the held-out evaluations of training, at the largest budget that all runs have."""
+    budget, problems, read = str(request.match), list[str](), dict[str, HeldOut]()
+    for run in runs:
+        with collecting(problems):
+            read[run.path] = read_held_out(run)
+    if problems:
+        raise UserError(problems)
+    every = {str(one.folder): one for held_out in read.values() for one in held_out.evaluations}
+    problems += settings_problems({path: held_out.evaluations[0] for path, held_out in read.items()})
+    ids, metric, notes, start, end = tuple[str, ...](), ("", 0), tuple[str, ...](), 0.0, 0.0
+    with collecting(problems):
+        ids, metric, notes = _what(request, every)
+    with collecting(problems):
+        start, end = _common_budget({path: held_out.spent[budget] for path, held_out in read.items()}, budget)
+    if problems:
+        raise UserError(problems)
+    scores = {}
+    for run in runs:
+        with collecting(problems):
+            curve = read[run.path].curve(budget, *metric, ids)
+            spent = read[run.path].spent
+            at_end = {cost: float(np.interp(end, spent[budget], values)) for cost, values in spent.items()}
+            scores[run.path] = RunScores(run, curve.at(end), at_end, curve=curve)
+    if problems:
+        raise UserError(problems)
+    return _shared(scores, list(every.values()), metric, ids, notes, start=start, end=end)
+
+
+def _shared(
+    scores: Mapping[str, RunScores],
+    evaluations: Sequence[Evaluation],
+    metric: tuple[str, int],
+    ids: tuple[str, ...],
+    notes: tuple[str, ...],
+    **budget: float,
+) -> SharedScores:
+    results = [evaluation.result for evaluation in evaluations]
+    return SharedScores(
+        by_path=scores,
+        metric=metric[0],
+        samples=metric[1],
+        problems=ids,
+        settings=results[0],
+        bounds=bounds(metric[0], *results),
+        notes=notes,
+        **budget,
+    )
+
+
+def _what(
+    request: CompareRequest, evaluations: Mapping[str, Evaluation]
+) -> tuple[tuple[str, ...], tuple[str, int], tuple[str, ...]]:
+    """Return the problems that are compared, the metric with its number of samples, and notes on both."""
+    problems, ids, note, metric = list[str](), tuple[str, ...](), "", ("", 0)
+    with collecting(problems):
+        ids, note = shared_problems(evaluations, only_common=request.common_problems)
+    with collecting(problems):
+        metric = metric_of(request.metric, evaluations)
+    if problems:
+        raise UserError(problems)
+    notes, counts = [note] if note else [], sorted({int(one.result["samples"]) for one in evaluations.values()})
+    if len(counts) > 1:
+        what = f"the first {metric[1]} of each are" if metric[1] else "the greedy completion of each is"
+        notes.append(f"the evaluations have {', '.join(map(str, counts))} samples a problem; {what} compared.")
+    return ids, metric, tuple(notes)
+
+
+def _common_budget(spent: Mapping[str, Array], budget: str) -> tuple[float, float]:
+    """Return from where to where every run was evaluated. Raises UserError where that is nowhere."""
+    late = max(spent, key=lambda path: float(spent[path][0]))
+    early = min(spent, key=lambda path: float(spent[path][-1]))
+    start, end = float(spent[late][0]), float(spent[early][-1])
+    if start > end:
+        raise UserError(
+            f"--match {budget}: no common budget: {late} was first evaluated after {start:,.6g} {budget}, {early} last "
+            f"after {end:,.6g}. Evaluate more often (eval.every) or train longer."
+        )
+    return start, end
