@@ -77,7 +77,7 @@ class Contrast:
             the interval holds 0; `unknown`: a difference without an interval; `single`: an arm has one run, so that the
             difference is of these runs and there is neither p nor verdict on what made them.
         needed: None over tasks. permutation: where it is asked for.
-        probability_of_improvement: over tasks, the chance that a run of the arm is above one of the baseline; None with one run.
+        probability_of_improvement: over tasks, that a run of the arm is above one of the baseline; None with one run.
     """
 
     difference: CrossedEstimate
