@@ -33,7 +33,7 @@ from rlvr_cli.stats.over_tasks import Aggregate
 if TYPE_CHECKING:
     import pandas as pd
 
-# What stands in the column of the task where a line is of the mean over all of them.
+# The task of a row of CSV that is about the mean over all tasks.
 MEAN = "mean"
 SHAPES = ("best", "area")
 COSTS = {"updates": "updates", "tokens": "tokens", "update_seconds": "update time"}
@@ -99,7 +99,7 @@ def comparison_as_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def _rows(data: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the arms of :func:`comparison_as_json` as lines of CSV; what no arm has is no column."""
+    """Return the arms of :func:`comparison_as_json` as rows of CSV, without columns that all arms lack."""
     if "tasks" not in data:
         return [_row(arm) for arm in data["arms"]]
     rows = []
@@ -197,7 +197,7 @@ def main_table(comparison: TaskComparison) -> Table:
 
 
 def _tested(table: Table, *, tested: bool) -> Table:
-    """The table; without its column of p where there is none, with one run an arm."""
+    """Return the table, without its column of p if every arm has one run."""
     if tested:
         return table
     at = list(table.header).index(P)

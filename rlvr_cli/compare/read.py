@@ -84,7 +84,7 @@ def read_task(
 
 
 def _misfits(request: CompareRequest, numbers: SharedScores) -> list[str]:
-    """Return what of the request does not fit the numbers that were read."""
+    """Return options of the request that do not fit the numbers."""
     problems = []
     if request.power is not None and request.power >= 1 and declared(numbers.metric).share:
         points = request.power / 100
@@ -103,7 +103,7 @@ def choose_baseline(request: CompareRequest, arms: Sequence[Arm]) -> str:
     """Return the arm that is asked for: by its name, or by the name of one of its runs.
 
     Without one: the arm of the first word of the command line, if that is all of one arm's; else the first whose method
-    is without modifiers, in the order of the sweep file, and by the alphabet where there is none.
+    is without modifiers, in the order of the sweep file, otherwise by name.
     Raises UserError for a name that is no arm's.
     """
     if request.baseline is not None:

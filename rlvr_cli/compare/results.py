@@ -4,7 +4,7 @@ several tasks also their mean, and summaries of runs x tasks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
@@ -106,14 +106,9 @@ class ArmCurves:
 
 @dataclass(frozen=True)
 class ArmResult:
-    """One arm; ``contrast`` is None for the baseline.
-
-    Attributes:
-        runs: that are compared. mean: over runs and problems (over tasks: of the tasks' means).
-    """
+    """One arm: its mean over runs and problems, or over tasks; ``contrast`` is None for the baseline."""
 
     arm: str
-    runs: tuple[RunScores, ...]
     mean: CrossedEstimate
     contrast: Contrast | None
 
@@ -133,11 +128,12 @@ class ArmOnTask(ArmResult):
     """One arm on one task.
 
     Attributes:
-        spent: by a run, on average. cost: each part of it over the baseline's, of the runs that are compared.
+        runs: that are compared. spent: by a run, on average. cost: each part of it over the baseline's.
         seconds: of what is timed, the least and the greatest of that ratio over pairs of runs; None with one pair.
         curves: of a matched comparison.
     """
 
+    runs: tuple[RunScores, ...]
     spent: Spent
     cost: Mapping[str, float | None]
     seconds: Mapping[str, tuple[float, float] | None]
@@ -234,9 +230,9 @@ def compare_task(scores: TaskScores) -> TaskComparison:
         rows.append(
             ArmOnTask(
                 arm=name,
-                runs=tuple(runs),
                 mean=arm_mean(table(runs), scores.bounds),
                 contrast=contrast,
+                runs=tuple(runs),
                 spent=spent,
                 cost={part: spent[part] / of_base[part] if of_base[part] else None for part in COSTS},
                 seconds={part: _spread(runs, base, part) for part in TIMED},
@@ -388,58 +384,67 @@ def _summaries(scores: TaskScores, runs: Sequence[RunScores]) -> dict[str, Array
 
 def compare_arms(scores: Scores) -> Comparison:
     """Return the comparison of what was read."""
-    tasks = {name: compare_task(one) for name, one in scores.tasks.items()}
+    tasks = {name: compare_task(task) for name, task in scores.tasks.items()}
     if len(tasks) == 1:
         return Comparison(scores, tasks, (), next(iter(tasks.values())).family)
-    baseline, together = scores.first.baseline, scores.together
-    pairs = {name: [one.pair(name) for one in scores.tasks.values()] for name in scores.first.arms}
-    own = {name: [table(runs) for runs, _ in of_tasks] for name, of_tasks in pairs.items()}
-    base = {name: [table(runs) for _, runs in of_tasks] for name, of_tasks in pairs.items()}
+    pairs = {name: [task.pair(name) for task in scores.tasks.values()] for name in scores.first.arms}
+    tables = {
+        name: ([table(runs) for runs, _ in of_tasks], [table(base) for _, base in of_tasks])
+        for name, of_tasks in pairs.items()
+    }
     interval = paired_tasks_interval if scores.first.paired else unpaired_tasks_interval
-    names = [name for name in pairs if name != baseline]
-    means = {name: of_methods(interval(own[name], base[name], together=together)) for name in names}
-    # One family: whoever looks at every task and at the mean has as many chances to be wrong.
-    family = {(None, name): means[name] for name in names} | {
+    means = {
+        name: of_methods(interval(*both, together=scores.together))
+        for name, both in tables.items()
+        if name != scores.baseline
+    }
+    # One family: every task and the mean is one more chance to be wrong.
+    family = {(None, name): mean for name, mean in means.items()} | {
         (task, row.arm): contrast.difference
         for task, comparison in tasks.items()
         for row, contrast in comparison.others
     }
     p_values = dict(zip(family, corrected_p(list(family.values())), strict=True))
-    limits = [one.bounds for one in scores.tasks.values()]
-    bounds = fmean(low for low, _ in limits), fmean(high for _, high in limits)
-    run_means = {name: _run_means(tables) for name, tables in own.items()}
-    thresholds = _thresholds(run_means)
-    rows = []
-    for name, of_runs in run_means.items():
-        contrast = None
-        if name != baseline:
-            difference, p_holm, of_base = cut(means[name], of_difference(bounds)), p_values[None, name], base[name]
-            contrast = Contrast(
-                difference=difference,
-                p_holm=p_holm,
-                outcomes=outcomes(of_runs, _run_means(of_base)),
-                verdict=verdict_of(difference, p_holm),
-                probability_of_improvement=probability_of_improvement(of_runs, _run_means(of_base), together=together)
-                if difference.spread_of_runs
-                else None,
-            )
-        rows.append(
-            ArmOverTasks(
-                arm=name,
-                runs=(),
-                mean=cut(of_methods(tasks_interval(own[name], together=together)), bounds),
-                contrast=contrast,
-                scores=of_runs,
-                iqm=iqm_interval(of_runs, together=together),
-                profile=performance_profile(of_runs, thresholds, together=together),
-            )
-        )
-    rows.sort(key=lambda row: (-row.effect, row.arm))
     judged = {
-        task: _as_one_of(comparison, {name: p_values[task, name] for name in names}, len(family))
+        task: _as_one_of(comparison, {name: p_values[task, name] for name in means}, len(family))
         for task, comparison in tasks.items()
     }
-    return Comparison(scores, judged, tuple(rows), len(family))
+    rows = _rows_over_tasks(scores, tables, means, {name: p_values[None, name] for name in means})
+    return Comparison(scores, judged, tuple(sorted(rows, key=lambda row: (-row.effect, row.arm))), len(family))
+
+
+def _rows_over_tasks(
+    scores: Scores,
+    tables: Mapping[str, tuple[Sequence[Array], Sequence[Array]]],
+    means: Mapping[str, CrossedEstimate],
+    p_values: Mapping[str, float | None],
+) -> Iterator[ArmOverTasks]:
+    """Yield the arms over all tasks.
+
+    Args:
+        tables: by the arm's name, its and the baseline's [runs, problems] of each task.
+        means: differences of the means over tasks; p_values: the corrected ones.
+    """
+    together = scores.together
+    limits = [task.bounds for task in scores.tasks.values()]
+    bounds = fmean(low for low, _ in limits), fmean(high for _, high in limits)
+    run_means = {name: (_run_means(of_arm), _run_means(base)) for name, (of_arm, base) in tables.items()}
+    thresholds = _thresholds([of_arm for of_arm, _ in run_means.values()])
+    for name, (of_arm, base) in run_means.items():
+        contrast = None
+        if name in means:
+            difference, p_holm = cut(means[name], of_difference(bounds)), p_values[name]
+            chance = probability_of_improvement(of_arm, base, together=together) if difference.spread_of_runs else None
+            verdict = verdict_of(difference, p_holm)
+            contrast = Contrast(difference, p_holm, outcomes(of_arm, base), verdict, probability_of_improvement=chance)
+        yield ArmOverTasks(
+            arm=name,
+            mean=cut(of_methods(tasks_interval(tables[name][0], together=together)), bounds),
+            contrast=contrast,
+            scores=of_arm,
+            iqm=iqm_interval(of_arm, together=together),
+            profile=performance_profile(of_arm, thresholds, together=together),
+        )
 
 
 def _run_means(tables: Sequence[Array]) -> Array:
@@ -462,8 +467,8 @@ def _as_one_of(comparison: TaskComparison, p_values: Mapping[str, float | None],
     return replace(comparison, rows=tuple(rows), family=family)
 
 
-def _thresholds(runs: Mapping[str, Array]) -> Array:
+def _thresholds(scores: Sequence[Array]) -> Array:
     """Return from just below the lowest score of any run and task, which all are above, to the highest."""
-    lowest, highest = min(scores.min() for scores in runs.values()), max(scores.max() for scores in runs.values())
-    scores = np.linspace(lowest, max(highest, lowest + 1e-3), THRESHOLDS - 1)
-    return np.concatenate([[2 * scores[0] - scores[1]], scores])
+    lowest, highest = min(values.min() for values in scores), max(values.max() for values in scores)
+    thresholds = np.linspace(lowest, max(highest, lowest + 1e-3), THRESHOLDS - 1)
+    return np.concatenate([[2 * thresholds[0] - thresholds[1]], thresholds])

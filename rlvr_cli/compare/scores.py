@@ -114,7 +114,7 @@ class Scores:
 
     @property
     def together(self) -> bool:
-        """Return whether a run is evaluated on every task; else each task has runs of its own."""
+        """Return whether a run is evaluated on every task; otherwise no two tasks share a run."""
         return self.request.over == BENCHMARK
 
 

@@ -342,7 +342,7 @@ def size_text(metric: str, difference: CrossedEstimate) -> str:
 
 
 def signed_text(metric: str, difference: CrossedEstimate) -> str:
-    """Return `+0.4 points, 95% interval -1.2 to 2.0`; without the interval where there is none."""
+    """Return `+0.4 points, 95% interval -1.2 to 2.0`, or the value alone without an interval."""
     value = _with_unit(metric, difference.value, signed=True)
     if difference.low is None or difference.high is None:
         return value

@@ -79,7 +79,7 @@ class Curve:
 
 
 def band(curves: Sequence[Curve], at: ArrayLike) -> tuple[Array, Array, Array]:
-    """Return mean, low and high over runs at the points ``at``, with Student's 95% interval; NaN where there is none.
+    """Return mean, low and high over runs at the points ``at``, with Student's 95% interval; NaN without one.
 
     The interval is pointwise: it is about each x by itself, not about the whole curve.
     Raises ValueError without curves, and for a point outside any of them.

@@ -85,7 +85,7 @@ def keys_of(option: str, names: Sequence[str], recorded: Collection[str] = ()) -
 
     Args:
         recorded: keys of runs, of which those of user files are in no schema.
-    Raises UserError for what is no key, and for the seed.
+    Raises UserError for unknown keys, and for the seed.
     """
     keys, problems = set[str](), list[str]()
     for name in names:

@@ -68,7 +68,7 @@ class Provenance:
     trained_on: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields; `rollouts` and `trained_on` only where there are any."""
+        """Return the fields, `rollouts` and `trained_on` only where they are set."""
         fields = {**asdict(self), "steps": list(self.steps)}
         return {key: value for key, value in fields.items() if value or key not in ("rollouts", "trained_on")}
 
@@ -182,7 +182,7 @@ def held_out(run: RunDir) -> list[Evaluation]:
 
 
 def evaluations_in(folder: Path) -> list[Evaluation]:
-    """Return the evaluations of models in a folder, without those that are damaged: they may be of any run."""
+    """Return the undamaged evaluations of models in a folder, which may belong to any run."""
     evaluations: list[Evaluation] = []
     for path in sorted(folder.glob("*/metrics.json")):
         with collecting([]):

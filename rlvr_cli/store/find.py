@@ -65,7 +65,7 @@ def find_runs(names: Sequence[str], root: Path, *, unfinished: bool = False) -> 
     either.
 
     Args:
-        unfinished: whether a run that is not finished is no problem.
+        unfinished: whether unfinished runs are accepted.
     """
     problems, notes = list[str](), list[str]()
     sweeps: dict[Path, set[str]] = {}

@@ -17,7 +17,7 @@ from rlvr_cli.store.arm import keys_of, members_by_arm
 from rlvr_cli.store.evaluation import Evaluation, finals, held_out, rank, read_evaluation, read_samples
 from rlvr_cli.store.find import find_runs
 
-# Of a summary of a run: its path stands as `run`; numbers of its last step and its state are columns of their own.
+# Fields of a run's summary that are no columns: the path is `run`.
 _NOT_COLUMNS = ("path", "damage", "last_metrics")
 # What tells the evaluations of a run apart, in the frame of evaluations; `task.*` and `sampling.*` too.
 _SETTINGS = ("benchmark", "split", "averaged")
@@ -57,7 +57,7 @@ def arms(runs: pd.DataFrame) -> pd.DataFrame:
 def steps(runs: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each optimizer step: ``run``, arm, seed, step, rollout, metrics.jsonl and timings.jsonl.
 
-    Held-out accuracies stand in ``eval/avg@4`` and the like, in the steps after which there was an evaluation.
+    Held-out accuracies are columns such as ``eval/avg@4``, set in the steps that an evaluation followed.
     """
     rows = []
     for head in _heads(runs):
@@ -123,7 +123,7 @@ def problems(evaluations: pd.DataFrame) -> pd.DataFrame:
 def samples(evaluations: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each sampled response of each evaluation: its columns, and its line of samples.jsonl.
 
-    ``sample`` is its number, or "greedy". An average of checkpoints has no samples of its own.
+    ``sample`` is its number, or "greedy". An average of checkpoints has none.
     """
     rows = []
     for head in _heads(evaluations, "evaluation", "benchmark", "split", "step", "rollouts"):

@@ -66,7 +66,7 @@ def by_rollout(values: Iterable[tuple[int, Any]]) -> Points:
 
 
 def ends(points: Points) -> dict[str, float | None]:
-    """Return the first, last, least and greatest value; None where there is no point."""
+    """Return the first, last, least and greatest value; None without a point."""
     values = [value for _, value in points]
     if not values:
         return dict.fromkeys(("first", "last", "least", "greatest"))

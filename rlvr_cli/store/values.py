@@ -118,7 +118,7 @@ class HeldOut:
 
 
 def read_held_out(run: Run) -> HeldOut:
-    """Return the held-out evaluations of a run. Raises RunError where there is none or its records are damaged."""
+    """Return the held-out evaluations of a run. Raises RunError if it has none or its records are damaged."""
     evaluations = held_out(run.dir)
     if not evaluations:
         every = run.config.eval.every
