@@ -21,9 +21,8 @@ class EvaluatedModel:
 
     ``label`` names it to the reader, ``model`` is what loads it (a folder, a preset or a hub id), ``stem`` and ``root``
     say where its evaluations are kept. ``step`` and ``base``: of a run's checkpoint, and the model that the run began
-    from; None of other models. ``style`` is the prompt
-    style it was made for; None until it is loaded, for a model of the hub. ``known``: there is such a folder, or may be
-    such a hub id; else ``model`` is a server's word.
+    from; None of other models. ``style`` is the prompt style it was made for; None until it is loaded, for a model of
+    the hub. ``known``: there is such a folder, or may be such a hub id; else ``model`` is a server's word.
     """
 
     label: str
