@@ -93,7 +93,7 @@ def comparison_as_json(comparison: Comparison) -> dict[str, Any]:
         "thresholds": comparison.rows[0].profile.thresholds.tolist(),
         "compared": [line for line in lines_before(comparison) if line],
         "arms": [_over_tasks(comparison, row) for row in comparison.rows],
-        "tasks": {name: _task(one) for name, one in comparison.tasks.items()},
+        "tasks": {name: _task(task) for name, task in comparison.tasks.items()},
         "notes": lines_after(comparison),
     }
 
@@ -104,8 +104,8 @@ def _rows(data: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [_row(arm) for arm in data["arms"]]
     rows = []
     for arm in data["arms"]:
-        kept = {key: value for key, value in arm.items() if key not in ("profile", "scores")}
-        rows.append({"task": MEAN, **_row(kept)})
+        columns = {key: value for key, value in arm.items() if key not in ("profile", "scores")}
+        rows.append({"task": MEAN, **_row(columns)})
     for name, task in data["tasks"].items():
         shared = {key: task[key] for key in ("benchmark", "split", "problems", "samples")}
         rows += [{"task": name, **_row(arm), **shared} for arm in task["arms"]]
@@ -143,8 +143,8 @@ def _on_task(comparison: TaskComparison, row: ArmOnTask) -> dict[str, Any]:
         "arm": row.arm,
         "method": str(row.runs[0].run.config.method.name),
         "runs": [
-            {"run": run.run.path, "seed": one.seed, "rest": one.rest, "spent": dict(run.spent)}
-            for one, run in runs.items()
+            {"run": run.run.path, "seed": replicate.seed, "rest": replicate.rest, "spent": dict(run.spent)}
+            for replicate, run in runs.items()
         ],
         "mean": row.mean.as_json(),
         **_contrast(row, "permutation", "outcomes", "needed"),
@@ -238,10 +238,10 @@ def _main_row(metric: str, row: ArmOnTask) -> Cells:
     cells = [row.arm, cell(metric, row.mean)]
     if row.contrast is None:
         return [*cells, "baseline", "", "", *("1x" for _ in COSTS)]
-    found = row.contrast.outcomes
-    costs = [cost_text(row, part) for part in COSTS]
+    won = row.contrast.outcomes
+    costs = [cost_text(row, cost) for cost in COSTS]
     difference = _difference(metric, row.contrast)
-    return [*cells, difference, p_text(row.contrast.p_holm), f"{found.wins}/{found.ties}/{found.losses}", *costs]
+    return [*cells, difference, p_text(row.contrast.p_holm), f"{won.wins}/{won.ties}/{won.losses}", *costs]
 
 
 def _curve_row(metric: str, arm: str, curves: ArmCurves) -> Cells:
@@ -283,11 +283,11 @@ def tasks_table(comparison: Comparison) -> Table:
         "difference is",
     ]
     rows = []
-    for name, one in comparison.tasks.items():
-        metric, found = one.scores.metric, {row.arm: row for row in one.rows}
-        for place, arm in enumerate(row.arm for row in comparison.rows):
-            row = found[arm]
-            cells: Cells = ["" if place else name, arm, cell(metric, row.mean)]
+    for name, task in comparison.tasks.items():
+        metric, row_of = task.scores.metric, {row.arm: row for row in task.rows}
+        for line, arm in enumerate(row.arm for row in comparison.rows):
+            row = row_of[arm]
+            cells: Cells = ["" if line else name, arm, cell(metric, row.mean)]
             if row.contrast is None:
                 rows.append([*cells, "baseline", "", "", ""])
                 continue
@@ -300,14 +300,14 @@ def tasks_table(comparison: Comparison) -> Table:
 def profile_table(comparison: Comparison, levels: str | None = BLOCKS) -> Table:
     """The share of runs above each of a few round scores, mean over tasks, and the whole profile as a line."""
     thresholds = comparison.rows[0].profile.thresholds
-    shown = round_scores(float(thresholds[0]), float(thresholds[-1]))
+    columns = round_scores(float(thresholds[0]), float(thresholds[-1]))
     curve = [] if levels is None else [f"{metric_value_text(comparison.metric, thresholds[0])} to {thresholds[-1]:.3g}"]
-    header = ["share of runs above", *(f"{score:.6g}" for score in shown), *curve]
+    header = ["share of runs above", *(f"{score:.6g}" for score in columns), *curve]
     rows = []
     for row in comparison.rows:
-        cells = [row.arm, *(f"{(row.scores > score).mean():.2f}" for score in shown)]
+        cells = [row.arm, *(f"{(row.scores > score).mean():.2f}" for score in columns)]
         if levels is not None:
-            points = [(place, float(value)) for place, value in enumerate(row.profile.values)]
+            points = [(index, float(value)) for index, value in enumerate(row.profile.values)]
             cells.append(sparkline(points, len(points), WIDTH, levels))
         rows.append(cells)
     return Table("", header, rows)
@@ -322,7 +322,7 @@ def round_scores(low: float, high: float) -> list[float]:
         if math.floor(high / (power * factor)) - math.ceil(low / (power * factor)) < COLUMNS
     )
     first, last = math.ceil(low / step), math.floor(high / step)
-    return [round(place * step, 12) for place in range(first, last + 1)]
+    return [round(multiple * step, 12) for multiple in range(first, last + 1)]
 
 
 def _means_row(metric: str, row: ArmOverTasks) -> Cells:

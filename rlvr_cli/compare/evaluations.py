@@ -25,25 +25,25 @@ def choose_evaluations(
     Raises UserError with a line for each run without an evaluation, each damaged one, settings that differ, and a
     choice that is left open.
     """
-    problems, made = list[str](), dict[str, list[Evaluation]]()
+    problems, by_run = list[str](), dict[str, list[Evaluation]]()
     for run in runs:
         with collecting(problems):
-            made[run.path] = finals(run.dir)
-    if not problems and any(made.values()):
-        benchmark = _benchmark(benchmark, made)
+            by_run[run.path] = finals(run.dir)
+    if not problems and any(by_run.values()):
+        benchmark = _benchmark(benchmark, by_run)
     filters = [_filter(text, problems) for text in where]
-    kept: dict[str, list[Evaluation]] = {}
-    for run in (run for run in runs if run.path in made):
-        of_benchmark = [one for one in made[run.path] if benchmark in (None, one.result["benchmark"])]
-        kept[run.path] = [one for one in of_benchmark if all(_fits(one, key, value) for key, value in filters)]
+    fitting: dict[str, list[Evaluation]] = {}
+    for run in (run for run in runs if run.path in by_run):
+        of_benchmark = [each for each in by_run[run.path] if benchmark in (None, each.result["benchmark"])]
+        fitting[run.path] = [each for each in of_benchmark if all(_fits(each, *wanted) for wanted in filters)]
         if not of_benchmark:
             problems.append(_none(run, benchmark))
-        elif not kept[run.path]:
-            shown = "; ".join(sorted({_shown(one) for one in of_benchmark}))
-            problems.append(f"{run.path}: no evaluation of {benchmark} with {', '.join(where)}; there is {shown}.")
+        elif not fitting[run.path]:
+            listed = "; ".join(sorted({_described(evaluation) for evaluation in of_benchmark}))
+            problems.append(f"{run.path}: no evaluation of {benchmark} with {', '.join(where)}; there is {listed}.")
     if problems:
         raise UserError(problems)
-    return _under_one_setting(kept)
+    return _under_one_setting(fitting)
 
 
 def settings_problems(evaluations: Mapping[str, Evaluation]) -> list[str]:
@@ -55,13 +55,13 @@ def settings_problems(evaluations: Mapping[str, Evaluation]) -> list[str]:
         for name, values in settings.items():
             by_value.setdefault(_json(values.get(key)), []).append(name)
         if len(by_value) > 1:
-            shown = "; ".join(f"{value}: {few(names)}" for value, names in by_value.items())
-            lines.append(f"the evaluations differ in {key}, so their numbers cannot be compared: {shown}.")
+            listed = "; ".join(f"{value}: {few(names)}" for value, names in by_value.items())
+            lines.append(f"the evaluations differ in {key}, so their numbers cannot be compared: {listed}.")
     return lines
 
 
-def _benchmark(name: str | None, made: Mapping[str, Sequence[Evaluation]]) -> str:
-    names = sorted({str(one.result["benchmark"]) for evaluations in made.values() for one in evaluations})
+def _benchmark(name: str | None, by_run: Mapping[str, Sequence[Evaluation]]) -> str:
+    names = sorted({str(each.result["benchmark"]) for evaluations in by_run.values() for each in evaluations})
     if name is None and len(names) > 1:
         raise UserError(
             f"there are evaluations of several benchmarks: {', '.join(names)}. Choose one with --benchmark; "
@@ -74,32 +74,37 @@ def _benchmark(name: str | None, made: Mapping[str, Sequence[Evaluation]]) -> st
     return name or names[0]
 
 
-def _under_one_setting(kept: Mapping[str, Sequence[Evaluation]]) -> dict[str, Evaluation]:
+def _under_one_setting(fitting: Mapping[str, Sequence[Evaluation]]) -> dict[str, Evaluation]:
     by_setting: dict[str, dict[str, list[Evaluation]]] = {}
-    for path, evaluations in kept.items():
-        for one in evaluations:
-            by_setting.setdefault(_json(_settings(one)), {}).setdefault(path, []).append(one)
-    common = [of_runs for of_runs in by_setting.values() if len(of_runs) == len(kept)]
+    for path, evaluations in fitting.items():
+        for evaluation in evaluations:
+            by_setting.setdefault(_json(_settings(evaluation)), {}).setdefault(path, []).append(evaluation)
+    common = [of_runs for of_runs in by_setting.values() if len(of_runs) == len(fitting)]
     if not common:
-        raise UserError(settings_problems({path: last(every) for path, every in kept.items()}) or _averaged(kept))
+        raise UserError(settings_problems({path: last(every) for path, every in fitting.items()}) or _averaged(fitting))
     if len(common) > 1:
-        shown = "; ".join(_shown(next(iter(of_runs.values()))[0]) for of_runs in common)
-        raise UserError(f"the runs were evaluated with several settings ({shown}). Choose, as with --where split=test.")
+        listed = "; ".join(_described(next(iter(of_runs.values()))[0]) for of_runs in common)
+        raise UserError(
+            f"the runs were evaluated with several settings ({listed}). Choose, as with --where split=test."
+        )
     return {path: last(every) for path, every in common[0].items()}
 
 
-def _averaged(kept: Mapping[str, Sequence[Evaluation]]) -> str:
-    counts = {path: sorted({max(1, len(one.steps)) for one in evaluations}) for path, evaluations in kept.items()}
-    shown = "; ".join(f"{path}: {', '.join(map(str, numbers))}" for path, numbers in counts.items())
-    return f"the evaluations are averages of different numbers of checkpoints ({shown}). Evaluate all the same way."
+def _averaged(fitting: Mapping[str, Sequence[Evaluation]]) -> str:
+    counts = {
+        path: sorted({max(1, len(evaluation.steps)) for evaluation in evaluations})
+        for path, evaluations in fitting.items()
+    }
+    listed = "; ".join(f"{path}: {', '.join(map(str, numbers))}" for path, numbers in counts.items())
+    return f"the evaluations are averages of different numbers of checkpoints ({listed}). Evaluate all the same way."
 
 
-def _settings(one: Evaluation) -> dict[str, Any]:
-    return {**one.settings, "averaged": max(1, len(one.steps))}
+def _settings(evaluation: Evaluation) -> dict[str, Any]:
+    return {**evaluation.settings, "averaged": max(1, len(evaluation.steps))}
 
 
-def _shown(one: Evaluation) -> str:
-    settings = _settings(one)
+def _described(evaluation: Evaluation) -> str:
+    settings = _settings(evaluation)
     values = {"split": settings["split"], **dict(flat({"sampling": settings["sampling"]}))}
     if settings["averaged"] > 1:
         values["averaged"] = settings["averaged"]
@@ -113,8 +118,8 @@ def _filter(text: str, problems: list[str]) -> tuple[str, str]:
     return key, value
 
 
-def _fits(one: Evaluation, key: str, wanted: str) -> bool:
-    value = dict(flat(_settings(one))).get(key)
+def _fits(evaluation: Evaluation, key: str, wanted: str) -> bool:
+    value = dict(flat(_settings(evaluation))).get(key)
     try:
         return value is not None and (value == wanted or bool(value == json.loads(wanted)))
     except ValueError:
@@ -122,7 +127,7 @@ def _fits(one: Evaluation, key: str, wanted: str) -> bool:
 
 
 def _none(run: Run, benchmark: str | None) -> str:
-    begun = [
+    started = [
         path.parent for path in run.dir.eval_dir.glob("*/meta.json") if not (path.parent / "metrics.json").exists()
     ]
     option = (
@@ -130,11 +135,10 @@ def _none(run: Run, benchmark: str | None) -> str:
         if benchmark in (None, problems_name(run.config.task.name, run.config.task.data))
         else f" --benchmark {benchmark}"
     )
-    what = f"an evaluation that was begun and not finished ({begun[0].name})" if begun else "no evaluation"
-    of = f" of {benchmark}" if benchmark and not begun else ""
-    return (
-        f"{run.path}: has {what}{of}. Make it with `rlvr eval {quote(run.path)}{eval_options(run.dir.path) or option}`."
-    )
+    lacks = f"an evaluation that was begun and not finished ({started[0].name})" if started else "no evaluation"
+    of = f" of {benchmark}" if benchmark and not started else ""
+    options = eval_options(run.dir.path) or option
+    return f"{run.path}: has {lacks}{of}. Make it with `rlvr eval {quote(run.path)}{options}`."
 
 
 def _json(value: Any) -> str:
@@ -159,16 +163,18 @@ def shared_problems(evaluations: Mapping[str, Evaluation], *, only_common: bool 
     common = frozenset.intersection(*by_set)
     if len(by_set) == 1:
         return tuple(sorted(common)), ""
-    shown = "; ".join(f"{len(ids)} in {few(names)}{_example(ids - common)}" for ids, names in by_set.items())
-    what = f"the evaluations are of different problems ({shown}): {len(common)} are common to all"
+    listed = "; ".join(f"{len(ids)} in {few(names)}{_example(ids - common)}" for ids, names in by_set.items())
+    difference = f"the evaluations are of different problems ({listed}): {len(common)} are common to all"
     if not common:
-        raise UserError(f"{what}, so nothing can be compared. Evaluate all runs with the same --split and --data.")
+        raise UserError(
+            f"{difference}, so nothing can be compared. Evaluate all runs with the same --split and --data."
+        )
     if not only_common:
         raise UserError(
-            f"{what}. Evaluate all runs with the same --problems, --split and --data, or compare the common ones alone "
-            "with --common-problems."
+            f"{difference}. Evaluate all runs with the same --problems, --split and --data, or compare the common ones "
+            "alone with --common-problems."
         )
-    return tuple(sorted(common)), f"{what}, and compared."
+    return tuple(sorted(common)), f"{difference}, and compared."
 
 
 def _example(ids: frozenset[str]) -> str:

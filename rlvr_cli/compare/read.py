@@ -69,14 +69,14 @@ def read_task(
         if not request.unpaired and arms:
             paired, left_out = _pair_runs(arms, baseline)
             remarks += left_out
-    used = [arm.runs[one] for arm in arms for one in paired.get(arm.name, ())] or list(runs)
+    used = [arm.runs[key] for arm in arms for key in paired.get(arm.name, ())] or list(runs)
     if used and request.match in (None, *BUDGETS):
         with collecting(wrong):
             numbers = read_finals(request, used) if request.match is None else read_matched(request, used)
             wrong += _misfits(request, numbers)
     if wrong or numbers is None:
         raise UserError(list(dict.fromkeys(wrong)))
-    by_arm = {arm.name: {one: numbers.by_path[arm.runs[one].path] for one in paired[arm.name]} for arm in arms}
+    by_arm = {arm.name: {key: numbers.by_path[arm.runs[key].path] for key in paired[arm.name]} for arm in arms}
     scores = TaskScores(request=request, arms=by_arm, baseline=baseline, **vars(numbers))
     return replace(
         scores, notes=(*remarks, *scores.notes, *_remarks(arms, used, scores.evaluations), *_few_seeds(scores))
@@ -117,8 +117,8 @@ def choose_baseline(request: CompareRequest, arms: Sequence[Arm]) -> str:
 
 def _first_trial(arm: Arm) -> float:
     """Return where the sweep file has the arm, by its first run; infinite for runs of no sweep."""
-    place = place_in_sweep(next(iter(arm.runs.values())).dir.path)
-    return math.inf if place is None else place
+    index = place_in_sweep(next(iter(arm.runs.values())).dir.path)
+    return math.inf if index is None else index
 
 
 def _named_arm(wanted: str, arms: Mapping[str, Sequence[Run]]) -> str:
@@ -142,10 +142,10 @@ def _pair_runs(arms: Sequence[Arm], baseline: str) -> tuple[dict[str, tuple[Repl
     paired = {arm.name: tuple(sorted(set(arm.runs) & set(base))) for arm in arms}
     alone = [arm for arm in arms if not paired[arm.name]]
     if alone:
-        shown = "; ".join(f"{arm.name}: {replicates_text(list(arm.runs))}" for arm in arms if arm.name == baseline)
-        shown = "; ".join([shown, *(f"{arm.name}: {replicates_text(list(arm.runs))}" for arm in alone)])
+        listed = "; ".join(f"{arm.name}: {replicates_text(list(arm.runs))}" for arm in arms if arm.name == baseline)
+        listed = "; ".join([listed, *(f"{arm.name}: {replicates_text(list(arm.runs))}" for arm in alone)])
         raise UserError(
-            f"no seed is common to the baseline and {some([arm.name for arm in alone], 4)} ({shown}). Runs are paired "
+            f"no seed is common to the baseline and {some([arm.name for arm in alone], 4)} ({listed}). Runs are paired "
             "by their seed, which gives them the same problems in the same order: train the arms with the same seeds, "
             "compare fewer arms, or give --unpaired."
         )
@@ -154,7 +154,7 @@ def _pair_runs(arms: Sequence[Arm], baseline: str) -> tuple[dict[str, tuple[Repl
         paired[baseline] = tuple(sorted(set[Replicate]().union(*others)))
     notes = []
     for arm in arms:
-        if out := [one for one in arm.runs if one not in paired[arm.name]]:
+        if out := [replicate for replicate in arm.runs if replicate not in paired[arm.name]]:
             whose = "no other arm has" if arm.name == baseline else f"{baseline} does not have"
             notes.append(f"left out because {whose} them: {replicates_text(out)} of {arm.name}.")
     fewer = [name for name, replicates in paired.items() if replicates != paired[baseline]]
@@ -164,9 +164,9 @@ def _pair_runs(arms: Sequence[Arm], baseline: str) -> tuple[dict[str, tuple[Repl
 
 def replicates_text(replicates: Sequence[Replicate]) -> str:
     """Return `seeds 0, 1`; with what else varies, where something does."""
-    if any(one.rest for one in replicates):
-        return ", ".join(str(one) for one in replicates)
-    return f"seed{'' if len(replicates) == 1 else 's'} {', '.join(str(one.seed) for one in replicates)}"
+    if any(replicate.rest for replicate in replicates):
+        return ", ".join(str(replicate) for replicate in replicates)
+    return f"seed{'' if len(replicates) == 1 else 's'} {', '.join(str(replicate.seed) for replicate in replicates)}"
 
 
 def _members(
@@ -189,9 +189,9 @@ def _benchmarks(request: CompareRequest, runs: Sequence[Run], notes: list[str]) 
     every = sorted(set().union(*of_runs))
     common = tuple(name for name in every if all(name in names for names in of_runs))
     if runs and len(common) < 2:
-        shown = ", ".join(f"{name} ({sum(name in names for names in of_runs)} of {len(runs)} runs)" for name in every)
+        listed = ", ".join(f"{name} ({sum(name in names for names in of_runs)} of {len(runs)} runs)" for name in every)
         raise UserError(
-            f"--over benchmark: it needs two benchmarks on which every run was evaluated; there is {shown or 'none'}. "
+            f"--over benchmark: it needs two benchmarks on which every run was evaluated; there is {listed or 'none'}. "
             "`rlvr eval RUN --benchmark A,B` evaluates a run on several."
         )
     if out := [name for name in every if name not in common]:
@@ -214,22 +214,22 @@ def _alike(request: CompareRequest, tasks: Mapping[str, TaskScores], notes: list
     """Return the tasks with one baseline, and of each arm the replicates that all tasks have."""
     names = {task: tuple(scores.arms) for task, scores in tasks.items()}
     if len(set(names.values())) > 1:
-        shown = "; ".join(f"{task}: {', '.join(arms)}" for task, arms in names.items())
-        raise UserError(f"the arms are not the same in all tasks ({shown}). Name runs of arms that all tasks have.")
+        listed = "; ".join(f"{task}: {', '.join(arms)}" for task, arms in names.items())
+        raise UserError(f"the arms are not the same in all tasks ({listed}). Name runs of arms that all tasks have.")
     arms = names[next(iter(names))]
-    runs = {arm: [one.run for scores in tasks.values() for one in scores.arms[arm].values()] for arm in arms}
+    runs = {arm: [of_run.run for scores in tasks.values() for of_run in scores.arms[arm].values()] for arm in arms}
     # Without a name, the task of the runs that were named first decides, where they are all of one arm.
     baseline = min(tasks.values(), key=_place).baseline
     if request.baseline is not None:
         baseline = _named_arm(request.baseline, runs)
-    problems, kept = list[str](), dict[str, list[Replicate]]()
+    problems, shared = list[str](), dict[str, list[Replicate]]()
     for arm in arms:
         common = set.intersection(*(set(scores.arms[arm]) for scores in tasks.values()))
-        kept[arm] = sorted(common)
+        shared[arm] = sorted(common)
         if not common:
             problems.append(f"no seed of {arm} is common to all tasks. Train it with the same seeds on each.")
         for task, scores in tasks.items():
-            if out := [one for one in scores.arms[arm] if one not in common]:
+            if out := [replicate for replicate in scores.arms[arm] if replicate not in common]:
                 notes.append(f"{task}: left out because not all tasks have them: {replicates_text(out)} of {arm}.")
     problems += [
         f"{task}: one problem says nothing about the spread between problems; at least two are needed."
@@ -240,7 +240,7 @@ def _alike(request: CompareRequest, tasks: Mapping[str, TaskScores], notes: list
         problems += [
             f"no seed of {arm} is one of {baseline}'s in all tasks. Train both with the same seeds on each."
             for arm in arms
-            if not set(kept[arm]) & set(kept[baseline])
+            if not set(shared[arm]) & set(shared[baseline])
         ]
     if problems:
         raise UserError(problems)
@@ -248,21 +248,21 @@ def _alike(request: CompareRequest, tasks: Mapping[str, TaskScores], notes: list
         task: replace(
             scores,
             baseline=baseline,
-            arms={arm: {one: scores.arms[arm][one] for one in kept[arm]} for arm in arms},
+            arms={arm: {replicate: scores.arms[arm][replicate] for replicate in shared[arm]} for arm in arms},
         )
         for task, scores in tasks.items()
     }
 
 
 def _place(scores: TaskScores) -> int:
-    return min(one.run.place for arm in scores.arms.values() for one in arm.values())
+    return min(of_run.run.place for arm in scores.arms.values() for of_run in arm.values())
 
 
 def _of_tasks(lines: Mapping[str, Sequence[str]]) -> list[str]:
     """Return lines of tasks, each once: as it is where all tasks have it, else with its task before it."""
     everywhere = set.intersection(*(set(of_task) for of_task in lines.values())) if lines else set()
-    shown = [line if line in everywhere else f"{task}: {line}" for task, of_task in lines.items() for line in of_task]
-    return list(dict.fromkeys(shown))
+    listed = [line if line in everywhere else f"{task}: {line}" for task, of_task in lines.items() for line in of_task]
+    return list(dict.fromkeys(listed))
 
 
 def _remarks(arms: Sequence[Arm], runs: Sequence[Run], evaluations: Mapping[str, Evaluation]) -> list[str]:
@@ -288,8 +288,8 @@ def _remarks(arms: Sequence[Arm], runs: Sequence[Run], evaluations: Mapping[str,
             remarks.append(f"the runs of {arm.name} were made by {len(code)} versions of the method's code.")
     machines = {(_at(run, "hardware", "processor"), str(run.manifest.get("threads"))) for run in runs}
     if len(machines) > 1:
-        shown = "; ".join(f"{processor}, {threads} threads" for processor, threads in sorted(machines))
-        remarks.append(f"the runs were made on different machines ({shown}): their seconds cannot be compared.")
+        listed = "; ".join(f"{processor}, {threads} threads" for processor, threads in sorted(machines))
+        remarks.append(f"the runs were made on different machines ({listed}): their seconds cannot be compared.")
     first = {arm.name: next(iter(arm.runs.values())) for arm in arms}
     same = same_arms({name: (run.config, learned(run).items()) for name, run in first.items()})
     return [*remarks, *(group.sentence() for group in same if group.when != "first_step")]

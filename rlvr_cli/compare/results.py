@@ -234,8 +234,8 @@ def compare_task(scores: TaskScores) -> TaskComparison:
                 contrast=contrast,
                 runs=tuple(runs),
                 spent=spent,
-                cost={part: spent[part] / of_base[part] if of_base[part] else None for part in COSTS},
-                seconds={part: _spread(runs, base, part) for part in TIMED},
+                cost={cost: spent[cost] / of_base[cost] if of_base[cost] else None for cost in COSTS},
+                seconds={cost: _spread(runs, base, cost) for cost in TIMED},
                 curves=curves.get(name),
             )
         )
@@ -244,14 +244,14 @@ def compare_task(scores: TaskScores) -> TaskComparison:
 
 
 def _mean_spent(runs: Sequence[RunScores]) -> dict[str, float]:
-    return {part: sum(one.spent[part] for one in runs) / len(runs) for part in COSTS}
+    return {cost: sum(run.spent[cost] for run in runs) / len(runs) for cost in COSTS}
 
 
-def _spread(runs: Sequence[RunScores], base: Sequence[RunScores], part: str) -> tuple[float, float] | None:
-    least, most = min(one.spent[part] for one in base), max(one.spent[part] for one in base)
+def _spread(runs: Sequence[RunScores], base: Sequence[RunScores], cost: str) -> tuple[float, float] | None:
+    least, most = min(run.spent[cost] for run in base), max(run.spent[cost] for run in base)
     if len(runs) + len(base) < 3 or least <= 0:
         return None
-    return min(one.spent[part] for one in runs) / most, max(one.spent[part] for one in runs) / least
+    return min(run.spent[cost] for run in runs) / most, max(run.spent[cost] for run in runs) / least
 
 
 def contrasts(
@@ -289,8 +289,9 @@ def corrected_p(differences: Sequence[CrossedEstimate]) -> list[float | None]:
 
     Such a difference is one of the family all the same: what is tested depends on the data.
     """
-    single = [1.0 if one.p_value is None else one.p_value for one in differences]
-    return [None if one.p_value is None else p for one, p in zip(differences, holm(single), strict=True)]
+    single = [1.0 if difference.p_value is None else difference.p_value for difference in differences]
+    corrected = zip(differences, holm(single), strict=True)
+    return [None if difference.p_value is None else p for difference, p in corrected]
 
 
 def arm_mean(scores: Array, bounds: Bounds) -> CrossedEstimate:
@@ -351,15 +352,15 @@ def _curves(
     wanted = scores.request.level
     level = float(tables[scores.baseline][0]["final"].mean()) if wanted is None else wanted
     return {
-        name: ArmCurves(
-            values={one: arm_mean(own[one], scores.bounds) for one in SUMMARIES},
+        arm: ArmCurves(
+            values={name: arm_mean(summaries[name], scores.bounds) for name in SUMMARIES},
             differences=None
-            if name == scores.baseline
-            else {one: cut(of_methods(interval(own[one], base[one])), change) for one in SUMMARIES},
+            if arm == scores.baseline
+            else {name: cut(of_methods(interval(summaries[name], base[name])), change) for name in SUMMARIES},
             level=level,
-            reached=tuple(_until(run, end).first_at(level) for run in pairs[name][0]),
+            reached=tuple(_until(run, end).first_at(level) for run in pairs[arm][0]),
         )
-        for name, (own, base) in tables.items()
+        for arm, (summaries, base) in tables.items()
     }
 
 

@@ -145,7 +145,7 @@ def read_matched(request: CompareRequest, runs: Sequence[Run]) -> SharedScores:
             read[run.path] = read_held_out(run)
     if problems:
         raise UserError(problems)
-    every = {str(one.folder): one for held_out in read.values() for one in held_out.evaluations}
+    every = {str(each.folder): each for held_out in read.values() for each in held_out.evaluations}
     problems += settings_problems({path: held_out.evaluations[0] for path, held_out in read.items()})
     ids, metric, notes, start, end = tuple[str, ...](), ("", 0), tuple[str, ...](), 0.0, 0.0
     with collecting(problems):
@@ -198,10 +198,10 @@ def _what(
         metric = metric_of(request.metric, evaluations)
     if problems:
         raise UserError(problems)
-    notes, counts = [note] if note else [], sorted({int(one.result["samples"]) for one in evaluations.values()})
+    notes, counts = [note] if note else [], sorted({int(each.result["samples"]) for each in evaluations.values()})
     if len(counts) > 1:
-        what = f"the first {metric[1]} of each are" if metric[1] else "the greedy completion of each is"
-        notes.append(f"the evaluations have {', '.join(map(str, counts))} samples a problem; {what} compared.")
+        used = f"the first {metric[1]} of each are" if metric[1] else "the greedy completion of each is"
+        notes.append(f"the evaluations have {', '.join(map(str, counts))} samples a problem; {used} compared.")
     return ids, metric, tuple(notes)
 
 

@@ -23,7 +23,7 @@ def what_is_compared(comparison: TaskComparison) -> list[str]:
     of = f"{scores.settings['benchmark']}, {scores.settings['split']}, {count(len(scores.problems), 'problem')}"
     greedy = scores.metric == GREEDY or not scores.samples
     samples = ", one greedy completion each" if greedy else f" x {count(scores.samples, 'sample')}"
-    what = f"{metric_name(scores.metric)} on {of}{samples}"
+    subject = f"{metric_name(scores.metric)} on {of}{samples}"
     if request.match is None:
         basis = f"compared: final checkpoints, by the samples of `rlvr eval` ({_budgets(comparison)})"
     else:
@@ -32,12 +32,12 @@ def what_is_compared(comparison: TaskComparison) -> list[str]:
             "most that all runs have (linear between evaluations); not the samples of `rlvr eval`, which are of the "
             "final checkpoints"
         )
-    seeds, one = {len(row.runs) for row in comparison.rows}, replicate(comparison)
-    shown = count(min(seeds), one) if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} {one}s"
+    seeds, unit = {len(row.runs) for row in comparison.rows}, replicate(comparison)
+    number = count(min(seeds), unit) if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)} {unit}s"
     if _pooled(comparison):
-        shown += " (seeds and what else varies)"
+        number += " (seeds and what else varies)"
     paired = "paired by problem and seed" if scores.paired else "paired by problem, not by seed"
-    return [what, basis, f"each arm: {shown}, {paired}; baseline: {scores.baseline}"]
+    return [subject, basis, f"each arm: {number}, {paired}; baseline: {scores.baseline}"]
 
 
 def sentences(comparison: TaskComparison) -> list[str]:
@@ -81,15 +81,15 @@ def these_runs(comparison: TaskComparison, arm: str) -> str:
 def power_lines(comparison: TaskComparison) -> list[str]:
     """Return what it takes to see the difference of --power, a line for each arm but the baseline."""
     metric, wanted = comparison.scores.metric, comparison.scores.request.power
-    one, lines = replicate(comparison), list[str]()
+    unit, lines = replicate(comparison), list[str]()
     if wanted is None:
         return lines
     for row, contrast in comparison.others:
         needed, start = contrast.needed, f"to see {amount(metric, wanted)} between {row.arm} and the baseline"
         if needed is None:
             lines.append(
-                f"{start}: the spread between runs and problems is not known; it takes two {one}s an arm, two problems "
-                "and differences that are not all the same."
+                f"{start}: the spread between runs and problems is not known; it takes two {unit}s an arm, two "
+                "problems and differences that are not all the same."
             )
             continue
         seeds, problems = contrast.difference.seeds, contrast.difference.problems
@@ -99,8 +99,8 @@ def power_lines(comparison: TaskComparison) -> list[str]:
             else "show " + amount(metric, needed.detectable)
         )
         lines.append(
-            f"{start} in 4 of 5 repetitions: {enough(needed.seeds, one)} with {count(problems, 'problem')}; "
-            f"{enough(needed.problems, 'problem')} with {count(seeds, one)}. These {count(seeds, one)} x "
+            f"{start} in 4 of 5 repetitions: {enough(needed.seeds, unit)} with {count(problems, 'problem')}; "
+            f"{enough(needed.problems, 'problem')} with {count(seeds, unit)}. These {count(seeds, unit)} x "
             f"{count(problems, 'problem')} {most}."
         )
     return lines
@@ -110,10 +110,10 @@ def base_cost(comparison: TaskComparison) -> str:
     """Return what the baseline spent, which the costs of the other arms are relative to."""
     spent, runs = comparison.baseline.spent, comparison.baseline.runs
 
-    def seconds(part: str) -> str:
-        values = [run.spent[part] for run in runs]
+    def seconds(cost: str) -> str:
+        values = [run.spent[cost] for run in runs]
         range_ = f" ({min(values):,.1f} to {max(values):,.1f})" if len(values) > 1 else ""
-        return f"{spent[part]:,.1f} s{range_}"
+        return f"{spent[cost]:,.1f} s{range_}"
 
     return (
         f"cost of {comparison.scores.baseline}, a run: {spent['rollouts']:,.6g} rollouts, "
@@ -122,8 +122,8 @@ def base_cost(comparison: TaskComparison) -> str:
     )
 
 
-def to_see(metric: str, contrast: Contrast, one: str) -> str:
-    """Return what it would take to see a difference where none is seen; ``one``: seed or run."""
+def to_see(metric: str, contrast: Contrast, unit: str) -> str:
+    """Return what it would take to see a difference where none is seen; ``unit``: seed or run."""
     needed, low, high = contrast.needed, contrast.difference.low, contrast.difference.high
     if needed is None or low is None or high is None:
         return ""
@@ -138,15 +138,15 @@ def to_see(metric: str, contrast: Contrast, one: str) -> str:
             return f"; {size} would most likely have been seen"
         return f"; {size} would be seen in 4 of 5 repetitions, and the interval does not rule it out"
     if needed.seeds is not None:
-        return f"; to see {size} you would need {about(needed.seeds, one)}"
+        return f"; to see {size} you would need {about(needed.seeds, unit)}"
     if needed.problems is not None:
-        return f"; to see {size} you would need {about(needed.problems, 'problem')} with {count(seeds, one)}"
-    return f"; to see {size} you would need more of both than {count(seeds, one)} x {count(problems, 'problem')}"
+        return f"; to see {size} you would need {about(needed.problems, 'problem')} with {count(seeds, unit)}"
+    return f"; to see {size} you would need more of both than {count(seeds, unit)} x {count(problems, 'problem')}"
 
 
-def _over(contrast: Contrast, one: str) -> str:
+def _over(contrast: Contrast, unit: str) -> str:
     difference = contrast.difference
-    text = f"{count(difference.seeds, one)} x {count(difference.problems, 'problem')}"
+    text = f"{count(difference.seeds, unit)} x {count(difference.problems, 'problem')}"
     if not difference.spread_of_runs:
         text = f"over {count(difference.problems, 'problem')}"
     if difference.low is None and difference.seeds * difference.problems == 1:
@@ -154,7 +154,7 @@ def _over(contrast: Contrast, one: str) -> str:
     if difference.low is None:
         return f"{text}, the same everywhere, so that there is no interval"
     if difference.spread_of_runs and not difference.spread_of_problems:
-        return f"{text} (the interval is over {one}s alone)"
+        return f"{text} (the interval is over {unit}s alone)"
     return text
 
 
@@ -169,11 +169,11 @@ def replicate(comparison: TaskComparison) -> str:
 
 def _cost(row: ArmOnTask) -> str:
     """Return what the arm cost next to the baseline, counted: seconds say how loaded the machine was too."""
-    ratios = {name: ratio for part, name in COUNTED.items() if (ratio := row.cost[part]) is not None}
+    ratios = {name: ratio for cost, name in COUNTED.items() if (ratio := row.cost[cost]) is not None}
     if not ratios:
         return ""
-    said = [f"{times} the {name}" for name, ratio in ratios.items() if (times := ratio_text(ratio)) != "1x"]
-    return f"; it cost {', '.join(said)}" if said else f"; it took as many {listed([*ratios])}"
+    unequal = [f"{times} the {name}" for name, ratio in ratios.items() if (times := ratio_text(ratio)) != "1x"]
+    return f"; it cost {', '.join(unequal)}" if unequal else f"; it took as many {listed([*ratios])}"
 
 
 def _budgets(comparison: TaskComparison) -> str:
@@ -201,7 +201,7 @@ def noun(comparison: Comparison) -> str:
 
 def metric_text(comparison: Comparison) -> str:
     """Return the metric's name; where tasks have different numbers of samples, that of all of them."""
-    names = {one.metric for one in comparison.scores.tasks.values()}
+    names = {task.metric for task in comparison.scores.tasks.values()}
     return metric_name(comparison.metric) if len(names) == 1 else (comparison.scores.request.metric or "accuracy")
 
 
@@ -212,11 +212,11 @@ def lines_before(comparison: Comparison) -> list[str]:
     scores, tasks = comparison.scores, comparison.tasks
     over = "" if scores.together else f" ({', '.join(scores.request.over)})"
     number = count(len(tasks), noun(comparison))
-    heads = {name: what_is_compared(one) for name, one in tasks.items()}
+    heads = {name: what_is_compared(task) for name, task in tasks.items()}
     lines = [f"{metric_text(comparison)} over {number}{over}: {', '.join(tasks)}"]
     lines += [f"{name}: {head[0]}" for name, head in heads.items()]
-    for place in (1, 2):
-        lines += _once({name: head[place] for name, head in heads.items()})
+    for line in (1, 2):
+        lines += _once({name: head[line] for name, head in heads.items()})
     return [*lines, "", *(mean_sentence(comparison, row) for row in comparison.rows if row.contrast is not None)]
 
 
@@ -237,12 +237,12 @@ def lines_after(comparison: Comparison) -> list[str]:
     """Return what stands below them: sentences, power, costs, the correction of p-values, their worth, notes."""
     if comparison.only is not None:
         return _task_lines_after(comparison.only)
-    one, arms, tasks = noun(comparison), len(comparison.rows) - 1, len(comparison.tasks)
+    unit, arms, tasks = noun(comparison), len(comparison.rows) - 1, len(comparison.tasks)
     lines = _once({name: "; ".join(power_lines(each)) for name, each in comparison.tasks.items()})
     if comparison.tested:
         lines += [
             f"p: two-sided, Holm's correction over {count(comparison.family, 'comparison')}: {count(arms, 'arm')} on "
-            f"{count(tasks, one)} and on their mean"
+            f"{count(tasks, unit)} and on their mean"
         ]
     return [*lines, *(f"note: {note}" for note in (*worth(comparison), *comparison.scores.notes))]
 
@@ -263,17 +263,17 @@ def _task_lines_after(comparison: TaskComparison) -> list[str]:
 
 def worth(comparison: Comparison) -> list[str]:
     """Return what so few tasks and runs can and cannot say."""
-    one, tasks = noun(comparison), len(comparison.tasks)
+    unit, tasks = noun(comparison), len(comparison.tasks)
     runs = comparison.rows[0].mean.seeds
     notes = []
     if tasks < FEW_TASKS:
         notes.append(
-            f"{count(tasks, one)} are not a sample of {one}s: every number over them is about these alone, and another "
-            f"{one} may come out otherwise."
+            f"{count(tasks, unit)} are not a sample of {unit}s: every number over them is about these alone, and "
+            f"another {unit} may come out otherwise."
         )
         notes.append(
-            f"the interquartile mean is that of the middle half of {count(runs * tasks, 'score')} an arm; where {one}s "
-            f"differ more than runs do, it leaves out the easiest and the hardest {one} rather than lucky runs."
+            f"the interquartile mean is that of the middle half of {count(runs * tasks, 'score')} an arm; where "
+            f"{unit}s differ more than runs do, it leaves out the easiest and the hardest {unit} and not lucky runs."
         )
     if runs < FEW_RUNS:
         short = "one run an arm has no interval" if runs == 1 else f"with {runs} runs an arm they are too short"
@@ -287,18 +287,18 @@ def worth(comparison: Comparison) -> list[str]:
 
 def _tasks(comparison: Comparison, arm: str, contrast: Contrast) -> str:
     """Return on which tasks the arm is clearly higher and lower."""
-    found: dict[str, list[str]] = {}
-    for name, one in comparison.tasks.items():
-        judged = next(row.contrast for row in one.rows if row.arm == arm)
+    by_verdict: dict[str, list[str]] = {}
+    for name, task in comparison.tasks.items():
+        judged = next(row.contrast for row in task.rows if row.arm == arm)
         assert judged is not None
-        found.setdefault(judged.verdict, []).append(name)
+        by_verdict.setdefault(judged.verdict, []).append(name)
     above = contrast.outcomes
     text = (
         f"{arm} is higher on {above.wins}, lower on {above.losses} of {count(len(comparison.tasks), noun(comparison))}"
     )
     if contrast.verdict == "single":
         return text
-    clear = [f"{verdict} on {some(found[verdict], 4)}" for verdict in ("higher", "lower") if verdict in found]
+    clear = [f"{verdict} on {some(by_verdict[verdict], 4)}" for verdict in ("higher", "lower") if verdict in by_verdict]
     return f"{text}; {'clearly ' + ', '.join(clear) if clear else 'clearly on none'}"
 
 
@@ -381,12 +381,12 @@ def ratio_text(ratio: float) -> str:
     return f"{ratio:,.0f}x" if ratio >= 100 else f"{ratio:.2g}x"
 
 
-def cost_text(row: ArmOnTask, part: str) -> str:
+def cost_text(row: ArmOnTask, cost: str) -> str:
     """Return a part of what was spent over the baseline's; of seconds with the range over pairs of runs."""
-    ratio, spread = row.cost[part], row.seconds.get(part)
+    ratio, spread = row.cost[cost], row.seconds.get(cost)
     if ratio is None:
         return "-"
-    if part not in row.seconds:
+    if cost not in row.seconds:
         return ratio_text(ratio)
     return f"{ratio_text(ratio)} ({'1 run' if spread is None else '-'.join(map(ratio_text, spread))})"
 
