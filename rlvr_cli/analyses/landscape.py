@@ -100,7 +100,7 @@ _WHERE_KNOWN = (
 )
 # Of several numbers of a line.
 _DERIVED = {
-    "ratio_distance": Metric("√ mean (r - 1)²", lowest=0.0, wide=True),
+    "ratio_distance": Metric("√ mean (r - 1)²", lowest=0.0, log_scale=True),
     "clip_share": Metric("clipped tokens", share=True, lowest=0.0, axis="share of tokens"),
 }
 _DASHED = (0, (4, 2))

@@ -78,7 +78,7 @@ class YAxis:
 
 def metric_axis(metric: Metric) -> YAxis:
     """Return the axis of a metric's figure."""
-    return YAxis(metric.axis, metric.share, metric.lowest >= 0.0, metric.wide)
+    return YAxis(metric.axis, metric.share, metric.lowest >= 0.0, metric.log_scale)
 
 
 @dataclass(frozen=True)

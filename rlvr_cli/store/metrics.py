@@ -38,7 +38,7 @@ class Metric:
         axis: the y axis of its figure in a report, of the runs whose metrics.jsonl has it; "" = no figure. A share has
             the 95% interval over a rollout's problems where `NAME/se` is next to it.
         title: of the figure, where it is not the label. note: the beginning of the figure's caption.
-        wide: whether its values may grow by orders of magnitude.
+        log_scale: whether its values may grow by orders of magnitude.
         figure: the key of a figure with a panel for each of several metrics, which follow one another in METRICS.
         of_method: whether it means something in a training by this method.
     """
@@ -56,7 +56,7 @@ class Metric:
     axis: str = ""
     title: str = ""
     note: str = ""
-    wide: bool = False
+    log_scale: bool = False
     figure: str = ""
     of_method: Callable[[AnyMethod], bool] = lambda method: True
 
@@ -88,12 +88,8 @@ def _reward(label: str, **more: Any) -> Metric:
     return Metric(label, unit="of reward", better="higher", **more)
 
 
-def _tokens(label: str, **more: Any) -> Metric:
-    return Metric(label, lowest=0.0, unit="tokens", decimals=1, difference_decimals=1, **more)
-
-
 def _kl(label: str, note: str, **more: Any) -> Metric:
-    return Metric(label, lowest=0.0, unit="nats", axis="nats a token", note=note, wide=True, **more)
+    return Metric(label, lowest=0.0, unit="nats", axis="nats a token", note=note, log_scale=True, **more)
 
 
 def _region(label: str) -> Metric:
@@ -148,10 +144,14 @@ METRICS: dict[str, Metric] = {
         curve="entropy",
         axis="nats a token",
         note="Mean over the tokens of a rollout's updates.",
-        wide=True,
+        log_scale=True,
     ),
-    "length": _tokens(
+    "length": Metric(
         "mean length (tokens)",
+        lowest=0.0,
+        unit="tokens",
+        decimals=1,
+        difference_decimals=1,
         of_sample=lambda sample: sample["tokens"],
         training=(RL,),
         curve="length",
@@ -176,7 +176,9 @@ METRICS: dict[str, Metric] = {
     "clip_frac/high": _region("HP: ratio rose, A > 0"),
     "outside/low": _region("LP: ratio fell, A > 0"),
     "outside/high": _region("HN: ratio rose, A < 0"),
-    "grad_norm": Metric("gradient norm", lowest=0.0, curve="gradient norm", axis="norm before clipping", wide=True),
+    "grad_norm": Metric(
+        "gradient norm", lowest=0.0, curve="gradient norm", axis="norm before clipping", log_scale=True
+    ),
     "kl_old": _kl(
         "KL to the sampling policy",
         "k3 estimate of KL(sampling policy || policy) over the tokens trained on; 0 with one update a rollout.",

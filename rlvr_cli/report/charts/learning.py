@@ -8,18 +8,10 @@ from functools import partial
 
 import numpy as np
 
-from rlvr_cli.charts.lines import MOST_RAW, ArmLine, Band, Extent, Panel, Points, XAxis, arm_line, extents
+from rlvr_cli.charts.lines import MOST_RAW, ArmLine, Extent, Panel, Points, XAxis, arm_line, extents
 from rlvr_cli.core.text import listed, one_line, told_apart
 from rlvr_cli.report.charts.lines import BAND_FROM, MOST_ARMS, MOST_TITLE, STRETCHES, draw_panels
-from rlvr_cli.report.charts.metrics import (
-    MetricFigure,
-    Recorded,
-    crossed_band,
-    held_out_ends,
-    metric_figures,
-    recorded,
-    rollout_ends,
-)
+from rlvr_cli.report.charts.metrics import MetricFigure, Recorded, crossed_band, metric_figures, recorded
 from rlvr_cli.report.charts.svg import Chart, new_figure, page_style, page_svg
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.store.metrics import metric as declared
@@ -98,8 +90,7 @@ def _lines(metric: MetricFigure, title: str, arms: Arms, budget: str) -> tuple[l
         curves: list[Points] = []
         used: list[Recorded] = []
         for run in runs:
-            applies = run.rows and declared(key).applies(run.config.method)
-            curve = run.curve(key, held_out=held_out) if applies else None
+            curve = run.curve(key, held_out=held_out) if declared(key).applies(run.config.method) else None
             if curve is not None:
                 missing += curve[1]
             if curve is not None and len(curve[0][0]):
@@ -111,7 +102,7 @@ def _lines(metric: MetricFigure, title: str, arms: Arms, budget: str) -> tuple[l
             curves,
             metric.axis,
             alone=len(arms) == 1,
-            intervals=[_interval(metric, key, run, curve) for run, curve in zip(used, curves, strict=True)],
+            intervals=[run.band(key, curve[0], held_out=held_out) for run, curve in zip(used, curves, strict=True)],
             over_problems=partial(crossed_band, used, budget, key) if held_out else None,
             band_from=BAND_FROM,
         )
@@ -121,16 +112,6 @@ def _lines(metric: MetricFigure, title: str, arms: Arms, budget: str) -> tuple[l
         if line is not None:
             found.append(line)
     return found, missing
-
-
-def _interval(metric: MetricFigure, key: str, run: Recorded, points: Points) -> Band | None:
-    """Return the ends of a run's interval over problems at each of its points; None where it has none."""
-    ends = held_out_ends(run, key) if metric.held_out else rollout_ends(run, key)
-    if not ends:
-        return None
-    known = {run.spent[rollout]: pair for rollout, pair in ends.items() if rollout in run.spent}
-    table = np.array([known.get(x, (np.nan, np.nan)) for x in points[0].tolist()])
-    return (table[:, 0], table[:, 1]) if len(table) else None
 
 
 def _merged(panels: list[Panel]) -> list[Panel]:

@@ -23,7 +23,7 @@ from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.intervals import share_of_error
 from rlvr_cli.store.evaluation import read_result
 from rlvr_cli.store.find import Run
-from rlvr_cli.store.metrics import METRICS, accuracy_of, bounds, held_out_accuracy
+from rlvr_cli.store.metrics import METRICS, accuracy_of, at_k, bounds, held_out_accuracy
 from rlvr_cli.store.training import by_rollout, last_steps, recorded_values, spending, whole_rows
 from rlvr_cli.store.values import HeldOut, read_held_out
 
@@ -73,10 +73,11 @@ def _held_out(runs: Sequence[Recorded]) -> list[MetricFigure]:
     if accuracy is not None:
         of = "of the greedy completion" if accuracy == "greedy" else f"{accuracy}: the share of right samples"
         title, axis = capital(held_out_accuracy(accuracy)), metric_axis(METRICS["eval"])
-        panels = {"": accuracy}
-        figures.append(MetricFigure("held-out-accuracy", title, axis, panels, f"{what}, {of}.", held_out=True))
+        note = f"{what}, {of}."
+        figures.append(MetricFigure("held-out-accuracy", title, axis, {"": accuracy}, note, held_out=True))
     for kind, meaning in (("pass", "at least one of k samples is right"), ("maj", "the most frequent of k answers")):
-        ranked = sorted((k, name) for name in common if (k := _k(name, kind)) > 1)
+        forms = {name: form for name in common if (form := at_k(name)) and form[0] == kind}
+        ranked = sorted((int(k), name) for name, (_, k) in forms.items() if k not in ("1", "n"))
         if ranked:
             figures.append(
                 MetricFigure(
@@ -89,11 +90,6 @@ def _held_out(runs: Sequence[Recorded]) -> list[MetricFigure]:
                 )
             )
     return figures
-
-
-def _k(name: str, kind: str) -> int:
-    head, _, k = name.partition("@")
-    return int(k) if head == kind and k.isdecimal() else 0
 
 
 @dataclass(frozen=True)
@@ -134,6 +130,15 @@ class Recorded:
         # A budget that did not grow in a rollout, as a clock that stood still, has one point.
         grown = np.append(np.diff(x) > 0, True) if len(x) else np.zeros(0, bool)
         return (x[grown], y[grown]), missing
+
+    def band(self, name: str, spent: np.ndarray, *, held_out: bool) -> Band | None:
+        """Return the ends of the run's 95% interval over problems at each value of the budget; None without any."""
+        ends = held_out_ends(self, name) if held_out else rollout_ends(self, name)
+        if not ends:
+            return None
+        at = {self.spent[rollout]: pair for rollout, pair in ends.items() if rollout in self.spent}
+        table = np.array([at.get(x, (np.nan, np.nan)) for x in spent.tolist()])
+        return table[:, 0], table[:, 1]
 
 
 def recorded(run: RunDir, budget: str) -> Recorded:
