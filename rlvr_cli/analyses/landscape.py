@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from pydantic import Field
 
 from rlvr_cli.analyses.base import AnalysisInput, Findings, analysis, names_of
 from rlvr_cli.charts.figure import COLOURS, DASHES
-from rlvr_cli.charts.lines import ArmLine, Panel, YAxis, arm_line, extent
+from rlvr_cli.charts.lines import ArmLine, Panel, arm_line, extent, metric_axis
 from rlvr_cli.collapse.alerts import NO_SIGNAL, Alert, AlertMonitor
 from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.files import number
@@ -29,8 +30,8 @@ from rlvr_cli.stats.intervals import mean_interval
 from rlvr_cli.store.arm import Arm, group_arms
 from rlvr_cli.store.completions import sampled_completions
 from rlvr_cli.store.find import Run, find_runs
-from rlvr_cli.store.metrics import HELD_OUT
-from rlvr_cli.store.training import Points, by_rollout, curve_as_json, learning_curves, whole_rows
+from rlvr_cli.store.metrics import HELD_OUT, METRICS, Metric
+from rlvr_cli.store.training import Points, by_rollout, curve_as_json, learning_curves, recorded_values, whole_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -86,22 +87,21 @@ _CENSORED = ("_at", "_lead")
 Summary = dict[str, float | int | None]
 COLUMNS = 3
 MOST_NAME = 60
-# A panel: its axis, and the curves in it, the second of them dashed.
-_ALWAYS: dict[tuple[str, ...], YAxis] = {
-    ("accuracy",): YAxis("accuracy of the rollout", share=True),
-    ("length",): YAxis("length, tokens"),
-    ("entropy",): YAxis("entropy, nats a token"),
-    ("gradient norm",): YAxis("gradient norm", wide=True),
-}
-# Where some run has values that are not all 0.
-_WHERE_KNOWN: dict[tuple[str, ...], YAxis] = {
-    ("probability distance",): YAxis(r"mean $|\pi - \pi_\mathrm{old}|$"),
-    ("ratio distance",): YAxis("√ mean (r - 1)²", wide=True),
-    ("KL to reference",): YAxis("KL(π ‖ reference), nats", wide=True),
-    ("clip share",): YAxis("share clipped", share=True),
-    ("truncated",): YAxis("share truncated", share=True),
-    (HELD_OUT,): YAxis("held-out accuracy", share=True),
-    ("value of correct", "value of incorrect"): YAxis("predicted value (dashed: if wrong)", floor=False),
+# Panels, by the metrics in each, the second of them dashed; the latter where some run has values that are not all 0.
+_ALWAYS = (("accuracy",), ("length",), ("entropy",), ("grad_norm",))
+_WHERE_KNOWN = (
+    ("prob_distance",),
+    ("ratio_distance",),
+    ("kl_reference",),
+    ("clip_share",),
+    ("truncated",),
+    ("eval",),
+    ("value/correct", "value/incorrect"),
+)
+# Of several numbers of a line.
+_DERIVED = {
+    "ratio_distance": Metric("√ mean (r - 1)²", lowest=0.0, log_scale=True),
+    "clip_share": Metric("clipped tokens", share=True, lowest=0.0, axis="share of tokens"),
 }
 _DASHED = (0, (4, 2))
 
@@ -324,7 +324,7 @@ def course(rows: Sequence[Mapping[str, Any]], problems: int) -> Course:
     monitor = AlertMonitor(problems, rows=rows)
     collapses = tuple(alert for alert in monitor.alerts() if alert.name != NO_SIGNAL)
     # With one update the policy is the one that sampled, and what the divergence has is rounding.
-    known = ("KL to reference", *(("KL to sampler",) if steps_per_rollout > 1 else ()))
+    known = ("kl_reference", *(("kl_old",) if steps_per_rollout > 1 else ()))
     kl = next((name for name in known if any(value for _, value in curves[name])), None)
     summary = {
         **_levels(curves),
@@ -362,28 +362,13 @@ def warning(points: Points) -> int | None:
 
 
 def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
-    recorded = learning_curves(rows)
-
-    def key(key: str) -> Callable[[Mapping[str, Any]], float | None]:
-        return lambda row: number(row.get(key))
-
-    own = {
-        "probability distance": key("prob_distance"),
-        "ratio distance": _ratio_distance,
-        "KL to sampler": key("kl_old"),
-        "KL to reference": key("kl_reference"),
-        "clip share": _clip_share,
-        "truncated": key("truncated"),
-        "value of correct": key("value/correct"),
-        "value of incorrect": key("value/incorrect"),
-    }
-    names = ("accuracy", HELD_OUT, "length", "entropy", "gradient norm")
     # Whichever accuracy it is: the arms of a landscape are evaluated alike.
-    if held_out := next((curve for name, curve in recorded.items() if name.startswith(HELD_OUT)), None):
-        recorded[HELD_OUT] = held_out
+    held_out = (points for name, points in learning_curves(rows).items() if name.startswith(HELD_OUT))
     return {
-        **{name: recorded.get(name, ()) for name in names},
-        **{name: by_rollout((row["rollout"], read(row)) for row in rows) for name, read in own.items()},
+        **{name: by_rollout(recorded_values(rows, name)) for name in ("kl_old", *chain(*_ALWAYS, *_WHERE_KNOWN))},
+        "eval": next(held_out, ()),
+        "ratio_distance": by_rollout((row["rollout"], _ratio_distance(row)) for row in rows),
+        "clip_share": by_rollout((row["rollout"], _clip_share(row)) for row in rows),
     }
 
 
@@ -412,12 +397,12 @@ def _levels(curves: Mapping[str, Points]) -> Summary:
         return _mean(values(name)[-END:])
 
     accuracy, best = values("accuracy"), max(values("accuracy"), default=None)
-    last, ratio, prob = end("accuracy"), values("ratio distance"), values("probability distance")
+    last, ratio, prob = end("accuracy"), values("ratio_distance"), values("prob_distance")
     summary: Summary = {
         "accuracy_start": start("accuracy"),
         "accuracy_best": best,
         "accuracy_end": last,
-        "accuracy_held_out": values(HELD_OUT)[-1] if values(HELD_OUT) else None,
+        "accuracy_held_out": values("eval")[-1] if values("eval") else None,
         "accuracy_loss": None if best is None or last is None else best - last,
         "accuracy_gain": None if not accuracy or last is None else last - fmean(accuracy[:START]),
     }
@@ -433,20 +418,20 @@ def _levels(curves: Mapping[str, Points]) -> Summary:
         }
     return {
         **summary,
-        "grad_norm_mean": _mean(values("gradient norm")),
-        "grad_norm_largest": max(values("gradient norm"), default=None),
-        "clip_share_mean": _mean(values("clip share")),
+        "grad_norm_mean": _mean(values("grad_norm")),
+        "grad_norm_largest": max(values("grad_norm"), default=None),
+        "clip_share_mean": _mean(values("clip_share")),
         "ratio_distance_mean": _mean(ratio),
         "ratio_distance_end": _mean(ratio[-END:]),
         "ratio_distance_largest": max(ratio, default=None),
         "prob_distance_mean": _mean(prob),
         "prob_distance_end": _mean(prob[-END:]),
         "prob_distance_largest": max(prob, default=None),
-        "kl_old_mean": _mean(values("KL to sampler")),
+        "kl_old_mean": _mean(values("kl_old")),
         "truncated_end": end("truncated"),
-        "value_correct_end": end("value of correct"),
-        "value_incorrect_end": end("value of incorrect"),
-        "value_incorrect_smallest": min(values("value of incorrect"), default=None),
+        "value_correct_end": end("value/correct"),
+        "value_incorrect_end": end("value/incorrect"),
+        "value_incorrect_smallest": min(values("value/incorrect"), default=None),
     }
 
 
@@ -487,21 +472,24 @@ def landscape_figure(arms: Mapping[str, Sequence[Course]]) -> Figure:
         for names in _WHERE_KNOWN
         if any(value for found in courses for name in names for _, value in found.curves[name])
     ]
-    axes_of = {**_ALWAYS, **{names: _WHERE_KNOWN[names] for names in moved}}
-    rows = -(-len(axes_of) // COLUMNS)
+    panels = [*_ALWAYS, *moved]
+    rows = -(-len(panels) // COLUMNS)
     shown = told_apart(list(arms), MOST_NAME)
     figure = Figure(figsize=(11.0, 2.5 * rows + 0.5 + 0.18 * len(arms)), layout="constrained")
     grid = figure.subplots(rows, COLUMNS, squeeze=False)
-    for axes, (names, scale) in zip(grid.flat, axes_of.items(), strict=False):
-        _panel(axes, names, scale, arms)
-    for axes in grid.flat[len(axes_of) :]:
+    for axes, names in zip(grid.flat, panels, strict=False):
+        _panel(axes, names, arms)
+    for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     _legend(figure, list(shown.values()))
     return figure
 
 
-def _panel(axes: Any, names: Sequence[str], scale: YAxis, arms: Mapping[str, Sequence[Course]]) -> None:
-    axes.set_title(scale.label)
+def _panel(axes: Any, names: Sequence[str], arms: Mapping[str, Sequence[Course]]) -> None:
+    metrics = [_DERIVED.get(name) or METRICS[name] for name in names]
+    scale = metric_axis(metrics[0])
+    axes.set_title(metrics[0].heading + "".join(f" (dashed: {metric.label})" for metric in metrics[1:]))
+    axes.set_ylabel(scale.label)
     axes.set_xlabel("rollout")
     lines = []
     for second, name in enumerate(names):
@@ -514,7 +502,7 @@ def _panel(axes: Any, names: Sequence[str], scale: YAxis, arms: Mapping[str, Seq
                 _draw(axes, found, look)
             if name in ("accuracy", "length"):
                 _mark(axes, group, name, look)
-    height = extent([Panel(scale.label, tuple(lines))], scale)
+    height = extent([Panel("", tuple(lines))], scale)
     if height.linear is not None:
         axes.set_yscale("symlog", linthresh=height.linear)
     if height.high > height.low:

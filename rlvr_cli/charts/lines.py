@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlvr_cli.stats.curves import Curve, band
+from rlvr_cli.store.metrics import Metric
 
 # Times the median: above, a linear scale would show one peak and nothing else.
 _FAR = 50.0
@@ -73,6 +74,11 @@ class YAxis:
     @property
     def highest(self) -> float:
         return 1.0 if self.share else np.inf
+
+
+def metric_axis(metric: Metric) -> YAxis:
+    """Return the axis of a metric's figure."""
+    return YAxis(metric.axis, metric.share, metric.lowest >= 0.0, metric.log_scale)
 
 
 @dataclass(frozen=True)

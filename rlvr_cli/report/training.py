@@ -29,7 +29,7 @@ def course_table(subject: ReportData) -> Table | None:
     rows = []
     for key, metric in METRICS.items():
         cells = [_from_to(subject, arm, key, f"{{:.{metric.decimals}f}}") for arm in arms]
-        if any(cell != NONE for cell in cells):
+        if (metric.training or metric.curve) and any(cell != NONE for cell in cells):
             rows.append([metric.label, *cells])
     if not rows:
         return None

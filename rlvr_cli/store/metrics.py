@@ -1,4 +1,4 @@
-"""Every metric, declared once: its label, unit and direction, its value in one problem, and the trainings with it."""
+"""Every metric, declared once: label, unit, direction, its value in one sample, its curve and its figure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from rlvr_cli.core.text import capital
 from rlvr_cli.stats.intervals import UNBOUNDED, Bounds
 from rlvr_cli.stats.passk import majority_at_k, pass_at_k
+
+if TYPE_CHECKING:
+    from rlvr_cli.methods.method import AnyMethod
 
 Better = Literal["higher", "lower"]
 Sample = Mapping[str, Any]  # a line of samples.jsonl
@@ -30,7 +34,13 @@ class Metric:
         better: None where it is neither, as for a length.
         of_sample: its value in one sample of an evaluation, None if unknown; of a problem it is the mean over samples.
         training: the kinds of training whose metrics.jsonl has it in every step.
-        curve: the name of its curve over training; "" = none.
+        curve: the name of its curve in `rlvr runs show`; "" = none.
+        axis: the y axis of its figure in a report, of the runs whose metrics.jsonl has it; "" = no figure. A share has
+            the 95% interval over a rollout's problems where `NAME/se` is next to it.
+        title: of the figure, where it is not the label. note: the beginning of the figure's caption.
+        log_scale: whether its values may grow by orders of magnitude.
+        figure: the key of a figure with a panel for each of several metrics, which follow one another in METRICS.
+        of_method: whether it means something in a training by this method.
     """
 
     label: str
@@ -43,6 +53,21 @@ class Metric:
     of_sample: Callable[[Sample], float | None] | None = None
     training: tuple[str, ...] = ()
     curve: str = ""
+    axis: str = ""
+    title: str = ""
+    note: str = ""
+    log_scale: bool = False
+    figure: str = ""
+    of_method: Callable[[AnyMethod], bool] = lambda method: True
+
+    @property
+    def heading(self) -> str:
+        """Return the title of its figure."""
+        return self.title or capital(self.label)
+
+    def applies(self, method: AnyMethod) -> bool:
+        """Return whether a training by ``method`` has the metric."""
+        return method.training in (self.training or (RL, SFT)) and self.of_method(method)
 
     @property
     def factor(self) -> float:
@@ -63,25 +88,109 @@ def _reward(label: str, **more: Any) -> Metric:
     return Metric(label, unit="of reward", better="higher", **more)
 
 
-def _tokens(label: str, **more: Any) -> Metric:
-    return Metric(label, lowest=0.0, unit="tokens", decimals=1, difference_decimals=1, **more)
+def _kl(label: str, note: str, **more: Any) -> Metric:
+    return Metric(label, lowest=0.0, unit="nats", axis="nats a token", note=note, log_scale=True, **more)
 
 
+def _region(label: str) -> Metric:
+    return _share(
+        label,
+        figure="clip-share",
+        title="Tokens beyond the trust region",
+        axis="share of tokens",
+        note="Share of tokens whose ratio left the trust region of the run's own method, by direction and sign of the "
+        "advantage A. In LN and HP the policy has gone where the advantage pushes, and PPO's clip drops the token. "
+        "With one update a rollout the ratio is 1 and every share is 0.",
+    )
+
+
+# In the order of a report's figures.
 METRICS: dict[str, Metric] = {
-    "reward": _reward("mean reward", of_sample=lambda sample: sample["reward"], training=(RL,), curve="reward"),
-    "loss": Metric("loss", unit="nats", better="lower", training=(SFT,), curve="loss"),
-    ACCURACY: _share("accuracy", "higher", training=(RL,), curve="accuracy"),
-    GREEDY: _share("greedy accuracy", "higher", of_sample=lambda sample: float(sample["correct"])),
-    "token_accuracy": _share("token accuracy", "higher", training=(SFT,), curve="token accuracy"),
-    # The accuracy of the held-out evaluations in training; its name continues with which accuracy it is.
-    "eval": _share(HELD_OUT, "higher", curve=HELD_OUT),
-    "entropy": Metric("entropy", lowest=0.0, unit="nats", training=(RL, SFT), curve="entropy"),
-    "length": _tokens(
-        "mean length (tokens)", of_sample=lambda sample: sample["tokens"], training=(RL,), curve="length"
+    "reward": _reward(
+        "mean reward",
+        of_sample=lambda sample: sample["reward"],
+        training=(RL,),
+        curve="reward",
+        title="Reward",
+        axis="mean reward of a completion",
     ),
-    "truncated": _share("truncated share", "lower", of_sample=lambda sample: sample["truncated"], training=(RL,)),
-    "diversity": _share("diversity", training=(RL,)),
-    "grad_norm": Metric("gradient norm", curve="gradient norm"),
+    "clean_reward": _reward(
+        "reward of the verifier",
+        axis="mean reward of a completion",
+        note="Training used other rewards, by the method's noise or entropy; these are the verifier's own.",
+        of_method=lambda method: method.policy is not None and bool(method.policy.reward.terms),
+    ),
+    ACCURACY: _share(
+        "accuracy",
+        "higher",
+        training=(RL,),
+        curve="accuracy",
+        title="Accuracy in training",
+        axis="right completions",
+    ),
+    GREEDY: _share("greedy accuracy", "higher", of_sample=lambda sample: float(sample["correct"])),
+    # The accuracy of the held-out evaluations in training; its name continues with which accuracy it is.
+    "eval": _share(HELD_OUT, "higher", curve=HELD_OUT, axis="right answers"),
+    "format": _share("format", "higher", title="Format in training", axis="format reward, share of its range"),
+    "loss": Metric("loss", lowest=0.0, unit="nats", better="lower", training=(SFT,), curve="loss", axis="nats a token"),
+    "token_accuracy": _share(
+        "token accuracy", "higher", training=(SFT,), curve="token accuracy", axis="tokens predicted"
+    ),
+    "entropy": Metric(
+        "entropy",
+        lowest=0.0,
+        unit="nats",
+        training=(RL, SFT),
+        curve="entropy",
+        axis="nats a token",
+        note="Mean over the tokens of a rollout's updates.",
+        log_scale=True,
+    ),
+    "length": Metric(
+        "mean length (tokens)",
+        lowest=0.0,
+        unit="tokens",
+        decimals=1,
+        difference_decimals=1,
+        of_sample=lambda sample: sample["tokens"],
+        training=(RL,),
+        curve="length",
+        title="Length",
+        axis="tokens a completion",
+    ),
+    "truncated": _share(
+        "truncated share",
+        "lower",
+        of_sample=lambda sample: sample["truncated"],
+        training=(RL,),
+        title="Truncated completions",
+        axis="cut at the limit",
+    ),
+    "diversity": _share(
+        "diversity",
+        training=(RL,),
+        axis="distinct completions",
+        note="Completions that differ, as text, from those before them of the same problem.",
+    ),
+    "clip_frac/low": _region("LN: ratio fell, A < 0"),
+    "clip_frac/high": _region("HP: ratio rose, A > 0"),
+    "outside/low": _region("LP: ratio fell, A > 0"),
+    "outside/high": _region("HN: ratio rose, A < 0"),
+    "grad_norm": Metric(
+        "gradient norm", lowest=0.0, curve="gradient norm", axis="norm before clipping", log_scale=True
+    ),
+    "kl_old": _kl(
+        "KL to the sampling policy",
+        "k3 estimate of KL(sampling policy || policy) over the tokens trained on; 0 with one update a rollout.",
+    ),
+    "kl_reference": _kl(
+        "KL to the reference",
+        "k3 estimate of KL(policy || reference), of the runs that have a reference.",
+        of_method=lambda method: method.needs_reference,
+    ),
+    "prob_distance": Metric("mean |π - π_old|", lowest=0.0),
+    "value/correct": Metric("value if right", title="Predicted value"),
+    "value/incorrect": Metric("value if wrong", title="Predicted value"),
 }
 # Metrics of k samples of a problem, by name: from its samples and k.
 AT_K: dict[str, Callable[[Sequence[Sample], int], float]] = {

@@ -13,7 +13,7 @@ from rlvr_cli.core.files import number, read_jsonl
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.scores import Array
 from rlvr_cli.store.find import Run
-from rlvr_cli.store.metrics import HELD_OUT, METRICS, accuracy_of, held_out_accuracy
+from rlvr_cli.store.metrics import METRICS, accuracy_of, held_out_accuracy
 
 # (rollout from 0, value) of finite values, by rollout.
 Points = tuple[tuple[int, float], ...]
@@ -41,18 +41,24 @@ def learning_curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
         rows: the lines of metrics.jsonl, each with an integer `rollout`.
     """
     evaluations = [row["eval"] for row in rows if isinstance(row.get("eval"), dict)]
-    accuracy = accuracy_of(name for name in dict.fromkeys(name for metrics in evaluations for name in metrics))
+    accuracy = accuracy_of(dict.fromkeys(name for metrics in evaluations for name in metrics))
     curves = {}
     for key, metric in METRICS.items():
-        name = metric.curve
-        if name == HELD_OUT and accuracy is not None:
-            name = held_out_accuracy(accuracy)
-            values = [(row["rollout"], row["eval"].get(accuracy)) for row in rows if isinstance(row.get("eval"), dict)]
-        else:
-            values = [(row["rollout"], row[key]) for row in rows if key in row] if name and name != HELD_OUT else []
-        if values:
-            curves[name] = by_rollout(values)
+        if key == "eval" and accuracy is not None:
+            curves[held_out_accuracy(accuracy)] = by_rollout(recorded_values(rows, accuracy, held_out=True))
+        elif key != "eval" and metric.curve and (values := recorded_values(rows, key)):
+            curves[metric.curve] = by_rollout(values)
     return curves
+
+
+def recorded_values(rows: Iterable[Mapping[str, Any]], name: str, *, held_out: bool = False) -> list[tuple[int, Any]]:
+    """Return (rollout, value) of each line that has the metric, be it no number.
+
+    Args:
+        held_out: whether to read the held-out evaluation of a line, not the line.
+    """
+    lines = [(row["rollout"], row.get("eval") if held_out else row) for row in rows]
+    return [(rollout, line[name]) for rollout, line in lines if isinstance(line, dict) and name in line]
 
 
 def by_rollout(values: Iterable[tuple[int, Any]]) -> Points:

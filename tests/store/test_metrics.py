@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from rlvr_cli.compare.words import amount, comparative
 from rlvr_cli.evaluation.metrics import problem_metrics
 from rlvr_cli.evaluation.settings import EvalSettings
+from rlvr_cli.report.charts.learning import learning_figures
 from rlvr_cli.store.metrics import METRICS, SFT, Metric, accuracy_of, metric, problem_value, training_metrics
 from rlvr_cli.store.metrics import metric as declared
 from rlvr_cli.store.training import learning_curves
 from rlvr_cli.sweeps.objective import _maximize
 from rlvr_cli.sweeps.spec import ObjectiveSpec
 from rlvr_cli.tasks import Problem
+from tests.report.charted_runs import by_key, charted, column, texts
 
 
-def test_a_metric_is_added_by_its_declaration_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Evaluations, objectives of sweeps and curves take it from there."""
+def test_a_metric_is_added_by_its_declaration_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evaluations, objectives of sweeps, curves and a report's figures take it from there."""
     answered = Metric(
         "answered",
         share=True,
@@ -25,6 +29,8 @@ def test_a_metric_is_added_by_its_declaration_alone(monkeypatch: pytest.MonkeyPa
         of_sample=lambda sample: float(sample["answer"] is not None),
         training=(SFT,),
         curve="answered",
+        axis="completions with an answer",
+        note="Right or wrong.",
     )
     monkeypatch.setitem(METRICS, "answered", answered)
     line = {"correct": True, "reward": 1.0, "parts": {}, "tokens": 3, "truncated": False, "reason": "correct"}
@@ -37,6 +43,16 @@ def test_a_metric_is_added_by_its_declaration_alone(monkeypatch: pytest.MonkeyPa
     assert _maximize(ObjectiveSpec(metric="answered")) is True
     assert learning_curves([{"rollout": 0, "answered": 0.5}]) == {"answered": ((0, 0.5),)}
     assert amount("answered", 0.25) == "25 points"
+    rows = [{"answered": 0.5, "answered/se": 0.05}, {"answered": 0.75}]
+    (figure,) = learning_figures({"a": [charted(tmp_path, "imitated", rows, method="sft")]})[-1:]
+    assert (figure.key, figure.title) == ("answered", "Answered")
+    assert figure.caption.startswith("Right or wrong.") and "completions with an answer" in texts(figure.svg)
+    assert column(figure, "mean") == ["50.0%", "75.0%"]
+    # The interval over the prompts of the rollout that has a standard error.
+    assert [low != "-" for low in column(figure, "low")] == [True, False]
+    # It is declared for imitation alone.
+    sampled = learning_figures({"a": [charted(tmp_path, "sampled", rows)]})
+    assert "answered" not in by_key(sampled)
 
 
 def test_one_declaration_decides_everywhere() -> None:

@@ -8,12 +8,13 @@ from functools import partial
 
 import numpy as np
 
-from rlvr_cli.charts.lines import MOST_RAW, ArmLine, Band, Extent, Panel, Points, XAxis, arm_line, extents
+from rlvr_cli.charts.lines import MOST_RAW, ArmLine, Extent, Panel, Points, XAxis, arm_line, extents
 from rlvr_cli.core.text import listed, one_line, told_apart
 from rlvr_cli.report.charts.lines import BAND_FROM, MOST_ARMS, MOST_TITLE, STRETCHES, draw_panels
-from rlvr_cli.report.charts.metrics import MetricFigure, Recorded, crossed_band, metrics, recorded
+from rlvr_cli.report.charts.metrics import MetricFigure, Recorded, crossed_band, metric_figures, recorded
 from rlvr_cli.report.charts.svg import Chart, new_figure, page_style, page_svg
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.store.metrics import metric as declared
 from rlvr_cli.store.training import BUDGETS
 
 Arms = Mapping[str, Sequence[Recorded]]
@@ -35,7 +36,7 @@ def learning_figures(arms: Mapping[str, Sequence[RunDir]], budget: str = "rollou
     read = {name: [recorded(run, budget) for run in runs] for name, runs in arms.items()}
     every = [run for runs in read.values() for run in runs if run.rows]
     with page_style():
-        return [figure for metric in metrics(every) for figure in _figures(metric, read, budget)]
+        return [figure for metric in metric_figures(every) for figure in _figures(metric, read, budget)]
 
 
 def _figures(metric: MetricFigure, arms: Arms, budget: str) -> list[Chart]:
@@ -62,9 +63,11 @@ def _figure(
         drawn = _merged(
             [Panel(title, tuple(one.line for one in lines)) for title, (lines, _) in panels.items() if lines]
         )
-    shared = apart or metric.marked
+    shared = apart or metric.held_out
     scales = extents(drawn, metric.axis, shared=shared)
-    picture, read = draw_panels(drawn, x, metric.axis, scales, named=len(arms) > 1 and not apart, marked=metric.marked)
+    picture, read = draw_panels(
+        drawn, x, metric.axis, scales, named=len(arms) > 1 and not apart, marked=metric.held_out
+    )
     key = f"{metric.key}-{part.partition(':')[0].replace('@', '-')}" if part else metric.key
     title = f"{metric.title}, {part}" if part else metric.title
     missing = sum(gaps for _, gaps in panels.values())
@@ -82,44 +85,33 @@ def _figure(
 
 def _lines(metric: MetricFigure, title: str, arms: Arms, budget: str) -> tuple[list[ArmLine], int]:
     """The lines of a panel, and how many values were no finite number."""
-    found, missing = [], 0
+    found, missing, key, held_out = [], 0, metric.panels[title], metric.held_out
     for arm, (name, runs) in enumerate(arms.items()):
         curves: list[Points] = []
         used: list[Recorded] = []
         for run in runs:
-            curve = run.curve(metric.panels[title]) if run.rows and metric.applies(run) else None
+            curve = run.curve(key, held_out=held_out) if declared(key).applies(run.config.method) else None
             if curve is not None:
                 missing += curve[1]
             if curve is not None and len(curve[0][0]):
                 curves.append(curve[0])
                 used.append(run)
-        of = metric.evaluated.get(title)
         line = arm_line(
             arm,
             one_line(name),
             curves,
             metric.axis,
             alone=len(arms) == 1,
-            intervals=[_interval(metric, title, run, curve) for run, curve in zip(used, curves, strict=True)],
-            over_problems=None if of is None else partial(crossed_band, used, budget, of),
+            intervals=[run.band(key, curve[0], held_out=held_out) for run, curve in zip(used, curves, strict=True)],
+            over_problems=partial(crossed_band, used, budget, key) if held_out else None,
             band_from=BAND_FROM,
         )
-        if line is not None and line.banded == "problems" and of is None:
+        if line is not None and line.banded == "problems" and not held_out:
             # A rollout has few problems: their interval would fill the chart.
             line = replace(line, line=replace(line.line, few=True))
         if line is not None:
             found.append(line)
     return found, missing
-
-
-def _interval(metric: MetricFigure, title: str, run: Recorded, points: Points) -> Band | None:
-    """The ends of a run's own interval at each of its points; None where it has none."""
-    ends = {} if metric.interval is None else metric.interval(run, title)
-    if not ends:
-        return None
-    known = {run.spent[rollout]: pair for rollout, pair in ends.items() if rollout in run.spent}
-    table = np.array([known.get(x, (np.nan, np.nan)) for x in points[0].tolist()])
-    return (table[:, 0], table[:, 1]) if len(table) else None
 
 
 def _merged(panels: list[Panel]) -> list[Panel]:

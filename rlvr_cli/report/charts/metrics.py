@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from rlvr_cli.charts.lines import Band, Points, YAxis
+from rlvr_cli.charts.lines import Band, Points, YAxis, metric_axis
 from rlvr_cli.compare.results import arm_mean
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
@@ -21,20 +23,10 @@ from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.intervals import share_of_error
 from rlvr_cli.store.evaluation import read_result
 from rlvr_cli.store.find import Run
-from rlvr_cli.store.metrics import accuracy_of, bounds, held_out_accuracy
-from rlvr_cli.store.training import by_rollout, last_steps, spending, whole_rows
+from rlvr_cli.store.metrics import METRICS, accuracy_of, at_k, bounds, held_out_accuracy
+from rlvr_cli.store.training import by_rollout, last_steps, recorded_values, spending, whole_rows
 from rlvr_cli.store.values import HeldOut, read_held_out
 
-# By rollout from 0.
-Ends = Mapping[int, tuple[float, float]]
-REGIONS = {
-    "clip_frac/low": "LN: ratio fell, A < 0",
-    "clip_frac/high": "HP: ratio rose, A > 0",
-    "outside/low": "LP: ratio fell, A > 0",
-    "outside/high": "HN: ratio rose, A < 0",
-}
-ABSENT = object()
-Read = Callable[[Mapping[str, Any]], Any]
 # Beyond any number of training; sums of larger ones may not be finite.
 _MOST = 1e100
 
@@ -44,160 +36,60 @@ class MetricFigure:
     """One figure.
 
     Attributes:
-        panels: a title and what is read, for each panel.
-        note: what the caption begins with.
-        interval: of a run alone: the ends of the 95% interval over problems at each rollout, by a panel's title.
-        evaluated: by a panel's title, the metric of the held-out evaluations that it is of, if it is.
-        marked: whether values are few enough for markers. applies: to which runs.
+        panels: the name of each panel's metric, by the panel's title.
+        note: the beginning of the caption.
+        held_out: whether the metrics are those of the held-out evaluations, not of the training's own completions.
     """
 
     key: str
     title: str
     axis: YAxis
-    panels: Mapping[str, Read]
+    panels: Mapping[str, str]
     note: str
-    interval: Callable[[Recorded, str], Ends] | None = None
-    evaluated: Mapping[str, str] = field(default_factory=dict)
-    marked: bool = False
-    applies: Callable[[Recorded], bool] = field(default=lambda run: True)
+    held_out: bool = False
 
 
-def metrics(runs: Sequence[Recorded]) -> list[MetricFigure]:
-    """Every figure that these runs may have, in the order of a report."""
-    return [
-        _plain("reward", "Reward", YAxis("mean reward of a completion", floor=False), "reward"),
-        _plain(
-            "clean-reward",
-            "Reward of the verifier",
-            YAxis("mean reward of a completion", floor=False),
-            "clean_reward",
-            "Training used other rewards, by the method's noise or entropy; these are the verifier's own.",
-            applies=lambda run: run.config.method.policy is not None and bool(run.config.method.policy.reward.terms),
-        ),
-        _plain(
-            "accuracy",
-            "Accuracy in training",
-            YAxis("right completions", share=True),
-            "accuracy",
-            interval=_in_training("accuracy"),
-        ),
-        *_held_out(runs),
-        _plain(
-            "format",
-            "Format in training",
-            YAxis("format reward, share of its range", share=True),
-            "format",
-            interval=_in_training("format"),
-        ),
-        _plain("loss", "Loss", YAxis("nats a token"), "loss", applies=lambda run: not run.config.method.samples),
-        _plain("token-accuracy", "Token accuracy", YAxis("tokens predicted", share=True), "token_accuracy"),
-        _plain(
-            "entropy",
-            "Entropy",
-            YAxis("nats a token", wide=True),
-            "entropy",
-            "Mean over the tokens of a rollout's updates.",
-        ),
-        _plain("length", "Length", YAxis("tokens a completion"), "length"),
-        _plain("truncated", "Truncated completions", YAxis("cut at the limit", share=True), "truncated"),
-        _plain(
-            "diversity",
-            "Diversity",
-            YAxis("distinct completions", share=True),
-            "diversity",
-            "Completions that differ, as text, from those before them of the same problem.",
-        ),
-        MetricFigure(
-            "clip-share",
-            "Tokens beyond the trust region",
-            YAxis("share of tokens", share=True),
-            {title: row_value(name) for name, title in REGIONS.items()},
-            "Share of tokens whose ratio left the trust region of the run's own method, by direction and sign of the "
-            "advantage A. In LN and HP the policy has gone where the advantage pushes, and PPO's clip drops the token. "
-            "With one update a rollout the ratio is 1 and every share is 0.",
-        ),
-        _plain("grad-norm", "Gradient norm", YAxis("norm before clipping", wide=True), "grad_norm"),
-        _plain(
-            "kl-old",
-            "KL to the sampling policy",
-            YAxis("nats a token", wide=True),
-            "kl_old",
-            "k3 estimate of KL(sampling policy || policy) over the tokens trained on; 0 with one update a rollout.",
-        ),
-        _plain(
-            "kl-reference",
-            "KL to the reference",
-            YAxis("nats a token", wide=True),
-            "kl_reference",
-            "k3 estimate of KL(policy || reference), of the runs that have a reference.",
-            applies=lambda run: run.config.method.needs_reference,
-        ),
-    ]
-
-
-def _plain(name: str, title: str, axis: YAxis, read: str, note: str = "", **more: Any) -> MetricFigure:
-    return MetricFigure(name, title, axis, {"": row_value(read)}, note, **more)
+def metric_figures(runs: Sequence[Recorded]) -> list[MetricFigure]:
+    """Return every figure that these runs may have, in the order of a report."""
+    figures = []
+    for key, names in groupby(METRICS, lambda name: METRICS[name].figure or re.sub("[_/]", "-", name)):
+        first, *others = names
+        metric = METRICS[first]
+        if first == "eval":
+            figures += _held_out(runs)
+        elif metric.axis:
+            panels = {METRICS[name].label if others else "": name for name in (first, *others)}
+            figures.append(MetricFigure(key, metric.heading, metric_axis(metric), panels, metric.note))
+    return figures
 
 
 def _held_out(runs: Sequence[Recorded]) -> list[MetricFigure]:
-    """Accuracy, as `rlvr compare` takes it: avg@n where every evaluation has it, else greedy; then pass@k and maj@k."""
-    names = [found for run in runs if (found := evaluated_names(run))]
-    common = [name for name in names[0] if all(name in found for found in names)] if names else []
-    metrics = []
+    """Return accuracy, avg@n where every evaluation has it, else greedy; then pass@k and maj@k."""
+    evaluated = [names for run in runs if (names := evaluated_names(run))]
+    common = [name for name in evaluated[0] if all(name in names for names in evaluated)] if evaluated else []
+    figures = []
     accuracy = accuracy_of(common)
     what = "Evaluations on held-out problems in the course of training"
     if accuracy is not None:
         of = "of the greedy completion" if accuracy == "greedy" else f"{accuracy}: the share of right samples"
-        axis = YAxis("right answers", share=True)
-        metrics.append(
-            MetricFigure(
-                "held-out-accuracy",
-                capital(held_out_accuracy(accuracy)),
-                axis,
-                {"": evaluated(accuracy)},
-                f"{what}, {of}.",
-                marked=True,
-                interval=lambda run, _: held_out_ends(run, accuracy),
-                evaluated={"": accuracy},
-            )
-        )
+        title, axis = capital(held_out_accuracy(accuracy)), metric_axis(METRICS["eval"])
+        note = f"{what}, {of}."
+        figures.append(MetricFigure("held-out-accuracy", title, axis, {"": accuracy}, note, held_out=True))
     for kind, meaning in (("pass", "at least one of k samples is right"), ("maj", "the most frequent of k answers")):
-        ranked = sorted((k, name) for name in common if (k := _k(name, kind)) > 1)
+        forms = {name: form for name in common if (form := at_k(name)) and form[0] == kind}
+        ranked = sorted((int(k), name) for name, (_, k) in forms.items() if k not in ("1", "n"))
         if ranked:
-            metrics.append(
+            figures.append(
                 MetricFigure(
                     f"held-out-{kind}-at-k",
                     f"{kind}@k in training",
                     YAxis(f"{kind}@k", share=True),
-                    {name: evaluated(name) for _, name in ranked},
+                    {name: name for _, name in ranked},
                     f"{what}; {kind}@k: {meaning}{' is right' if kind == 'maj' else ''}.",
-                    marked=True,
-                    interval=held_out_ends,
-                    evaluated={name: name for _, name in ranked},
+                    held_out=True,
                 )
             )
-    return metrics
-
-
-def _k(name: str, kind: str) -> int:
-    head, _, k = name.partition("@")
-    return int(k) if head == kind and k.isdecimal() else 0
-
-
-def _in_training(name: str) -> Callable[[Recorded, str], Ends]:
-    """The interval of a share from the standard error of a line, over the prompts of its rollout."""
-
-    def ends(run: Recorded, _: str) -> Ends:
-        found = {}
-        for row in run.rows:
-            value, error = number(row.get(name)), number(row.get(f"{name}/se"))
-            if value is not None and error is not None:
-                one = share_of_error(value, error, max(2, run.config.rollout.prompts))
-                if one.low is not None and one.high is not None:
-                    found[row["rollout"]] = (one.low, one.high)
-        return found
-
-    return ends
+    return figures
 
 
 @dataclass(frozen=True)
@@ -222,12 +114,12 @@ class Recorded:
                 raise
             return None
 
-    def curve(self, read: Read) -> tuple[Points, int] | None:
-        """A value over the budget, one point a rollout, and in how many rollouts it was no finite number.
+    def curve(self, name: str, *, held_out: bool = False) -> tuple[Points, int] | None:
+        """Return a metric over the budget, one point a rollout, and in how many rollouts it was no finite number.
 
-        None where no line has it. ``read`` gives ``ABSENT`` for such a line.
+        None where no line has it. ``held_out``: as for :func:`recorded_values`.
         """
-        values = [(row["rollout"], value) for row in self.rows if (value := read(row)) is not ABSENT]
+        values = recorded_values(self.rows, name, held_out=held_out)
         if not values:
             return None
         found = {rollout: value for rollout, value in by_rollout(values) if abs(value) < _MOST}
@@ -238,6 +130,15 @@ class Recorded:
         # A budget that did not grow in a rollout, as a clock that stood still, has one point.
         grown = np.append(np.diff(x) > 0, True) if len(x) else np.zeros(0, bool)
         return (x[grown], y[grown]), missing
+
+    def band(self, name: str, spent: np.ndarray, *, held_out: bool) -> Band | None:
+        """Return the ends of the run's 95% interval over problems at each value of the budget; None without any."""
+        ends = held_out_ends(self, name) if held_out else rollout_ends(self, name)
+        if not ends:
+            return None
+        at = {self.spent[rollout]: pair for rollout, pair in ends.items() if rollout in self.spent}
+        table = np.array([at.get(x, (np.nan, np.nan)) for x in spent.tolist()])
+        return table[:, 0], table[:, 1]
 
 
 def recorded(run: RunDir, budget: str) -> Recorded:
@@ -257,19 +158,16 @@ def recorded(run: RunDir, budget: str) -> Recorded:
     return Recorded(run, config, rows, at)
 
 
-def row_value(name: str) -> Read:
-    """Reads a key of a line."""
-    return lambda row: row.get(name, ABSENT)
-
-
-def evaluated(name: str) -> Read:
-    """Reads a metric of the held-out evaluation of a line."""
-
-    def read(row: Mapping[str, Any]) -> Any:
-        evaluation = row.get("eval")
-        return evaluation.get(name, ABSENT) if isinstance(evaluation, dict) else ABSENT
-
-    return read
+def rollout_ends(run: Recorded, name: str) -> dict[int, tuple[float, float]]:
+    """Return the 95% interval of a share over the prompts of each rollout (from 0) whose lines have `NAME/se`."""
+    ends = {}
+    for row in run.rows:
+        value, error = number(row.get(name)), number(row.get(f"{name}/se"))
+        if value is not None and error is not None and METRICS[name].share:
+            estimate = share_of_error(value, error, max(2, run.config.rollout.prompts))
+            if estimate.low is not None and estimate.high is not None:
+                ends[row["rollout"]] = (estimate.low, estimate.high)
+    return ends
 
 
 def held_out_ends(records: Recorded, name: str) -> dict[int, tuple[float, float]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlvr_cli.core.text import listed, one_line, shortened, told_apart
 from rlvr_cli.report.charts.lines import BAND_FROM, CHARACTER, MARKERS, MOST_ARMS
-from rlvr_cli.report.charts.metrics import Recorded, recorded, row_value
+from rlvr_cli.report.charts.metrics import Recorded, recorded
 from rlvr_cli.report.charts.svg import (
     FONT,
     GRID,
@@ -91,7 +91,7 @@ def reasons_figure(arms: Mapping[str, Sequence[RunDir]]) -> Chart | None:
 def _rates(arms: Mapping[str, Sequence[Recorded]], reason: str) -> list[_Rate]:
     found = []
     for arm, (name, runs) in enumerate(arms.items()):
-        curves = [curve[0][1] for run in runs if (curve := run.curve(row_value(_PREFIX + reason))) and len(curve[0][1])]
+        curves = [curve[0][1] for run in runs if (curve := run.curve(_PREFIX + reason)) and len(curve[0][1])]
         if curves:
             first = mean_interval([float(values[0]) for values in curves])
             own = tuple(float(values[-last_window(len(values)) :].mean()) for values in curves)
