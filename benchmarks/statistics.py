@@ -32,7 +32,7 @@ from rlvr_cli.stats.intervals import student_quantile
 from rlvr_cli.stats.over_tasks import interquartile_mean, iqm_interval, probability_of_improvement, tasks_interval
 from rlvr_cli.stats.passk import pass_at_k
 from rlvr_cli.stats.permutation import holm, permutation_test
-from rlvr_cli.stats.power import detectable_difference, power
+from rlvr_cli.stats.power import PlannedTest
 from rlvr_cli.stats.scores import Array
 
 SEEDS, PROBLEMS, RUN_SDS = (2, 3, 5, 10), (50, 200, 400), (0.0, 0.01, 0.03)
@@ -322,7 +322,7 @@ def powers(tables: int, seeds_of: tuple[int, ...] = SEEDS) -> Iterator[str]:
             for number, (run, problem, rest) in enumerate(VARIANCES):
                 generator = np.random.default_rng([5, seeds, problems, number])
                 components = VarianceComponents(run**2, problem**2, rest**2)
-                difference = detectable_difference(components, seeds, problems)
+                difference = PlannedTest(components).detectable(seeds, problems)
                 hits: list[bool] = []
                 for _ in range(max(1, tables // 100)):
                     data = difference + run * generator.normal(size=(100, seeds, 1))
@@ -348,7 +348,7 @@ def binary_powers(tables: int) -> Iterator[str]:
                 squares.append(np.stack([table.runs, table.problems, table.rest], axis=1))
             runs, columns, rest = np.concatenate(squares).mean(0)
             components = VarianceComponents(max(0.0, runs - rest) / problems, max(0.0, columns - rest) / seeds, rest)
-            predicted = power(components, truth, seeds, problems)
+            predicted = PlannedTest(components).chance(truth, seeds, problems)
             yield (f"| {seeds} | {problems} | {run_sd} | {letter} | {truth:.4f} | {predicted:.3f} | "
                    f"{np.mean(hits):.3f} |")  # fmt: skip
 
@@ -361,7 +361,7 @@ def unpaired_powers(tables: int, seeds_of: tuple[int, ...] = SEEDS) -> Iterator[
         for number, (run, problem, rest) in enumerate(VARIANCES):
             generator = np.random.default_rng([8, seeds, number])
             components = VarianceComponents(2 * run**2, problem**2, 2 * rest**2)
-            difference = detectable_difference(components, seeds, 100, power=0.7, paired=False)
+            difference = PlannedTest(components, paired=False, power=0.7).detectable(seeds, 100)
             hits = []
             for _ in range(tables):
                 a, b = (run * generator.normal(size=(seeds, 1)) + rest * generator.normal(size=(seeds, 100))
@@ -369,7 +369,7 @@ def unpaired_powers(tables: int, seeds_of: tuple[int, ...] = SEEDS) -> Iterator[
                 a = a + difference + problem * generator.normal(size=(1, 100))
                 p = unpaired_crossed_interval(a, b).p_value
                 hits.append(p is not None and p < 0.05)
-            paired = power(components, difference, seeds, 100)
+            paired = PlannedTest(components).chance(difference, seeds, 100)
             yield (f"| {seeds} | 100 | {run} | {problem} | {rest} | {difference:.4f} | {np.mean(hits):.3f} | "
                    f"{paired:.3f} |")  # fmt: skip
 

@@ -31,7 +31,7 @@ from rlvr_cli.stats.over_tasks import (
     unpaired_tasks_interval,
 )
 from rlvr_cli.stats.permutation import PermutationTest, holm, permutation_test
-from rlvr_cli.stats.power import detectable_difference, problems_needed, seeds_needed
+from rlvr_cli.stats.power import PlannedTest
 from rlvr_cli.stats.scores import Array, Outcomes, outcomes
 from rlvr_cli.store.metrics import metric as declared
 from rlvr_cli.store.training import COSTS, TIMED, Spent
@@ -334,11 +334,12 @@ def _needed(difference: CrossedEstimate, target: float | None, alpha: float, *, 
     components, seeds, problems = difference.components, difference.seeds, difference.problems
     if components is None or difference.low is None or seeds < 2 or problems < 2:
         return None
+    test = PlannedTest(components, paired, alpha)
     return Needed(
         difference=target,
-        seeds=None if target is None else seeds_needed(components, target, problems, alpha=alpha, paired=paired),
-        problems=None if target is None else problems_needed(components, target, seeds, alpha=alpha, paired=paired),
-        detectable=detectable_difference(components, seeds, problems, alpha=alpha, paired=paired),
+        seeds=None if target is None else test.seeds(target, problems),
+        problems=None if target is None else test.problems(target, seeds),
+        detectable=test.detectable(seeds, problems),
     )
 
 

@@ -191,28 +191,36 @@ def unpaired_crossed_interval(a: ArrayLike, b: ArrayLike) -> CrossedEstimate:
     first, second = same_problems(a, b)
     seeds, problems = min(len(first), len(second)), first.shape[1]
     scale = float(max(np.abs(first).max(), np.abs(second).max()))
-    difference = first.mean(0) - second.mean(0)
     if seeds < 2:
-        return _one_way(difference, scale, seeds, problems)
-    tables = [two_way(first), two_way(second)] if problems > 1 else []
-    if tables:
-        runs = np.array([float(table.variance.runs) for table in tables])
-    else:
-        runs = np.array([arm.mean(1).var(ddof=1) / len(arm) for arm in (first, second)])
-    degrees = np.array([len(first) - 1, len(second) - 1])
-    spread = (runs**2 / degrees).sum()
-    together = np.asarray(runs.sum() ** 2 / spread if spread > 0 else degrees.sum())
+        return _one_way(first.mean(0) - second.mean(0), scale, seeds, problems)
+    mean, variance = unpaired_difference(first, second)
     if problems < 2:
-        variance = MeanVariance(runs.sum(), np.zeros(()), together, together)
-        return estimated(difference.mean(), variance, scale, seeds, problems, None)
-    rest = sum(table.rest / (table.seeds * problems) for table in tables)
-    between = np.maximum(difference.var(ddof=1) / problems - rest, 0.0)
-    variance = MeanVariance(runs.sum(), between, together, np.asarray(problems - 1.0))
-    parts = [_components(table) for table in tables]
+        return estimated(mean, variance, scale, seeds, problems)
+    tables = [_components(two_way(arm)) for arm in (first, second)]
     components = VarianceComponents(
-        sum(part.run for part in parts), float(between) * problems, sum(part.residual for part in parts)
+        sum(table.run for table in tables),
+        float(variance.problems) * problems,
+        sum(table.residual for table in tables),
     )
-    return estimated(difference.mean(), variance, scale, seeds, problems, components)
+    return estimated(mean, variance, scale, seeds, problems, components)
+
+
+def unpaired_difference(a: Array, b: Array) -> tuple[Array, MeanVariance]:
+    """Return the mean of a - b, [..., S1, P] and [..., S2, P], and its variance; S1 and S2 are at least 2."""
+    problems = a.shape[-1]
+    tables = [two_way(a), two_way(b)] if problems > 1 else []
+    runs = np.stack(
+        [table.variance.runs for table in tables] or [arm.mean(-1).var(-1, ddof=1) / arm.shape[-2] for arm in (a, b)]
+    )
+    degrees = np.array([a.shape[-2] - 1, b.shape[-2] - 1]).reshape(2, *[1] * (runs.ndim - 1))
+    spread = (runs**2 / degrees).sum(0)
+    together = np.where(spread > 0, runs.sum(0) ** 2 / np.where(spread > 0, spread, 1.0), degrees.sum())
+    difference = a.mean(-2) - b.mean(-2)
+    if not tables:
+        return difference.mean(-1), MeanVariance(runs.sum(0), np.zeros_like(together), together, together)
+    rest = sum(table.rest / (table.seeds * problems) for table in tables)
+    between = np.maximum(difference.var(-1, ddof=1) / problems - rest, 0.0)
+    return difference.mean(-1), MeanVariance(runs.sum(0), between, together, np.full_like(together, problems - 1.0))
 
 
 def _components(table: TwoWay) -> VarianceComponents:

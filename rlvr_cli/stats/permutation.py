@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rlvr_cli.core.streams import stream_seed
+from rlvr_cli.stats.clustered import unpaired_difference
 from rlvr_cli.stats.scores import Array, same_problems
 
 _ROUNDING = 1e-9
@@ -31,7 +32,7 @@ class PermutationTest:
 
 
 def permutation_test(a: ArrayLike, b: ArrayLike, *, seed: int = 0, draws: int = 9999) -> PermutationTest | None:
-    """Assigns the runs of a [S1, P] and b [S2, P] to arms at random; the statistic is the studentised mean difference.
+    """Assign the runs of a [S1, P] and b [S2, P] to arms at random; the statistic is the studentised mean difference.
 
     A run is dealt whole: its problems share what happened to it, so flipping the sign of each problem's difference
     alone, as is usual with one run an arm, takes the spread between runs for a difference between methods. p is exact
@@ -48,27 +49,23 @@ def permutation_test(a: ArrayLike, b: ArrayLike, *, seed: int = 0, draws: int = 
     first, second = same_problems(a, b)
     if min(len(first), len(second)) < 2 or first.shape[1] < 2:
         return None
-    runs = np.concatenate([first, second])
     # The statistic is of differences; about the mean of each problem the sums of squares lose no digits.
+    runs = np.concatenate([first, second])
     runs = runs - runs.mean(0)
     count, size = len(runs), len(first)
     total = comb(count, size)
     exact = total <= draws + 1
     generator = np.random.default_rng(stream_seed(seed, "stats", "permutation"))
     deals = _all_deals(count, size) if exact else _random_deals(count, size, draws, generator)
-    observed, extreme, seen = None, 0, 0
-    while (chunk := np.array(list(islice(deals, _CHUNK)))).size:
-        values = np.abs(_studentised(runs, chunk))
-        observed = values[0] if observed is None else observed
-        extreme += int(np.count_nonzero(values >= observed * (1 - _ROUNDING)))
-        seen += len(values)
+    statistics = np.concatenate([_studentised(runs, np.array(chunk), size) for chunk in _chunks(deals)])
+    extreme = np.count_nonzero(np.abs(statistics) >= abs(statistics[0]) * (1 - _ROUNDING))
     # With arms of one size a deal and its mirror image have the same statistic.
-    smallest = max((2 if count == 2 * size else 1) / total, 0.0 if exact else 1 / seen)
-    return PermutationTest(extreme / seen, smallest, seen, exact)
+    smallest = max((2 if count == 2 * size else 1) / total, 0.0 if exact else 1 / len(statistics))
+    return PermutationTest(extreme / len(statistics), smallest, len(statistics), exact)
 
 
 def _all_deals(count: int, size: int) -> Iterator[Array]:
-    """Every way to mark ``size`` of ``count`` runs, the observed one (the first ``size``) first."""
+    """Yield every way to mark ``size`` of ``count`` runs, the observed one (the first ``size``) first."""
     for chosen in combinations(range(count), size):
         deal = np.zeros(count)
         deal[list(chosen)] = 1.0
@@ -82,36 +79,19 @@ def _random_deals(count: int, size: int, draws: int, generator: np.random.Genera
         yield generator.permutation(observed)
 
 
-def _studentised(runs: Array, deals: Array) -> Array:
-    """Mean difference over its crossed standard error, for every deal [D, runs] of ``runs`` [runs, P].
+def _chunks(deals: Iterator[Array]) -> Iterator[list[Array]]:
+    while chunk := list(islice(deals, _CHUNK)):
+        yield chunk
 
-    As ``unpaired_crossed_interval``, by moments: a product of matrices for all deals at once.
-    """
-    problems = runs.shape[1]
-    row_means, row_squares = runs.mean(1), (runs**2).sum(1)
-    column_sums = runs.sum(0)
-    scale = float(np.abs(runs).max())
-    chosen = deals @ runs
-    variance: Array = np.zeros(len(deals))
-    rest: Array = np.zeros(len(deals))
-    columns = []
-    for marks, sums in ((deals, chosen), (1.0 - deals, column_sums - chosen)):
-        size = marks[0].sum()
-        means = sums / size
-        mean = means.mean(1)
-        between_runs = np.maximum(marks @ row_means**2 - size * mean**2, 0.0)
-        between_problems = ((means - mean[:, None]) ** 2).sum(1)
-        total = marks @ row_squares - size * problems * mean**2
-        left = np.maximum(total - problems * between_runs - size * between_problems, 0.0)
-        variance += between_runs / (size - 1) / size
-        rest += left / ((size - 1) * (problems - 1)) / (size * problems)
-        columns.append(means)
-    difference = columns[0] - columns[1]
-    variance += np.maximum(difference.var(1, ddof=1) / problems - rest, 0.0)
-    mean = difference.mean(1)
+
+def _studentised(runs: Array, deals: Array, size: int) -> Array:
+    """Return the mean difference over its crossed standard error, for every deal [D, runs] of ``runs`` [runs, P]."""
+    order = np.argsort(-deals, axis=1, kind="stable")
+    mean, variance = unpaired_difference(runs[order[:, :size]], runs[order[:, size:]])
     # Runs that do not vary at all: a difference of 0 stays 0, and any other is far out.
+    scale = float(np.abs(runs).max())
     floor = (1e-7 * scale) ** 2 if scale > 0 else 1.0
-    statistic: Array = np.where(np.abs(mean) <= 1e-12 * scale, 0.0, mean) / np.sqrt(np.maximum(variance, floor))
+    statistic: Array = np.where(np.abs(mean) <= 1e-12 * scale, 0.0, mean) / np.sqrt(np.maximum(variance.total, floor))
     return statistic
 
 

@@ -15,7 +15,7 @@ from rlvr_cli.compare.results import Contrast, contrasts
 from rlvr_cli.core.files import write_json
 from rlvr_cli.stats.clustered import VarianceComponents
 from rlvr_cli.stats.passk import pass_at_k
-from rlvr_cli.stats.power import seeds_needed
+from rlvr_cli.stats.power import PlannedTest
 from rlvr_cli.store.evaluation import sealed
 from tests.compare.conftest import BASE, BETTER
 from tests.compare.made_runs import evaluate, make_run
@@ -141,7 +141,7 @@ def test_what_it_takes_is_what_the_corrected_test_takes() -> None:
         return {"a": np.zeros((seeds, problems)), **tables, "b": tables["b"] + effect}
 
     components = VarianceComponents(run**2, problem**2, rest**2)
-    one, family = (seeds_needed(components, 0.05, problems, alpha=alpha) for alpha in (0.05, 0.05 / 4))
+    one, family = (PlannedTest(components, alpha=alpha).seeds(0.05, problems) for alpha in (0.05, 0.05 / 4))
     assert one is not None and family is not None and one < family
     for seeds, low, high in ((one, 0.2, 0.65), (family, 0.65, 0.95)):
         seen = [against_a(scores(seeds, 0.05))["b"].verdict == "higher" for _ in range(40)]
@@ -153,7 +153,7 @@ def test_what_it_would_take_is_counted_with_the_corrected_alpha() -> None:
     scores = {name: rng.normal(0, 0.02, (6, 1)) + rng.normal(0, 0.3, (6, 100)) for name in "abcde"}
     found = against_a(scores, target=0.05)["b"]
     assert found.needed is not None and found.difference.components is not None
-    assert found.needed.seeds == seeds_needed(found.difference.components, 0.05, 100, alpha=0.05 / 4)
+    assert found.needed.seeds == PlannedTest(found.difference.components, alpha=0.05 / 4).seeds(0.05, 100)
 
 
 def test_a_difference_without_a_p_is_counted_in_the_family() -> None:

@@ -13,7 +13,7 @@ from rlvr_cli.stats.clustered import (
     two_way,
     unpaired_crossed_interval,
 )
-from rlvr_cli.stats.power import detectable_difference, power, problems_needed, seeds_needed
+from rlvr_cli.stats.power import PlannedTest
 
 TYPICAL = VarianceComponents(run=0.01**2, problem=0.1**2, residual=0.3**2)
 
@@ -32,18 +32,18 @@ def simulated_power(components: VarianceComponents, difference: float, seeds: in
 def test_the_detectable_difference_is_seen_in_four_of_five(
     components: VarianceComponents, seeds: int, problems: int
 ) -> None:
-    difference = detectable_difference(components, seeds, problems)
-    assert power(components, difference, seeds, problems) == pytest.approx(0.8, abs=1e-4)
+    difference = PlannedTest(components).detectable(seeds, problems)
+    assert PlannedTest(components).chance(difference, seeds, problems) == pytest.approx(0.8, abs=1e-4)
     assert simulated_power(components, difference, seeds, problems) == pytest.approx(0.8, abs=0.035)
     assert simulated_power(components, difference / 2, seeds, problems) == pytest.approx(
-        power(components, difference / 2, seeds, problems), abs=0.035
+        PlannedTest(components).chance(difference / 2, seeds, problems), abs=0.035
     )
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 def test_arms_that_share_no_seeds_have_up_to_twice_the_degrees_of_freedom(seeds: int) -> None:
     components = VarianceComponents(run=2 * 0.02**2, problem=0.1**2, residual=2 * 0.2**2)
-    difference = detectable_difference(components, seeds, 100, power=0.7, paired=False)
+    difference = PlannedTest(components, paired=False, power=0.7).detectable(seeds, 100)
     rng = np.random.default_rng(2)
     hits = []
     for _ in range(500):
@@ -52,7 +52,7 @@ def test_arms_that_share_no_seeds_have_up_to_twice_the_degrees_of_freedom(seeds:
         assert estimate.p_value is not None
         hits.append(estimate.p_value < 0.05)
     assert np.mean(hits) == pytest.approx(0.7, abs=0.06)
-    assert power(components, difference, seeds, 100) < 0.65
+    assert PlannedTest(components).chance(difference, seeds, 100) < 0.65
 
 
 def test_without_spread_between_problems_it_is_the_power_of_students_test() -> None:
@@ -61,33 +61,35 @@ def test_without_spread_between_problems_it_is_the_power_of_students_test() -> N
         scale = math.sqrt((0.02**2 + 0.2**2 / 100) / seeds)
         critical = stats.t.ppf(0.975, seeds - 1)
         exact = stats.nct.sf(critical, seeds - 1, 0.05 / scale) + stats.nct.cdf(-critical, seeds - 1, 0.05 / scale)
-        assert power(components, 0.05, seeds, 100) == pytest.approx(exact, abs=2e-3)
-        assert power(components, -0.05, seeds, 100) == pytest.approx(power(components, 0.05, seeds, 100))
+        assert PlannedTest(components).chance(0.05, seeds, 100) == pytest.approx(exact, abs=2e-3)
+        assert PlannedTest(components).chance(-0.05, seeds, 100) == pytest.approx(
+            PlannedTest(components).chance(0.05, seeds, 100)
+        )
 
 
 def test_the_numbers_needed_are_the_least_that_do() -> None:
-    seeds = seeds_needed(TYPICAL, 0.02, 400)
+    seeds = PlannedTest(TYPICAL).seeds(0.02, 400)
     assert seeds is not None
-    assert power(TYPICAL, 0.02, seeds, 400) >= 0.8 > power(TYPICAL, 0.02, seeds - 1, 400)
-    problems = problems_needed(TYPICAL, 0.02, 10)
+    assert PlannedTest(TYPICAL).chance(0.02, seeds, 400) >= 0.8 > PlannedTest(TYPICAL).chance(0.02, seeds - 1, 400)
+    problems = PlannedTest(TYPICAL).problems(0.02, 10)
     assert problems is not None
-    assert power(TYPICAL, 0.02, 10, problems) >= 0.8 > power(TYPICAL, 0.02, 10, problems - 1)
-    assert seeds_needed(TYPICAL, 0.02, 400, alpha=0.05 / 6) > seeds  # type: ignore[operator]
-    assert seeds_needed(TYPICAL, 5.0, 400) == 2
+    assert PlannedTest(TYPICAL).chance(0.02, 10, problems) >= 0.8 > PlannedTest(TYPICAL).chance(0.02, 10, problems - 1)
+    assert PlannedTest(TYPICAL, alpha=0.05 / 6).seeds(0.02, 400) > seeds  # type: ignore[operator]
+    assert PlannedTest(TYPICAL).seeds(5.0, 400) == 2
 
 
 def test_more_problems_do_not_help_against_runs_that_differ_nor_more_seeds_against_few_problems() -> None:
     runs_differ = VarianceComponents(0.03**2, 0.1**2, 0.3**2)
-    assert problems_needed(runs_differ, 0.02, 5) is None
-    assert power(runs_differ, 0.02, 5, math.inf) < 0.8
-    assert seeds_needed(VarianceComponents(0.0, 0.3**2, 0.1**2), 0.02, 100) is None
+    assert PlannedTest(runs_differ).problems(0.02, 5) is None
+    assert PlannedTest(runs_differ).chance(0.02, 5, math.inf) < 0.8
+    assert PlannedTest(VarianceComponents(0.0, 0.3**2, 0.1**2)).seeds(0.02, 100) is None
     assert simulated_power(runs_differ, 0.02, 5, 500) < 0.4
 
 
 def test_no_variance_needs_no_more_than_the_least() -> None:
     nothing = VarianceComponents(0.0, 0.0, 0.0)
-    assert detectable_difference(nothing, 3, 10) == 0.0
-    assert seeds_needed(nothing, 0.01, 10) == problems_needed(nothing, 0.01, 3) == 2
+    assert PlannedTest(nothing).detectable(3, 10) == 0.0
+    assert PlannedTest(nothing).seeds(0.01, 10) == PlannedTest(nothing).problems(0.01, 3) == 2
 
 
 def test_the_components_of_a_comparison_are_what_it_takes() -> None:
@@ -96,7 +98,7 @@ def test_the_components_of_a_comparison_are_what_it_takes() -> None:
     components = paired_crossed_interval(a, b).components
     assert components is not None
     assert components.residual == pytest.approx(0.5, rel=0.1)
-    assert detectable_difference(components, 5, 300) > detectable_difference(components, 10, 300) > 0
+    assert PlannedTest(components).detectable(5, 300) > PlannedTest(components).detectable(10, 300) > 0
 
 
 @pytest.mark.parametrize(
@@ -114,6 +116,6 @@ def test_what_cannot_be_planned_is_refused(
     difference: float, seeds: int, problems: int, alpha: float, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        power(TYPICAL, difference, seeds, problems, alpha=alpha)
+        PlannedTest(TYPICAL, alpha=alpha).chance(difference, seeds, problems)
     with pytest.raises(ValueError, match="variances"):
-        power(VarianceComponents(math.nan, 0.0, 0.0), 0.1, 5, 100)
+        PlannedTest(VarianceComponents(math.nan, 0.0, 0.0))
