@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ from rlvr_cli.compare.scores import Scores, SharedScores, TaskScores, read_final
 from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.store.arm import Arm, Replicate, group_arms, grouped, keys_of, learned, same_arms
-from rlvr_cli.store.evaluation import Evaluation
+from rlvr_cli.store.evaluation import Evaluation, finals
 from rlvr_cli.store.find import Run, find_runs, place_in_sweep
 from rlvr_cli.store.metrics import metric as declared
 from rlvr_cli.store.training import BUDGETS
@@ -185,7 +184,7 @@ def _benchmarks(request: CompareRequest, runs: Sequence[Run], notes: list[str]) 
     """Return the benchmarks that are asked for; else those that every run was evaluated on."""
     if request.benchmarks:
         return request.benchmarks
-    of_runs = [_evaluated_on(run) for run in runs]
+    of_runs = [{str(evaluation.result["benchmark"]) for evaluation in finals(run.dir)} for run in runs]
     every = sorted(set().union(*of_runs))
     common = tuple(name for name in every if all(name in names for names in of_runs))
     if runs and len(common) < 2:
@@ -197,17 +196,6 @@ def _benchmarks(request: CompareRequest, runs: Sequence[Run], notes: list[str]) 
     if out := [name for name in every if name not in common]:
         notes.append(f"left out because not all runs were evaluated on it: {', '.join(out)}.")
     return common
-
-
-def _evaluated_on(run: Run) -> set[str]:
-    """Return the benchmarks of a run's evaluations; damage is reported where they are read."""
-    names = set()
-    for path in run.dir.eval_dir.glob("*/metrics.json"):
-        try:
-            names.add(str(json.loads(path.read_text(encoding="utf-8"))["benchmark"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return names
 
 
 def _alike(request: CompareRequest, tasks: Mapping[str, TaskScores], notes: list[str]) -> dict[str, TaskScores]:

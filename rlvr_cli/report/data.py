@@ -17,6 +17,7 @@ from rlvr_cli.core.text import some
 from rlvr_cli.runs.listing import run_summary
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.store.arm import Arm, group_arms
+from rlvr_cli.store.evaluation import has_evaluation
 from rlvr_cli.store.find import Run, eval_options, find_runs, sweep_command
 from rlvr_cli.store.training import whole_rows
 from rlvr_cli.sweeps.folder import SweepDir, SweepPlan
@@ -206,8 +207,7 @@ def _arms(names: Sequence[str]) -> str:
 
 
 def _evaluated(run: Run, request: CompareRequest) -> bool:
-    folder = run.dir.eval_dir if request.match is None else run.dir.held_out_dir
-    return any(folder.glob("*/metrics.json"))
+    return has_evaluation(run.dir.eval_dir if request.match is None else run.dir.held_out_dir)
 
 
 def _states(runs: Sequence[Run], statuses: Mapping[str, str]) -> list[str]:

@@ -20,7 +20,7 @@ from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.clustered import CrossedEstimate, paired_crossed_interval
 from rlvr_cli.stats.intervals import of_difference
 from rlvr_cli.store.arm import Arm
-from rlvr_cli.store.evaluation import Evaluation, by_settings, evaluations_in, finals, held_out, last
+from rlvr_cli.store.evaluation import Evaluation, by_settings, evaluations_in, finals, has_evaluation, held_out, last
 from rlvr_cli.store.find import Run
 from rlvr_cli.store.metrics import bounds, held_out_accuracy
 from rlvr_cli.store.training import BUDGETS, whole_rows
@@ -331,7 +331,7 @@ def budgets(subject: ReportData) -> Budgets:
     """
     if subject.comparison is None or subject.request.match is not None:
         return Budgets(None, ())
-    if not all(any(run.dir.held_out_dir.glob("*/metrics.json")) for run in subject.readiness.runs):
+    if not all(has_evaluation(run.dir.held_out_dir) for run in subject.readiness.runs):
         return Budgets(None, ())
     base = subject.comparison.scores.baseline
     asked = replace(subject.request, baseline=base, benchmark=None, where=(), power=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,18 +34,22 @@ def sealed(result: Mapping[str, Any], problems: str) -> dict[str, Any]:
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """The content of a metrics.json.
+    """Return the content of a metrics.json.
 
-    Raises RunError where it was altered or is of another version, ValueError where it is no JSON object.
+    Raises FileNotFoundError, and RunError where it was altered or is of another version.
     """
-    result = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(result, dict):
-        raise ValueError("not a JSON object")
-    if result.get("format") != FORMAT:
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+        version = result.get("format")
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, AttributeError) as error:
+        raise RunError(f"{path}: cannot be read ({error}). The file was altered.") from error
+    if version != FORMAT:
         raise RunError(f"{path}: is of another version of rlvr. {AGAIN}")
     if OWN_HASH in result and result[OWN_HASH] != digest({k: v for k, v in result.items() if k != OWN_HASH}):
         raise RunError(f"{path}: was altered after it was written (its hash differs). {AGAIN}")
-    return result
+    return dict(result)
 
 
 @dataclass(frozen=True)
@@ -179,6 +183,23 @@ def held_out(run: RunDir) -> list[Evaluation]:
     if wrong:
         raise RunError(f"{wrong[0]}: the evaluation has no number of rollouts. Its files were altered.")
     return evaluations
+
+
+def held_out_results(run: RunDir) -> Iterator[dict[str, Any]]:
+    """Yield metrics.json of the evaluations made during a run's training, by their rollouts, without the problems.
+
+    Raises RunError for one that was altered.
+    """
+    for path in sorted(run.held_out_dir.glob("rollout-*/metrics.json")):
+        try:
+            yield read_result(path)
+        except FileNotFoundError:
+            continue  # a run that goes back takes it away
+
+
+def has_evaluation(folder: Path) -> bool:
+    """Return whether a folder of evaluations has one that is finished."""
+    return any(folder.glob("*/metrics.json"))
 
 
 def evaluations_in(folder: Path) -> list[Evaluation]:

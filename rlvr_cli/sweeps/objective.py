@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr_cli.config.schema import Config
-from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import number
 from rlvr_cli.core.layers import override_text
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
-from rlvr_cli.store.evaluation import finals, last, read_result
+from rlvr_cli.store.evaluation import finals, held_out_results, last
 from rlvr_cli.store.metrics import (
     ACCURACY,
     FORMS,
@@ -124,18 +123,8 @@ class Objective:
 
     def held_out(self, run: RunDir, after: int = 0) -> list[tuple[int, float]]:
         """(rollouts done, value) at each held-out evaluation in training, of those after rollout ``after``."""
-        found = []
-        for path in sorted(run.held_out_dir.glob("rollout-*/metrics.json")):
-            try:
-                result = read_result(path)
-            except FileNotFoundError:
-                continue  # a run that goes back takes it away
-            except (OSError, ValueError) as error:
-                raise RunError(f"{path}: cannot be read ({error}). The file was altered.") from error
-            value = metric_value(result, self.metric)
-            if value is not None and result["rollouts"] > after:
-                found.append((result["rollouts"], value))
-        return found
+        values = ((result["rollouts"], metric_value(result, self.metric)) for result in held_out_results(run))
+        return [(rollouts, value) for rollouts, value in values if value is not None and rollouts > after]
 
     def _meant(self, result: dict[str, Any]) -> bool:
         return all(result.get(key) == value for key, value in self.where.items())

@@ -21,7 +21,7 @@ from rlvr_cli.core.text import capital
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.intervals import share_of_error
-from rlvr_cli.store.evaluation import read_result
+from rlvr_cli.store.evaluation import has_evaluation, held_out_results
 from rlvr_cli.store.find import Run
 from rlvr_cli.store.metrics import METRICS, accuracy_of, at_k, bounds, held_out_accuracy
 from rlvr_cli.store.training import by_rollout, last_steps, recorded_values, spending, whole_rows
@@ -104,7 +104,7 @@ class Recorded:
     @cached_property
     def held_out(self) -> HeldOut | None:
         """Return its held-out evaluations, problem by problem; None without any. Raises RunError for damaged ones."""
-        if not any(self.run.held_out_dir.glob("rollout-*/metrics.json")):
+        if not has_evaluation(self.run.held_out_dir):
             return None
         run = Run(self.run, self.config, {}, self.run.read_manifest(), 0)
         try:
@@ -171,21 +171,13 @@ def rollout_ends(run: Recorded, name: str) -> dict[int, tuple[float, float]]:
 
 
 def held_out_ends(records: Recorded, name: str) -> dict[int, tuple[float, float]]:
-    """The 95% interval over problems of a metric, by the rollout from 0 after which it was evaluated.
+    """Return the 95% interval over problems of a metric, by the rollout from 0 after which it was evaluated.
 
-    Read from the evaluations' own files, as far as they are there. Raises RunError for a damaged one.
+    Raises RunError for damaged evaluations.
     """
-    found = {}
-    for path in sorted(records.run.held_out_dir.glob("rollout-*/metrics.json")):
-        try:
-            result = read_result(path)
-            estimate, rollouts = result["metrics"].get(name, {}), int(result["rollouts"])
-            low, high = number(estimate.get("low")), number(estimate.get("high"))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RunError(f"{path}: the evaluation cannot be read ({error!r}). The file was altered.") from error
-        if low is not None and high is not None:
-            found[rollouts - 1] = (low, high)
-    return found
+    estimates = {result["rollouts"] - 1: result["metrics"].get(name, {}) for result in held_out_results(records.run)}
+    ends = {rollout: (number(one.get("low")), number(one.get("high"))) for rollout, one in estimates.items()}
+    return {rollout: (low, high) for rollout, (low, high) in ends.items() if low is not None and high is not None}
 
 
 def evaluated_names(records: Recorded) -> list[str]:
