@@ -27,4 +27,6 @@ def compare(*names: str, root: str | Path = "runs", **options: Any) -> pd.DataFr
     from rlvr_cli.compare.request import CompareRequest
     from rlvr_cli.compare.results import compare_arms
 
-    return comparison_frame(compare_arms(read_scores(CompareRequest(names=names, root=Path(root), **options))))
+    sequences = {key: (value,) for key in ("by", "over", "where") if isinstance(value := options.get(key), str)}
+    request = CompareRequest(names=names, root=Path(root), **{**options, **sequences})
+    return comparison_frame(compare_arms(read_scores(request)))

@@ -78,33 +78,21 @@ def _under_one_setting(fitting: Mapping[str, Sequence[Evaluation]]) -> dict[str,
     by_setting: dict[str, dict[str, list[Evaluation]]] = {}
     for path, evaluations in fitting.items():
         for evaluation in evaluations:
-            by_setting.setdefault(_json(_settings(evaluation)), {}).setdefault(path, []).append(evaluation)
+            by_setting.setdefault(_json(evaluation.settings), {}).setdefault(path, []).append(evaluation)
     common = [of_runs for of_runs in by_setting.values() if len(of_runs) == len(fitting)]
     if not common:
-        raise UserError(settings_problems({path: last(every) for path, every in fitting.items()}) or _averaged(fitting))
+        raise UserError(settings_problems({path: last(every) for path, every in fitting.items()}))
     if len(common) > 1:
-        listed = "; ".join(_described(next(iter(of_runs.values()))[0]) for of_runs in common)
-        raise UserError(
-            f"the runs were evaluated with several settings ({listed}). Choose, as with --where split=test."
-        )
+        settings = [dict(flat(next(iter(of_runs.values()))[0].settings)) for of_runs in common]
+        differing = [key for key in settings[0] if len({_json(values.get(key)) for values in settings}) > 1]
+        listed = "; ".join(" ".join(f"{key}={_json(values.get(key))}" for key in differing) for values in settings)
+        wanted = f"{differing[0]}={_json(settings[0].get(differing[0]))}"
+        raise UserError(f"the runs were evaluated with several settings ({listed}). Choose, as with --where {wanted}.")
     return {path: last(every) for path, every in common[0].items()}
 
 
-def _averaged(fitting: Mapping[str, Sequence[Evaluation]]) -> str:
-    counts = {
-        path: sorted({max(1, len(evaluation.steps)) for evaluation in evaluations})
-        for path, evaluations in fitting.items()
-    }
-    listed = "; ".join(f"{path}: {', '.join(map(str, numbers))}" for path, numbers in counts.items())
-    return f"the evaluations are averages of different numbers of checkpoints ({listed}). Evaluate all the same way."
-
-
-def _settings(evaluation: Evaluation) -> dict[str, Any]:
-    return {**evaluation.settings, "averaged": max(1, len(evaluation.steps))}
-
-
 def _described(evaluation: Evaluation) -> str:
-    settings = _settings(evaluation)
+    settings = evaluation.settings
     values = {"split": settings["split"], **dict(flat({"sampling": settings["sampling"]}))}
     if settings["averaged"] > 1:
         values["averaged"] = settings["averaged"]
@@ -119,7 +107,7 @@ def _filter(text: str, problems: list[str]) -> tuple[str, str]:
 
 
 def _fits(evaluation: Evaluation, key: str, wanted: str) -> bool:
-    value = dict(flat(_settings(evaluation))).get(key)
+    value = dict(flat(evaluation.settings)).get(key)
     try:
         return value is not None and (value == wanted or bool(value == json.loads(wanted)))
     except ValueError:

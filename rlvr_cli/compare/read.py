@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from rlvr_cli.compare.request import BENCHMARK, CompareRequest
@@ -39,7 +39,7 @@ def read_scores(request: CompareRequest) -> Scores:
     for name, (benchmark, runs) in members.items():
         by_task[name] = []
         with collecting(by_task[name]):
-            tasks[name] = read_task(replace(request, benchmark=benchmark, baseline=None), runs)
+            tasks[name] = read_task(replace(request, benchmark=benchmark, baseline=None), runs, pair=False)
     problems += _of_tasks(by_task)
     if not problems:
         with collecting(problems):
@@ -50,12 +50,17 @@ def read_scores(request: CompareRequest) -> Scores:
 
 
 def read_task(
-    request: CompareRequest, runs: Sequence[Run], problems: Sequence[str] = (), notes: Sequence[str] = ()
+    request: CompareRequest,
+    runs: Sequence[Run],
+    problems: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    *,
+    pair: bool = True,
 ) -> TaskScores:
     """Return the numbers of ``runs`` on one task.
 
     Args:
-        problems, notes: of what came before.
+        problems, notes: of what came before. pair: whether runs are paired with the baseline's; else all stay.
     Raises UserError with ``problems`` and everything else that is wrong.
     """
     wrong, remarks = list(problems), list(notes)
@@ -65,8 +70,8 @@ def read_task(
         arms = group_arms(runs, request.by) if runs else ()
         baseline = choose_baseline(request, arms)
         paired = {arm.name: tuple(arm.runs) for arm in arms}
-        if not request.unpaired and arms:
-            paired, left_out = _pair_runs(arms, baseline)
+        if pair and arms and not request.unpaired:
+            paired, left_out = _pair(paired, baseline)
             remarks += left_out
     used = [arm.runs[key] for arm in arms for key in paired.get(arm.name, ())] or list(runs)
     if used and request.match in (None, *BUDGETS):
@@ -77,9 +82,8 @@ def read_task(
         raise UserError(list(dict.fromkeys(wrong)))
     by_arm = {arm.name: {key: numbers.by_path[arm.runs[key].path] for key in paired[arm.name]} for arm in arms}
     scores = TaskScores(request=request, arms=by_arm, baseline=baseline, **vars(numbers))
-    return replace(
-        scores, notes=(*remarks, *scores.notes, *_remarks(arms, used, scores.evaluations), *_few_seeds(scores))
-    )
+    few = _few_seeds(scores.arms) if pair else []
+    return replace(scores, notes=(*remarks, *scores.notes, *_remarks(arms, used, scores.evaluations), *few))
 
 
 def _misfits(request: CompareRequest, numbers: SharedScores) -> list[str]:
@@ -132,33 +136,36 @@ def _named_arm(wanted: str, arms: Mapping[str, Sequence[Run]]) -> str:
     return named[0]
 
 
-def _pair_runs(arms: Sequence[Arm], baseline: str) -> tuple[dict[str, tuple[Replicate, ...]], list[str]]:
+def _pair(
+    replicates: Mapping[str, Sequence[Replicate]], baseline: str
+) -> tuple[dict[str, tuple[Replicate, ...]], list[str]]:
     """Return the replicates of each arm that are compared, those that the baseline has too, and notes on the others.
 
     Raises UserError for an arm that has none in common with the baseline.
     """
-    base = next(arm.runs for arm in arms if arm.name == baseline)
-    paired = {arm.name: tuple(sorted(set(arm.runs) & set(base))) for arm in arms}
-    alone = [arm for arm in arms if not paired[arm.name]]
+    base = set(replicates[baseline])
+    paired = {arm: tuple(sorted(base.intersection(own))) for arm, own in replicates.items()}
+    alone = [arm for arm in paired if not paired[arm]]
     if alone:
-        listed = "; ".join(f"{arm.name}: {replicates_text(list(arm.runs))}" for arm in arms if arm.name == baseline)
-        listed = "; ".join([listed, *(f"{arm.name}: {replicates_text(list(arm.runs))}" for arm in alone)])
+        listed = "; ".join(f"{arm}: {replicates_text(replicates[arm])}" for arm in [baseline, *alone])
         raise UserError(
-            f"no seed is common to the baseline and {some([arm.name for arm in alone], 4)} ({listed}). Runs are paired "
-            "by their seed, which gives them the same problems in the same order: train the arms with the same seeds, "
-            "compare fewer arms, or give --unpaired."
+            f"no seed is common to the baseline and {some(alone, 4)} ({listed}). Runs are paired by their seed, which "
+            "gives them the same problems in the same order: train the arms with the same seeds, compare fewer arms, "
+            "or give --unpaired."
         )
-    others = [set(replicates) for name, replicates in paired.items() if name != baseline]
+    others = [set(paired[arm]) for arm in paired if arm != baseline]
     if others:
         paired[baseline] = tuple(sorted(set[Replicate]().union(*others)))
     notes = []
-    for arm in arms:
-        if out := [replicate for replicate in arm.runs if replicate not in paired[arm.name]]:
-            whose = "no other arm has" if arm.name == baseline else f"{baseline} does not have"
-            notes.append(f"left out because {whose} them: {replicates_text(out)} of {arm.name}.")
-    fewer = [name for name, replicates in paired.items() if replicates != paired[baseline]]
-    notes += [f"{name} is compared with {baseline} on {replicates_text(paired[name])} alone." for name in fewer]
-    return paired, notes
+    for arm, every in replicates.items():
+        if out := [replicate for replicate in every if replicate not in paired[arm]]:
+            whose = "no other arm has" if arm == baseline else f"{baseline} does not have"
+            notes.append(f"left out because {whose} them: {replicates_text(out)} of {arm}.")
+    fewer = [arm for arm in paired if paired[arm] != paired[baseline]]
+    return paired, [
+        *notes,
+        *(f"{arm} is compared with {baseline} on {replicates_text(paired[arm])} alone." for arm in fewer),
+    ]
 
 
 def replicates_text(replicates: Sequence[Replicate]) -> str:
@@ -210,10 +217,10 @@ def _alike(request: CompareRequest, tasks: Mapping[str, TaskScores], notes: list
     baseline = min(tasks.values(), key=_place).baseline
     if request.baseline is not None:
         baseline = _named_arm(request.baseline, runs)
-    problems, shared = list[str](), dict[str, list[Replicate]]()
+    problems, shared = list[str](), dict[str, tuple[Replicate, ...]]()
     for arm in arms:
         common = set.intersection(*(set(scores.arms[arm]) for scores in tasks.values()))
-        shared[arm] = sorted(common)
+        shared[arm] = tuple(sorted(common))
         if not common:
             problems.append(f"no seed of {arm} is common to all tasks. Train it with the same seeds on each.")
         for task, scores in tasks.items():
@@ -224,14 +231,13 @@ def _alike(request: CompareRequest, tasks: Mapping[str, TaskScores], notes: list
         for task, scores in tasks.items()
         if len(scores.problems) < 2
     ]
-    if not request.unpaired:
-        problems += [
-            f"no seed of {arm} is one of {baseline}'s in all tasks. Train both with the same seeds on each."
-            for arm in arms
-            if not set(shared[arm]) & set(shared[baseline])
-        ]
+    if not problems and not request.unpaired:
+        with collecting(problems):
+            shared, left_out = _pair(shared, baseline)
+            notes += left_out
     if problems:
         raise UserError(problems)
+    notes += _few_seeds(shared)
     return {
         task: replace(
             scores,
@@ -290,9 +296,10 @@ def _at(run: Run, *path: str) -> str:
     return str(value)
 
 
-def _few_seeds(scores: TaskScores) -> list[str]:
+def _few_seeds(arms: Mapping[str, Collection[Replicate]]) -> list[str]:
     """Return what one to four runs an arm cannot tell."""
-    fewest = min(len(arm) for arm in scores.arms.values())
+    fewest = min(map(len, arms.values()))
+    whose = "runs an arm" if len(set(map(len, arms.values()))) == 1 else "runs in an arm"
     if fewest < 2:
         return [
             "one run tells of itself and not of its method: there is neither p nor verdict, and intervals are over "
@@ -301,7 +308,7 @@ def _few_seeds(scores: TaskScores) -> list[str]:
     if fewest >= FEW:
         return []
     return [
-        f"{fewest} runs an arm tell little of the spread between runs: intervals are as wide as that makes them, and "
+        f"{fewest} {whose} tell little of the spread between runs: intervals are as wide as that makes them, and "
         f"how many seeds or problems would be needed is a rough guess. {FEW} seeds tell much more; choose their number "
         "before you look, since adding seeds until a difference shows errs more often than 5%."
     ]

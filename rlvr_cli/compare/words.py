@@ -264,7 +264,7 @@ def _task_lines_after(comparison: TaskComparison) -> list[str]:
 def worth(comparison: Comparison) -> list[str]:
     """Return what so few tasks and runs can and cannot say."""
     unit, tasks = noun(comparison), len(comparison.tasks)
-    runs = comparison.rows[0].mean.seeds
+    runs = min(row.mean.seeds for row in comparison.rows)
     notes = []
     if tasks < FEW_TASKS:
         notes.append(

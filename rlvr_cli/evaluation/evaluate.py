@@ -16,7 +16,7 @@ from rlvr_cli.evaluation.plan import ProgressCallback, Sampler
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleStore
 from rlvr_cli.store.evaluation import FORMAT, Evaluation, ProblemValues, Provenance, read_evaluation, sealed
-from rlvr_cli.store.metrics import REWARD_RANGE
+from rlvr_cli.store.metrics import GREEDY, REWARD_RANGE
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.tasks.sets import problems_name
@@ -57,8 +57,8 @@ def evaluate_with(
     """Evaluate with whatever gives samples: a model here, vLLM or a server.
 
     Samples already in ``out_dir`` are used, the missing ones generated. Then ``metrics.json`` (numbers with intervals)
-    and ``problems.jsonl`` (each problem's values, for averaging and pairing) are replaced, each whole; those of a
-    larger evaluation stay, and the smaller one is returned alone.
+    and ``problems.jsonl`` (each problem's values, for averaging and pairing) are replaced, each whole, with the k and
+    the greedy completions that were asked for before; those of a larger evaluation stay (:func:`write_results`).
 
     Args:
         provenance: None = no label, and the name of the task's data as the benchmark.
@@ -72,22 +72,32 @@ def evaluate_with(
     store = SampleStore(out_dir, whole)
     with store.open() as samples:
         sampler.fill(store, samples, task, problems, settings, progress)
+        settings = _with_earlier(settings, problems, out_dir)
         same = equal_answers(task, problems, samples, settings)
         rows = problem_metrics(problems, samples, settings, task.reasons, same)
         provenance = provenance or Provenance("", "", problems_name(task.name, task.settings["data"]))
         result = report(rows, settings, task, digest(whole), provenance)
-        evaluation = Evaluation(out_dir, result, tuple(rows))
-        return evaluation if _is_smaller(evaluation) else write_results(evaluation)
+        return write_results(Evaluation(out_dir, result, tuple(rows)))
 
 
-def _is_smaller(evaluation: Evaluation) -> bool:
-    """Return whether the folder holds an evaluation of problems or samples that this one does not have."""
+def _earlier(folder: Path) -> Evaluation | None:
+    """Return the evaluation in ``folder``; None without one, or where it was damaged and another takes its place."""
     try:
-        earlier = read_evaluation(evaluation.folder)
+        return read_evaluation(folder)
     except (UserError, RunError):
-        return False  # there is none, or it was damaged: this one takes its place
-    lost = {row.id for row in earlier.rows} - {row.id for row in evaluation.rows}
-    return bool(lost) or earlier.result["samples"] > evaluation.result["samples"]
+        return None
+
+
+def _with_earlier(settings: EvalSettings, problems: Sequence[Problem], folder: Path) -> EvalSettings:
+    """Return the settings with what an evaluation of the same problems and samples in ``folder`` has beyond them."""
+    earlier = _earlier(folder)
+    if earlier is None or earlier.result["samples"] != settings.samples:
+        return settings
+    if {row.id for row in earlier.rows} != {problem.id for problem in problems}:
+        return settings
+    names = earlier.rows[0].values
+    ks = {int(name.removeprefix("pass@")) for name in names if name.startswith("pass@")}
+    return replace(settings, pass_at=tuple(sorted({*settings.pass_at, *ks})), greedy=settings.greedy or GREEDY in names)
 
 
 def report(
@@ -109,7 +119,13 @@ def report(
 
 
 def write_results(evaluation: Evaluation) -> Evaluation:
-    """Replace ``metrics.json`` and ``problems.jsonl`` in its folder; return it with the hashes of both."""
+    """Replace ``metrics.json`` and ``problems.jsonl`` in its folder; return it, with the hashes of both.
+
+    An evaluation of more problems stays, or of as many with more samples: then the smaller one is returned alone.
+    """
+    earlier = _earlier(evaluation.folder)
+    if earlier is not None and earlier.size > evaluation.size:
+        return evaluation
     lines = (json.dumps(row.as_json(), allow_nan=False, ensure_ascii=False) + "\n" for row in evaluation.rows)
     problems = "".join(lines)
     write_text(evaluation.folder / "problems.jsonl", problems)

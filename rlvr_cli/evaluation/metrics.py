@@ -178,7 +178,7 @@ def compare_evals(before: Evaluation, after: Evaluation) -> dict[str, PairedDiff
     problems = [
         f"{before.folder} and {after.folder} differ in {key}: {first.get(key)} and {second.get(key)}."
         for key in dict.fromkeys([*first, *second])
-        if first.get(key) != second.get(key) and key != "task.style"
+        if first.get(key) != second.get(key) and key not in ("task.style", "averaged")
     ]
     a, b = ({row.id: row for row in evaluation.rows} for evaluation in (before, after))
     if a.keys() != b.keys():

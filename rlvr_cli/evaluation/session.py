@@ -153,10 +153,14 @@ class Session:
                 provenance,
                 known_identity=known,
             )
-        kept = read_evaluation(folder).result
-        if kept["problems"] > evaluation.result["problems"] or kept["samples"] > evaluation.result["samples"]:
+        return self._kept(evaluation)
+
+    def _kept(self, evaluation: Evaluation) -> Evaluation:
+        """Return the evaluation, after a remark where its folder keeps a larger one."""
+        kept = read_evaluation(evaluation.folder)
+        if kept.size > evaluation.size:
             self.say(
-                f"{folder} keeps its evaluation of {kept['problems']:,} problems x {kept['samples']:,} samples, which "
+                f"{kept.folder} keeps its evaluation of {kept.size[0]:,} problems x {kept.size[1]:,} samples, which "
                 "`rlvr compare` reads; the new samples are added. The numbers shown are of this call alone."
             )
         return evaluation
@@ -256,7 +260,7 @@ class Session:
         name = f"{slug(first['benchmark'])}-{first['split']}-last-{len(parts)}-{self._key(fingerprint)}"
         folder = self.request.out or self.request.target.subjects[0].root / name
         folder.mkdir(parents=True, exist_ok=True)
-        return write_results(Evaluation(folder, result, tuple(rows)))
+        return self._kept(write_results(Evaluation(folder, result, tuple(rows))))
 
 
 def _compare(before: Evaluation, after: Evaluation) -> PairedComparison:

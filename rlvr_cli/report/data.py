@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,7 +79,7 @@ def read_subject(request: CompareRequest) -> ReportData:
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
     statuses = {run.path: str(run_summary(run.dir.path)["status"]) for run in runs}
-    ready = readiness(request, arms, baseline, statuses, sweeps)
+    ready = readiness(request, arms, statuses, sweeps)
     comparison = None
     if len(arms) > 1 and not ready.lacking:
         comparison = compare_task(read_task(request, ready.runs, notes=[*notes, *ready.left_out]))
@@ -165,7 +165,6 @@ class Readiness:
 def readiness(
     request: CompareRequest,
     arms: Sequence[Arm],
-    baseline: str,
     statuses: Mapping[str, str],
     sweeps: Mapping[Path, SweepPlan],
 ) -> Readiness:
@@ -183,22 +182,28 @@ def readiness(
         runs=tuple(ready),
         unfinished=(*_states(open_, statuses), *_not_begun(sweeps)),
         left_out=tuple(left_out),
-        lacking=tuple(_lacking(request, arms, baseline, ready)) if len(arms) > 1 else (),
+        lacking=tuple(_lacking(request, arms, ready)) if len(arms) > 1 else (),
         commands=tuple(dict.fromkeys([*map(_continue, open_), *_begin(sweeps), *_evaluate(bare, request)])),
     )
 
 
-def _lacking(request: CompareRequest, arms: Sequence[Arm], baseline: str, ready: Sequence[Run]) -> list[str]:
-    have = {arm.name: {one for one, run in arm.runs.items() if run in ready} for arm in arms}
-    with_some = [name for name, own in have.items() if own]
+def _lacking(request: CompareRequest, arms: Sequence[Arm], ready: Sequence[Run]) -> list[str]:
+    """Return why the ``ready`` runs of arms cannot be compared; nothing where they can."""
+    with_some = [
+        replace(arm, runs={key: run for key, run in arm.runs.items() if run in ready})
+        for arm in arms
+        if any(run in ready for run in arm.runs.values())
+    ]
     what = "finished run with an evaluation" if request.match is None else "finished run with held-out evaluations"
     if len(with_some) < 2:
-        return [f"a comparison takes two arms with a {what}; there {_arms(with_some)}."]
-    if request.baseline is not None and baseline not in with_some:
-        return [f"the baseline, {baseline}, has no {what} yet."]
-    base = have.get(baseline) or set.intersection(*(own for own in have.values() if own))
-    if not request.unpaired and any(own and not own & base for own in have.values()):
-        return ["runs are compared in pairs of one seed, and some arm has no seed in common with the baseline yet."]
+        return [f"a comparison takes two arms with a {what}; there {_arms([arm.name for arm in with_some])}."]
+    try:
+        baseline = choose_baseline(request, with_some)
+    except UserError:
+        return [f"the baseline, {request.baseline}, has no {what} yet."]
+    base = next(arm.runs for arm in with_some if arm.name == baseline)
+    if not request.unpaired and (apart := [arm.name for arm in with_some if not set(arm.runs) & set(base)]):
+        return [f"runs are compared in pairs of one seed, and {some(apart, SHOWN)} and {baseline} share no seed yet."]
     return []
 
 

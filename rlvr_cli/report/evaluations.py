@@ -31,7 +31,7 @@ BASE = "before training"
 
 @dataclass(frozen=True)
 class MeasuredSetting:
-    """Evaluations under one setting: the newest of each run that has one, by arm. ``title`` says which setting."""
+    """Evaluations under one setting, of the last checkpoint of each run that has one, by arm. ``title`` names it."""
 
     title: str
     arms: Mapping[str, tuple[Evaluation, ...]]
@@ -177,7 +177,8 @@ def change_of(arm: Arm, root: Path, problems: list[str]) -> MetricChange | None:
     every = list(arm.runs.values())
     runs = [run for run in every if run.manifest.get("status") == "finished"] or every
     pairs = [_with_base(run, root, problems) for run in runs]
-    if not all(pairs):
+    settings = [pair[1].evaluation.settings for pair in pairs if pair is not None]
+    if len(settings) < len(runs) or any(one != settings[0] for one in settings):
         pairs = [first_and_last(run, problems) for run in runs]
     whole = [pair for pair in pairs if pair is not None]
     if not whole:
@@ -287,12 +288,11 @@ def first_and_last(run: Run, problems: list[str]) -> tuple[Moment, Moment] | Non
 def _with_base(run: Run, root: Path, problems: list[str]) -> tuple[Moment, Moment] | None:
     """The evaluations of the untrained model and of the run's newest checkpoint under the same settings."""
     folders = dict.fromkeys([root / "evals", run.dir.path.parent / "evals", run.dir.path.parent.parent / "evals"])
-    names = (run.config.model.name, Path(run.config.model.name).name)
     bases = [
         base
         for folder in folders
         for base in evaluations_in(folder)
-        if not base.steps and {base.result["model"], Path(base.result["model"]).name} & set(names)
+        if not base.steps and _same_model(base.result["model"], run.config.model.name)
     ]
     of_run: list[Evaluation] = []
     with collecting(problems):
@@ -301,12 +301,16 @@ def _with_base(run: Run, root: Path, problems: list[str]) -> tuple[Moment, Momen
         after.folder: (base, after)
         for after in of_run
         for base in bases
-        if (base.settings, base.result["problems"]) == (after.settings, after.result["problems"])
+        if base.settings == {**after.settings, "averaged": 1} and base.size[0] == after.size[0]
     }
     if not pairs:
         return None
     final = last(after for _, after in pairs.values())
     return Moment(BASE, pairs[final.folder][0]), Moment(f"after {count(_trained(run, final), 'rollout')}", final)
+
+
+def _same_model(first: str, second: str) -> bool:
+    return first == second or Path(first).expanduser().resolve() == Path(second).expanduser().resolve()
 
 
 def _trained(run: Run, evaluation: Evaluation) -> int:

@@ -22,7 +22,7 @@ CHECK, CHECKED = "check", "checked"
 # Of metrics.json: the version of its fields. Others are refused, as nothing was released with them.
 FORMAT = 2
 SETTINGS = ("benchmark", "split", "sampling", "task")
-AGAIN = "The same `rlvr eval` makes it again from the samples."
+AGAIN = "`rlvr eval` makes the evaluation of a checkpoint again, from its samples."
 
 
 def sealed(result: Mapping[str, Any], problems: str) -> dict[str, Any]:
@@ -87,8 +87,16 @@ class Evaluation:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return what another evaluation must share for a difference to be one between models."""
-        return {key: self.result[key] for key in SETTINGS}
+        """Return what another evaluation must share for a difference to be one between models.
+
+        ``averaged``: over how many checkpoints its values are the mean.
+        """
+        return {**{key: self.result[key] for key in SETTINGS}, "averaged": max(1, len(self.steps))}
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Return the numbers of problems and of samples of each."""
+        return self.result["problems"], self.result["samples"]
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -98,8 +106,7 @@ class Evaluation:
 
 def rank(evaluation: Evaluation) -> tuple[Any, ...]:
     """Return what evaluations are ordered by: the step, then the numbers of problems and samples."""
-    result = evaluation.result
-    return max(evaluation.steps, default=-1), result["problems"], result["samples"], evaluation.folder.name
+    return max(evaluation.steps, default=-1), *evaluation.size, evaluation.folder.name
 
 
 def last(evaluations: Iterable[Evaluation]) -> Evaluation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.listing import check_root, run_folders, run_summary
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.store.arm import keys_of, members_by_arm
-from rlvr_cli.store.evaluation import Evaluation, finals, held_out, rank, read_evaluation, read_samples
+from rlvr_cli.store.evaluation import Evaluation, finals, held_out, read_evaluation, read_samples
 from rlvr_cli.store.find import find_runs
 
 # Fields of a run's summary that are no columns: the path is `run`.
@@ -22,9 +22,10 @@ _NOT_COLUMNS = ("path", "damage", "last_metrics")
 # What tells the evaluations of a run apart, in the frame of evaluations; `task.*` and `sampling.*` too.
 _SETTINGS = ("benchmark", "split", "averaged")
 _OF_RUN = ("run", "arm", "seed")
+_OF_EVALUATION = (*_OF_RUN, "evaluation", "benchmark", "split", "step", "rollouts")
 
 
-def runs(*names: str, root: str | Path = "runs", by: tuple[str, ...] = ()) -> pd.DataFrame:
+def runs(*names: str, root: str | Path = "runs", by: str | Sequence[str] = ()) -> pd.DataFrame:
     """Return one row for each run: ``run`` (its path), ``arm``, status, method, task, model, seed, times, every key.
 
     Unfinished runs are included, with their ``status``.
@@ -39,12 +40,13 @@ def runs(*names: str, root: str | Path = "runs", by: tuple[str, ...] = ()) -> pd
     if selected.problems:
         raise UserError(selected.problems)
     members = selected.runs
-    arm_of = {run.path: name for name, group in members_by_arm(members, keys_of("by", by)).items() for run in group}
+    keys = keys_of("by", [by] if isinstance(by, str) else by)
+    arm_of = {run.path: name for name, group in members_by_arm(members, keys).items() for run in group}
     rows = []
     for run in members:
         head = {key: value for key, value in run_summary(run.dir.path).items() if key not in _NOT_COLUMNS}
         rows.append({"run": run.path, "arm": arm_of[run.path], **head, **run.values})
-    return pd.DataFrame(rows, columns=None if rows else _OF_RUN)
+    return _frame(rows, *_OF_RUN, "method")
 
 
 def arms(runs: pd.DataFrame) -> pd.DataFrame:
@@ -65,7 +67,7 @@ def steps(runs: pd.DataFrame) -> pd.DataFrame:
         timings = {timing["step"]: timing for timing in read_jsonl(run.timings_path)}
         for step in read_record(run, run.metrics_path):
             rows.append({**head, **_flat(step), **_flat(timings.get(step["step"], {}))})
-    return pd.DataFrame(rows)
+    return _frame(rows, *_OF_RUN, "step", "rollout")
 
 
 def evaluations(runs: pd.DataFrame, *, in_training: bool = False) -> pd.DataFrame:
@@ -83,7 +85,7 @@ def evaluations(runs: pd.DataFrame, *, in_training: bool = False) -> pd.DataFram
         for head in _heads(runs)
         for evaluation in read(RunDir(Path(head["run"])))
     ]
-    return pd.DataFrame(rows)
+    return _frame(rows, *_OF_EVALUATION, "averaged", "model", "problems", "samples", "trained_on")
 
 
 def _evaluation_row(evaluation: Evaluation) -> dict[str, Any]:
@@ -93,7 +95,7 @@ def _evaluation_row(evaluation: Evaluation) -> dict[str, Any]:
         "benchmark": result["benchmark"],
         "split": result["split"],
         "step": max(evaluation.steps, default=None),
-        "averaged": len(evaluation.steps),
+        "averaged": evaluation.settings["averaged"],
         "rollouts": result.get("rollouts"),
         "model": result["model"],
         "problems": result["problems"],
@@ -106,18 +108,18 @@ def _evaluation_row(evaluation: Evaluation) -> dict[str, Any]:
 def last(evaluations: pd.DataFrame) -> pd.DataFrame:
     """Return of each run, under each setting, the evaluation of the last checkpoint, by the rule of the commands."""
     settings = [name for name in evaluations if name in _SETTINGS or name.startswith(("task.", "sampling."))]
-    chosen = evaluations.assign(_rank=[rank(read_evaluation(Path(folder))) for folder in evaluations["evaluation"]])
-    groups = chosen.sort_values("_rank").groupby(["run", *(chosen[name].map(repr) for name in settings)])
+    ranked = evaluations.sort_values(["step", "problems", "samples", "evaluation"], na_position="first")
+    groups = ranked.groupby(["run", *(ranked[name].map(repr) for name in settings)])
     return evaluations.loc[sorted(groups.tail(1).index)]
 
 
 def problems(evaluations: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each problem of each evaluation: its columns, ``problem``, ``subgroup`` and every metric."""
     rows = []
-    for head in _heads(evaluations, "evaluation", "benchmark", "split", "step", "rollouts"):
+    for head in _heads(evaluations):
         evaluation = read_evaluation(Path(head["evaluation"]))
         rows += [{**head, "problem": row.id, "subgroup": row.subgroup, **row.values} for row in evaluation.rows]
-    return pd.DataFrame(rows)
+    return _frame(rows, *_OF_EVALUATION, "problem", "subgroup")
 
 
 def samples(evaluations: pd.DataFrame) -> pd.DataFrame:
@@ -126,16 +128,21 @@ def samples(evaluations: pd.DataFrame) -> pd.DataFrame:
     ``sample`` is its number, or "greedy". An average of checkpoints has none.
     """
     rows = []
-    for head in _heads(evaluations, "evaluation", "benchmark", "split", "step", "rollouts"):
+    for head in _heads(evaluations):
         folder = Path(head["evaluation"])
         if (folder / "samples.jsonl").is_file():
             rows += [{**head, **_flat(sample)} for sample in read_samples(folder)]
-    return pd.DataFrame(rows)
+    return _frame(rows, *_OF_EVALUATION, "problem", "sample")
 
 
-def _heads(frame: pd.DataFrame, *more: str) -> Iterator[dict[str, Any]]:
+def _frame(rows: Sequence[Mapping[str, Any]], *columns: str) -> pd.DataFrame:
+    """Return a frame of rows; without any it has these columns."""
+    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=list(columns))
+
+
+def _heads(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield what each row of a frame hands on to the rows that are read for it."""
-    columns = [name for name in (*_OF_RUN, *more) if name in frame]
+    columns = [name for name in _OF_EVALUATION if name in frame]
     yield from frame[columns].to_dict("records")
 
 

@@ -91,8 +91,8 @@ def spending(run: Run) -> dict[str, Array]:
     """
     path, timings = run.dir.metrics_path, read_jsonl(run.dir.timings_path)
     rows = read_record(run.dir, path)
-    # A step's time is written after the step: the run is between the two, or was killed there.
-    rows = rows[:-1] if len(timings) == len(rows) - 1 else rows
+    if len(timings) == len(rows) - 1 and run.manifest.get("status") != "finished":
+        rows = rows[:-1]  # a step's time is written after the step: the run is between the two, or was killed there
     if not rows:
         raise RunError(f"{path}: no step is recorded.")
     if len(timings) < len(rows):

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from rlvr_cli.compare.evaluations import choose_evaluations, shared_problems
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import number
 from rlvr_cli.core.layers import override_text
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
-from rlvr_cli.store.evaluation import finals, held_out_results, last
+from rlvr_cli.store.evaluation import finals, held_out_results
+from rlvr_cli.store.find import find_runs
 from rlvr_cli.store.metrics import (
     ACCURACY,
     FORMS,
@@ -23,6 +27,7 @@ from rlvr_cli.store.metrics import (
     sample_metrics,
     training_metrics,
 )
+from rlvr_cli.store.values import metric_of, problem_values
 from rlvr_cli.sweeps.axes import key_problem
 from rlvr_cli.sweeps.spec import EvalSpec, ObjectiveSpec, SpecProblem, SweepFile
 from rlvr_cli.tasks.suites import SUITES, unknown_names
@@ -112,14 +117,34 @@ class Objective:
     def __str__(self) -> str:
         return f"{self.metric} ({WORDS[self.of]})"
 
-    def value(self, run: RunDir) -> float | None:
-        """Its value in a finished run; None where the run did not record it. Raises RunError for damaged records."""
-        if self.of == HELD_OUT:
-            return next((value for _, value in reversed(self.held_out(run))), None)
-        if self.of == TRAINING:
-            return _of_training(run, self.metric)
-        wanted = [one for one in finals(run) if self._meant(one.result)]
-        return metric_value(last(wanted).result, self.metric) if wanted else None
+    def values(self, runs: Sequence[RunDir]) -> tuple[dict[Path, float], tuple[str, ...]]:
+        """Return the values of finished runs that recorded it, by their folders, and remarks on them.
+
+        Evaluations by `rlvr eval` are chosen as `rlvr compare` chooses them: of the last checkpoint, under the settings
+        that all runs have, over the problems that all have.
+        Raises UserError where they cannot be compared, RunError for damaged records.
+        """
+        if self.of == EVAL:
+            return self._evaluated(runs)
+        read = _of_training if self.of == TRAINING else _last_held_out
+        values = {run.path: read(self, run) for run in runs}
+        return {path: value for path, value in values.items() if value is not None}, ()
+
+    def _evaluated(self, runs: Sequence[RunDir]) -> tuple[dict[Path, float], tuple[str, ...]]:
+        made = [run for run in runs if any(self._meant(evaluation.result) for evaluation in finals(run))]
+        if not made:
+            return {}, ()
+        selected = find_runs([str(run.path) for run in made], Path(), unfinished=True)
+        if selected.problems:
+            raise UserError(selected.problems)
+        where = [f"{key}={value}" for key, value in self.where.items() if key == "split"]
+        evaluations = choose_evaluations(selected.runs, benchmark=self.where.get("benchmark"), where=where)
+        ids, note = shared_problems(evaluations, only_common=True)
+        metric = metric_of(self.metric, evaluations)
+        values = {
+            run.dir.path: float(problem_values(evaluations[run.path], *metric, ids).mean()) for run in selected.runs
+        }
+        return values, (note,) if note else ()
 
     def held_out(self, run: RunDir, after: int = 0) -> list[tuple[int, float]]:
         """(rollouts done, value) at each held-out evaluation in training, of those after rollout ``after``."""
@@ -127,7 +152,7 @@ class Objective:
         return [(rollouts, value) for rollouts, value in values if value is not None and rollouts > after]
 
     def _meant(self, result: dict[str, Any]) -> bool:
-        return all(result.get(key) == value for key, value in self.where.items())
+        return all(result.get(key) == self.where[key] for key in ("split", "benchmark") if key in self.where)
 
 
 def metric_value(result: dict[str, Any], name: str) -> float | None:
@@ -269,12 +294,18 @@ def _where(spec: EvalSpec | None, configs: Sequence[Config]) -> dict[str, Any]:
     return {key: value for key, value in given.items() if value is not None}
 
 
-def _of_training(run: RunDir, metric: str) -> float | None:
+def _of_training(objective: Objective, run: RunDir) -> float | None:
     """The mean over the last tenth of the rollouts, at least one: a single rollout has few completions."""
     rows = read_record(run, run.metrics_path)
     last = max((row["rollout"] for row in rows if type(row.get("rollout")) is int), default=0)
     begin = last + 1 - max(1, (last + 1) // 10)
     values = [
-        value for row in rows if row.get("rollout", -1) >= begin and (value := number(row.get(metric))) is not None
+        value
+        for row in rows
+        if row.get("rollout", -1) >= begin and (value := number(row.get(objective.metric))) is not None
     ]
     return sum(values) / len(values) if values else None
+
+
+def _last_held_out(objective: Objective, run: RunDir) -> float | None:
+    return next((value for _, value in reversed(objective.held_out(run))), None)

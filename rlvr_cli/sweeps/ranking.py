@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import load_config
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_text
 from rlvr_cli.core.layers import parse_override
 from rlvr_cli.core.text import some
@@ -80,10 +81,11 @@ class RankedArm:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The arms, best first; complete ones before the others."""
+    """The arms, best first; complete ones before the others. ``notes``: on the values, or why there are none."""
 
     objective: Objective
     arms: tuple[RankedArm, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def complete(self) -> list[RankedArm]:
@@ -99,7 +101,7 @@ class Ranking:
         """The best arm with its interval, those level with it, and what choosing among several does to its number."""
         best, number = self.best, len(self.complete)
         if best is None or best.estimate is None:
-            return [f"no arm has its {self.objective} of every seed yet"]
+            return [f"no arm has its {self.objective} of every seed yet", *self.notes]
         said = f"best of {number}" if number > 1 else "the only one so far"
         found = [f"{said} by {self.objective}: {best.name}, {_words(best.estimate)}"]
         value = best.estimate.value
@@ -116,7 +118,7 @@ class Ranking:
                 f"It was picked out of {number} by this number{others}, which is therefore likely to be too {bias}. "
                 "Seeds that it was not picked by tell what it is worth."
             )
-        return found
+        return [*found, *self.notes]
 
     def as_json(self) -> dict[str, Any]:
         """The ranking as JSON values."""
@@ -135,20 +137,26 @@ def rank(folder: SweepDir, plan: SweepPlan, statuses: Sequence[TrialStatus]) -> 
         rest = {key: value for key, value in status.entry.varies.items() if key != SEED}
         groups.setdefault(json.dumps(rest, sort_keys=True), []).append(status)
     wanted = 0 if plan.search is None else plan.search.seeds
-    arms = [_arm(folder, objective, group, wanted) for group in groups.values()]
+    done = [folder.run_dir(status.entry) for status in statuses if status.state == "finished"]
+    try:
+        values, notes = objective.values(done)
+    except UserError as error:
+        values, notes = {}, error.problems
+    arms = [_arm(folder, objective, group, wanted, values) for group in groups.values()]
     sign = -1 if objective.maximize else 1
 
     def place(arm: RankedArm) -> tuple[bool, bool, float]:
         return not arm.complete, arm.estimate is None, sign * arm.estimate.value if arm.estimate else 0.0
 
-    return Ranking(objective, tuple(sorted(arms, key=place)))
+    return Ranking(objective, tuple(sorted(arms, key=place)), notes)
 
 
-def _arm(folder: SweepDir, objective: Objective, group: Sequence[TrialStatus], wanted: int) -> RankedArm:
+def _arm(
+    folder: SweepDir, objective: Objective, group: Sequence[TrialStatus], wanted: int, every: Mapping[Path, float]
+) -> RankedArm:
     entry = group[0].entry
-    done = [status for status in group if status.state == "finished"]
-    found = [objective.value(folder.run_dir(status.entry)) for status in done]
-    values = tuple(value for value in found if value is not None)
+    paths = [folder.run_dir(status.entry).path for status in group]
+    values = tuple(every[path] for path in paths if path in every)
     varies = {key: value for key, value in entry.varies.items() if key != SEED}
     name = entry.name.removesuffix(f"-s{entry.seed}")
     estimate = mean_interval(values, bounds(objective.metric)) if values else None
@@ -166,9 +174,10 @@ def write_confirmation(folder: SweepDir, plan: SweepPlan, ranking: Ranking) -> N
     """Write a sweep file of the best arm and the next that can differ from it, with fresh seeds; remove an old one."""
     (folder.path / CONFIRM).unlink(missing_ok=True)
     arms = [arm for arm in ranking.complete if arm.varies]
-    best = [arm for arm in arms if not _cannot_differ([arms[0], arm])][:2]
-    if len(best) < 2:
+    second = next((arm for arm in arms[1:] if not _cannot_differ([arms[0], arm])), None)
+    if second is None:
         return
+    best = [arms[0], second]
     file = read_sweep(folder.file_copy)
     seeds = [entry.seed for entry in plan.trials]
     first, fresh = max(seeds) + 1, max(FRESH, best[0].wanted)

@@ -175,7 +175,8 @@ class Search:
                     # What was suggested twice is one configuration to the pruner.
                     self._report(trial, first.entry, None)
                 runs = [self.folder.run_dir(status.entry) for status in found if status is not None]
-                self.study.finish(trial, [self.objective.value(run) for run in runs])
+                values, _ = self.objective.values(runs)
+                self.study.finish(trial, [values.get(run.path) for run in runs])
 
     def _report(self, trial: FrozenTrial, entry: Entry, until: int | None) -> None:
         """The first seed's held-out values on the way, which others are held against."""

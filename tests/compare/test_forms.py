@@ -40,6 +40,11 @@ def test_a_frame_has_the_columns_of_csv(two_arms: Path, told: Told) -> None:
         assert repr(float(frame[column][0])) == rows[0][column]
 
 
+def test_options_of_a_frame_may_be_single_words(two_arms: Path) -> None:
+    frame = compare("grpo-s*", "lopti-s*", root=two_arms, by="method.name", where="split=test")
+    assert list(frame["arm"]) == ["lopti", "grpo"]
+
+
 def test_latex_is_one_table_with_everything_escaped(root: Path, told: Told) -> None:
     for seed in range(2):
         make_run(root, f"a{seed}", seed=seed, right=BASE)

@@ -72,6 +72,25 @@ def test_over_the_benchmarks_that_all_runs_have(compared: Compared) -> None:
     assert lopti["verdict"] == ("higher" if lopti["p_holm"] < 0.05 else "uncertain")
 
 
+def test_over_benchmarks_each_arm_is_paired_with_the_baseline_that_is_asked_for(root: Path, compared: Compared) -> None:
+    """And not with the one that would be taken without: that has fewer seeds."""
+    folder = root / "unequal"
+    for method, seeds in (("dapo", 2), ("grpo", 4), ("gspo", 4)):
+        for seed in range(seeds):
+            made = make_run(folder, f"{method}-s{seed}", method=method, seed=seed, right=shifted(BASE, seed))
+            evaluate(made, shifted(HARD, seed), step=made.read_manifest()["step"], benchmark="hard")
+    found = compared("unequal/*", "--over", "benchmark", "--baseline", "grpo")
+    alone = compared("unequal/*", "--benchmark", "hard", "--baseline", "grpo")
+    for name, number in (("gspo", 4), ("dapo", 2)):
+        assert arm(found["tasks"]["hard"], name)["difference"] == arm(alone, name)["difference"]
+        assert (
+            arm(found["tasks"]["hard"], name)["difference"]["seeds"]
+            == number
+            == arm(found, name)["difference"]["seeds"]
+        )
+    assert "dapo is compared with grpo on seeds 0, 1 alone." in " ".join(found["notes"])
+
+
 def test_benchmarks_that_are_named_are_compared_over(compared: Compared, told: Told) -> None:
     found = compared("grpo-s*", "lopti-s*", "--benchmark", "kk-gen,hard", "--baseline", "lopti-s1")
     assert (list(found["tasks"]), found["baseline"]) == (["kk-gen", "hard"], "lopti")

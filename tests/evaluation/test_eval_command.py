@@ -130,8 +130,27 @@ def test_a_smaller_evaluation_leaves_a_larger_one_as_it_is(make_run: MakeRun, ca
             name: content for name, content in whole.items() if name != "samples.jsonl"
         }
     assert (folder_of(run) / "samples.jsonl").read_bytes().startswith(whole["samples.jsonl"])
-    code, out, _ = call()
-    assert code == 0 and out == first
+    for fewer in ((), ("--pass-at", "1"), ("--pass-at", "1", "eval.greedy=false")):
+        code, out, _ = call(*fewer)
+        assert code == 0 and out == first, "what was asked for before is kept"
+
+
+def test_more_problems_are_recorded_though_fewer_had_more_samples(make_run: MakeRun, call: Any) -> None:
+    run = make_run()
+    assert call("--problems", "2", "-n", "8")[0] == 0
+    assert call()[0] == 0
+    result = json.loads((folder_of(run) / "metrics.json").read_text(encoding="utf-8"))
+    assert result["problems"] == 6 and result["samples"] < 8
+
+
+def test_a_smaller_average_leaves_a_larger_one_as_it_is(make_run: MakeRun, call: Any) -> None:
+    run = make_run()
+    assert call("--average-last", "2")[0] == 0
+    (folder,) = run.eval_dir.glob("*-last-2-*")
+    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+    code, _, err = call("--average-last", "2", "--problems", "2")
+    assert code == 0 and f"{folder} keeps its evaluation of 6 problems" in " ".join(err.split())
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
 
 
 def test_out_takes_the_evaluation_elsewhere_and_refuses_anothers_folder(

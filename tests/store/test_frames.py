@@ -77,7 +77,7 @@ def test_arms_are_counted(root: Path) -> None:
 
 
 def test_arms_by_other_keys(root: Path) -> None:
-    frame = store.runs("grpo-*", "dgpo-0", root=root, by=("method.name",))
+    frame = store.runs("grpo-*", "dgpo-0", root=root, by="method.name")
     assert dict(zip(frame["name"], frame["arm"], strict=True)) == {"dgpo-0": "dgpo", "grpo-0": "grpo", "grpo-1": "grpo"}
     with pytest.raises(UserError, match=r"method\.nme: no such key"):
         store.runs(root=root, by=("method.nme",))
@@ -97,4 +97,7 @@ def test_names_that_stand_for_nothing_and_altered_records_are_refused(root: Path
 
 def test_no_run_is_an_empty_frame(tmp_path: Path) -> None:
     runs = store.runs(root=tmp_path)
-    assert runs.empty and store.steps(runs).empty and store.evaluations(runs).empty
+    made = store.evaluations(runs)
+    assert runs.empty and store.steps(runs).empty and made.empty and store.arms(runs).empty
+    assert store.last(made).empty and {"run", "arm", "evaluation", "problem"} <= set(store.problems(made))
+    assert list(store.samples(made)["sample"]) == []

@@ -10,9 +10,11 @@ import pytest
 import yaml
 
 from rlvr_cli.config.load import dump_yaml
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import append_jsonl, write_json
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.stats.intervals import mean_interval
+from rlvr_cli.stats.passk import pass_at_k
 from rlvr_cli.store.evaluation import FORMAT
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir
@@ -78,6 +80,10 @@ def test_what_no_trial_records_is_refused(tmp_path: Path) -> None:
         assert line.startswith(f"s.yaml:{number} objective: {said}"), line
 
 
+def value_of(objective: Objective, run: RunDir) -> float | None:
+    return objective.values([run])[0].get(run.path)
+
+
 def test_its_value_in_a_run(tmp_path: Path) -> None:
     run = make_run(tmp_path, "a")
     run.metrics_path.unlink()
@@ -89,18 +95,17 @@ def test_its_value_in_a_run(tmp_path: Path) -> None:
     (run.held_out_dir / "rollout-000015").mkdir()  # its process was killed before the numbers
     held_out = Objective("accuracy", "held_out", True)
     assert held_out.held_out(run) == [(5, 0.2), (10, 0.4)] and held_out.held_out(run, after=5) == [(10, 0.4)]
-    assert held_out.value(run) == 0.4
-    assert Objective("greedy", "held_out", True).value(run) == 0.9
-    assert Objective("pass@4", "held_out", True).value(run) is None
+    assert value_of(held_out, run) == 0.4
+    assert value_of(Objective("greedy", "held_out", True), run) == 0.9
+    assert value_of(Objective("pass@4", "held_out", True), run) is None
 
     append_jsonl(run.metrics_path, [{"rollout": at, "reward": float(at)} for at in range(20) for _ in range(2)])
-    assert Objective("reward", "training", True).value(run) == 18.5, "the last tenth of 20 rollouts"
+    assert value_of(Objective("reward", "training", True), run) == 18.5, "the last tenth of 20 rollouts"
 
-    evaluate(run, [2] * 4, step=4, samples=4)
     evaluate(run, [2] * 4, step=4, samples=8)
-    assert Objective("accuracy", "eval", True, {"samples": 8}).value(run) == 0.25
-    assert Objective("accuracy", "eval", True, {"samples": 4}).value(run) == 0.5
-    assert Objective("accuracy", "eval", True, {"split": "dev"}).value(run) is None
+    assert value_of(Objective("accuracy", "eval", True), run) == 0.25
+    assert value_of(Objective("pass@2", "eval", True), run) == pass_at_k(8, 2, 2), "from the samples"
+    assert value_of(Objective("accuracy", "eval", True, {"split": "dev"}), run) is None
 
 
 def test_the_last_checkpoint_counts_and_not_the_last_evaluation(tmp_path: Path) -> None:
@@ -109,7 +114,24 @@ def test_the_last_checkpoint_counts_and_not_the_last_evaluation(tmp_path: Path) 
     for path in evaluate(second, [1] * 8, step=2).glob("*"):
         os.utime(path, (2**31, 2**31))
     objective = Objective("accuracy", "eval", True)
-    assert objective.value(first) == objective.value(second) == 0.75
+    assert objective.values([first, second])[0] == {first.path: 0.75, second.path: 0.75}
+
+
+def test_trials_are_ranked_by_what_all_were_evaluated_on(tmp_path: Path) -> None:
+    """Whatever one of them was evaluated on besides: other temperatures, more problems, more samples."""
+    first, second = (make_run(tmp_path, name, method=name, right=[3] * 8) for name in ("grpo", "dgpo"))
+    evaluate(second, [0] * 8, step=4, temperature=0.2)
+    objective = Objective("accuracy", "eval", True, {"samples": 4})
+    assert objective.values([first, second]) == ({first.path: 0.75, second.path: 0.75}, ())
+    evaluate(second, [3] * 8 + [0] * 8, step=4)
+    values, (note,) = objective.values([first, second])
+    assert values == {first.path: 0.75, second.path: 0.75} and "8 are common to all, and compared" in note
+    evaluate(second, [6] * 16, step=4, samples=8, folder=second.eval_dir / "zzz")
+    assert objective.values([first, second])[0] == {first.path: 0.75, second.path: 1.0}, "the first four of eight"
+    evaluate(first, [3] * 8, step=4, split="dev")
+    with pytest.raises(UserError, match="several settings"):
+        evaluate(second, [3] * 8, step=4, split="dev")
+        objective.values([first, second])
 
 
 def finished(folder: Path, text: str, values: dict[str, float]) -> SweepDir:

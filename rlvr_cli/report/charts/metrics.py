@@ -148,12 +148,11 @@ def recorded(run: RunDir, budget: str) -> Recorded:
     """
     config = load_config([run.config_path])
     rows = tuple(whole_rows(read_record(run, run.metrics_path)))
-    if len(read_jsonl(run.timings_path)) == len(rows) - 1:
-        # The run is between a step and its time.
-        rows = rows[:-1]
-    if not rows:
+    manifest = run.read_manifest()
+    if not rows or (not read_jsonl(run.timings_path) and manifest.get("status") != "finished"):
         return Recorded(run, config, (), {})
-    spent = spending(Run(run, config, {}, run.read_manifest(), 0))
+    spent = spending(Run(run, config, {}, manifest, 0))
+    rows = rows[: len(spent["updates"])]
     at = {done - 1: float(spent[budget][step - 1]) for done, step in last_steps(spent).items()}
     return Recorded(run, config, rows, at)
 
