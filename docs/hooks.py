@@ -203,8 +203,9 @@ def _python() -> str:
             "## Results",
             *(
                 _documented(f"rlvr_cli.store.frames.{name}", name=f"rlvr_cli.store.{name}")
-                for name in ("runs", "steps", "problems", "samples")
+                for name in ("runs", "arms", "steps", "evaluations", "last", "problems", "samples")
             ),
+            _documented("rlvr_cli.compare.compare", name="rlvr_cli.compare.compare"),
             "## Trainers",
             "All of them are imported from `rlvr_cli`.",
             _documented("rlvr_cli.training.trainer.PolicyTrainer", members=False),

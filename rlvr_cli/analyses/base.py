@@ -84,7 +84,7 @@ class Findings:
             and which the ledger's claims name.
         tables: for people.
         reading: a paragraph on how to read the figure, and what the paper saw.
-        draw: makes the figure, inside ``results.figure.style()``.
+        draw: makes the figure, inside ``charts.figure.style()``.
         notes: what weakens the numbers here.
     """
 

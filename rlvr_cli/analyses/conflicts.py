@@ -428,7 +428,7 @@ def _mean(lengths: Counter[int]) -> float | None:
 
 
 def conflicts_figure(tallies: Mapping[int, Tally], total: Tally, tokens: Sequence[Mapping[str, Any]]) -> Figure:
-    """Must be called inside ``results.figure.style()``."""
+    """Must be called inside ``charts.figure.style()``."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.0, 7.2), layout="constrained")

@@ -330,7 +330,7 @@ def _text(tokenizer: Any, ids: list[int]) -> str:
 
 
 def difference_figure(first: Method, second: Method, scored: ScoredTokens) -> Figure:
-    """One dot a token, by region. Must be called inside ``results.figure.style()``."""
+    """One dot a token, by region. Must be called inside ``charts.figure.style()``."""
     from matplotlib.figure import Figure
 
     a, b = apply_method(first, scored), apply_method(second, scored)

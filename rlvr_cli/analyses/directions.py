@@ -440,7 +440,7 @@ def _directions(shape: torch.Size, k: int | None) -> int:
 
 
 def directions_figure(found: GradientDirections) -> Figure:
-    """A column each for tokens, signs and clipping. Must be called inside ``results.figure.style()``."""
+    """A column each for tokens, signs and clipping. Must be called inside ``charts.figure.style()``."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12.0, 6.8), layout="constrained")

@@ -486,7 +486,7 @@ def _quantiles(values: Tensor) -> tuple[float, ...] | None:
 
 
 def probability_figure(found: ProbabilityFindings) -> Figure:
-    """Four panels. Must be called inside ``results.figure.style()``."""
+    """Four panels. Must be called inside ``charts.figure.style()``."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.0, 7.4), layout="constrained")

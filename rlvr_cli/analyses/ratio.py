@@ -520,7 +520,7 @@ def _at_equal_probability(clipped: Tensor, others: Tensor, old_probs: Tensor, va
 
 
 def ratio_figure(before: Ratios, after: Sequence[Ratios], where: Plane, vocabulary: int) -> Figure:
-    """Six panels. Must be called inside ``results.figure.style()``."""
+    """Six panels. Must be called inside ``charts.figure.style()``."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 

@@ -465,7 +465,7 @@ def _biases(weights: MethodWeights, norm_of: NormOf) -> Iterable[tuple[str, floa
 
 
 def weights_figure(found: Sequence[MethodFound], scored: ScoredTokens, eps_low: float, eps_high: float) -> Figure:
-    """Four panels. Must be called inside ``results.figure.style()``."""
+    """Four panels. Must be called inside ``charts.figure.style()``."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.0, 7.4), layout="constrained")

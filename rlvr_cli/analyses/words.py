@@ -401,7 +401,7 @@ WordCounts = tuple[Counted, Mapping[str, KindFound], Mapping[str, KindFound]]
 
 
 def words_figure(runs: Mapping[str, WordCounts], per: str, bins: int) -> Figure:
-    """A panel for each kind. Must be called inside ``results.figure.style()``.
+    """A panel for each kind. Must be called inside ``charts.figure.style()``.
 
     Args:
         runs: by name: completions, what was found of each kind, and what before training.

@@ -145,7 +145,7 @@ def _rounded(values: list[float]) -> list[float]:
 def weight_figure(drawn: Curves) -> Figure:
     """One panel for each sign and kind of weight, a row of them for each old probability; one line a curve's label.
 
-    Must be called inside ``results.figure.style()``.
+    Must be called inside ``charts.figure.style()``.
     """
     from matplotlib.figure import Figure
 

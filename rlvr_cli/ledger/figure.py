@@ -36,7 +36,7 @@ def distance(found: ClaimResult, rule: Rule) -> tuple[float, bool] | None:
 
 
 def claims_figure(rows: Sequence[Row]) -> Figure:
-    """A line a claim that can fail, under its paper's name; must be called inside ``results.figure.style()``."""
+    """A line a claim that can fail, under its paper's name; must be called inside ``charts.figure.style()``."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
