@@ -15,7 +15,7 @@ from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import read_jsonl
-from rlvr_cli.store import steps
+from rlvr_cli.store import runs, steps
 from rlvr_cli.tasks import prompts
 from rlvr_cli.tasks.own import Own
 from rlvr_cli.tasks.problem import Problem
@@ -174,7 +174,7 @@ def test_what_functions_record_stands_in_rollouts_steps_and_samples(
     rows = read_jsonl(folder / "runs" / "one" / "rollouts" / "rollout-000000.jsonl")
     assert all(row["logged"]["words"] == len(row["completion"].split()) for row in rows)
     assert {row["logged"]["first"] for row in rows} == {row["completion"][:1] for row in rows}
-    (step,) = steps("one").to_dict("records")
+    (step,) = steps(runs("one")).to_dict("records")
     assert step["logged/calls"] == 2.0 and step["logged/other"] == 0.5 and "logged/first" not in step
     assert step["logged/words"] == pytest.approx(sum(row["logged"]["words"] for row in rows) / len(rows))
     (folder / "twice.py").write_text((folder / "logs.py").read_text().replace("'other'", "'calls'"))

@@ -172,7 +172,7 @@ def test_an_evaluation_by_vllm_is_stored_and_continued(vllm: ModuleType, tmp_pat
     sampler = VllmSampler(FakeLLM(), facts, folder)
     result = evaluate_with(sampler, task, task.problems("test", 3, 0), settings, tmp_path)
     rows = read_jsonl(tmp_path / "samples.jsonl")
-    assert result["samples"] == 2
+    assert result.result["samples"] == 2
     # At temperature 0.5 vLLM's log-probabilities are of another distribution.
     assert [row["log_prob"] is None for row in rows] == [row["sample"] != "greedy" for row in rows]
     again = VllmSampler(FakeLLM(finish="abort"), facts, folder)
