@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.lab_seeds import machine, rlvr
-from rlvr_cli import results
+from rlvr_cli import store
 from rlvr_cli.charts.figure import COLOURS, DASHES, style, write_figure
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def methods_table(folder: Path) -> tuple[list[str], str]:
     lines = []
     for task in TASKS:
         said = compared(f"labs/*task{task}-*", folder, "grpo")
-        problems = results.problems("labs", root=folder)
+        problems = store.problems(store.evaluations(store.runs("labs", root=folder)))
         problems = problems[problems["run"].str.contains(f"task{task}-")]
         problems = problems.assign(
             arm=problems["run"].map({run["run"]: arm["arm"] for arm in said["arms"] for run in arm["runs"]})
@@ -124,12 +124,12 @@ def methods_table(folder: Path) -> tuple[list[str], str]:
 
 def updates_table(folder: Path, figure: Path) -> list[str]:
     """Held-out accuracy in training, by updates a rollout; the curves are drawn into ``figure``."""
-    curves = results.problems("updates", root=folder, in_training=True)
+    curves = store.problems(store.evaluations(store.runs("updates", root=folder), in_training=True))
     curves[["task", "updates"]] = curves["run"].str.extract(r"task(\w+)-mb(\d+)")
     curves["updates"] = curves["updates"].astype(int)
-    by_run = curves.groupby(["task", "updates", "rollout", "run"])["avg@4"].mean()
-    seeds = by_run.groupby(["task", "updates", "rollout"]).agg(["mean", "std"])
-    rollouts = sorted(curves["rollout"].unique())
+    by_run = curves.groupby(["task", "updates", "rollouts", "run"])["avg@4"].mean()
+    seeds = by_run.groupby(["task", "updates", "rollouts"]).agg(["mean", "std"])
+    rollouts = sorted(curves["rollouts"].unique())
     lines = [
         "| task | updates | " + " | ".join(f"rollout {one}" for one in rollouts) + " | after training | against 1 |"
     ]
@@ -149,12 +149,12 @@ def updates_table(folder: Path, figure: Path) -> list[str]:
 
 def late_table(folder: Path) -> list[str]:
     """Held-out accuracy in training, by rollouts and by people."""
-    problems = results.problems("long", root=folder, in_training=True)
-    rollouts = sorted(problems["rollout"].unique())
+    problems = store.problems(store.evaluations(store.runs("long", root=folder), in_training=True))
+    rollouts = sorted(problems["rollouts"].unique())
     lines = ["| | " + " | ".join(f"rollout {one}" for one in rollouts) + " |", "|---" * (len(rollouts) + 1) + "|"]
     parts = [("all", problems), *((str(people), rows) for people, rows in problems.groupby("subgroup"))]
     for name, rows in parts:
-        seeds = rows.groupby(["rollout", "run"])["avg@8"].mean().groupby("rollout").agg(["mean", "std"])
+        seeds = rows.groupby(["rollouts", "run"])["avg@8"].mean().groupby("rollouts").agg(["mean", "std"])
         cells = [f"{seeds['mean'][one]:.3f} ({seeds['std'][one]:.3f})" for one in rollouts]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
