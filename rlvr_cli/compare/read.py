@@ -11,7 +11,7 @@ from rlvr_cli.compare.scores import Scores, SharedScores, TaskScores, read_final
 from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.store.arm import Arm, Replicate, group_arms, grouped, keys_of, learned, same_arms
-from rlvr_cli.store.evaluation import Evaluation, finals
+from rlvr_cli.store.evaluation import Evaluation, results_in
 from rlvr_cli.store.find import Run, find_runs, place_in_sweep
 from rlvr_cli.store.metrics import metric as declared
 from rlvr_cli.store.training import BUDGETS
@@ -191,7 +191,7 @@ def _benchmarks(request: CompareRequest, runs: Sequence[Run], notes: list[str]) 
     """Return the benchmarks that are asked for; else those that every run was evaluated on."""
     if request.benchmarks:
         return request.benchmarks
-    of_runs = [{str(evaluation.result["benchmark"]) for evaluation in finals(run.dir)} for run in runs]
+    of_runs = [{str(result["benchmark"]) for result in results_in(run.dir.eval_dir)} for run in runs]
     every = sorted(set().union(*of_runs))
     common = tuple(name for name in every if all(name in names for names in of_runs))
     if runs and len(common) < 2:

@@ -104,14 +104,9 @@ class Evaluation:
         return tuple(self.result["steps"])
 
 
-def rank(evaluation: Evaluation) -> tuple[Any, ...]:
-    """Return what evaluations are ordered by: the step, then the numbers of problems and samples."""
-    return max(evaluation.steps, default=-1), *evaluation.size, evaluation.folder.name
-
-
 def last(evaluations: Iterable[Evaluation]) -> Evaluation:
     """Return the evaluation of the last checkpoint, of several the one of most problems and samples."""
-    return max(evaluations, key=rank)
+    return max(evaluations, key=lambda each: (max(each.steps, default=-1), *each.size, each.folder.name))
 
 
 @dataclass(frozen=True)
@@ -192,12 +187,12 @@ def held_out(run: RunDir) -> list[Evaluation]:
     return evaluations
 
 
-def held_out_results(run: RunDir) -> Iterator[dict[str, Any]]:
-    """Yield metrics.json of the evaluations made during a run's training, by their rollouts, without the problems.
+def results_in(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield metrics.json of each evaluation in a folder, sorted by their folders, without reading their problems.
 
     Raises RunError for one that was altered.
     """
-    for path in sorted(run.held_out_dir.glob("rollout-*/metrics.json")):
+    for path in sorted(folder.glob("*/metrics.json")):
         try:
             yield read_result(path)
         except FileNotFoundError:

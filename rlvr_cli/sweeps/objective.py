@@ -15,7 +15,7 @@ from rlvr_cli.core.layers import override_text
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
-from rlvr_cli.store.evaluation import finals, held_out_results
+from rlvr_cli.store.evaluation import results_in
 from rlvr_cli.store.find import find_runs
 from rlvr_cli.store.metrics import (
     ACCURACY,
@@ -131,7 +131,7 @@ class Objective:
         return {path: value for path, value in values.items() if value is not None}, ()
 
     def _evaluated(self, runs: Sequence[RunDir]) -> tuple[dict[Path, float], tuple[str, ...]]:
-        made = [run for run in runs if any(self._meant(evaluation.result) for evaluation in finals(run))]
+        made = [run for run in runs if any(map(self._meant, results_in(run.eval_dir)))]
         if not made:
             return {}, ()
         selected = find_runs([str(run.path) for run in made], Path(), unfinished=True)
@@ -148,7 +148,7 @@ class Objective:
 
     def held_out(self, run: RunDir, after: int = 0) -> list[tuple[int, float]]:
         """(rollouts done, value) at each held-out evaluation in training, of those after rollout ``after``."""
-        values = ((result["rollouts"], metric_value(result, self.metric)) for result in held_out_results(run))
+        values = ((result["rollouts"], metric_value(result, self.metric)) for result in results_in(run.held_out_dir))
         return [(rollouts, value) for rollouts, value in values if value is not None and rollouts > after]
 
     def _meant(self, result: dict[str, Any]) -> bool:

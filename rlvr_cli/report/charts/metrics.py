@@ -21,7 +21,7 @@ from rlvr_cli.core.text import capital
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.intervals import share_of_error
-from rlvr_cli.store.evaluation import has_evaluation, held_out_results
+from rlvr_cli.store.evaluation import has_evaluation, results_in
 from rlvr_cli.store.find import Run
 from rlvr_cli.store.metrics import METRICS, accuracy_of, at_k, bounds, held_out_accuracy
 from rlvr_cli.store.training import by_rollout, last_steps, recorded_values, spending, whole_rows
@@ -174,7 +174,8 @@ def held_out_ends(records: Recorded, name: str) -> dict[int, tuple[float, float]
 
     Raises RunError for damaged evaluations.
     """
-    estimates = {result["rollouts"] - 1: result["metrics"].get(name, {}) for result in held_out_results(records.run)}
+    results = results_in(records.run.held_out_dir)
+    estimates = {result["rollouts"] - 1: result["metrics"].get(name, {}) for result in results}
     ends = {rollout: (number(one.get("low")), number(one.get("high"))) for rollout, one in estimates.items()}
     return {rollout: (low, high) for rollout, (low, high) in ends.items() if low is not None and high is not None}
 
