@@ -23,13 +23,13 @@ from rlvr_cli.ledger.claims import read_claims
 from rlvr_cli.stats.clustered import (
     MeanVariance,
     VarianceComponents,
+    crossed_difference,
+    crossed_interval,
     half_width,
     p_value,
     two_way,
-    unpaired_crossed_interval,
 )
 from rlvr_cli.stats.intervals import student_quantile
-from rlvr_cli.stats.over_tasks import interquartile_mean, iqm_interval, probability_of_improvement, tasks_interval
 from rlvr_cli.stats.passk import pass_at_k
 from rlvr_cli.stats.permutation import holm, permutation_test
 from rlvr_cli.stats.power import PlannedTest
@@ -66,8 +66,9 @@ def covered(differences: Array, truth: float) -> dict[str, list[bool]]:
 
 def welch_half_width(variance: MeanVariance, alpha: float = 0.05) -> Array:
     """Welch and Satterthwaite 1946: one quantile, of the degrees of freedom of the sum of both parts."""
-    spread = variance.runs**2 / variance.runs_degrees + variance.problems**2 / variance.problems_degrees
-    least = np.minimum(variance.runs_degrees, variance.problems_degrees)
+    runs, problems = variance.runs, variance.problems
+    spread = runs.variance**2 / runs.degrees + problems.variance**2 / problems.degrees
+    least = np.minimum(runs.degrees, problems.degrees)
     degrees = np.maximum(variance.total**2 / np.where(spread > 0, spread, np.inf), least)
     quantile: Array = -stdtrit(degrees, alpha / 2)
     return quantile * np.sqrt(variance.total)
@@ -238,7 +239,7 @@ def unpaired(tables: int) -> Iterator[str]:
                 hits = []
                 for a, b in simulated(apart, second, problems, run_sd, (SHIFT, 0.0), tables):
                     for one, other in zip(a[:, :first], b, strict=True):
-                        estimate = unpaired_crossed_interval(one, other)
+                        estimate = crossed_difference([one], [other], paired=False)
                         hits.append(estimate.low is not None and estimate.high is not None
                                     and estimate.low <= truth <= estimate.high)  # fmt: skip
                 cells.append(f"{np.mean(hits):.3f}")
@@ -367,7 +368,7 @@ def unpaired_powers(tables: int, seeds_of: tuple[int, ...] = SEEDS) -> Iterator[
                 a, b = (run * generator.normal(size=(seeds, 1)) + rest * generator.normal(size=(seeds, 100))
                         for _ in range(2))  # fmt: skip
                 a = a + difference + problem * generator.normal(size=(1, 100))
-                p = unpaired_crossed_interval(a, b).p_value
+                p = crossed_difference([a], [b], paired=False).p_value
                 hits.append(p is not None and p < 0.05)
             paired = PlannedTest(components).chance(difference, seeds, 100)
             yield (f"| {seeds} | 100 | {run} | {problem} | {rest} | {difference:.4f} | {np.mean(hits):.3f} | "
@@ -391,38 +392,10 @@ def over_tasks(tables: int, seeds_of: tuple[int, ...] = SEEDS) -> Iterator[str]:
                         table = run * own + 0.1 * generator.normal(size=(1, problems))
                         differences.append(table + 0.2 * generator.normal(size=(seeds, problems)))
                     for found, way in zip(hits, (together, not together), strict=True):
-                        estimate = tasks_interval(differences, together=way)
+                        estimate = crossed_interval(*differences, together=way)
                         found.append(holds(estimate.low, estimate.high, 0.0))
                 kind = "the same" if together else "each its own"
                 yield f"| {seeds} | {run} | {kind} | " + " | ".join(f"{np.mean(found):.3f}" for found in hits) + " |"
-
-
-def bootstraps(tables: int, seeds_of: tuple[int, ...] = (*SEEDS, 20)) -> Iterator[str]:
-    """Coverage of the bootstrap intervals over tasks: 6 tasks, normal runs of which 0.8 of the variance is of the run
-    on all tasks, or of each task alone; an interval that cannot be made holds nothing."""
-    yield "| runs | runs of the tasks | interquartile mean | other bootstrap | chance to be above | other bootstrap |"
-    yield "|---" * 6 + "|"
-    centres = np.linspace(0.2, 0.8, 6)
-    for runs in seeds_of:
-        for together in (True, False):
-            generator = np.random.default_rng([7, runs, together])
-
-            def scores(runs: int = runs, together: bool = together, source: np.random.Generator = generator) -> Array:
-                luck = source.normal(size=(runs, 1)) if together else source.normal(size=(runs, 6))
-                table: Array = centres + 0.05 * (0.8**0.5 * luck + 0.2**0.5 * source.normal(size=(runs, 6)))
-                return table
-
-            truth = float(np.mean([interquartile_mean(scores()) for _ in range(20_000)]))
-            hits: list[list[bool]] = [[] for _ in range(4)]
-            for i in range(tables):
-                a, b = scores(), scores()
-                for place, way in enumerate((together, not together)):
-                    middle = iqm_interval(a, seed=i, draws=DRAWS, together=way)
-                    chance = probability_of_improvement(a, b, seed=i, draws=DRAWS, together=way)
-                    hits[place].append(holds(middle.low, middle.high, truth))
-                    hits[2 + place].append(holds(chance.low, chance.high, 0.5))
-            kind = "the same" if together else "each its own"
-            yield f"| {runs} | {kind} | " + " | ".join(f"{np.mean(found):.3f}" for found in hits) + " |"
 
 
 def holds(low: float | None, high: float | None, truth: float) -> bool:
@@ -491,10 +464,6 @@ def main() -> None:
         "over_tasks": (
             f"Coverage of the difference of means over tasks; {n} comparisons",
             lambda: over_tasks(n, **seeds),
-        ),
-        "bootstraps": (
-            f"Coverage of the bootstrap intervals over tasks; {n // 2} comparisons",
-            lambda: bootstraps(n // 2, **seeds),
         ),
         "enumerated": ("pass@k against enumeration", enumerated),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -142,13 +141,10 @@ def command(
             metavar="benchmark|KEY",
             rich_help_panel=MORE,
             help="Compare over tasks: all benchmarks that the runs were evaluated on (or those of --benchmark A,B), or "
-            "the values of a key, as task.name; each task, their mean, interquartile mean, chance of improvement, "
-            "performance profiles.",
+            "the values of a key, as task.name; each task and their mean.",
         ),
     ] = None,
-    figure: Annotated[
-        Path | None, output("FILE", "With --over: also draw differences and profiles (.png or .svg).")
-    ] = None,
+    figure: Annotated[Path | None, output("FILE", "With --over: also draw the differences (.png or .svg).")] = None,
     form: ListFormat = "table",
 ) -> None:
     """Compare runs: a table sorted by effect with 95% intervals, corrected p-values and costs, and a sentence each.
@@ -189,12 +185,9 @@ def _show(request: CompareRequest, form: str, figure: Path | None) -> None:
     scores = read_scores(request)
     from rlvr_cli.compare.document import comparison_document
     from rlvr_cli.compare.results import compare_arms
-    from rlvr_cli.core.sparkline import BLOCKS, levels_for
 
     comparison = compare_arms(scores)
-    # LaTeX has no characters for curves, and a terminal may lack them.
-    levels = {"table": levels_for(sys.stdout.encoding), "latex": None}.get(form, BLOCKS)
-    show(form, comparison_document(comparison, levels))
+    show(form, comparison_document(comparison))
     if figure is not None:
         from rlvr_cli.charts.figure import style, write_figure
         from rlvr_cli.compare.figure import comparison_figure
@@ -202,4 +195,4 @@ def _show(request: CompareRequest, form: str, figure: Path | None) -> None:
         with style():
             write_figure(comparison_figure(comparison), figure)
         if form == "table":
-            echo(f"\n{figure}: differences and performance profiles")
+            echo(f"\n{figure}: differences and their intervals")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.compare.results import ArmCurves, ArmOnTask, ArmOverTasks, ArmResult, Comparison, Contrast, TaskComparison
+from rlvr_cli.compare.results import ArmCurve, ArmOnTask, ArmOverTasks, ArmResult, Comparison, TaskComparison
 from rlvr_cli.compare.words import (
     VERDICTS,
-    chance_text,
     cost_text,
     lines_after,
     lines_before,
@@ -22,49 +20,31 @@ from rlvr_cli.compare.words import (
     sentence,
     what_is_compared,
 )
-from rlvr_cli.core.sparkline import BLOCKS, sparkline
 from rlvr_cli.core.table import ResultDocument, Table, flat_cells
-from rlvr_cli.core.terminal import Cell
 from rlvr_cli.evaluation.tables import Row as Cells
 from rlvr_cli.evaluation.tables import clear_difference, metric_name, metric_value_text, with_interval
-from rlvr_cli.stats.clustered import CrossedEstimate
-from rlvr_cli.stats.over_tasks import Aggregate
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # The task of a row of CSV that is about the mean over all tasks.
 MEAN = "mean"
-SHAPES = ("best", "area")
 COSTS = {"updates": "updates", "tokens": "tokens", "update_seconds": "update time"}
 P = "p (Holm)"
-WIDTH = 20
-# Most columns of the table of profiles.
-COLUMNS = 7
 
 
-def comparison_document(comparison: Comparison, levels: str | None = BLOCKS) -> ResultDocument:
-    """Return the whole comparison, to be printed in any form.
-
-    Args:
-        levels: the characters of the profiles' curves; None = no curves.
-    """
+def comparison_document(comparison: Comparison) -> ResultDocument:
+    """Return the whole comparison, to be printed in any form."""
     data = comparison_as_json(comparison)
-    if comparison.only is not None:
-        tables = task_tables(comparison.only)
-    else:
-        tables = [means_table(comparison), tasks_table(comparison), profile_table(comparison, levels)]
-    shared = {key: value for key, value in data.items() if isinstance(value, str | int | float)}
-    shared = (
-        shared if comparison.only is not None else {key: data[key] for key in ("metric", "baseline", "comparisons")}
-    )
+    only = comparison.only
+    keys = ("metric", "baseline", "comparisons") if only is None else tuple(data)
     return ResultDocument(
-        tables=tables,
+        tables=[tasks_table(comparison)] if only is None else task_tables(only),
         data=data,
         before=lines_before(comparison),
         after=lines_after(comparison),
         rows=_rows(data),
-        shared=shared,
+        shared={key: data[key] for key in keys if isinstance(data[key], str | int | float)},
     )
 
 
@@ -76,7 +56,7 @@ def comparison_frame(comparison: Comparison) -> pd.DataFrame:
 
 
 def comparison_as_json(comparison: Comparison) -> dict[str, Any]:
-    """Return everything that the tables and sentences tell, with all digits, and where it is from.
+    """Return everything that the tables and sentences state, with all digits, and its source.
 
     Of several tasks `tasks` has for each what the comparison of one task is.
     """
@@ -90,7 +70,6 @@ def comparison_as_json(comparison: Comparison) -> dict[str, Any]:
         "paired": scores.first.paired,
         "baseline": scores.baseline,
         "comparisons": comparison.family,
-        "thresholds": comparison.rows[0].profile.thresholds.tolist(),
         "compared": [line for line in lines_before(comparison) if line],
         "arms": [_over_tasks(comparison, row) for row in comparison.rows],
         "tasks": {name: _task(task) for name, task in comparison.tasks.items()},
@@ -102,10 +81,7 @@ def _rows(data: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the arms of :func:`comparison_as_json` as rows of CSV, without columns that all arms lack."""
     if "tasks" not in data:
         return [_row(arm) for arm in data["arms"]]
-    rows = []
-    for arm in data["arms"]:
-        columns = {key: value for key, value in arm.items() if key not in ("profile", "scores")}
-        rows.append({"task": MEAN, **_row(columns)})
+    rows = [{"task": MEAN, **_row(arm)} for arm in data["arms"]]
     for name, task in data["tasks"].items():
         shared = {key: task[key] for key in ("benchmark", "split", "problems", "samples")}
         rows += [{"task": name, **_row(arm), **shared} for arm in task["arms"]]
@@ -113,7 +89,7 @@ def _rows(data: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _row(arm: Mapping[str, Any]) -> dict[str, Any]:
-    row = {key: value for key, value in arm.items() if value is not None}
+    row = {key: value for key, value in arm.items() if value is not None and key != "scores"}
     return {**row, "runs": [run["run"] for run in row["runs"]]} if "runs" in row else row
 
 
@@ -137,8 +113,7 @@ def _task(comparison: TaskComparison) -> dict[str, Any]:
 
 
 def _on_task(comparison: TaskComparison, row: ArmOnTask) -> dict[str, Any]:
-    runs = comparison.scores.arms[row.arm]
-    curves = row.curves
+    runs, curve = comparison.scores.arms[row.arm], row.curve
     return {
         "arm": row.arm,
         "method": str(row.runs[0].run.config.method.name),
@@ -151,18 +126,16 @@ def _on_task(comparison: TaskComparison, row: ArmOnTask) -> dict[str, Any]:
         "spent": dict(row.spent),
         "cost": dict(row.cost),
         "seconds": {
-            part: {"value": row.cost[part], "low": spread[0] if spread else None, "high": spread[1] if spread else None}
-            for part, spread in row.seconds.items()
+            cost: {"value": row.cost[cost], "low": span[0] if span else None, "high": span[1] if span else None}
+            for cost, span in row.seconds.items()
         },
         "curve": None
-        if curves is None
+        if curve is None
         else {
-            **{name: estimate.as_json() for name, estimate in curves.values.items()},
-            "differences": None
-            if curves.differences is None
-            else {name: estimate.as_json() for name, estimate in curves.differences.items()},
-            "level": curves.level,
-            "reached": list(curves.reached),
+            "area": curve.area.as_json(),
+            "difference": curve.difference and curve.difference.as_json(),
+            "level": curve.level,
+            "reached": list(curve.reached),
         },
         "sentence": None if row.contrast is None else sentence(comparison, row),
     }
@@ -172,10 +145,8 @@ def _over_tasks(comparison: Comparison, row: ArmOverTasks) -> dict[str, Any]:
     return {
         "arm": row.arm,
         "mean": row.mean.as_json(),
-        "interquartile_mean": row.iqm.as_json(),
-        **_contrast(row, "outcomes", "probability_of_improvement"),
+        **_contrast(row, "outcomes"),
         "scores": {name: column.tolist() for name, column in zip(comparison.tasks, row.scores.T, strict=True)},
-        "profile": {name: getattr(row.profile, name).tolist() for name in ("values", "low", "high")},
         "sentence": None if row.contrast is None else mean_sentence(comparison, row),
     }
 
@@ -189,147 +160,73 @@ def _contrast(row: ArmResult, *names: str) -> dict[str, Any]:
     return {"difference": contrast.difference.as_json(), "p_holm": contrast.p_holm, **fields, "verdict": row.verdict}
 
 
-def main_table(comparison: TaskComparison) -> Table:
-    """An arm a row, the largest effect first; costs are relative to the baseline's."""
+def task_tables(comparison: TaskComparison) -> list[Table]:
+    """Return the arms of one task, the largest effect first, and of a matched comparison their learning curves.
+
+    Costs are relative to the baseline's.
+    """
     metric = comparison.scores.metric
     header = ["", f"{metric_name(metric)} [95%]", "difference [95%]", P, "won/tied/lost", *COSTS.values()]
-    return _tested(Table("", header, [_main_row(metric, row) for row in comparison.rows]), tested=comparison.tested)
-
-
-def _tested(table: Table, *, tested: bool) -> Table:
-    """Return the table, without its column of p if every arm has one run."""
-    if tested:
-        return table
-    at = list(table.header).index(P)
-    rows = [[*row[:at], *row[at + 1 :]] for row in table.rows]
-    return replace(table, header=[*table.header[:at], *table.header[at + 1 :]], rows=rows)
-
-
-def _curve_table(comparison: TaskComparison) -> Table:
-    """Learning curves up to the common budget: value, then the difference to the baseline; their ends are in the main
-    table."""
-    metric, budget = comparison.scores.metric, comparison.scores.request.match
-    rows = [(row.arm, row.curves) for row in comparison.rows if row.curves is not None]
-    level = with_interval(metric, {"value": rows[0][1].level, "low": None})
-    header = ["", *(f"{name}, difference [95%]" for name in SHAPES), f"{budget} to reach {level}"]
-    return Table("", header, [_curve_row(metric, arm, curves) for arm, curves in rows])
-
-
-def task_tables(comparison: TaskComparison) -> list[Table]:
-    """The tables of one task."""
-    return [main_table(comparison), *([_curve_table(comparison)] if comparison.scores.request.match else [])]
-
-
-def cell(metric: str, estimate: CrossedEstimate | Aggregate, *, signed: bool = False) -> str:
-    """A value with its interval."""
-    ends: Mapping[str, Any] = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
-    return with_interval(metric, ends, signed=signed)
-
-
-def _difference(metric: str, contrast: Contrast) -> Cell:
-    """The difference with its interval, marked where the verdict is that there is one."""
-    text = cell(metric, contrast.difference, signed=True)
-    if contrast.verdict not in ("higher", "lower"):
-        return text
-    return clear_difference(metric, contrast.difference.value, text)
-
-
-def _main_row(metric: str, row: ArmOnTask) -> Cells:
-    cells = [row.arm, cell(metric, row.mean)]
-    if row.contrast is None:
-        return [*cells, "baseline", "", "", *("1x" for _ in COSTS)]
-    won = row.contrast.outcomes
-    costs = [cost_text(row, cost) for cost in COSTS]
-    difference = _difference(metric, row.contrast)
-    return [*cells, difference, p_text(row.contrast.p_holm), f"{won.wins}/{won.ties}/{won.losses}", *costs]
-
-
-def _curve_row(metric: str, arm: str, curves: ArmCurves) -> Cells:
-    cells: Cells = [arm]
-    for name in SHAPES:
-        value = with_interval(metric, {"value": curves.values[name].value, "low": None})
-        difference = curves.differences and f", {cell(metric, curves.differences[name], signed=True)}"
-        cells.append(f"{value}{difference or ''}")
-    reached = [at for at in curves.reached if at is not None]
-    if not reached:
-        return [*cells, "never"]
-    some = "" if len(reached) == len(curves.reached) else f" ({len(reached)} of {len(curves.reached)} runs)"
-    return [*cells, f"{sum(reached) / len(reached):,.6g}{some}"]
-
-
-def means_table(comparison: Comparison) -> Table:
-    """An arm a row, the largest effect first."""
-    header = [
-        f"over {len(comparison.tasks)} {noun(comparison)}s",
-        f"mean {metric_text(comparison)} [95%]",
-        "interquartile mean [95%]",
-        "difference of the means [95%]",
-        P,
-        "chance to be above [95%]",
-    ]
-    rows = [_means_row(comparison.metric, row) for row in comparison.rows]
-    return _tested(Table("", header, rows), tested=comparison.tested)
+    rows = []
+    for row in comparison.rows:
+        costs = ["1x" if row.contrast is None else cost_text(row, cost) for cost in COSTS]
+        rows.append([*_cells(metric, row), *costs])
+    table = _tested(header, rows, tested=comparison.tested)
+    curves = [(row.arm, row.curve) for row in comparison.rows if row.curve is not None]
+    return [table, _curve_table(comparison, curves)] if curves else [table]
 
 
 def tasks_table(comparison: Comparison) -> Table:
-    """The arms on each task, in the order of the table of means."""
-    header = [
-        noun(comparison),
-        "",
-        f"{metric_text(comparison)} [95%]",
-        "difference [95%]",
-        P,
-        "won/tied/lost",
-        "difference is",
-    ]
-    rows = []
-    for name, task in comparison.tasks.items():
-        metric, row_of = task.scores.metric, {row.arm: row for row in task.rows}
-        for line, arm in enumerate(row.arm for row in comparison.rows):
-            row = row_of[arm]
-            cells: Cells = ["" if line else name, arm, cell(metric, row.mean)]
-            if row.contrast is None:
-                rows.append([*cells, "baseline", "", "", ""])
-                continue
-            won = row.contrast.outcomes
-            cells += [_difference(metric, row.contrast), p_text(row.contrast.p_holm)]
-            rows.append([*cells, f"{won.wins}/{won.ties}/{won.losses}", VERDICTS[row.contrast.verdict]])
-    return _tested(Table("", header, rows), tested=comparison.tested)
+    """Return the arms on the mean over tasks, the largest effect first, and in the same order on each task."""
+    name = noun(comparison)
+    header = [name, "", f"{metric_text(comparison)} [95%]", "difference [95%]", P, "won/tied/lost", "difference is"]
+    order = [row.arm for row in comparison.rows]
+    groups: dict[str, tuple[str, Sequence[ArmResult]]] = {
+        f"mean of {len(comparison.tasks)}": (comparison.metric, comparison.rows)
+    }
+    for task, compared in comparison.tasks.items():
+        groups[task] = (compared.scores.metric, sorted(compared.rows, key=lambda row: order.index(row.arm)))
+    rows: list[Cells] = []
+    for group, (metric, arms) in groups.items():
+        for line, row in enumerate(arms):
+            verdict = "" if row.contrast is None else VERDICTS[row.contrast.verdict]
+            rows.append(["" if line else group, *_cells(metric, row), verdict])
+    return _tested(header, rows, tested=comparison.tested)
 
 
-def profile_table(comparison: Comparison, levels: str | None = BLOCKS) -> Table:
-    """The share of runs above each of a few round scores, mean over tasks, and the whole profile as a line."""
-    thresholds = comparison.rows[0].profile.thresholds
-    columns = round_scores(float(thresholds[0]), float(thresholds[-1]))
-    curve = [] if levels is None else [f"{metric_value_text(comparison.metric, thresholds[0])} to {thresholds[-1]:.3g}"]
-    header = ["share of runs above", *(f"{score:.6g}" for score in columns), *curve]
-    rows = []
-    for row in comparison.rows:
-        cells = [row.arm, *(f"{(row.scores > score).mean():.2f}" for score in columns)]
-        if levels is not None:
-            points = [(index, float(value)) for index, value in enumerate(row.profile.values)]
-            cells.append(sparkline(points, len(points), WIDTH, levels))
-        rows.append(cells)
-    return Table("", header, rows)
-
-
-def round_scores(low: float, high: float) -> list[float]:
-    """At most ``COLUMNS`` round numbers between two scores, evenly apart by 1, 2 or 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10((high - low) / COLUMNS))
-    step = next(
-        power * factor
-        for factor in (1, 2, 5, 10, 20)
-        if math.floor(high / (power * factor)) - math.ceil(low / (power * factor)) < COLUMNS
-    )
-    first, last = math.ceil(low / step), math.floor(high / step)
-    return [round(multiple * step, 12) for multiple in range(first, last + 1)]
-
-
-def _means_row(metric: str, row: ArmOverTasks) -> Cells:
-    cells = [row.arm, cell(metric, row.mean), cell(metric, row.iqm)]
-    if row.contrast is None:
-        return [*cells, "baseline", "", ""]
+def _cells(metric: str, row: ArmResult) -> Cells:
+    """Return an arm's name, mean, difference, p, and wins, ties and losses; a clear difference is marked."""
+    cells: Cells = [row.arm, with_interval(metric, row.mean)]
     contrast = row.contrast
-    difference = _difference(metric, contrast)
-    chance = "-" if contrast.probability_of_improvement is None else chance_text(contrast.probability_of_improvement)
-    return [*cells, difference, p_text(contrast.p_holm), chance]
+    if contrast is None:
+        return [*cells, "baseline", "", ""]
+    text = with_interval(metric, contrast.difference, signed=True)
+    clear = contrast.verdict in ("higher", "lower")
+    counts = contrast.outcomes
+    return [
+        *cells,
+        clear_difference(metric, contrast.difference.value, text) if clear else text,
+        p_text(contrast.p_holm),
+        f"{counts.wins}/{counts.ties}/{counts.losses}",
+    ]
+
+
+def _tested(header: Sequence[str], rows: Sequence[Cells], *, tested: bool) -> Table:
+    """Return a table, without its column of p if every arm has one run."""
+    columns = [at for at, name in enumerate(header) if tested or name != P]
+    return Table("", [header[at] for at in columns], [[row[at] for at in columns] for row in rows])
+
+
+def _curve_table(comparison: TaskComparison, curves: Sequence[tuple[str, ArmCurve]]) -> Table:
+    """Return the mean height of learning curves up to the common budget, and when they reach a level."""
+    metric, budget = comparison.scores.metric, comparison.scores.request.match
+    header = ["", "area, difference [95%]", f"{budget} to reach {metric_value_text(metric, curves[0][1].level)}"]
+    rows: list[Cells] = []
+    for arm, curve in curves:
+        area = metric_value_text(metric, curve.area.value)
+        change = f", {with_interval(metric, curve.difference, signed=True)}" if curve.difference else ""
+        reached = [at for at in curve.reached if at is not None]
+        some = "" if len(reached) == len(curve.reached) else f" ({len(reached)} of {len(curve.reached)} runs)"
+        when = f"{sum(reached) / len(reached):,.6g}{some}" if reached else "never"
+        rows.append([arm, f"{area}{change}", when])
+    return Table("", header, rows)

@@ -10,7 +10,7 @@ from typing import Any
 from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.methods.preset import flat
-from rlvr_cli.store.evaluation import Evaluation, finals, last
+from rlvr_cli.store.evaluation import Evaluation, finals, last, results_in
 from rlvr_cli.store.find import Run, eval_options
 from rlvr_cli.tasks.sets import problems_name
 
@@ -28,13 +28,13 @@ def choose_evaluations(
     problems, by_run = list[str](), dict[str, list[Evaluation]]()
     for run in runs:
         with collecting(problems):
-            by_run[run.path] = finals(run.dir)
-    if not problems and any(by_run.values()):
-        benchmark = _benchmark(benchmark, by_run)
+            by_run[run.path] = finals(run.dir, benchmark)
+    if not problems:
+        benchmark = _benchmark(benchmark, runs, by_run)
     filters = [_filter(text, problems) for text in where]
     fitting: dict[str, list[Evaluation]] = {}
     for run in (run for run in runs if run.path in by_run):
-        of_benchmark = [each for each in by_run[run.path] if benchmark in (None, each.result["benchmark"])]
+        of_benchmark = by_run[run.path]
         fitting[run.path] = [each for each in of_benchmark if all(_fits(each, *wanted) for wanted in filters)]
         if not of_benchmark:
             problems.append(_none(run, benchmark))
@@ -60,18 +60,22 @@ def settings_problems(evaluations: Mapping[str, Evaluation]) -> list[str]:
     return lines
 
 
-def _benchmark(name: str | None, by_run: Mapping[str, Sequence[Evaluation]]) -> str:
-    names = sorted({str(each.result["benchmark"]) for evaluations in by_run.values() for each in evaluations})
+def _benchmark(name: str | None, runs: Sequence[Run], by_run: Mapping[str, Sequence[Evaluation]]) -> str | None:
+    """Return the benchmark that is compared; None without any evaluation."""
+    names = {str(each.result["benchmark"]) for evaluations in by_run.values() for each in evaluations}
     if name is None and len(names) > 1:
         raise UserError(
-            f"there are evaluations of several benchmarks: {', '.join(names)}. Choose one with --benchmark; "
+            f"there are evaluations of several benchmarks: {', '.join(sorted(names))}. Choose one with --benchmark; "
             "`rlvr compare --over benchmark` compares over all."
         )
-    if name is not None and name not in names:
-        raise UserError(
-            f"--benchmark {name}: no run was evaluated on it.{did_you_mean(name, names)} There are: {', '.join(names)}."
-        )
-    return name or names[0]
+    if name is not None and not names:
+        others = sorted({str(result["benchmark"]) for run in runs for result in results_in(run.dir.eval_dir)})
+        if others:
+            raise UserError(
+                f"--benchmark {name}: no run was evaluated on it.{did_you_mean(name, others)} There are: "
+                f"{', '.join(others)}."
+            )
+    return name or next(iter(names), None)
 
 
 def _under_one_setting(fitting: Mapping[str, Sequence[Evaluation]]) -> dict[str, Evaluation]:
@@ -163,6 +167,11 @@ def shared_problems(evaluations: Mapping[str, Evaluation], *, only_common: bool 
             "alone with --common-problems."
         )
     return tuple(sorted(common)), f"{difference}, and compared."
+
+
+def common_problems(evaluations: Sequence[Evaluation]) -> list[str]:
+    """Return the ids of the problems that every evaluation has, sorted."""
+    return sorted(frozenset.intersection(*(frozenset(row.id for row in each.rows) for each in evaluations)))
 
 
 def _example(ids: frozenset[str]) -> str:

@@ -10,7 +10,7 @@ from rlvr_cli.compare.request import BENCHMARK, CompareRequest
 from rlvr_cli.compare.scores import Scores, SharedScores, TaskScores, read_finals, read_matched
 from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.text import did_you_mean, some
-from rlvr_cli.store.arm import Arm, Replicate, group_arms, grouped, keys_of, learned, same_arms
+from rlvr_cli.store.arm import Arm, Replicate, group_arms, grouped, keys_of, same_arms
 from rlvr_cli.store.evaluation import Evaluation, results_in
 from rlvr_cli.store.find import Run, find_runs, place_in_sweep
 from rlvr_cli.store.metrics import metric as declared
@@ -126,8 +126,14 @@ def _first_trial(arm: Arm) -> float:
 
 def _named_arm(wanted: str, arms: Mapping[str, Sequence[Run]]) -> str:
     """Return the arm of this name, or with a run of it."""
-    named = [name for name in arms if name == wanted]
-    named += [name for name, runs in arms.items() if any(wanted in (run.path, run.dir.name) for run in runs)]
+    if wanted in arms:
+        return wanted
+    named = [name for name, runs in arms.items() if any(wanted in (run.path, run.dir.name) for run in runs)]
+    if len(named) > 1:
+        raise UserError(
+            f"--baseline {wanted}: a run of this name is in {len(named)} arms: {some(named, 6)}. Name the arm, or give "
+            "the run's path."
+        )
     if not named:
         names = sorted(arms, key=lambda name: not name.startswith(wanted))
         raise UserError(
@@ -285,7 +291,7 @@ def _remarks(arms: Sequence[Arm], runs: Sequence[Run], evaluations: Mapping[str,
         listed = "; ".join(f"{processor}, {threads} threads" for processor, threads in sorted(machines))
         remarks.append(f"the runs were made on different machines ({listed}): their seconds cannot be compared.")
     first = {arm.name: next(iter(arm.runs.values())) for arm in arms}
-    same = same_arms({name: (run.config, learned(run).items()) for name, run in first.items()})
+    same = same_arms({name: run.config for name, run in first.items()})
     return [*remarks, *(group.sentence() for group in same if group.when != "first_step")]
 
 

@@ -60,24 +60,26 @@ class CompareRequest:
     benchmarks: tuple[str, ...] = ()
 
     def faults(self) -> list[str]:
-        """A line for each thing that is wrong with the request itself."""
-        found = []
+        """Return a line for each thing that is wrong with the request itself."""
+        faults = []
         if self.match is not None and self.match not in BUDGETS:
-            found.append(
+            faults.append(
                 f"--match {self.match}: no such budget.{did_you_mean(self.match, BUDGETS)} "
                 f"There are: {', '.join(BUDGETS)}."
             )
         if self.match is not None:
-            found += [
+            faults += [
                 f"{option}: --match compares the held-out evaluations of training, which are of one benchmark and one "
                 "setting. Leave one of the two out."
                 for option, value in (("--benchmark", self.benchmark), ("--where", self.where))
                 if value
             ]
         if self.level is not None and not math.isfinite(self.level):
-            found.append(f"--match {self.match}@{self.level}: must be a finite number.")
+            faults.append(f"--match {self.match}@{self.level}: must be a finite number.")
         if self.over == BENCHMARK and self.match is not None:
-            found.append("--over benchmark: the held-out evaluations of --match are of one benchmark. Leave one out.")
+            faults.append("--over benchmark: the held-out evaluations of --match are of one benchmark. Leave one out.")
+        if self.over and self.permutation:
+            faults.append("--permutation: is of one task, and --over compares over several. Leave one out.")
         if self.power is not None and not (math.isfinite(self.power) and self.power > 0):
-            found.append(f"--power {self.power}: must be above 0: a difference of the metric, as 0.02.")
-        return found
+            faults.append(f"--power {self.power}: must be above 0: a difference of the metric, as 0.02.")
+        return faults

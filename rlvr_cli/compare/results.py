@@ -1,35 +1,19 @@
-"""Every arm against the baseline: means, differences, tests, wins and losses, cost, what it takes to see more; over
-several tasks also their mean, and summaries of runs x tasks.
-"""
+"""Every arm against the baseline: means, differences, tests, wins and losses, cost, and what it takes to see more."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
 import numpy as np
 
+from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.compare.scores import RunScores, Scores, TaskScores, table
-from rlvr_cli.stats.clustered import (
-    CrossedEstimate,
-    crossed_interval,
-    paired_crossed_interval,
-    unpaired_crossed_interval,
-)
+from rlvr_cli.stats.clustered import CrossedEstimate, crossed_difference, crossed_interval
 from rlvr_cli.stats.curves import Curve
 from rlvr_cli.stats.intervals import Bounds, of_difference
-from rlvr_cli.stats.over_tasks import (
-    Aggregate,
-    Profile,
-    iqm_interval,
-    paired_tasks_interval,
-    performance_profile,
-    probability_of_improvement,
-    tasks_interval,
-    unpaired_tasks_interval,
-)
 from rlvr_cli.stats.permutation import PermutationTest, holm, permutation_test
 from rlvr_cli.stats.power import PlannedTest
 from rlvr_cli.stats.scores import Array, Outcomes, outcomes
@@ -37,24 +21,20 @@ from rlvr_cli.store.metrics import metric as declared
 from rlvr_cli.store.training import COSTS, TIMED, Spent
 
 LEVEL = 0.05
-# Of a performance profile.
-THRESHOLDS = 60
-# Percentage points that a comparison of shares is asked to see where nothing else is asked.
+# Percentage points that a comparison of shares should detect where the user names no difference.
 DEFAULT_DIFFERENCE = 0.02
-# Of a learning curve: its height at the common budget, at its best evaluation, and on average.
-SUMMARIES = ("final", "best", "area")
 Verdict = Literal["higher", "lower", "uncertain", "unseen", "unknown", "single"]
 
 
 @dataclass(frozen=True)
 class Needed:
-    """What it takes to see a difference in 80% of repetitions of the whole comparison.
+    """What it takes to detect a difference in 80% of repetitions of the whole comparison.
 
-    To see is to find it `higher` or `lower`: p is below 5% over the number of comparisons, the least that Holm's
-    correction grants each.
+    A difference is detected where its p is below 5% over the number of comparisons, the least that Holm's correction
+    grants each.
 
     Attributes:
-        difference: that is to be seen, in the metric's own unit; None where none is asked for.
+        difference: to be detected, in the metric's own unit; None where none is asked for.
         seeds: with the problems there are; problems: with the seeds there are; None where no number will do.
         detectable: the smallest difference that the seeds and problems there are would show.
     """
@@ -67,7 +47,7 @@ class Needed:
 
 @dataclass(frozen=True)
 class Contrast:
-    """An arm less the baseline, over the same problems; over tasks, of the means over tasks.
+    """An arm minus the baseline, over the same problems; over tasks, of the means over tasks.
 
     Attributes:
         p_holm: two-sided, after Holm's correction over all comparisons. Where it is below 0.05 the interval, which is
@@ -77,7 +57,6 @@ class Contrast:
             the interval holds 0; `unknown`: a difference without an interval; `single`: an arm has one run, so that the
             difference is of these runs and there is neither p nor verdict on what made them.
         needed: None over tasks. permutation: where it is asked for.
-        probability_of_improvement: over tasks, that a run of the arm is above one of the baseline; None with one run.
     """
 
     difference: CrossedEstimate
@@ -86,20 +65,19 @@ class Contrast:
     verdict: Verdict
     needed: Needed | None = None
     permutation: PermutationTest | None = None
-    probability_of_improvement: Aggregate | None = None
 
 
 @dataclass(frozen=True)
-class ArmCurves:
-    """One arm's learning curves.
+class ArmCurve:
+    """One arm's learning curve up to the common budget.
 
     Attributes:
-        values, differences: of SUMMARIES; differences to the baseline, None for the baseline itself.
+        area: its mean height from where all curves begin. difference: to the baseline's; None of the baseline.
         level: of the metric. reached: the budget at which each run first had it; None for a run that did not.
     """
 
-    values: Mapping[str, CrossedEstimate]
-    differences: Mapping[str, CrossedEstimate] | None
+    area: CrossedEstimate
+    difference: CrossedEstimate | None
     level: float
     reached: tuple[float | None, ...]
 
@@ -130,28 +108,21 @@ class ArmOnTask(ArmResult):
     Attributes:
         runs: that are compared. spent: by a run, on average. cost: each part of it over the baseline's.
         seconds: of what is timed, the least and the greatest of that ratio over pairs of runs; None with one pair.
-        curves: of a matched comparison.
+        curve: of a matched comparison.
     """
 
     runs: tuple[RunScores, ...]
     spent: Spent
     cost: Mapping[str, float | None]
     seconds: Mapping[str, tuple[float, float] | None]
-    curves: ArmCurves | None
+    curve: ArmCurve | None
 
 
 @dataclass(frozen=True)
 class ArmOverTasks(ArmResult):
-    """One arm over all tasks.
-
-    Attributes:
-        scores: [runs, tasks] the mean over problems. iqm: the interquartile mean of them.
-        profile: the share of runs x tasks above each threshold, the thresholds those of all arms.
-    """
+    """One arm over all tasks; ``scores``: [runs, tasks] the mean over problems."""
 
     scores: Array
-    iqm: Aggregate
-    profile: Profile
 
 
 @dataclass(frozen=True)
@@ -213,75 +184,53 @@ class Comparison:
         return self.scores.first.metric
 
 
+# The scores of an arm and of the baseline on one task, [runs, problems] of the same problems.
+Pair = tuple[Array, Array]
+
+
 def compare_task(scores: TaskScores) -> TaskComparison:
-    """Return the arms on one task."""
-    request, baseline = scores.request, scores.baseline
-    pairs = {name: scores.pair(name) for name in scores.arms}
-    tables = {name: (table(own), table(base)) for name, (own, base) in pairs.items() if name != baseline}
-    by_arm = contrasts(tables, paired=scores.paired, target=_target(scores), permutation=request.permutation)
-    curves = _curves(scores, pairs) if request.match else {}
-    rows = []
-    for name, (runs, base) in pairs.items():
-        contrast, spent = by_arm.get(name), _mean_spent(runs)
-        of_base = _mean_spent(base)
-        if contrast is not None:
-            difference = cut(contrast.difference, of_difference(scores.bounds))
-            contrast = replace(contrast, difference=difference)
-        rows.append(
-            ArmOnTask(
-                arm=name,
-                mean=arm_mean(table(runs), scores.bounds),
-                contrast=contrast,
-                runs=tuple(runs),
-                spent=spent,
-                cost={cost: spent[cost] / of_base[cost] if of_base[cost] else None for cost in COSTS},
-                seconds={cost: _spread(runs, base, cost) for cost in TIMED},
-                curves=curves.get(name),
-            )
-        )
-    rows.sort(key=lambda row: (-row.effect, row.arm))
-    return TaskComparison(scores, tuple(rows), len(rows) - 1)
+    """Compare the arms on one task."""
+    return compare_arms(Scores(scores.request, {"": scores}, scores.notes)).first
 
 
-def _mean_spent(runs: Sequence[RunScores]) -> dict[str, float]:
-    return {cost: sum(run.spent[cost] for run in runs) / len(runs) for cost in COSTS}
+def compare_arms(scores: Scores) -> Comparison:
+    """Compare every arm with the baseline on each task, and on the mean over several: one family of tests."""
+    tasks = scores.tasks
+    runs = {(name, arm): task.pair(arm) for name, task in tasks.items() for arm in scores.first.arms}
+    pairs: dict[tuple[str, str], Pair] = {key: (table(own), table(base)) for key, (own, base) in runs.items()}
+    by_arm = {arm: [pairs[name, arm] for name in tasks] for arm in scores.first.arms}
+    others = [arm for arm in by_arm if arm != scores.baseline]
+    paired, together = scores.first.paired, scores.together
+    on_tasks = {(name, arm): difference([pairs[name, arm]], paired=paired) for name in tasks for arm in others}
+    means = {arm: difference(by_arm[arm], paired=paired, together=together) for arm in others if len(tasks) > 1}
+    # Every task and the mean over tasks is one more chance to be wrong.
+    p_values = corrected_p([*on_tasks.values(), *means.values()])
+    p_on_tasks = dict(zip(on_tasks, p_values, strict=False))
+    p_of_means = dict(zip(means, p_values[len(on_tasks) :], strict=True))
+    compared = {}
+    for name, task in tasks.items():
+        curves = _curves(task) if task.request.match else {}
+        rows = []
+        for arm in task.arms:
+            key, own, base = (name, arm), *runs[name, arm]
+            contrast = None
+            if key in on_tasks:
+                contrast = _contrast(task.request, pairs[key], on_tasks[key], p_on_tasks[key], task, len(p_values))
+            mean = arm_mean(pairs[key][0], bounds=task.bounds)
+            rows.append(ArmOnTask(arm, mean, contrast, tuple(own), *_costs(own, base), curves.get(arm)))
+        compared[name] = TaskComparison(task, tuple(sorted(rows, key=_by_effect)), len(p_values))
+    over = [_over_tasks(scores, arm, by_arm[arm], means.get(arm), p_of_means.get(arm)) for arm in by_arm if means]
+    return Comparison(scores, compared, tuple(sorted(over, key=_by_effect)), len(p_values))
 
 
-def _spread(runs: Sequence[RunScores], base: Sequence[RunScores], cost: str) -> tuple[float, float] | None:
-    least, most = min(run.spent[cost] for run in base), max(run.spent[cost] for run in base)
-    if len(runs) + len(base) < 3 or least <= 0:
-        return None
-    return min(run.spent[cost] for run in runs) / most, max(run.spent[cost] for run in runs) / least
+def _by_effect(row: ArmResult) -> tuple[float, str]:
+    return -row.effect, row.arm
 
 
-def contrasts(
-    pairs: Mapping[str, tuple[Array, Array]],
-    *,
-    paired: bool = True,
-    target: float | None = None,
-    permutation: bool = False,
-) -> dict[str, Contrast]:
-    """Return every arm less the baseline.
-
-    Args:
-        pairs: by the arm's name, its scores and the baseline's, [replicates, problems]; the columns are the same
-            problems, and the rows the same replicates where ``paired``.
-        target: the difference that ``needed`` is about.
-    """
-    interval = paired_crossed_interval if paired else unpaired_crossed_interval
-    differences = {name: of_methods(interval(own, base)) for name, (own, base) in pairs.items()}
-    corrected = dict(zip(pairs, corrected_p(list(differences.values())), strict=True))
-    return {
-        name: Contrast(
-            difference=differences[name],
-            p_holm=corrected[name],
-            outcomes=outcomes(own, base),
-            verdict=verdict_of(differences[name], corrected[name]),
-            needed=_needed(differences[name], target, LEVEL / len(pairs), paired=paired),
-            permutation=permutation_test(own, base) if permutation else None,
-        )
-        for name, (own, base) in pairs.items()
-    }
+def difference(pairs: Sequence[Pair], *, paired: bool, together: bool = False) -> CrossedEstimate:
+    """Estimate an arm minus the baseline, a pair of tables a task, without the p of single runs."""
+    arm, base = zip(*pairs, strict=True)
+    return without_single_run_p(crossed_difference(arm, base, paired=paired, together=together))
 
 
 def corrected_p(differences: Sequence[CrossedEstimate]) -> list[float | None]:
@@ -289,50 +238,80 @@ def corrected_p(differences: Sequence[CrossedEstimate]) -> list[float | None]:
 
     Such a difference is one of the family all the same: what is tested depends on the data.
     """
-    single = [1.0 if difference.p_value is None else difference.p_value for difference in differences]
+    single = [1.0 if estimate.p_value is None else estimate.p_value for estimate in differences]
     corrected = zip(differences, holm(single), strict=True)
-    return [None if difference.p_value is None else p for difference, p in corrected]
+    return [None if estimate.p_value is None else p for estimate, p in corrected]
 
 
-def arm_mean(scores: Array, bounds: Bounds) -> CrossedEstimate:
-    """Return the mean of scores [runs, problems], its interval cut where no mean can be: of shares at 0 and 1."""
-    return cut(of_methods(crossed_interval(scores)), bounds)
+def _contrast(
+    request: CompareRequest,
+    pair: Pair,
+    estimate: CrossedEstimate,
+    p_holm: float | None,
+    task: TaskScores,
+    family: int,
+) -> Contrast:
+    target = request.power or (DEFAULT_DIFFERENCE if declared(task.metric).share else None)
+    return Contrast(
+        difference=bounded(estimate, of_difference(task.bounds)),
+        p_holm=p_holm,
+        outcomes=outcomes(*pair),
+        verdict=verdict_of(estimate, p_holm),
+        needed=needed(estimate, target, LEVEL / family, paired=task.paired),
+        permutation=permutation_test(*pair) if request.permutation else None,
+    )
 
 
-def cut(estimate: CrossedEstimate, bounds: Bounds) -> CrossedEstimate:
-    """Return the estimate with its interval cut at ``bounds``; it covers what it did."""
+def _over_tasks(
+    scores: Scores, arm: str, pairs: Sequence[Pair], estimate: CrossedEstimate | None, p_holm: float | None
+) -> ArmOverTasks:
+    limits = [task.bounds for task in scores.tasks.values()]
+    bounds = fmean(low for low, _ in limits), fmean(high for _, high in limits)
+    mean = arm_mean(*(own for own, _ in pairs), bounds=bounds, together=scores.together)
+    run_means, of_base = (
+        np.stack([values.mean(1) for values in tables], axis=1) for tables in zip(*pairs, strict=True)
+    )
+    contrast = None
+    if estimate is not None:
+        change = bounded(estimate, of_difference(bounds))
+        contrast = Contrast(change, p_holm, outcomes(run_means, of_base), verdict_of(estimate, p_holm))
+    return ArmOverTasks(arm, mean, contrast, run_means)
+
+
+def arm_mean(*tables: Array, bounds: Bounds, together: bool = False) -> CrossedEstimate:
+    """Estimate the mean of scores [runs, problems], a table a task, its interval cut at ``bounds``."""
+    return bounded(without_single_run_p(crossed_interval(*tables, together=together)), bounds)
+
+
+def bounded(estimate: CrossedEstimate, bounds: Bounds) -> CrossedEstimate:
+    """Return the estimate with its interval cut at ``bounds``, where no mean can be: of shares at 0 and 1."""
     if estimate.low is None or estimate.high is None:
         return estimate
     return replace(estimate, low=max(bounds[0], estimate.low), high=min(bounds[1], estimate.high))
 
 
-def of_methods(estimate: CrossedEstimate) -> CrossedEstimate:
+def without_single_run_p(estimate: CrossedEstimate) -> CrossedEstimate:
     """Return the estimate without the p of one run an arm, which is about these weights and not what made them."""
     return estimate if estimate.spread_of_runs else replace(estimate, p_value=None)
 
 
-def verdict_of(difference: CrossedEstimate, corrected: float | None) -> Verdict:
+def verdict_of(estimate: CrossedEstimate, p_holm: float | None) -> Verdict:
     """Return what a difference comes to, by its interval and its corrected p."""
-    if not difference.spread_of_runs:
+    if not estimate.spread_of_runs:
         return "single"
-    if corrected is None:
+    if p_holm is None:
         return "unknown"
-    if corrected < LEVEL:
-        return "higher" if difference.value > 0 else "lower"
-    if difference.low is None or difference.high is None:
+    if p_holm < LEVEL:
+        return "higher" if estimate.value > 0 else "lower"
+    if estimate.low is None or estimate.high is None:
         return "unseen"
-    return "uncertain" if difference.low > 0 or difference.high < 0 else "unseen"
+    return "uncertain" if estimate.low > 0 or estimate.high < 0 else "unseen"
 
 
-def _target(scores: TaskScores) -> float | None:
-    """Return the difference that is to be seen: the one that is asked for, else of shares two points."""
-    return scores.request.power or (DEFAULT_DIFFERENCE if declared(scores.metric).share else None)
-
-
-def _needed(difference: CrossedEstimate, target: float | None, alpha: float, *, paired: bool) -> Needed | None:
-    """Return None where the spread between runs or problems is not known: one of them, or values that do not vary."""
-    components, seeds, problems = difference.components, difference.seeds, difference.problems
-    if components is None or difference.low is None or seeds < 2 or problems < 2:
+def needed(estimate: CrossedEstimate, target: float | None, alpha: float, *, paired: bool) -> Needed | None:
+    """Return what it takes to detect ``target``; None where the spread between runs or problems is not known."""
+    components, seeds, problems = estimate.components, estimate.seeds, estimate.problems
+    if components is None or estimate.low is None or seeds < 2 or problems < 2:
         return None
     test = PlannedTest(components, paired, alpha)
     return Needed(
@@ -343,134 +322,43 @@ def _needed(difference: CrossedEstimate, target: float | None, alpha: float, *, 
     )
 
 
-def _curves(
-    scores: TaskScores, pairs: Mapping[str, tuple[Sequence[RunScores], Sequence[RunScores]]]
-) -> dict[str, ArmCurves]:
+def _costs(
+    runs: Sequence[RunScores], base: Sequence[RunScores]
+) -> tuple[Spent, dict[str, float | None], dict[str, tuple[float, float] | None]]:
+    """Return what a run spent on average, that over the baseline's, and the range of the ratio for what is timed."""
+    spent, of_base = ({cost: fmean(run.spent[cost] for run in every) for cost in COSTS} for every in (runs, base))
+    ratios = {cost: spent[cost] / of_base[cost] if of_base[cost] else None for cost in COSTS}
+    ranges: dict[str, tuple[float, float] | None] = {}
+    for cost in TIMED:
+        own, other = [run.spent[cost] for run in runs], [run.spent[cost] for run in base]
+        several = len(own) + len(other) > 2 and min(other) > 0
+        ranges[cost] = (min(own) / max(other), max(own) / min(other)) if several else None
+    return spent, ratios, ranges
+
+
+def _curves(scores: TaskScores) -> dict[str, ArmCurve]:
     """Return the curves of a matched comparison, by the arm's name."""
-    end, change = scores.end, of_difference(scores.bounds)
-    interval = paired_crossed_interval if scores.paired else unpaired_crossed_interval
-    tables = {name: tuple(_summaries(scores, runs) for runs in pair) for name, pair in pairs.items()}
-    wanted = scores.request.level
-    level = float(tables[scores.baseline][0]["final"].mean()) if wanted is None else wanted
-    return {
-        arm: ArmCurves(
-            values={name: arm_mean(summaries[name], scores.bounds) for name in SUMMARIES},
-            differences=None
-            if arm == scores.baseline
-            else {name: cut(of_methods(interval(summaries[name], base[name])), change) for name in SUMMARIES},
+    change, level = of_difference(scores.bounds), scores.request.level
+    if level is None:
+        level = float(np.mean([run.values for run in scores.arms[scores.baseline].values()]))
+    curves = {}
+    for arm in scores.arms:
+        own, base = scores.pair(arm)
+        pair = _areas(scores, own), _areas(scores, base)
+        curves[arm] = ArmCurve(
+            area=arm_mean(pair[0], bounds=scores.bounds),
+            difference=None if arm == scores.baseline else bounded(difference([pair], paired=scores.paired), change),
             level=level,
-            reached=tuple(_until(run, end).first_at(level) for run in pairs[arm][0]),
+            reached=tuple(_until(run, scores.end).first_at(level) for run in own),
         )
-        for arm, (summaries, base) in tables.items()
-    }
+    return curves
+
+
+def _areas(scores: TaskScores, runs: Sequence[RunScores]) -> Array:
+    """Return [runs, problems] of the area; as it is linear, its mean over problems is the mean curve's."""
+    return np.stack([_until(run, scores.end).between(scores.start, scores.end).area() for run in runs])
 
 
 def _until(run: RunScores, end: float) -> Curve:
     assert run.curve is not None
     return run.curve.between(float(run.curve.x[0]), end)
-
-
-def _summaries(scores: TaskScores, runs: Sequence[RunScores]) -> dict[str, Array]:
-    """Return [runs, problems] of each summary.
-
-    The best evaluation of a run is that of its mean over problems; its area begins where all curves do, and is that of
-    the mean curve for the mean over problems, as it is linear.
-    """
-    curves = [_until(run, scores.end) for run in runs]
-    return {
-        "final": np.stack([curve.at(scores.end) for curve in curves]),
-        "best": np.stack([curve.at(curve.best()) for curve in curves]),
-        "area": np.stack([curve.between(scores.start, scores.end).area() for curve in curves]),
-    }
-
-
-def compare_arms(scores: Scores) -> Comparison:
-    """Return the comparison of what was read."""
-    tasks = {name: compare_task(task) for name, task in scores.tasks.items()}
-    if len(tasks) == 1:
-        return Comparison(scores, tasks, (), next(iter(tasks.values())).family)
-    pairs = {name: [task.pair(name) for task in scores.tasks.values()] for name in scores.first.arms}
-    tables = {
-        name: ([table(runs) for runs, _ in of_tasks], [table(base) for _, base in of_tasks])
-        for name, of_tasks in pairs.items()
-    }
-    interval = paired_tasks_interval if scores.first.paired else unpaired_tasks_interval
-    means = {
-        name: of_methods(interval(*both, together=scores.together))
-        for name, both in tables.items()
-        if name != scores.baseline
-    }
-    # One family: every task and the mean is one more chance to be wrong.
-    family = {(None, name): mean for name, mean in means.items()} | {
-        (task, row.arm): contrast.difference
-        for task, comparison in tasks.items()
-        for row, contrast in comparison.others
-    }
-    p_values = dict(zip(family, corrected_p(list(family.values())), strict=True))
-    judged = {
-        task: _as_one_of(comparison, {name: p_values[task, name] for name in means}, len(family))
-        for task, comparison in tasks.items()
-    }
-    rows = _rows_over_tasks(scores, tables, means, {name: p_values[None, name] for name in means})
-    return Comparison(scores, judged, tuple(sorted(rows, key=lambda row: (-row.effect, row.arm))), len(family))
-
-
-def _rows_over_tasks(
-    scores: Scores,
-    tables: Mapping[str, tuple[Sequence[Array], Sequence[Array]]],
-    means: Mapping[str, CrossedEstimate],
-    p_values: Mapping[str, float | None],
-) -> Iterator[ArmOverTasks]:
-    """Yield the arms over all tasks.
-
-    Args:
-        tables: by the arm's name, its and the baseline's [runs, problems] of each task.
-        means: differences of the means over tasks; p_values: the corrected ones.
-    """
-    together = scores.together
-    limits = [task.bounds for task in scores.tasks.values()]
-    bounds = fmean(low for low, _ in limits), fmean(high for _, high in limits)
-    run_means = {name: (_run_means(of_arm), _run_means(base)) for name, (of_arm, base) in tables.items()}
-    thresholds = _thresholds([of_arm for of_arm, _ in run_means.values()])
-    for name, (of_arm, base) in run_means.items():
-        contrast = None
-        if name in means:
-            difference, p_holm = cut(means[name], of_difference(bounds)), p_values[name]
-            chance = probability_of_improvement(of_arm, base, together=together) if difference.spread_of_runs else None
-            verdict = verdict_of(difference, p_holm)
-            contrast = Contrast(difference, p_holm, outcomes(of_arm, base), verdict, probability_of_improvement=chance)
-        yield ArmOverTasks(
-            arm=name,
-            mean=cut(of_methods(tasks_interval(tables[name][0], together=together)), bounds),
-            contrast=contrast,
-            scores=of_arm,
-            iqm=iqm_interval(of_arm, together=together),
-            profile=performance_profile(of_arm, thresholds, together=together),
-        )
-
-
-def _run_means(tables: Sequence[Array]) -> Array:
-    """Return [runs, tasks], the mean over problems."""
-    return np.stack([values.mean(1) for values in tables], axis=1)
-
-
-def _as_one_of(comparison: TaskComparison, p_values: Mapping[str, float | None], family: int) -> TaskComparison:
-    """Return the comparison as one of several, with ``p_values`` (by the arm) corrected for ``family`` of them."""
-    scores = comparison.scores
-
-    def judged(arm: str, contrast: Contrast) -> Contrast:
-        p_holm, difference = p_values[arm], contrast.difference
-        needed = _needed(difference, _target(scores), LEVEL / family, paired=scores.paired)
-        return replace(contrast, p_holm=p_holm, needed=needed, verdict=verdict_of(difference, p_holm))
-
-    rows = [
-        row if row.contrast is None else replace(row, contrast=judged(row.arm, row.contrast)) for row in comparison.rows
-    ]
-    return replace(comparison, rows=tuple(rows), family=family)
-
-
-def _thresholds(scores: Sequence[Array]) -> Array:
-    """Return from just below the lowest score of any run and task, which all are above, to the highest."""
-    lowest, highest = min(values.min() for values in scores), max(values.max() for values in scores)
-    thresholds = np.linspace(lowest, max(highest, lowest + 1e-3), THRESHOLDS - 1)
-    return np.concatenate([[2 * thresholds[0] - thresholds[1]], thresholds])

@@ -8,7 +8,6 @@ from rlvr_cli.compare.results import ArmOnTask, ArmOverTasks, Comparison, Contra
 from rlvr_cli.core.text import count, listed, some
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.stats.clustered import CrossedEstimate
-from rlvr_cli.stats.over_tasks import Aggregate
 from rlvr_cli.store.metrics import GREEDY
 from rlvr_cli.store.metrics import metric as declared
 
@@ -60,10 +59,10 @@ def _claim(
 ) -> str:
     difference, base = contrast.difference, task.scores.baseline
     if contrast.verdict == "single":
-        runs = f"{these_runs(task, arm)} less {these_runs(task, base)}{where}"
+        runs = f"{these_runs(task, arm)} minus {these_runs(task, base)}{where}"
         return f"{runs}: {signed_text(metric, difference)}, {over}; {OF_RUNS}"
     if contrast.verdict == "unknown":
-        return f"{arm} less {base} is {signed_text(metric, difference)}{where}, {over}"
+        return f"{arm} minus {base} is {signed_text(metric, difference)}{where}, {over}"
     if contrast.verdict == "unseen":
         return f"no difference can be seen between {arm} and {base}{where}: {signed_text(metric, difference)}, {over}"
     than, size = comparative(metric, difference.value), size_text(metric, difference)
@@ -188,10 +187,8 @@ def _of_budget(budget: str) -> str:
     return {"tokens": "sampled tokens", "seconds": "seconds of training"}.get(budget, budget)
 
 
-# Below so many tasks or runs the summaries over them say little.
+# Fewer tasks are no sample of tasks.
 FEW_TASKS = 10
-# With 20 runs that answer all tasks, bootstraps still hold the truth in 91% (docs/statistics.md).
-FEW_RUNS = 21
 
 
 def noun(comparison: Comparison) -> str:
@@ -227,10 +224,7 @@ def mean_sentence(comparison: Comparison, row: ArmOverTasks) -> str:
     where = f" on the mean over {count(len(comparison.tasks), noun(comparison))}"
     over = _over(contrast, replicate(task))
     text = _claim(task, comparison.metric, row.arm, contrast, over, comparison.family, where)
-    text = f"{text}. {_tasks(comparison, row.arm, contrast)}."
-    if contrast.probability_of_improvement is None:
-        return text
-    return f"{text} {_chance(row.arm, task.scores.baseline, contrast.probability_of_improvement)}."
+    return f"{text}. {_tasks(comparison, row.arm, contrast)}."
 
 
 def lines_after(comparison: Comparison) -> list[str]:
@@ -244,7 +238,12 @@ def lines_after(comparison: Comparison) -> list[str]:
             f"p: two-sided, Holm's correction over {count(comparison.family, 'comparison')}: {count(arms, 'arm')} on "
             f"{count(tasks, unit)} and on their mean"
         ]
-    return [*lines, *(f"note: {note}" for note in (*worth(comparison), *comparison.scores.notes))]
+    few = (
+        f"{count(tasks, unit)} are not a sample of {unit}s: every number over them is about these alone, and another "
+        f"{unit} may come out otherwise.",
+    )
+    notes = (*(few if tasks < FEW_TASKS else ()), *comparison.scores.notes)
+    return [*lines, *(f"note: {note}" for note in notes)]
 
 
 def _task_lines_after(comparison: TaskComparison) -> list[str]:
@@ -259,30 +258,6 @@ def _task_lines_after(comparison: TaskComparison) -> list[str]:
     ]
     notes = [f"note: {note}" for note in comparison.scores.notes]
     return [*sentences(comparison), *power_lines(comparison), base_cost(comparison), *tests, *notes]
-
-
-def worth(comparison: Comparison) -> list[str]:
-    """Return what so few tasks and runs can and cannot say."""
-    unit, tasks = noun(comparison), len(comparison.tasks)
-    runs = min(row.mean.seeds for row in comparison.rows)
-    notes = []
-    if tasks < FEW_TASKS:
-        notes.append(
-            f"{count(tasks, unit)} are not a sample of {unit}s: every number over them is about these alone, and "
-            f"another {unit} may come out otherwise."
-        )
-        notes.append(
-            f"the interquartile mean is that of the middle half of {count(runs * tasks, 'score')} an arm; where "
-            f"{unit}s differ more than runs do, it leaves out the easiest and the hardest {unit} and not lucky runs."
-        )
-    if runs < FEW_RUNS:
-        short = "one run an arm has no interval" if runs == 1 else f"with {runs} runs an arm they are too short"
-        decide = " Decide by the difference of the means and its p." if comparison.tested else ""
-        notes.append(
-            f"intervals of the interquartile mean, the chance and the profile are bootstraps over runs: {short} "
-            f"(docs/statistics.md).{decide}"
-        )
-    return notes
 
 
 def _tasks(comparison: Comparison, arm: str, contrast: Contrast) -> str:
@@ -300,14 +275,6 @@ def _tasks(comparison: Comparison, arm: str, contrast: Contrast) -> str:
         return text
     clear = [f"{verdict} on {some(by_verdict[verdict], 4)}" for verdict in ("higher", "lower") if verdict in by_verdict]
     return f"{text}; {'clearly ' + ', '.join(clear) if clear else 'clearly on none'}"
-
-
-def _chance(arm: str, base: str, chance: Aggregate) -> str:
-    if chance.low is None or chance.high is None:
-        interval = ", without an interval: " + ("one run an arm" if chance.runs < 2 else "all resamples of runs agree")
-    else:
-        interval = f", 95% interval {chance.low:.2f} to {chance.high:.2f}"
-    return f"The chance that a run of {arm} is above one of {base} is {chance.value:.2f}{interval}"
 
 
 def _once(lines: Mapping[str, str]) -> list[str]:
@@ -369,11 +336,6 @@ def p_text(p_value: float | None) -> str:
     if p_value is None:
         return "-"
     return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
-
-
-def chance_text(chance: Aggregate) -> str:
-    """Return `0.82 [0.60, 0.96]`."""
-    return f"{chance.value:.2f}" + ("" if chance.low is None else f" [{chance.low:.2f}, {chance.high:.2f}]")
 
 
 def ratio_text(ratio: float) -> str:

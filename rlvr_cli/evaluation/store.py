@@ -11,7 +11,8 @@ from typing import Any
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import append_jsonl, sole_writer, truncate_jsonl, write_json
 from rlvr_cli.core.hashes import digest
-from rlvr_cli.store.evaluation import CHECK, CHECKED, read_samples, sample_check
+from rlvr_cli.methods.preset import flat
+from rlvr_cli.store.evaluation import CHECK, FORMAT, read_samples, sample_check
 
 SampleKey = tuple[str, int | str]
 
@@ -66,24 +67,25 @@ class SampleStore:
             ) from error
 
     def _check_identity(self) -> None:
-        if not self.meta_path.exists():
-            if self.samples_path.exists():
-                raise UserError(
-                    f"{self.folder}: has samples.jsonl but no meta.json, so it is unknown what was sampled. "
-                    "Choose another folder with --output."
-                )
-            write_json(self.meta_path, {**self.identity, "fingerprint": digest(self.identity), CHECKED: True})
+        """Write meta.json where there are no samples yet; else raise where it is of other samples."""
+        if not self.samples_path.exists():
+            content = {"format": FORMAT, **self.identity, "fingerprint": digest(self.identity)}
+            write_json(self.meta_path, content)
             return
         try:
-            found = json.loads(self.meta_path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            recorded = json.loads(self.meta_path.read_text(encoding="utf-8"))
+            version = recorded.get("format")
+        except FileNotFoundError:
+            raise UserError(
+                f"{self.folder}: has samples.jsonl but no meta.json, so it is unknown what was sampled. "
+                "Choose another folder with --output."
+            ) from None
+        except (OSError, ValueError, AttributeError) as error:
             raise RunError(f"{self.meta_path}: cannot be read ({error}). The file was altered.") from error
-        if not isinstance(found, dict) or found.get("fingerprint") != digest(self.identity):
-            if not self.samples_path.exists():
-                # Whoever wrote it was refused before the first sample.
-                write_json(self.meta_path, {**self.identity, "fingerprint": digest(self.identity), CHECKED: True})
-                return
-            differing = _differences(found if isinstance(found, dict) else {}, self.identity)
+        if version != FORMAT:
+            raise UserError(f"{self.meta_path}: is of another version of rlvr. Remove {self.folder} to evaluate again.")
+        if recorded.get("fingerprint") != digest(self.identity):
+            differing = _differences(recorded, self.identity)
             raise UserError(
                 f"{self.folder}: holds samples of another evaluation (different: {', '.join(differing)}). "
                 "Samples are never mixed: choose another folder with --output."
@@ -105,16 +107,8 @@ class SampleStore:
         return samples
 
 
-def _differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-        out: dict[str, Any] = {}
-        for key, item in value.items():
-            if isinstance(item, Mapping):
-                out.update(flat(item, f"{prefix}{key}."))
-            else:
-                out[f"{prefix}{key}"] = item
-        return out
-
-    first = {key: value for key, value in flat(found).items() if key not in ("fingerprint", CHECKED)}
-    second = flat(wanted)
-    return sorted(key for key in first.keys() | second.keys() if first.get(key) != second.get(key)) or ["fingerprint"]
+def _differences(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """Return the dotted keys of an identity whose values differ."""
+    first, second = (dict(flat(identity)) for identity in (recorded, wanted))
+    keys = (first.keys() | second.keys()) - {"format", "fingerprint"}
+    return sorted(key for key in keys if first.get(key) != second.get(key)) or ["fingerprint"]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlvr_cli.core.terminal import Cell, Marked
 from rlvr_cli.evaluation.metrics import PairedDifference
 from rlvr_cli.store.metrics import accuracy_of, metric
+
+if TYPE_CHECKING:
+    from rlvr_cli.stats.clustered import CrossedEstimate
+    from rlvr_cli.stats.intervals import Estimate
 
 Row = list[Cell]
 T = TypeVar("T")
@@ -61,11 +65,11 @@ def comparison_table(
 
 
 def _comparison(name: str, item: PairedDifference) -> Row:
-    difference = with_interval(item.metric, item.difference.as_json(), signed=True)
+    difference = with_interval(item.metric, item.difference, signed=True)
     return [
         name,
-        with_interval(item.metric, item.before.as_json()),
-        with_interval(item.metric, item.after.as_json()),
+        with_interval(item.metric, item.before),
+        with_interval(item.metric, item.after),
         clear_difference(item.metric, item.difference.value, difference) if item.clear else difference,
         "" if item.clear else item.doubt,
     ]
@@ -77,17 +81,19 @@ def clear_difference(name: str, value: float, text: str) -> Marked:
     return Marked(text, "strong" if higher is None else "good" if (value > 0) == higher else "bad")
 
 
-def with_interval(name: str, estimate: Mapping[str, Any], *, signed: bool = False) -> str:
-    """A value with its interval: ``0.731 [0.694, 0.765]``."""
-    value = metric_value_text(name, estimate["value"], signed=signed)
-    if estimate["low"] is None:
+def with_interval(name: str, estimate: Mapping[str, Any] | Estimate | CrossedEstimate, *, signed: bool = False) -> str:
+    """Return a value with its interval, of an estimate or its JSON: ``0.731 [0.694, 0.765]``."""
+    fields = estimate if isinstance(estimate, Mapping) else vars(estimate)
+    value = metric_value_text(name, fields["value"], signed=signed)
+    lowest, highest = fields["low"], fields["high"]
+    if lowest is None:
         return value
-    low, high = (metric_value_text(name, estimate[end], signed=signed) for end in ("low", "high"))
-    # An end next to zero has the digits that say on which side it lies.
-    if signed and estimate["low"] > 0 and float(low) == 0:
-        low = f"{estimate['low']:+.1g}"
-    if signed and estimate["high"] < 0 and float(high) == 0:
-        high = f"{estimate['high']:+.1g}"
+    low, high = (metric_value_text(name, end, signed=signed) for end in (lowest, highest))
+    # An end next to zero keeps the digits that show on which side it lies.
+    if signed and lowest > 0 and float(low) == 0:
+        low = f"{lowest:+.1g}"
+    if signed and highest < 0 and float(high) == 0:
+        high = f"{highest:+.1g}"
     return f"{value} [{low}, {high}]"
 
 

@@ -109,7 +109,7 @@ def _how_to_know(subject: ReportData, measured: MeasuredSetting) -> list[str]:
 
 
 def _learned(name: str, change: MetricChange) -> Sentence:
-    if not change.seen:
+    if not change.clear:
         return Sentence("open", "no difference", f"{name}: {change_in_words(change)}")
     tone = "good" if change.difference.value > 0 else "bad" if change.difference.value < 0 else "neutral"
     return Sentence(tone, change.verb, f"{name}: {change_in_words(change)}")
@@ -155,7 +155,7 @@ def _short(comparison: TaskComparison, rows: Others) -> str:
             groups.setdefault(key, []).append(row.arm)
         elif verdict == "single":
             difference = signed_text(metric, contrast.difference)
-            runs = f"{these_runs(comparison, row.arm)} less {these_runs(comparison, base)}"
+            runs = f"{these_runs(comparison, row.arm)} minus {these_runs(comparison, base)}"
             single.append(f"{capital(runs)}: {difference}.")
         else:
             (unseen if verdict == "unseen" else unknown).append(row.arm)

@@ -111,8 +111,8 @@ def sources(
         for run in arm.runs.values():
             own = [one for one in measured if run.dir.path in one.folder.parents]
             found += [Source(place, run.dir.name, "after training", one) for one in own]
-            for moment in first_and_last(run, problems) or ():
-                found.append(Source(place, run.dir.name, moment.when, moment.evaluation))
+            for when, evaluation in first_and_last(run, problems) or ():
+                found.append(Source(place, run.dir.name, when, evaluation))
     return list({one.evaluation.folder: one for one in found}.values())
 
 

@@ -5,10 +5,16 @@ Model: y[s, p] = mu + run[s] + problem[p] + rest[s, p], all of mean zero and ind
     Var(mean) = run variance / S + problem variance / P + rest variance / (S P)
 
 which Miller's one-way standard error over problems misses by its first term, however many problems there are.
+
+A mean over several tasks gives each task's table of seeds x problems the same weight. Tasks are fixed and share no
+problem, so their problem parts add: sum over tasks of B_t / T^2. Run parts add as well, sum of A_t / T^2, where every
+task has runs of its own; where every run answers all tasks (``together``), its luck moves all of them and the part is
+Var(mean of a run over tasks) / S. A sum of parts has the degrees of freedom of Satterthwaite 1946 and Welch 1947.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rlvr_cli.stats.intervals import LEVEL
-from rlvr_cli.stats.scores import Array, paired, same_problems, score_matrix
+from rlvr_cli.stats.scores import Array, paired_scores, same_problems, score_matrix
 
 _BISECTIONS = 60
 _LEAST_P = 1e-100
@@ -25,22 +31,28 @@ _NO_SPREAD = 1e-12
 
 
 @dataclass(frozen=True)
+class Part:
+    """An estimated part of a variance and its degrees of freedom, arrays of shape [...]."""
+
+    variance: Array
+    degrees: Array
+
+
+@dataclass(frozen=True)
 class MeanVariance:
-    """Split the estimated variance of a mean into two nearly independent parts, arrays of shape [...].
+    """Split the estimated variance of a mean into two nearly independent parts.
 
     ``runs``: MS_runs / (S P), known with S - 1 degrees of freedom: it holds the spread between runs and the rest.
     ``problems``: max(MS_problems - MS_rest, 0) / (S P), what the spread between problems adds.
     """
 
-    runs: Array
-    problems: Array
-    runs_degrees: Array
-    problems_degrees: Array
+    runs: Part
+    problems: Part
 
     @property
     def total(self) -> Array:
         """The variance of the mean."""
-        return self.runs + self.problems
+        return self.runs.variance + self.problems.variance
 
 
 @dataclass(frozen=True)
@@ -65,10 +77,8 @@ class TwoWay:
         cells = self.seeds * self.count
         ones = np.ones_like(self.mean)
         return MeanVariance(
-            np.where(self.runs <= _TIE * self.rest, self.rest, self.runs) / cells,
-            np.maximum(self.problems - self.rest, 0.0) / cells,
-            ones * (self.seeds - 1),
-            ones * (self.count - 1),
+            Part(np.where(self.runs <= _TIE * self.rest, self.rest, self.runs) / cells, ones * (self.seeds - 1)),
+            Part(np.maximum(self.problems - self.rest, 0.0) / cells, ones * (self.count - 1)),
         )
 
 
@@ -93,8 +103,10 @@ def half_width(variance: MeanVariance, alpha: float | Array = 1 - LEVEL) -> Arra
     h^2 = t(S - 1)^2 * runs + t(P - 1)^2 * problems, after Cochran and Cox 1957, "Experimental Designs", who weight
     the quantiles and not their squares. It covers 94% or more in the paired settings of docs/statistics.md.
     """
-    runs = _quantile(variance.runs_degrees, alpha) ** 2 * variance.runs
-    return np.sqrt(runs + _quantile(variance.problems_degrees, alpha) ** 2 * variance.problems)
+    runs, problems = (
+        _quantile(part.degrees, alpha) ** 2 * part.variance for part in (variance.runs, variance.problems)
+    )
+    return np.sqrt(runs + problems)
 
 
 def p_value(mean: Array, variance: MeanVariance) -> Array:
@@ -156,121 +168,143 @@ class CrossedEstimate:
         return {**asdict(self), "spread_of_runs": self.spread_of_runs, "spread_of_problems": self.spread_of_problems}
 
 
-def crossed_interval(values: ArrayLike) -> CrossedEstimate:
-    """Estimate the mean of scores [S seeds, P problems] with seeds and problems as random clusters.
+def crossed_interval(*tables: ArrayLike, together: bool = False) -> CrossedEstimate:
+    """Estimate the mean of scores [S seeds, P problems], of several tasks the mean over their tables.
 
     The variance is the two-way random-effects one, the half-width Cochran's (:func:`half_width`). With one seed it is
     Student's t over problems and contains no spread between runs; with one problem, over seeds.
-    Raises ValueError as ``score_matrix``.
+
+    Args:
+        tables: one a task. together: row s of every table is the same run.
+    Raises ValueError as ``score_matrix``, for no table, one problem in one of several, and ``together`` with unequal
+    numbers of runs.
     """
-    data = score_matrix(values)
-    seeds, problems = data.shape
-    if min(seeds, problems) < 2:
-        return _one_way(data.ravel(), float(np.abs(data).max()), seeds, problems)
-    table = two_way(data)
-    return estimated(table.mean, table.variance, float(np.abs(data).max()), seeds, problems, _components(table))
+    return _estimate([[score_matrix(table) for table in tables]], together=together)
 
 
-def paired_crossed_interval(a: ArrayLike, b: ArrayLike) -> CrossedEstimate:
-    """The mean of a - b, arms [S, P] of the same seeds and problems: ``crossed_interval`` of the differences.
+def crossed_difference(
+    a: Sequence[ArrayLike], b: Sequence[ArrayLike], *, paired: bool = True, together: bool = False
+) -> CrossedEstimate:
+    """Estimate the mean of a - b, two arms with a table [seeds, problems] of the same problems for each task.
 
-    Pairing removes what both arms share: the problem's difficulty, and what one seed does to both.
-    Raises ValueError as ``score_matrix`` and for unequal shapes.
+    Pairing removes what both arms share: the problem's difficulty, and what one seed does to both. Where seeds are not
+    shared, the run parts of both arms add, and the problem part is that of the differences of each problem's means,
+    less what the rest contributes; ``seeds`` of the result is the smaller number.
+
+    Args:
+        paired: row s of both arms has the same seed. together: as for ``crossed_interval``.
+    Raises ValueError as ``crossed_interval``, for unequal problems and, where ``paired``, unequal numbers of seeds.
     """
-    first, second = paired(a, b)
-    return crossed_interval(first - second)
-
-
-def unpaired_crossed_interval(a: ArrayLike, b: ArrayLike) -> CrossedEstimate:
-    """The mean of a - b, arms [S1, P] and [S2, P] of the same problems whose seeds are not shared.
-
-    The run parts of both arms add, with Welch's degrees of freedom; the problem part is that of the differences of
-    each problem's means, less what the rest contributes. ``seeds`` is the smaller number. With one seed in an arm it
-    is Student's t over problems. Raises ValueError as ``score_matrix`` and for unequal numbers of problems.
-    """
-    first, second = same_problems(a, b)
-    seeds, problems = min(len(first), len(second)), first.shape[1]
-    scale = float(max(np.abs(first).max(), np.abs(second).max()))
-    if seeds < 2:
-        return _one_way(first.mean(0) - second.mean(0), scale, seeds, problems)
-    mean, variance = unpaired_difference(first, second)
-    if problems < 2:
-        return estimated(mean, variance, scale, seeds, problems)
-    tables = [_components(two_way(arm)) for arm in (first, second)]
-    components = VarianceComponents(
-        sum(table.run for table in tables),
-        float(variance.problems) * problems,
-        sum(table.residual for table in tables),
-    )
-    return estimated(mean, variance, scale, seeds, problems, components)
+    if paired:
+        pairs = [paired_scores(*both) for both in zip(a, b, strict=True)]
+        return _estimate([[first - second for first, second in pairs]], together=together)
+    pairs = [same_problems(*both) for both in zip(a, b, strict=True)]
+    return _estimate([[first for first, _ in pairs], [second for _, second in pairs]], together=together)
 
 
 def unpaired_difference(a: Array, b: Array) -> tuple[Array, MeanVariance]:
     """Return the mean of a - b, [..., S1, P] and [..., S2, P], and its variance; S1 and S2 are at least 2."""
-    problems = a.shape[-1]
-    tables = [two_way(a), two_way(b)] if problems > 1 else []
-    runs = np.stack(
-        [table.variance.runs for table in tables] or [arm.mean(-1).var(-1, ddof=1) / arm.shape[-2] for arm in (a, b)]
-    )
-    degrees = np.array([a.shape[-2] - 1, b.shape[-2] - 1]).reshape(2, *[1] * (runs.ndim - 1))
-    spread = (runs**2 / degrees).sum(0)
-    together = np.where(spread > 0, runs.sum(0) ** 2 / np.where(spread > 0, spread, 1.0), degrees.sum())
-    difference = a.mean(-2) - b.mean(-2)
-    if not tables:
-        return difference.mean(-1), MeanVariance(runs.sum(0), np.zeros_like(together), together, together)
+    return (a.mean(-2) - b.mean(-2)).mean(-1), MeanVariance(_total([_runs(a), _runs(b)]), _problems([a, b]))
+
+
+def _estimate(arms: Sequence[Sequence[Array]], *, together: bool) -> CrossedEstimate:
+    """Estimate the mean over tasks of one arm, or of the first less the second; a table a task."""
+    tasks = list(zip(*arms, strict=True))
+    tables = [table for arm in arms for table in arm]
+    if not tasks:
+        raise ValueError("no task")
+    if len(tasks) > 1 and any(table.shape[1] < 2 for table in tables):
+        raise ValueError("at least two problems in every task")
+    if together and any(len({len(table) for table in arm}) > 1 for arm in arms):
+        raise ValueError("runs that answer all tasks are as many in each")
+    value = float(np.mean([_difference(task).mean() for task in tasks]))
+    seeds, problems = min(map(len, tables)), sum(task[0].shape[1] for task in tasks)
+    if seeds * problems < 2:
+        return CrossedEstimate(value, None, None, None, None, seeds, problems, None)
+    between = _mean_of([_problems(task) for task in tasks])
+    if seeds < 2:
+        variance = MeanVariance(between, Part(np.zeros(()), between.degrees))
+    else:
+        runs = [_runs_together(arm) if together else _mean_of([_runs(table) for table in arm]) for arm in arms]
+        variance = MeanVariance(_total(runs), between)
+    alone = len(tasks) == 1 and seeds > 1 and problems > 1
+    components = _components(tables, between) if alone else None
+    scale = max(float(np.abs(table).max()) for table in tables)
+    return _estimated(value, variance, scale, seeds, problems, components)
+
+
+def _difference(arms: Sequence[Array]) -> Array:
+    """Return the mean over seeds of each problem, of two arms the first less the second."""
+    means = [arm.mean(-2) for arm in arms]
+    return means[0] if len(means) == 1 else means[0] - means[1]
+
+
+def _runs(table: Array) -> Part:
+    """Return the run part of the variance of the mean of [..., S, P], S at least 2."""
+    seeds, problems = table.shape[-2:]
+    if problems > 1:
+        return two_way(table).variance.runs
+    variance = table.mean(-1).var(-1, ddof=1) / seeds
+    return Part(variance, np.full_like(variance, seeds - 1.0))
+
+
+def _runs_together(tables: Sequence[Array]) -> Part:
+    """Return the run part of the mean over tasks that every run answers."""
+    rows = np.mean([table.mean(1) for table in tables], axis=0)
+    spread, apart = rows.var(ddof=1) / len(rows), _mean_of([_runs(table) for table in tables]).variance
+    # Means that agree to the last digit are a coincidence of counts, as in ``TwoWay.variance``.
+    return Part(np.where(spread <= _TIE * apart, apart, spread), np.asarray(len(rows) - 1.0))
+
+
+def _problems(arms: Sequence[Array]) -> Part:
+    """Return what the spread between the problems of a task adds to the variance of the mean, or of the difference."""
+    means = _difference(arms)
+    problems = means.shape[-1]
+    degrees = np.full(means.shape[:-1], max(problems - 1.0, 1.0))
+    if problems < 2:
+        return Part(np.zeros_like(degrees), degrees)
+    seeds = [arm.shape[-2] for arm in arms]
+    tables = [two_way(arm) for arm in arms] if min(seeds) > 1 else []
     rest = sum(table.rest / (table.seeds * problems) for table in tables)
-    between = np.maximum(difference.var(-1, ddof=1) / problems - rest, 0.0)
-    return difference.mean(-1), MeanVariance(runs.sum(0), between, together, np.full_like(together, problems - 1.0))
+    return Part(np.maximum(means.var(-1, ddof=1) / problems - rest, 0.0), degrees)
 
 
-def _components(table: TwoWay) -> VarianceComponents:
-    """The analysis-of-variance estimates, cut off at 0."""
+def _total(parts: Sequence[Part]) -> Part:
+    """Return the sum of independent parts, with the degrees of freedom of Satterthwaite."""
+    total = np.asarray(sum(part.variance for part in parts))
+    degrees = np.asarray(sum(part.degrees for part in parts))
+    spread = np.asarray(sum(part.variance**2 / np.where(part.variance > 0, part.degrees, 1.0) for part in parts))
+    return Part(total, np.where(spread > 0, total**2 / np.where(spread > 0, spread, 1.0), degrees))
+
+
+def _mean_of(parts: Sequence[Part]) -> Part:
+    """Return the part of the mean over tasks, each with a part of its own."""
+    return _total([Part(part.variance / len(parts) ** 2, part.degrees) for part in parts])
+
+
+def _components(arms: Sequence[Array], between: Part) -> VarianceComponents:
+    """Return the analysis-of-variance estimates of one task, cut off at 0."""
+    tables = [two_way(arm) for arm in arms]
     return VarianceComponents(
-        max(0.0, float(table.runs - table.rest)) / table.count,
-        max(0.0, float(table.problems - table.rest)) / table.seeds,
-        float(table.rest),
+        sum(max(0.0, float(table.runs - table.rest)) / table.count for table in tables),
+        float(between.variance) * tables[0].count,
+        sum(float(table.rest) for table in tables),
     )
 
 
-def estimated(
-    mean: Array,
+def _estimated(
+    value: float,
     variance: MeanVariance,
     scale: float,
     seeds: int,
     problems: int,
-    components: VarianceComponents | None = None,
+    components: VarianceComponents | None,
 ) -> CrossedEstimate:
-    """The estimate of a ``mean`` of that ``variance``.
-
-    Args:
-        scale: the largest score; a spread that is nothing next to it is rounding.
-    """
+    """Return the estimate of a mean of that ``variance``; a spread that is nothing next to ``scale`` is rounding."""
     error = float(np.sqrt(variance.total))
     if error <= _NO_SPREAD * scale:
-        return _constant(float(mean), scale, seeds, problems, components)
-    half = float(half_width(variance))
-    p = float(p_value(np.asarray(mean), variance))
-    value = float(mean)
-    return CrossedEstimate(value, value - half, value + half, error, p, seeds, problems, components)
-
-
-def _one_way(values: Array, scale: float, seeds: int, problems: int) -> CrossedEstimate:
-    """Student's t over the one way that has more than one value."""
-    n, value = len(values), float(values.mean())
-    if n < 2:
-        return CrossedEstimate(value, None, None, None, None, seeds, problems, None)
-    error = float(values.std(ddof=1)) / n**0.5
-    if error <= _NO_SPREAD * scale:
-        return _constant(value, scale, seeds, problems, None)
-    none, degrees = np.zeros(()), np.asarray(n - 1.0)
-    variance = MeanVariance(np.asarray(error**2), none, degrees, degrees)
+        # Values that do not vary tell nothing of their spread; equal arms differ by 0 all the same.
+        p = 1.0 if abs(value) <= _NO_SPREAD * scale else None
+        return CrossedEstimate(value, None, None, None, p, seeds, problems, components)
     half, p = float(half_width(variance)), float(p_value(np.asarray(value), variance))
-    return CrossedEstimate(value, value - half, value + half, error, p, seeds, problems, None)
-
-
-def _constant(
-    value: float, scale: float, seeds: int, problems: int, components: VarianceComponents | None
-) -> CrossedEstimate:
-    """Values that do not vary tell nothing of their spread; equal arms differ by 0 all the same."""
-    p = 1.0 if abs(value) <= _NO_SPREAD * scale else None
-    return CrossedEstimate(value, None, None, None, p, seeds, problems, components)
+    return CrossedEstimate(value, value - half, value + half, error, p, seeds, problems, components)

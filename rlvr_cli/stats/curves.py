@@ -61,10 +61,6 @@ class Curve:
         width = float(self.x[-1] - self.x[0])
         return np.asarray(np.trapezoid(self.y, self.x, axis=0)) / width if width > 0 else self.y[-1]
 
-    def best(self) -> float:
-        """Return the first x with the greatest height, of the mean over problems."""
-        return float(self.x[int(np.argmax(self.y if self.y.ndim == 1 else self.y.mean(axis=1)))])
-
     def first_at(self, level: float) -> float | None:
         """Return the first x at which the mean over problems is at ``level`` or above; None without any."""
         height = self.y if self.y.ndim == 1 else self.y.mean(axis=1)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations, islice
 from math import comb
 
 import numpy as np
@@ -14,8 +13,7 @@ from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.stats.clustered import unpaired_difference
 from rlvr_cli.stats.scores import Array, same_problems
 
-_ROUNDING = 1e-9
-_CHUNK = 512
+_BATCH = 512
 
 
 @dataclass(frozen=True)
@@ -38,10 +36,10 @@ def permutation_test(a: ArrayLike, b: ArrayLike, *, seed: int = 0, draws: int = 
     alone, as is usual with one run an arm, takes the spread between runs for a difference between methods. p is exact
     where the arms' runs are exchangeable: the method makes no difference on these problems and the seeds are not
     shared. Shared seeds that move both arms alike make it too large, never too small. Dividing by the crossed
-    standard error (``crossed``) keeps it near its level when methods differ problem by problem but not in the mean
-    (Janssen 1997; Chung and Romano 2013). All deals are looked at when there are at most ``draws`` + 1; else ``draws``
-    random ones and the observed one, which p counts (Phipson and Smyth 2010), from the stream ``stats/permutation`` of
-    ``seed``. None with fewer than two seeds in an arm or two problems.
+    standard error keeps it near its level when methods differ problem by problem but not in the mean (Janssen 1997;
+    Chung and Romano 2013). All deals are looked at when there are at most ``draws`` + 1; else ``draws`` random ones
+    and the observed one, which p counts (Phipson and Smyth 2010), from the stream ``stats/permutation`` of ``seed``.
+    None with fewer than two seeds in an arm or two problems.
     Raises ValueError as ``score_matrix``, for unequal numbers of problems and for ``draws`` below 1.
     """
     if draws < 1:
@@ -49,47 +47,33 @@ def permutation_test(a: ArrayLike, b: ArrayLike, *, seed: int = 0, draws: int = 
     first, second = same_problems(a, b)
     if min(len(first), len(second)) < 2 or first.shape[1] < 2:
         return None
+    from scipy import stats
+
     # The statistic is of differences; about the mean of each problem the sums of squares lose no digits.
     runs = np.concatenate([first, second])
     runs = runs - runs.mean(0)
-    count, size = len(runs), len(first)
-    total = comb(count, size)
+    total = comb(len(runs), len(first))
     exact = total <= draws + 1
-    generator = np.random.default_rng(stream_seed(seed, "stats", "permutation"))
-    deals = _all_deals(count, size) if exact else _random_deals(count, size, draws, generator)
-    statistics = np.concatenate([_studentised(runs, np.array(chunk), size) for chunk in _chunks(deals)])
-    extreme = np.count_nonzero(np.abs(statistics) >= abs(statistics[0]) * (1 - _ROUNDING))
+    rows = np.arange(len(runs))
+    result = stats.permutation_test(
+        (rows[: len(first)], rows[len(first) :]),
+        lambda one, other, axis: np.abs(_studentised(runs[one], runs[other])).round(9),
+        n_resamples=total if exact else draws,
+        batch=_BATCH,
+        alternative="greater",
+        rng=np.random.default_rng(stream_seed(seed, "stats", "permutation")),
+    )
+    deals = total if exact else draws + 1
     # With arms of one size a deal and its mirror image have the same statistic.
-    smallest = max((2 if count == 2 * size else 1) / total, 0.0 if exact else 1 / len(statistics))
-    return PermutationTest(extreme / len(statistics), smallest, len(statistics), exact)
+    smallest = max((2 if len(first) == len(second) else 1) / total, 0.0 if exact else 1 / deals)
+    return PermutationTest(float(result.pvalue), smallest, deals, exact)
 
 
-def _all_deals(count: int, size: int) -> Iterator[Array]:
-    """Yield every way to mark ``size`` of ``count`` runs, the observed one (the first ``size``) first."""
-    for chosen in combinations(range(count), size):
-        deal = np.zeros(count)
-        deal[list(chosen)] = 1.0
-        yield deal
-
-
-def _random_deals(count: int, size: int, draws: int, generator: np.random.Generator) -> Iterator[Array]:
-    observed = np.concatenate([np.ones(size), np.zeros(count - size)])
-    yield observed
-    for _ in range(draws):
-        yield generator.permutation(observed)
-
-
-def _chunks(deals: Iterator[Array]) -> Iterator[list[Array]]:
-    while chunk := list(islice(deals, _CHUNK)):
-        yield chunk
-
-
-def _studentised(runs: Array, deals: Array, size: int) -> Array:
-    """Return the mean difference over its crossed standard error, for every deal [D, runs] of ``runs`` [runs, P]."""
-    order = np.argsort(-deals, axis=1, kind="stable")
-    mean, variance = unpaired_difference(runs[order[:, :size]], runs[order[:, size:]])
+def _studentised(a: Array, b: Array) -> Array:
+    """Return the mean difference of a [..., S1, P] and b [..., S2, P] over its crossed standard error."""
+    mean, variance = unpaired_difference(a, b)
     # Runs that do not vary at all: a difference of 0 stays 0, and any other is far out.
-    scale = float(np.abs(runs).max())
+    scale = max(float(np.abs(a).max()), float(np.abs(b).max()))
     floor = (1e-7 * scale) ** 2 if scale > 0 else 1.0
     statistic: Array = np.where(np.abs(mean) <= 1e-12 * scale, 0.0, mean) / np.sqrt(np.maximum(variance.total, floor))
     return statistic

@@ -8,7 +8,7 @@ chi-square with S - 1 degrees of freedom, the mean difference is normal; power i
 
 The problem part is taken as known: with the hundreds of problems of an evaluation it nearly is. Of arms that are not
 paired the run part is the sum of two, each with a u of its own, and t has the degrees of freedom that Welch's formula
-gives for these (``clustered.unpaired_crossed_interval``); their runs are taken to vary alike.
+gives for these (``clustered.crossed_difference``); their runs are taken to vary alike.
 """
 
 from __future__ import annotations

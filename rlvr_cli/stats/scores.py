@@ -38,7 +38,7 @@ def same_problems(a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
     return first, second
 
 
-def paired(a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
+def paired_scores(a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
     """Two arms of the same seeds and problems. Raises ValueError as ``same_problems`` and if the seeds differ."""
     first, second = same_problems(a, b)
     if len(first) != len(second):

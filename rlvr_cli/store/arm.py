@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 from rlvr_cli.config.keys import KEYS
+from rlvr_cli.config.load import leaves
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean
@@ -75,7 +76,7 @@ def members_by_arm(runs: Sequence[Run], keys: Collection[str] = ()) -> dict[str,
     """
     groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
     for run in runs:
-        values = _texts(run, keys) if keys else learned(run)
+        values = _texts(run.values, keys) if keys else learned(run.values)
         groups.setdefault(tuple(values.items()), []).append(run)
     return dict(sorted(zip(_names([dict(group) for group in groups]), groups.values(), strict=True), key=itemgetter(0)))
 
@@ -109,7 +110,7 @@ def grouped(runs: Sequence[Run], keys: set[str]) -> dict[str, list[Run]]:
     """
     groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
     for run in runs:
-        groups.setdefault(tuple(_texts(run, keys).items()), []).append(run)
+        groups.setdefault(tuple(_texts(run.values, keys).items()), []).append(run)
     values = [dict(group) for group in groups]
     varying = [key for key in sorted(keys) if _varies(key, values)]
     telling = [key for key in varying if len({one.get(key) for one in values}) == len(values)]
@@ -118,28 +119,28 @@ def grouped(runs: Sequence[Run], keys: set[str]) -> dict[str, list[Run]]:
     return dict(sorted(zip(names, groups.values(), strict=True)))
 
 
-def learned(run: Run) -> Values:
-    """The keys that bear on what is learned, but for the seed."""
-    own = {key for key in run.values if key.split(".", 1)[0] not in NOT_LEARNED and key not in NOT_LEARNED_KEYS}
-    return _texts(run, own)
+def learned(values: Mapping[str, Any]) -> Values:
+    """Return the dotted keys that bear on what is learned, but for the seed, with their values as text."""
+    keys = {key for key in values if key.split(".", 1)[0] not in NOT_LEARNED and key not in NOT_LEARNED_KEYS}
+    return _texts(values, keys)
 
 
-def same_arms(arms: Mapping[str, tuple[Config, Iterable[tuple[str, Any]]]]) -> list[SameGradient]:
-    """Return the groups of arms that differ in their method alone and have one gradient.
+def same_arms(configs: Mapping[str, Config]) -> list[SameGradient]:
+    """Return the groups of arms, by name a configuration each, that differ in their method alone and have one gradient.
 
-    Args:
-        arms: by name, a configuration and the dotted keys with their values that tell arms apart.
+    What bears on nothing that is learned may differ, as it may between the runs of one arm.
     """
     groups: dict[tuple[int, str], dict[str, AnyMethod]] = {}
-    for name, (config, values) in arms.items():
-        rest = {key: value for key, value in values if not key.startswith("method.") and key != SEED}
+    for name, config in configs.items():
+        values = learned({".".join(path): value for path, value in leaves(config)})
+        rest = {key: value for key, value in values.items() if not key.startswith("method.")}
         updates = config.update.mini_batches * config.update.epochs
         groups.setdefault((updates, json.dumps(rest, sort_keys=True)), {})[name] = config.method
     return [same for (updates, _), methods in groups.items() for same in same_gradients(methods, updates)]
 
 
-def _texts(run: Run, keys: Collection[str]) -> Values:
-    return {key: _text(value) for key, value in run.values.items() if key in keys}
+def _texts(values: Mapping[str, Any], keys: Collection[str]) -> Values:
+    return {key: _text(value) for key, value in values.items() if key in keys}
 
 
 def _rests(members: Sequence[Sequence[Run]]) -> dict[str, str]:
@@ -147,7 +148,7 @@ def _rests(members: Sequence[Sequence[Run]]) -> dict[str, str]:
 
     That is the values of the keys that vary within some arm and bear on what is learned; most often none do.
     """
-    texts = [[learned(run) for run in group] for group in members]
+    texts = [[learned(run.values) for run in group] for group in members]
     pooled = {key for group in texts for values in group for key in values if _varies(key, group)}
     runs = [run for group in members for run in group]
     rests = [tuple((k, v) for k, v in values.items() if k in pooled) for group in texts for values in group]

@@ -1,10 +1,9 @@
-"""An evaluation on disk: metrics.json, problems.jsonl and samples.jsonl, read only as they were written."""
+"""An evaluation on disk: metrics.json, problems.jsonl and samples.jsonl, each with its hash, read only as written."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,18 +14,18 @@ from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.hashes import digest, text_digest
 from rlvr_cli.runs.folder import RunDir
 
-# Of metrics.json: the hash of problems.jsonl, and of all the rest of metrics.json.
+# In metrics.json: the hash of problems.jsonl, and of all the rest of metrics.json.
 PROBLEMS_HASH, OWN_HASH = "problems_sha256", "sha256"
-# Of a line of samples.jsonl: a hash of the rest of it; of meta.json: whether every line has one.
-CHECK, CHECKED = "check", "checked"
-# Of metrics.json: the version of its fields. Others are refused, as nothing was released with them.
-FORMAT = 2
+# In a line of samples.jsonl: a hash of the rest of it.
+CHECK = "check"
+# In metrics.json and meta.json: the version of their fields. Others are refused, as nothing was released with them.
+FORMAT = 3
 SETTINGS = ("benchmark", "split", "sampling", "task")
 AGAIN = "`rlvr eval` makes the evaluation of a checkpoint again, from its samples."
 
 
 def sealed(result: Mapping[str, Any], problems: str) -> dict[str, Any]:
-    """``result`` with the hashes of it and of the content of problems.jsonl."""
+    """Return ``result`` with the hashes of it and of the content of problems.jsonl."""
     content = {key: value for key, value in result.items() if key != OWN_HASH}
     content[PROBLEMS_HASH] = text_digest(problems)
     # As it is read back: JSON has no integers as keys, and they sort in another order.
@@ -47,7 +46,7 @@ def read_result(path: Path) -> dict[str, Any]:
         raise RunError(f"{path}: cannot be read ({error}). The file was altered.") from error
     if version != FORMAT:
         raise RunError(f"{path}: is of another version of rlvr. {AGAIN}")
-    if OWN_HASH in result and result[OWN_HASH] != digest({k: v for k, v in result.items() if k != OWN_HASH}):
+    if result.get(OWN_HASH) != digest({key: value for key, value in result.items() if key != OWN_HASH}):
         raise RunError(f"{path}: was altered after it was written (its hash differs). {AGAIN}")
     return dict(result)
 
@@ -141,25 +140,18 @@ def read_evaluation(folder: Path) -> Evaluation:
 
     Raises UserError when there is none, RunError when its files were altered or are not of one evaluation.
     """
-    path = folder / "metrics.json"
-    if not path.exists():
-        raise UserError(f"{folder}: no finished evaluation here (no metrics.json). `rlvr eval` makes one.")
     try:
-        result = read_result(path)
-        rows = tuple(ProblemValues.from_json(record) for record in read_jsonl(folder / "problems.jsonl"))
-        count = result["problems"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{folder}: the evaluation cannot be read ({error}). Its files were altered.") from error
-    digest_of_rows = hashlib.sha256((folder / "problems.jsonl").read_bytes()).hexdigest() if rows else None
-    if digest_of_rows != result.get(PROBLEMS_HASH, digest_of_rows):
-        raise RunError(f"{folder / 'problems.jsonl'}: was altered after it was written (its hash differs). {AGAIN}")
-    if len(rows) != count:
-        raise RunError(f"{folder}: metrics.json is of {count} problems, problems.jsonl of {len(rows)}. Evaluate again.")
-    evaluation = Evaluation(folder, result, rows)
-    fault = _fault(evaluation)
-    if fault:
-        raise RunError(f"{folder}: the evaluation {fault}. Its files were altered; evaluate again.")
-    return evaluation
+        result = read_result(folder / "metrics.json")
+    except FileNotFoundError:
+        raise UserError(f"{folder}: no finished evaluation here (no metrics.json). `rlvr eval` makes one.") from None
+    path = folder / "problems.jsonl"
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read ({error.strerror}). {AGAIN}") from error
+    if result.get(PROBLEMS_HASH) != hashlib.sha256(content).hexdigest():
+        raise RunError(f"{path}: was altered after it was written (its hash differs). {AGAIN}")
+    return Evaluation(folder, result, tuple(ProblemValues.from_json(json.loads(line)) for line in content.splitlines()))
 
 
 def by_settings(evaluations: Iterable[Evaluation]) -> dict[str, list[Evaluation]]:
@@ -170,21 +162,19 @@ def by_settings(evaluations: Iterable[Evaluation]) -> dict[str, list[Evaluation]
     return groups
 
 
-def finals(run: RunDir) -> list[Evaluation]:
+def finals(run: RunDir, benchmark: str | None = None) -> list[Evaluation]:
     """Return the evaluations of a run but those made during its training, sorted by their folders.
 
+    Args:
+        benchmark: the only one to read; damage in the problems of others is then no fault.
     Raises RunError with a line for each that is damaged.
     """
-    return _read_all(sorted(run.eval_dir.glob("*/metrics.json")))
+    return _read_all(sorted(run.eval_dir.glob("*/metrics.json")), benchmark)
 
 
 def held_out(run: RunDir) -> list[Evaluation]:
     """Return the evaluations made during a run's training, by their rollouts. Raises RunError as :func:`finals`."""
-    evaluations = _read_all(sorted(run.held_out_dir.glob("rollout-*/metrics.json")))
-    wrong = [one.folder for one in evaluations if type(one.result.get("rollouts")) is not int]
-    if wrong:
-        raise RunError(f"{wrong[0]}: the evaluation has no number of rollouts. Its files were altered.")
-    return evaluations
+    return _read_all(sorted(run.held_out_dir.glob("rollout-*/metrics.json")))
 
 
 def results_in(folder: Path) -> Iterator[dict[str, Any]]:
@@ -213,51 +203,26 @@ def evaluations_in(folder: Path) -> list[Evaluation]:
     return evaluations
 
 
-def _read_all(paths: Sequence[Path]) -> list[Evaluation]:
+def _read_all(paths: Sequence[Path], benchmark: str | None = None) -> list[Evaluation]:
     evaluations, problems = list[Evaluation](), list[str]()
     for path in paths:
         with collecting(problems):
-            evaluations.append(read_evaluation(path.parent))
+            if benchmark in (None, read_result(path)["benchmark"]):
+                evaluations.append(read_evaluation(path.parent))
     if problems:
         raise RunError("\n".join(problems))
     return evaluations
 
 
-def _fault(evaluation: Evaluation) -> str | None:
-    """What is wrong with the content of an evaluation's files; None where nothing is."""
-    result, rows = evaluation.result, evaluation.rows
-    missing = [key for key in (*SETTINGS, "model", "samples", "steps") if key not in result]
-    if missing:
-        return f"has no {', '.join(missing)}"
-    if type(result["samples"]) is not int or result["samples"] < 0 or not isinstance(result["benchmark"], str):
-        return "has a number of samples or a benchmark that is none"
-    if not isinstance(result["steps"], list) or any(type(step) is not int for step in result["steps"]):
-        return "has steps that are none"
-    if not all(isinstance(result[key], dict) for key in ("sampling", "task")):
-        return "has settings that are none"
-    if not rows or len({row.id for row in rows}) < len(rows):
-        return "holds no problem, or one twice"
-    for row in rows:
-        for metric, value in row.values.items():
-            if not isinstance(value, int | float) or not math.isfinite(value):
-                return f"has {value!r} for {metric} of {row.id}"
-    return None
-
-
 def read_samples(folder: Path) -> list[dict[str, Any]]:
-    """The samples of an evaluation, without what they are checked by.
+    """Return the samples of an evaluation, without their hashes.
 
     Raises RunError, naming file and line, where one is not as it was written.
     """
-    path, meta = folder / "samples.jsonl", folder / "meta.json"
-    try:
-        checked = meta.exists() and json.loads(meta.read_text(encoding="utf-8")).get(CHECKED) is True
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
-        raise RunError(f"{meta}: cannot be read ({error}). The file was altered.") from error
+    path = folder / "samples.jsonl"
     rows = read_jsonl(path)
     for number, row in enumerate(rows, start=1):
-        check = row.pop(CHECK, None)
-        if (check is not None or checked) and check != sample_check(row):
+        if row.pop(CHECK, None) != sample_check(row):
             raise RunError(
                 f"{path}:{number}: this sample was altered after it was written (its hash differs). Put the file back "
                 "from a copy; without the line, `rlvr eval` samples it again."
@@ -266,6 +231,6 @@ def read_samples(folder: Path) -> list[dict[str, Any]]:
 
 
 def sample_check(record: Mapping[str, Any]) -> str:
-    """The hash of a sample as it is read back."""
+    """Return the hash of a sample as it is read back."""
     # As it is read back: JSON has no integers as keys, and they sort in another order.
     return digest(json.loads(json.dumps(record)))[:16]

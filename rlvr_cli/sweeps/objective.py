@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from rlvr_cli.tasks.suites import SUITES, unknown_names
 
 
 def eval_arguments(spec: EvalSpec | None, configs: Sequence[Config]) -> tuple[str, ...] | None:
-    """What follows `rlvr eval RUN`; None where trials are not evaluated.
+    """Return what follows `rlvr eval RUN`; None where trials are not evaluated.
 
     Benchmarks that all trials' configurations name are written out: then trials that were evaluated on others before
     are evaluated again.
@@ -49,17 +49,17 @@ def eval_arguments(spec: EvalSpec | None, configs: Sequence[Config]) -> tuple[st
         "--split": spec.split,
         "--benchmark": ",".join(named.pop()) or None if len(named) == 1 else None,
     }
-    given = [part for name, value in options.items() if value is not None for part in (name, str(value))]
-    return (*given, *(override_text(key, value) for key, value in spec.set.items()))
+    words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
+    return (*words, *(override_text(key, value) for key, value in spec.set.items()))
 
 
 def benchmarks_of(spec: EvalSpec, config: Config) -> tuple[str, ...]:
-    """What a finished trial is evaluated on: what the file says, else the trial's `eval.benchmark`, else its task."""
+    """Return what a finished trial is evaluated on: what the file names, else its `eval.benchmark`, else its task."""
     return spec.benchmark or config.eval.benchmark
 
 
 def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[SpecProblem]:
-    """What is wrong with the evaluation that the file asks for, as far as that shows without a model.
+    """Return what is wrong with the evaluation that the file asks for, as far as that shows without a model.
 
     Args:
         configs: by which the trials are evaluated.
@@ -70,33 +70,32 @@ def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[SpecProble
     from rlvr_cli.evaluation.request import idle_key
     from rlvr_cli.evaluation.settings import pass_at_problems
 
-    found = [(file.place("eval", "set", key), f"eval.set: {wrong}") for key in spec.set if (wrong := key_problem(key))]
-    found += [
-        (file.place("eval", "set", key), f"eval.set: {key}: has no effect; {why}")
-        for key in spec.set
-        if key_problem(key) is None and (why := idle_key(key))
-    ]
-    if "eval.base_url" in spec.set:
-        # It would be on the command line of `rlvr eval`, which says who may get a key.
-        wrong = "eval.set: eval.base_url: a server has one model, and a trial has its own; leave it out"
-        found.append((file.place("eval", "set", "eval.base_url"), wrong))
-    found += [
-        (file.place("eval", "set", f"eval.{name}"), f"eval.set: eval.{name}: is set by `{name}` too; leave one out")
-        for name in ("pass_at", "samples", "problems", "split", "benchmark")
-        if getattr(spec, name) and f"eval.{name}" in spec.set
-    ]
+    problems: list[SpecProblem] = []
+    for key in spec.set:
+        where = file.place("eval", "set", key)
+        if wrong := key_problem(key):
+            problems.append((where, f"eval.set: {wrong}"))
+        elif why := idle_key(key):
+            problems.append((where, f"eval.set: {key}: has no effect; {why}"))
+        elif key == "eval.base_url":
+            # It would be on the command line of `rlvr eval`, which says who may get a key.
+            wrong = "eval.set: eval.base_url: a server has one model, and a trial has its own; leave it out"
+            problems.append((where, wrong))
+        elif (name := key.removeprefix("eval.")) in OPTIONS and getattr(spec, name):
+            problems.append((where, f"eval.set: eval.{name}: is set by `{name}` too; leave one out"))
     unknown = unknown_names(spec.benchmark, "--benchmark")
-    found += [(file.place("eval", "benchmark"), f"eval: {said}") for said in unknown]
-    # A benchmark says how many samples there are.
+    problems += [(file.place("eval", "benchmark"), f"eval: {line}") for line in unknown]
+    # A benchmark has a number of samples of its own.
     own = {config.eval.samples for config in configs if not benchmarks_of(spec, config)}
     counts = own if spec.samples is None else {spec.samples}
     if spec.pass_at:
-        for samples in sorted(counts):
-            said = pass_at_problems(spec.pass_at, samples)
-            found += [(file.place("eval", "pass_at"), f"eval: {one}") for one in said]
-    return found
+        lines = [line for samples in sorted(counts) for line in pass_at_problems(spec.pass_at, samples)]
+        problems += [(file.place("eval", "pass_at"), f"eval: {line}") for line in lines]
+    return problems
 
 
+# Of a sweep's `eval:`, what is an option of `rlvr eval` and a key of its section too.
+OPTIONS = ("pass_at", "samples", "problems", "split", "benchmark")
 HELD_OUT, EVAL, TRAINING = "held_out", "eval", "training"
 WORDS = {HELD_OUT: "held-out, in training", EVAL: "evaluation", TRAINING: "in training, last tenth of the rollouts"}
 
@@ -147,7 +146,7 @@ class Objective:
         return values, (note,) if note else ()
 
     def held_out(self, run: RunDir, after: int = 0) -> list[tuple[int, float]]:
-        """(rollouts done, value) at each held-out evaluation in training, of those after rollout ``after``."""
+        """Return (rollouts done, value) of each held-out evaluation in training after rollout ``after``."""
         values = ((result["rollouts"], metric_value(result, self.metric)) for result in results_in(run.held_out_dir))
         return [(rollouts, value) for rollouts, value in values if value is not None and rollouts > after]
 
@@ -156,18 +155,17 @@ class Objective:
 
 
 def metric_value(result: dict[str, Any], name: str) -> float | None:
-    """A metric of an evaluation's metrics.json; `accuracy` is avg@n, of the greedy completion where n is 0."""
-    metrics = result.get("metrics", {})
+    """Return a metric of an evaluation's metrics.json; `accuracy` is avg@n, of the greedy completion where n is 0."""
+    metrics = result["metrics"]
     if name in (ACCURACY, "avg@n"):
         name = accuracy_of(metrics) or ""
-    found = metrics.get(name)
-    return number(found.get("value")) if isinstance(found, dict) else None
+    return number(metrics[name]["value"]) if name in metrics else None
 
 
 def read_objective(
     file: SweepFile, configs: Sequence[Config], evaluated: Sequence[Config], problems: list[SpecProblem]
 ) -> Objective | None:
-    """The objective that ``file`` names; None without one, and (with a line in ``problems``) where no trial records it.
+    """Return the objective that ``file`` names; None without one, and (with a line in ``problems``) for a faulty one.
 
     Args:
         configs: of the trials. evaluated: those that their evaluations have.
@@ -177,53 +175,45 @@ def read_objective(
         return None
     every = bool(configs) and all(config.eval.every for config in configs)
     of = spec.of or (HELD_OUT if every else EVAL if file.spec.eval is not None else TRAINING)
-    said = _faults(spec, of, file.spec.eval, evaluated if of == EVAL else configs)
-    maximize = _maximize(spec)
-    if maximize is None and not said:
-        said.append(
+    faults = _faults(spec, of, file.spec.eval, evaluated if of == EVAL else configs)
+    higher = metric(spec.metric).higher_is_better if spec.direction is None else spec.direction == "maximize"
+    if higher is None and not faults:
+        faults.append(
             f"objective: neither a larger nor a smaller {spec.metric} is better by definition; set `direction: "
             "minimize` or maximize"
         )
-    problems += [(file.place("objective"), one) for one in dict.fromkeys(said)]
-    if said:
+    problems += [(file.place("objective"), fault) for fault in dict.fromkeys(faults)]
+    if faults:
         return None
-    return Objective(spec.metric, of, bool(maximize), _where(file.spec.eval, evaluated) if of == EVAL else {})
+    return Objective(spec.metric, of, bool(higher), _where(file.spec.eval, evaluated) if of == EVAL else {})
 
 
 def intermediate_faults(metric: str, configs: Sequence[Config]) -> list[str]:
-    """Why trials cannot be stopped by the held-out evaluations of their training."""
+    """Return why trials cannot be stopped by the held-out evaluations of their training."""
     if any(not config.eval.every for config in configs):
         return ["search.pruning: looks at the held-out evaluations in training; set eval.every"]
-    found = [said for config in configs for said in _not_recorded(metric, _recorded(config), "eval.", config)]
-    found += [
+    faults = [fault for config in configs for fault in _not_recorded(metric, config)]
+    faults += [
         f"search.pruning: the first held-out evaluation (eval.every={config.eval.every}) is not before the end of the "
         f"training (train.rollouts={config.train.rollouts}); set a smaller eval.every"
         for config in configs
         if config.eval.every >= config.train.rollouts
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(faults))
 
 
 def _faults(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, configs: Sequence[Config]) -> list[str]:
-    """Why not all trials record the metric, and what to set."""
+    """Return why not all trials record the metric, and what to set."""
     if of == TRAINING:
-        found = []
-        for config in configs:
-            known = training_metrics(config.method.training)
-            if spec.metric not in known:
-                found.append(
-                    f"objective: training by {config.method.name} records no {spec.metric}."
-                    f"{did_you_mean(spec.metric, known)} There are: {', '.join(known)}. Evaluations record pass@K and "
-                    "more: set eval.every, or give `eval`"
-                )
-        return found
-    plain = (GREEDY, *sample_metrics())
-    if at_k(spec.metric) is None and spec.metric not in (ACCURACY, *plain):
-        shown = (ACCURACY, *FORMS, *plain)
         return [
-            f"objective: {spec.metric}: no metric of an evaluation.{did_you_mean(spec.metric, shown)} There are: "
-            f"{', '.join(shown)}"
+            f"{_no_such_metric(f'training by {config.method.name} records no {spec.metric}', spec.metric, known)}. "
+            "Evaluations record pass@K and more: set eval.every, or give `eval`"
+            for config in configs
+            if spec.metric not in (known := training_metrics(config.method.training))
         ]
+    known = (ACCURACY, *FORMS, GREEDY, *sample_metrics())
+    if at_k(spec.metric) is None and spec.metric not in known:
+        return [_no_such_metric(f"{spec.metric}: no metric of an evaluation", spec.metric, known)]
     if of == HELD_OUT:
         late = [config for config in configs if not 0 < config.eval.every <= config.train.rollouts]
         if late:
@@ -231,71 +221,60 @@ def _faults(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, configs: 
                 f"objective: no held-out evaluation in training (eval.every={late[0].eval.every}, "
                 f"train.rollouts={late[0].train.rollouts}); set eval.every to the rollouts between them"
             ]
-        return [said for config in configs for said in _not_recorded(spec.metric, _recorded(config), "eval.", config)]
+        return [fault for config in configs for fault in _not_recorded(spec.metric, config)]
     if evaluation is None:
         return ["objective: trials are not evaluated when they are finished; give `eval`, as {pass_at: [1, 8]}"]
-    named = {benchmarks_of(evaluation, config) for config in configs}
-    if any(len(names) > 1 or set(names) & set(SUITES) for names in named) or len(named) > 1:
+    benchmarks = {benchmarks_of(evaluation, config) for config in configs}
+    if len(benchmarks) > 1 or any(len(names) > 1 or set(names) & set(SUITES) for names in benchmarks):
         return ["objective: `eval` is on several benchmarks; name one, or take it from the held-out evaluations"]
-    return [
-        said
-        for config in configs
-        # A benchmark says how many samples there are.
-        if evaluation.samples is not None or not benchmarks_of(evaluation, config)
-        for said in _not_recorded(spec.metric, _evaluated(evaluation, config), "eval: ", config)
-    ]
+    # A benchmark has a number of samples of its own.
+    own = [config for config in configs if evaluation.samples is not None or not benchmarks_of(evaluation, config)]
+    return [fault for config in own for fault in _not_recorded(spec.metric, config, evaluation)]
 
 
-def _not_recorded(metric: str, recorded: Collection[str], where: str, config: Config) -> list[str]:
+def _no_such_metric(fault: str, name: str, known: Sequence[str]) -> str:
+    return f"objective: {fault}.{did_you_mean(name, known)} There are: {', '.join(known)}"
+
+
+def _not_recorded(metric: str, config: Config, evaluation: EvalSpec | None = None) -> list[str]:
+    """Return what to set where held-out evaluations, or the ``evaluation`` of finished trials, lack the metric."""
+    section, where = config.eval, "eval." if evaluation is None else "eval: "
+    samples, pass_at = section.samples, section.pass_at
+    if evaluation is not None:
+        samples = samples if evaluation.samples is None else evaluation.samples
+        pass_at = evaluation.pass_at or pass_at
+    recorded = _names(samples, pass_at, greedy=section.greedy)
     if metric in recorded:
         return []
     form = at_k(metric)
     if form is None:
-        wanted = f"{where}greedy to true" if where == "eval." else "eval.greedy to true"
+        wanted = "eval.greedy to true"
     elif form[0] == "avg" or form[1] == "n":
         wanted = f"{where}samples{'' if form[1] == 'n' else ' to ' + form[1]}"
     else:
         wanted = f"{where}pass_at to a list with {form[1]}, and {where}samples to at least {form[1]}"
-    there = ", ".join(name for name in recorded if name not in sample_metrics())
-    return [f"objective: {metric} is not recorded; set {wanted}. Recorded: {there}"]
-
-
-def _recorded(config: Config) -> list[str]:
-    """The metrics of the held-out evaluations in training."""
-    section = config.eval
-    return _names(section.samples, section.pass_at, greedy=section.greedy)
-
-
-def _evaluated(spec: EvalSpec, config: Config) -> list[str]:
-    """The metrics of the evaluation of a finished trial."""
-    section = config.eval
-    samples = spec.samples if spec.samples is not None else section.samples
-    return _names(samples, spec.pass_at or section.pass_at, greedy=section.greedy)
+    names = ", ".join(name for name in recorded if name not in sample_metrics())
+    return [f"objective: {metric} is not recorded; set {wanted}. Recorded: {names}"]
 
 
 def _names(samples: int, pass_at: Sequence[int], *, greedy: bool) -> list[str]:
+    """Return the metrics of an evaluation."""
     ks = [k for k in pass_at if k <= samples]
-    found = [ACCURACY, *(["greedy"] if greedy else []), *(["avg@n", f"avg@{samples}"] if samples else [])]
-    return [*found, *(f"pass@{k}" for k in ks), *(f"maj@{k}" for k in ks if k > 1), *sample_metrics()]
-
-
-def _maximize(spec: ObjectiveSpec) -> bool | None:
-    if spec.direction is not None:
-        return spec.direction == "maximize"
-    return metric(spec.metric).higher_is_better
+    names = [ACCURACY, *([GREEDY] if greedy else []), *(["avg@n", f"avg@{samples}"] if samples else [])]
+    return [*names, *(f"pass@{k}" for k in ks), *(f"maj@{k}" for k in ks if k > 1), *sample_metrics()]
 
 
 def _where(spec: EvalSpec | None, configs: Sequence[Config]) -> dict[str, Any]:
     if spec is None:
         return {}
     # One for all trials, or there would be no objective.
-    named = next((names for config in configs if (names := benchmarks_of(spec, config))), ())
-    given = {"samples": spec.samples, "split": spec.split, "benchmark": next(iter(named), None)}
-    return {key: value for key, value in given.items() if value is not None}
+    names = next((names for config in configs if (names := benchmarks_of(spec, config))), ())
+    settings = {"samples": spec.samples, "split": spec.split, "benchmark": next(iter(names), None)}
+    return {key: value for key, value in settings.items() if value is not None}
 
 
 def _of_training(objective: Objective, run: RunDir) -> float | None:
-    """The mean over the last tenth of the rollouts, at least one: a single rollout has few completions."""
+    """Return the mean over the last tenth of the rollouts, at least one: a single rollout has few completions."""
     rows = read_record(run, run.metrics_path)
     last = max((row["rollout"] for row in rows if type(row.get("rollout")) is int), default=0)
     begin = last + 1 - max(1, (last + 1) // 10)

@@ -25,7 +25,7 @@ from rlvr_cli.store.arm import same_arms
 from rlvr_cli.sweeps.axes import METHOD, SEED, AxisPoint, in_a_name, values_of
 from rlvr_cli.sweeps.expand import Sweep, Trial, load_trial
 from rlvr_cli.sweeps.folder import Entry, SearchState, SweepDir, SweepPlan
-from rlvr_cli.sweeps.naming import config_differences, config_hash, deciding, short_keys, trial_name, unique
+from rlvr_cli.sweeps.naming import config_differences, config_hash, short_keys, trial_name, unique
 from rlvr_cli.sweeps.search_space import Space, axis_name, labels
 from rlvr_cli.sweeps.slurm_queue import in_queue
 
@@ -60,7 +60,7 @@ def total(costs: Sequence[Cost]) -> Cost:
 
 def same_gradient_arms(sweep: Sweep) -> list[SameGradient]:
     """Return the groups of a grid's arms that differ in their method alone and have one gradient."""
-    return same_arms({trial.row: (trial.config, deciding(trial.config)) for trial in sweep.trials})
+    return same_arms({trial.row: trial.config for trial in sweep.trials})
 
 
 def check_arms(sweep: Sweep) -> None:

@@ -23,7 +23,6 @@ from rlvr_cli.store.arm import same_arms
 from rlvr_cli.store.metrics import bounds
 from rlvr_cli.sweeps.axes import SEED
 from rlvr_cli.sweeps.folder import SweepDir, SweepPlan, TrialStatus
-from rlvr_cli.sweeps.naming import deciding
 from rlvr_cli.sweeps.objective import Objective
 from rlvr_cli.sweeps.spec import read_sweep
 
@@ -165,8 +164,7 @@ def _arm(
 
 def _cannot_differ(arms: Sequence[RankedArm]) -> list[SameGradient]:
     """Return the groups of arms whose methods have one gradient, by the configurations of their runs."""
-    configs = {arm.name: load_config([arm.run.config_path]) for arm in arms}
-    groups = same_arms({name: (config, deciding(config)) for name, config in configs.items()})
+    groups = same_arms({arm.name: load_config([arm.run.config_path]) for arm in arms})
     return [group for group in groups if group.cannot_differ]
 
 

@@ -36,14 +36,14 @@ def _held_out(first: Evaluation, last: Evaluation) -> list[Cell]:
     if name is None:
         return []
     comparison = comparisons[name]
-    before, after = (with_interval(name, estimate.as_json()) for estimate in (comparison.before, comparison.after))
+    before, after = (with_interval(name, estimate) for estimate in (comparison.before, comparison.after))
     title = f"held-out {metric(name).label} ({result['split']}, {result['problems']:,} problems)"
     return [f"{title}: {before} {_when(first)}, {after} {_when(last)}", difference_line(comparison)]
 
 
 def difference_line(comparison: PairedDifference) -> Cell:
     """`difference +0.062 [-0.010, 0.134]: within noise`; a difference that is clear is marked."""
-    line = f"difference {with_interval(comparison.metric, comparison.difference.as_json(), signed=True)}"
+    line = f"difference {with_interval(comparison.metric, comparison.difference, signed=True)}"
     if not comparison.clear:
         return f"{line}: {comparison.doubt}"
     better = (comparison.difference.value > 0) == (metric(comparison.metric).higher_is_better is not False)
@@ -69,4 +69,4 @@ def _with_error(row: Mapping[str, Any], prompts: int) -> str:
     value, error = row["accuracy"], row.get("accuracy/se")
     if not isinstance(error, float):
         return f"{value:.3f}"
-    return with_interval("accuracy", share_of_error(value, error, max(2, prompts)).as_json())
+    return with_interval("accuracy", share_of_error(value, error, max(2, prompts)))

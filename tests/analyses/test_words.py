@@ -18,6 +18,7 @@ from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.runs.folder import RunDir, create_run
+from rlvr_cli.store.evaluation import sample_check
 
 TEXT = (
     "Let's analyze Zoey's statement. If Zoey lies, then Bob\u2019s statements must be false, so Bob is a knave. We "
@@ -134,7 +135,8 @@ def test_the_samples_of_an_evaluation_but_not_the_greedy_ones(tmp_path: Path) ->
         (run.eval_dir / name).mkdir(parents=True)
         samples = [sample("greedy", "so"), sample(0, "so so"), sample(1, "it"), sample(2, "so", scorable=False)]
         # The record of a sample that was judged again comes later.
-        append_jsonl(run.eval_dir / name / "samples.jsonl", [*samples, sample(1, "so so so so")])
+        lines = [*samples, sample(1, "so so so so")]
+        append_jsonl(run.eval_dir / name / "samples.jsonl", [{**line, "check": sample_check(line)} for line in lines])
     subject = AnalysisInput((run,), tmp_path)
     found = words(subject, WordsOptions(evaluation="kk-test-*")).numbers
     assert found["summary"]["completions"] == 2 and found["summary"]["conclusion_indicator_frequency"] == 3

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
+
+from rlvr_cli.compare.request import CompareRequest
+from rlvr_cli.compare.results import Contrast, compare_task
+from rlvr_cli.compare.scores import RunScores, TaskScores
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.evaluation.evaluate import evaluate_with
@@ -14,13 +19,40 @@ from rlvr_cli.evaluation.plan import sample_record
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleKey, SampleStore
 from rlvr_cli.runs.folder import RunDir, create_run
+from rlvr_cli.stats.intervals import UNBOUNDED
+from rlvr_cli.store.arm import Replicate
 from rlvr_cli.store.evaluation import Provenance
 from rlvr_cli.store.metrics import GREEDY
+from rlvr_cli.store.training import COSTS
 from rlvr_cli.tasks import Problem, Task, Verdict
 
 SAMPLES = 4
 POOL = 24
 ROLLOUTS = 4
+
+
+def contrasts(
+    tables: Mapping[str, np.ndarray], *, metric: str = "avg@4", target: float | None = None
+) -> dict[str, Contrast]:
+    """Every other arm of these tables [seeds, problems] against the first, as `rlvr compare` has them."""
+    spent = dict.fromkeys(COSTS, 1.0)
+    arms = {
+        name: {Replicate(seed): RunScores(cast(Any, None), row, spent) for seed, row in enumerate(table)}
+        for name, table in tables.items()
+    }
+    scores = TaskScores(
+        request=CompareRequest((), Path(), power=target),
+        arms=arms,
+        baseline=next(iter(arms)),
+        by_path={},
+        metric=metric,
+        samples=4,
+        problems=tuple(map(str, range(len(next(iter(tables.values()))[0])))),
+        settings={},
+        bounds=UNBOUNDED,
+        notes=(),
+    )
+    return {row.arm: contrast for row, contrast in compare_task(scores).others}
 
 
 class MadeSampler:

@@ -134,28 +134,26 @@ def test_one_arm_and_repeated_runs(root: Path, refused: Refused) -> None:
 
 
 def test_damaged_records(two_arms: Path, refused: Refused) -> None:
-    def change(path: Path, **fields: object) -> None:
-        """As a version without hashes might have written it."""
-        unsealed = {key: value for key, value in json.loads(path.read_text()).items() if not key.endswith("sha256")}
-        path.write_text(json.dumps({**unsealed, **fields}))
+    def evaluation(run: str) -> Path:
+        return next((two_arms / run / "eval").iterdir())
 
-    evaluation = next((two_arms / "grpo-s0" / "eval").iterdir())
-    (evaluation / "problems.jsonl").write_text('{"problem": "x"\n{}\n')
-    change(next((two_arms / "grpo-s1" / "eval").iterdir()) / "metrics.json", problems=99)
+    broken, other = evaluation("grpo-s0") / "problems.jsonl", evaluation("grpo-s1") / "metrics.json"
+    broken.write_text('{"problem": "x"\n{}\n')
+    other.write_text(other.read_text().replace('"problems": 12', '"problems": 99'))
+    # As a version without hashes, or another version, would have written it.
+    bare, version = evaluation("grpo-s2") / "metrics.json", evaluation("lopti-s2") / "metrics.json"
+    bare.write_text(json.dumps({k: v for k, v in json.loads(bare.read_text()).items() if not k.endswith("sha256")}))
+    whole = version.read_text()
+    version.write_text(json.dumps({**json.loads(whole), "format": 1}))
     metrics = two_arms / "lopti-s0" / "metrics.jsonl"
     lines = metrics.read_text().splitlines(keepends=True)
     metrics.write_text("".join([lines[0], "{]\n", *lines[2:]]))
     (two_arms / "lopti-s1" / "timings.jsonl").write_text("")
-    third = next((two_arms / "grpo-s2" / "eval").iterdir()) / "problems.jsonl"
-    change(third.with_name("metrics.json"))
-    third.write_text(third.read_text().replace('"avg@4": 0.', '"avg@4": -Infinity, "x": 0.', 1))
-    change(next((two_arms / "lopti-s2" / "eval").iterdir()) / "metrics.json", samples=-1)
     said = refused("grpo-s*", "lopti-s*")
-    assert "metrics.json" in said and "samples" in said
-    change(next((two_arms / "lopti-s2" / "eval").iterdir()) / "metrics.json", samples=4)
-    assert "has -inf for avg@4 of kk-" in said
-    assert "problems.jsonl:1: " in said
-    assert "99 problems" in said and "of 12" in said
+    for path in (broken, other, bare):
+        assert f"{path}: was altered" in said
+    assert f"{version}: is of another version of rlvr" in said
+    version.write_text(whole)
     restored = refused("lopti-s0", "lopti-s1", "lopti-s2", "--by", "run.name,method.name", "--unpaired")
     assert f"{metrics}:2: " in restored
     assert "timings.jsonl: has 0 lines" in restored and "has 8" in restored

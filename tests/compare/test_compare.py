@@ -11,25 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlvr_cli.compare.results import Contrast, contrasts
 from rlvr_cli.core.files import write_json
 from rlvr_cli.stats.clustered import VarianceComponents
 from rlvr_cli.stats.passk import pass_at_k
 from rlvr_cli.stats.power import PlannedTest
 from rlvr_cli.store.evaluation import sealed
 from tests.compare.conftest import BASE, BETTER
-from tests.compare.made_runs import evaluate, make_run
+from tests.compare.made_runs import contrasts, evaluate, make_run
 
 Compared = Callable[..., dict[str, Any]]
 
 
 def arm(found: dict[str, Any], name: str) -> dict[str, Any]:
     return next(one for one in found["arms"] if one["arm"] == name)
-
-
-def against_a(scores: dict[str, np.ndarray], target: float | None = None) -> dict[str, Contrast]:
-    pairs = {name: (table, scores["a"]) for name, table in scores.items() if name != "a"}
-    return contrasts(pairs, target=target)
 
 
 def test_a_known_difference(two_arms: Path, compared: Compared) -> None:
@@ -116,9 +110,9 @@ def test_the_order_of_runs_arms_and_problems_changes_no_number(two_arms: Path, c
 def test_contrasts_do_not_depend_on_the_order_of_problems_or_replicates() -> None:
     rng = np.random.default_rng(0)
     scores = {name: rng.random((4, 30)) for name in "abc"}
-    before = against_a(scores, target=0.02)
+    before = contrasts(scores, target=0.02)
     rows, columns = rng.permutation(4), rng.permutation(30)
-    after = against_a({name: scores[name][rows][:, columns] for name in "cab"}, target=0.02)
+    after = contrasts({name: scores[name][rows][:, columns] for name in "acb"}, target=0.02)
     for name in "bc":
         one, other = before[name], after[name]
         assert other.difference.value == pytest.approx(one.difference.value)
@@ -144,14 +138,14 @@ def test_what_it_takes_is_what_the_corrected_test_takes() -> None:
     one, family = (PlannedTest(components, alpha=alpha).seeds(0.05, problems) for alpha in (0.05, 0.05 / 4))
     assert one is not None and family is not None and one < family
     for seeds, low, high in ((one, 0.2, 0.65), (family, 0.65, 0.95)):
-        seen = [against_a(scores(seeds, 0.05))["b"].verdict == "higher" for _ in range(40)]
+        seen = [contrasts(scores(seeds, 0.05))["b"].verdict == "higher" for _ in range(40)]
         assert low < np.mean(seen) < high
 
 
 def test_what_it_would_take_is_counted_with_the_corrected_alpha() -> None:
     rng = np.random.default_rng(1)
     scores = {name: rng.normal(0, 0.02, (6, 1)) + rng.normal(0, 0.3, (6, 100)) for name in "abcde"}
-    found = against_a(scores, target=0.05)["b"]
+    found = contrasts(scores, target=0.05)["b"]
     assert found.needed is not None and found.difference.components is not None
     assert found.needed.seeds == PlannedTest(found.difference.components, alpha=0.05 / 4).seeds(0.05, 100)
 
@@ -159,7 +153,7 @@ def test_what_it_would_take_is_counted_with_the_corrected_alpha() -> None:
 def test_a_difference_without_a_p_is_counted_in_the_family() -> None:
     rng = np.random.default_rng(0)
     base = rng.integers(0, 5, (3, 10)) / 8
-    found = against_a({"a": base, "constant": base + 0.25, "b": rng.random((3, 10))})
+    found = contrasts({"a": base, "constant": base + 0.25, "b": rng.random((3, 10))})
     assert found["constant"].p_holm is None and found["constant"].verdict == "unknown"
     single = found["b"].difference.p_value
     assert single is not None and found["b"].p_holm == pytest.approx(min(1.0, 2 * single))

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlvr_cli.compare.results import contrasts
 from rlvr_cli.compare.words import amount, to_see
 from tests.compare.conftest import BASE, BETTER
-from tests.compare.made_runs import evaluate, make_run
+from tests.compare.made_runs import contrasts, evaluate, make_run
 
 Compared = Callable[..., dict[str, Any]]
 
@@ -83,7 +82,7 @@ def test_one_run_an_arm_gets_neither_p_nor_verdict(
     data = compared("grpo-s0", "lopti-s0")
     found = first(data)
     assert found["verdict"] == "single" and found["p_holm"] is None and found["difference"]["p_value"] is None
-    assert found["sentence"].startswith("this run of lopti less this run of grpo: +")
+    assert found["sentence"].startswith("this run of lopti minus this run of grpo: +")
     assert "over 12 problems" in found["sentence"] and "one run says nothing of its method" in found["sentence"]
     assert any("`rlvr sweep` with 3 or more seeds" in note for note in data["notes"])
     for form in ("table", "markdown", "csv", "latex"):
@@ -97,7 +96,7 @@ def test_an_arm_with_one_run_gets_no_verdict_among_others(root: Path, compared: 
     make_run(root, "lopti-s7", method="lopti", seed=7, right=BETTER)
     found = first(compared("grpo-s*", "lopti-s7", "--unpaired"))
     assert found["verdict"] == "single" and found["p_holm"] is None
-    assert found["sentence"].startswith("this run of lopti less these 3 runs of grpo: +")
+    assert found["sentence"].startswith("this run of lopti minus these 3 runs of grpo: +")
 
 
 def test_one_seed_does_not_tell_what_it_takes(two_arms: Path, compared: Compared) -> None:
@@ -145,15 +144,15 @@ def test_what_the_interval_holds_is_not_said_to_be_ruled_out() -> None:
     rng = np.random.default_rng(0)
     noise = rng.normal(0, 0.02, (2, 8, 200)) + rng.normal(0, 0.012, (2, 8, 1))
     noise[0] += 0.01 - noise[0].mean() + noise[1].mean()
-    contrast = contrasts({"b": (noise[0], noise[1])}, target=0.02)["b"]
+    contrast = contrasts({"a": noise[1], "b": noise[0]}, target=0.02)["b"]
     low, high = contrast.difference.low, contrast.difference.high
     assert low is not None and high is not None and contrast.needed is not None
     assert contrast.verdict == "unseen" and contrast.needed.detectable < 0.02 < high
     assert "does not rule" in to_see("avg@4", contrast, "seed")
     noise[0] -= 0.01
-    equal = contrasts({"b": (noise[0], noise[1])}, target=0.02)["b"]
+    equal = contrasts({"a": noise[1], "b": noise[0]}, target=0.02)["b"]
     assert "2 points" in (said := to_see("avg@4", equal, "seed")) and "rule" not in said
-    open_question = contrasts({"b": (noise[0] + 0.01, noise[1])})["b"]
+    open_question = contrasts({"a": noise[1], "b": noise[0] + 0.01}, metric="reward")["b"]
     assert amount("reward", high) in to_see("reward", open_question, "seed")
 
 

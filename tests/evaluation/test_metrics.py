@@ -10,6 +10,7 @@ import pytest
 
 from rlvr_cli.config.load import choose_task
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.evaluation.evaluate import write_results
 from rlvr_cli.evaluation.metrics import (
     average,
@@ -21,7 +22,7 @@ from rlvr_cli.evaluation.metrics import (
 )
 from rlvr_cli.evaluation.settings import EvalSettings, row_key
 from rlvr_cli.evaluation.tables import accuracy_table, comparison_table
-from rlvr_cli.store.evaluation import FORMAT, Evaluation, ProblemValues, read_evaluation
+from rlvr_cli.store.evaluation import FORMAT, Evaluation, ProblemValues, read_evaluation, sample_check
 from rlvr_cli.store.values import problem_values
 from rlvr_cli.tasks import Problem
 
@@ -215,7 +216,7 @@ def test_wrong_answers_that_are_equal_vote_together(tmp_path: Path) -> None:
     }
     write_results(Evaluation(tmp_path, header, (row,)))
     lines = [{"problem": name, "sample": index, **one} for (name, index), one in found.items()]
-    (tmp_path / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    append_jsonl(tmp_path / "samples.jsonl", [{**line, "check": sample_check(line)} for line in lines])
     read = read_evaluation(tmp_path)
     assert read.rows == (row,) and problem_values(read, "maj@8", 8, ["p"]) == [0.0]
     assert problem_values(read, "maj@5", 8, ["p"])[0] == pytest.approx(

@@ -93,7 +93,7 @@ def test_effects_are_the_comparisons_differences_around_a_zero(tmp_path: Path) -
         assert [column(figure, name, arm=row.arm)[0] for name in ("difference, points", "low", "high")] == shown
         assert f"{shown[0]} ({shown[1]} to {shown[2]})" in texts(figure.svg)
         assert column(figure, "verdict", arm=row.arm) == [VERDICTS[row.contrast.verdict]]
-    assert {"0", "better →", "← worse", "points, less grpo"} <= set(texts(figure.svg))
+    assert {"0", "better →", "← worse", "points, minus grpo"} <= set(texts(figure.svg))
     # What is drawn of an arm can be hidden with it.
     assert set(re.findall('data-arm="([0-9])"', figure.svg)) == {"1", "2"}
 

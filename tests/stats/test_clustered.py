@@ -13,12 +13,11 @@ from benchmarks.statistics import collapses, pigeonhole_means, problem_families,
 from benchmarks.statistics_data import KINDS
 from rlvr_cli.stats import clustered
 from rlvr_cli.stats.clustered import (
+    crossed_difference,
     crossed_interval,
     half_width,
     p_value,
-    paired_crossed_interval,
     two_way,
-    unpaired_crossed_interval,
 )
 from rlvr_cli.stats.scores import Outcomes, outcomes
 
@@ -89,7 +88,7 @@ def test_one_seed_is_students_interval_over_problems_and_says_that_runs_are_not_
 def test_unpaired_arms_of_one_problem_are_welchs_test() -> None:
     a, b = RNG.random((3, 1)), RNG.random((7, 1)) + 0.5
     welch = stats.ttest_ind(a[:, 0], b[:, 0], equal_var=False)
-    estimate = unpaired_crossed_interval(a, b)
+    estimate = crossed_difference([a], [b], paired=False)
     assert estimate.p_value == pytest.approx(welch.pvalue)
     assert (estimate.low, estimate.high) == pytest.approx(tuple(welch.confidence_interval()))
 
@@ -97,11 +96,11 @@ def test_unpaired_arms_of_one_problem_are_welchs_test() -> None:
 def test_pairing_removes_what_the_arms_share() -> None:
     shared = RNG.normal(0, 0.1, (5, 1)) + RNG.normal(0, 0.3, (1, 100))
     a, b = (shared + shift + RNG.normal(0, 0.1, (5, 100)) for shift in (0.02, 0.0))
-    paired, apart = paired_crossed_interval(a, b), unpaired_crossed_interval(a, b)
+    paired, apart = crossed_difference([a], [b]), crossed_difference([a], [b], paired=False)
     assert paired.value == pytest.approx(apart.value)
     assert paired.standard_error is not None and apart.standard_error is not None
     assert paired.standard_error < apart.standard_error / 3
-    assert paired_crossed_interval(b, a).p_value == pytest.approx(paired.p_value)
+    assert crossed_difference([b], [a]).p_value == pytest.approx(paired.p_value)
 
 
 def test_p_is_the_level_at_which_the_interval_reaches_zero() -> None:
@@ -133,10 +132,10 @@ def test_values_without_spread_have_no_interval() -> None:
     assert (constant.low, constant.high, constant.p_value) == (None, None, None)
     assert crossed_interval([[0.3]]).standard_error is None
     for arm in (TABLE, TABLE[:1], TABLE[:, :1]):
-        for equal in (paired_crossed_interval(arm, arm), crossed_interval(arm - arm)):
+        for equal in (crossed_difference([arm], [arm]), crossed_interval(arm - arm)):
             assert (equal.value, equal.low, equal.p_value) == (0.0, None, 1.0)
-    assert unpaired_crossed_interval(np.ones((3, 4)), np.ones((2, 4))).p_value == 1.0
-    assert paired_crossed_interval(TABLE + 0.1, TABLE).p_value is None
+    assert crossed_difference([np.ones((3, 4))], [np.ones((2, 4))], paired=False).p_value == 1.0
+    assert crossed_difference([TABLE + 0.1], [TABLE]).p_value is None
     same_problems = crossed_interval(np.tile(TABLE[:, :1], 5))
     assert same_problems.components is not None and same_problems.components.problem < 1e-20
     assert same_problems.high == pytest.approx(
@@ -163,10 +162,12 @@ def test_what_is_no_table_of_scores_is_refused(values: object, message: str) -> 
 
 def test_arms_of_different_shape_are_refused() -> None:
     with pytest.raises(ValueError, match="4 seeds in one arm and 3"):
-        paired_crossed_interval(TABLE, TABLE[:3])
-    for compare in (paired_crossed_interval, unpaired_crossed_interval, outcomes):
+        crossed_difference([TABLE], [TABLE[:3]])
+    for paired in (True, False):
         with pytest.raises(ValueError, match="6 problems in one arm and 5"):
-            compare(TABLE, TABLE[:, :5])
+            crossed_difference([TABLE], [TABLE[:, :5]], paired=paired)
+    with pytest.raises(ValueError, match="6 problems in one arm and 5"):
+        outcomes(TABLE, TABLE[:, :5])
 
 
 def test_wins_ties_and_losses_are_of_the_means_over_seeds() -> None:
@@ -212,3 +213,71 @@ def test_collapses_and_families_of_problems_are_what_the_interval_does_not_cover
     *_, row = problem_families(20, (5,))
     by_problem, by_family = row.strip("| ").split(" | ")[3::2]
     assert float(by_problem) < 0.8 and float(by_family) > 0.85
+
+
+def test_tasks_weigh_the_same_whatever_their_numbers_of_problems() -> None:
+    few, many = RNG.random((3, 5)), RNG.random((3, 500))
+    estimate, table = crossed_interval(few, many), RNG.random((4, 30))
+    assert estimate.value == pytest.approx((few.mean() + many.mean()) / 2)
+    assert (estimate.seeds, estimate.problems) == (3, 505)
+    error = crossed_interval(table).standard_error
+    assert error is not None and crossed_interval(table, table).standard_error == pytest.approx(error / 2**0.5)
+    # Runs that answer both move them together.
+    rows = 2**0.5 * float(two_way(table).variance.runs.variance) ** 0.5
+    together = crossed_interval(table, table, together=True).standard_error
+    assert together is not None and together**2 - error**2 / 2 == pytest.approx(rows**2 / 4)
+
+
+def coverage_over_tasks(*, together: bool, luck_is_shared: bool, tables: int = 600) -> float:
+    """Of 3 runs on tasks of 40, 80 and 120 problems, whose luck on one task is or is not that on others."""
+    rng, hits = np.random.default_rng(1), 0
+    for _ in range(tables):
+        shared = rng.normal(size=(3, 1))
+        tasks = [
+            0.03 * (shared if luck_is_shared else rng.normal(size=(3, 1)))
+            + 0.1 * rng.normal(size=(1, problems))
+            + 0.2 * rng.normal(size=(3, problems))
+            for problems in (40, 80, 120)
+        ]
+        estimate = crossed_interval(*tasks, together=together)
+        hits += estimate.low is not None and estimate.high is not None and estimate.low <= 0 <= estimate.high
+    return hits / tables
+
+
+def test_coverage_over_tasks_and_what_it_costs_to_take_one_run_for_three() -> None:
+    assert 0.93 <= coverage_over_tasks(together=True, luck_is_shared=True) <= 0.975
+    assert 0.93 <= coverage_over_tasks(together=False, luck_is_shared=False) <= 0.975
+    assert coverage_over_tasks(together=False, luck_is_shared=True) < 0.92
+
+
+def test_the_difference_over_tasks_of_its_parts_written_out() -> None:
+    """Arms that share no seeds: sums over tasks and arms with the degrees of freedom of Satterthwaite."""
+    a, b = ([RNG.random((seeds, problems)) for problems in (6, 9)] for seeds in (3, 4))
+    runs = [(float(two_way(table).runs) / table.size / 4, len(table) - 1) for table in (*a, *b)]
+    problems = []
+    for first, second in zip(a, b, strict=True):
+        rest = sum(float(two_way(table).rest) / table.size for table in (first, second))
+        spread = (first.mean(0) - second.mean(0)).var(ddof=1) / first.shape[1]
+        problems.append((max(spread - rest, 0.0) / 4, first.shape[1] - 1))
+    half = 0.0
+    for part in (runs, problems):
+        total = sum(variance for variance, _ in part)
+        degrees = total**2 / sum(variance**2 / freedom for variance, freedom in part)
+        half += stats.t.ppf(0.975, degrees) ** 2 * total
+    estimate = crossed_difference(a, b, paired=False)
+    assert estimate.value == pytest.approx(np.mean([x.mean() - y.mean() for x, y in zip(a, b, strict=True)]))
+    assert estimate.high == pytest.approx(estimate.value + half**0.5)
+
+
+def test_tasks_that_are_refused() -> None:
+    a = RNG.random((4, 30))
+    for tables, together, message in (
+        ([], False, "no task"),
+        ([a, a[:, :1]], False, "two problems in every task"),
+        ([a, a[:3]], True, "as many in each"),
+        ([a, [[np.nan, 1.0]]], False, "NaN"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            crossed_interval(*tables, together=together)
+    constant = crossed_interval(np.full((3, 4), 0.5), np.full((3, 6), 0.7))
+    assert constant.low is None and constant.value == pytest.approx(0.6)

@@ -12,7 +12,6 @@ X, Y = [0.0, 10.0, 20.0, 40.0], [0.0, 0.5, 0.9, 0.7]
 def test_a_curve_by_hand() -> None:
     curve = Curve.of(X, Y)
     assert curve.at(15.0) == pytest.approx(0.7) and curve.at([5.0, 30.0]) == pytest.approx([0.25, 0.8])
-    assert curve.best() == 20.0
     assert curve.area() == pytest.approx((2.5 + 7.0 + 16.0) / 40)
     assert [curve.first_at(level) for level in (0.95, -1.0)] == [None, 0.0]
     assert curve.first_at(0.7) == pytest.approx(15.0)
@@ -23,7 +22,7 @@ def test_a_part_has_the_points_between_its_ends() -> None:
     assert part.x.tolist() == [5.0, 10.0, 20.0, 30.0]
     assert part.y == pytest.approx([0.25, 0.5, 0.9, 0.8])
     early = Curve.of(X, Y).between(0.0, 15.0)
-    assert (early.best(), early.first_at(0.8)) == (15.0, None)
+    assert early.first_at(0.8) is None
     assert Curve.of(X, Y).between(10.0, 10.0).area() == 0.5
 
 
@@ -31,7 +30,7 @@ def test_each_problem_has_a_curve_of_its_own() -> None:
     both = Curve.of(X, np.array([Y, Y[::-1]]).T)
     assert both.at(15.0) == pytest.approx([0.7, 0.7]) and both.at([0.0, 15.0]).shape == (2, 2)
     assert both.area() == pytest.approx([Curve.of(X, column).area() for column in (Y, Y[::-1])])
-    assert both.best() == 10.0 and both.first_at(0.7) == 10.0
+    assert both.first_at(0.7) == 10.0
 
 
 def test_the_area_is_the_mean_height_on_any_spacing() -> None:

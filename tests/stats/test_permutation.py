@@ -9,7 +9,7 @@ from scipy import stats
 
 from benchmarks.statistics import any_rejected, rejections
 from benchmarks.statistics_data import KINDS, simulated
-from rlvr_cli.stats.clustered import unpaired_crossed_interval
+from rlvr_cli.stats.clustered import crossed_difference
 from rlvr_cli.stats.permutation import holm, permutation_test
 
 RNG = np.random.default_rng(0)
@@ -21,7 +21,7 @@ def test_p_is_that_of_scipy_over_all_deals_of_the_runs(first: int, second: int) 
     runs[:first] += 0.3
 
     def statistic(a: np.ndarray, b: np.ndarray) -> float:
-        estimate = unpaired_crossed_interval(runs[a.astype(int)], runs[b.astype(int)])
+        estimate = crossed_difference([runs[a.astype(int)]], [runs[b.astype(int)]], paired=False)
         assert estimate.standard_error is not None
         return round(abs(estimate.value / estimate.standard_error), 9)
 

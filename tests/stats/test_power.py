@@ -8,10 +8,9 @@ from scipy import stats
 
 from rlvr_cli.stats.clustered import (
     VarianceComponents,
+    crossed_difference,
     p_value,
-    paired_crossed_interval,
     two_way,
-    unpaired_crossed_interval,
 )
 from rlvr_cli.stats.power import PlannedTest
 
@@ -48,7 +47,7 @@ def test_arms_that_share_no_seeds_have_up_to_twice_the_degrees_of_freedom(seeds:
     hits = []
     for _ in range(500):
         a, b = (0.02 * rng.normal(size=(seeds, 1)) + 0.2 * rng.normal(size=(seeds, 100)) for _ in range(2))
-        estimate = unpaired_crossed_interval(a + difference + 0.1 * rng.normal(size=(1, 100)), b)
+        estimate = crossed_difference([a + difference + 0.1 * rng.normal(size=(1, 100))], [b], paired=False)
         assert estimate.p_value is not None
         hits.append(estimate.p_value < 0.05)
     assert np.mean(hits) == pytest.approx(0.7, abs=0.06)
@@ -95,7 +94,7 @@ def test_no_variance_needs_no_more_than_the_least() -> None:
 def test_the_components_of_a_comparison_are_what_it_takes() -> None:
     rng = np.random.default_rng(1)
     a, b = (rng.random((5, 300)) < 0.5 for _ in range(2))
-    components = paired_crossed_interval(a, b).components
+    components = crossed_difference([a], [b]).components
     assert components is not None
     assert components.residual == pytest.approx(0.5, rel=0.1)
     assert PlannedTest(components).detectable(5, 300) > PlannedTest(components).detectable(10, 300) > 0

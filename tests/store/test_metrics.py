@@ -13,8 +13,6 @@ from rlvr_cli.report.charts.learning import learning_figures
 from rlvr_cli.store.metrics import METRICS, SFT, Metric, accuracy_of, metric, problem_value, training_metrics
 from rlvr_cli.store.metrics import metric as declared
 from rlvr_cli.store.training import learning_curves
-from rlvr_cli.sweeps.objective import _maximize
-from rlvr_cli.sweeps.spec import ObjectiveSpec
 from rlvr_cli.tasks import Problem
 from tests.report.charted_runs import by_key, charted, column, texts
 
@@ -40,7 +38,7 @@ def test_a_metric_is_added_by_its_declaration_alone(tmp_path: Path, monkeypatch:
     )
     assert row.values["answered"] == problem_value("answered", list(samples.values())) == 0.5
     assert "answered" in training_metrics(SFT)
-    assert _maximize(ObjectiveSpec(metric="answered")) is True
+    assert declared("answered").higher_is_better is True
     assert learning_curves([{"rollout": 0, "answered": 0.5}]) == {"answered": ((0, 0.5),)}
     assert amount("answered", 0.25) == "25 points"
     rows = [{"answered": 0.5, "answered/se": 0.05}, {"answered": 0.75}]
@@ -71,7 +69,6 @@ def test_one_declaration_decides_everywhere() -> None:
         ("grad_norm", None, ""),
     ]:
         assert declared(name).higher_is_better is better, (name, better, of)
-        assert _maximize(ObjectiveSpec(metric=name)) is better, (name, better, of)
         assert declared(name).unit == of, (name, better, of)
         assert declared(name).factor == (100.0 if of == "points" else 1.0), (name, better, of)
         if better is not None:

@@ -51,7 +51,7 @@ def effects_figure(comparison: TaskComparison, places: Mapping[str, int]) -> Cha
         else ""
     )
     caption = (
-        f"{of} of each arm less that of {base}, {verb}. Line: 95% interval over runs and problems, of this arm alone."
+        f"{of} of each arm minus that of {base}, {verb}. Line: 95% interval over runs and problems, of this arm alone."
         + dots
         + (" One run an arm: the interval is over problems alone, and says nothing of the methods." * _one_run(rows))
         + (f" Without an interval: {', '.join(without)}." if without else "")
@@ -93,7 +93,7 @@ def _draw(rows: list[tuple[ArmOnTask, Contrast]], places: Mapping[str, int], met
         _row(axes, contrast, metric, (name, text), _ROW * place, own)
     _scale(axes)
     below: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "top"}
-    axes.annotate(f"{of}, less {shortened(base, 28)}", (0.5, 0), (0, -22), ha="center", **below)
+    axes.annotate(f"{of}, minus {shortened(base, 28)}", (0.5, 0), (0, -22), ha="center", **below)
     better = declared(metric).higher_is_better
     left, right = {True: ("worse", "better"), False: ("better", "worse"), None: ("lower", "higher")}[better]
     for share, text, side in ((0.0, f"← {left}", "left"), (1.0, f"{right} →", "right")):

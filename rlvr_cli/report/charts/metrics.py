@@ -202,6 +202,7 @@ def crossed_band(runs: Sequence[Recorded], budget: str, metric: str, at: np.ndar
         return None
     samples = int(every[0].result["samples"])
     scores = np.stack([curve.curve(budget, metric, samples, ids).at(at) for curve in whole])
-    means = [arm_mean(scores[:, place], bounds(metric, *(one.result for one in every))) for place in range(len(at))]
+    limits = bounds(metric, *(evaluation.result for evaluation in every))
+    means = [arm_mean(scores[:, place], bounds=limits) for place in range(len(at))]
     ends = np.array([[np.nan if end is None else end for end in (one.low, one.high)] for one in means])
     return ends[:, 0], ends[:, 1]

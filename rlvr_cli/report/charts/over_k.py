@@ -131,7 +131,7 @@ def _figure(
 
 def _line(arm: int, name: str, runs: Sequence[Samples], kind: _Kind, ids: Sequence[str], ks: Sequence[int]) -> ArmLine:
     scores = np.array([[[kind.value(run[problem], k) for k in ks] for problem in ids] for run in runs])
-    means = [arm_mean(scores[:, :, place], bounds(f"{kind.name}@{k}")) for place, k in enumerate(ks)]
+    means = [arm_mean(scores[:, :, place], bounds=bounds(f"{kind.name}@{k}")) for place, k in enumerate(ks)]
     low, high = (
         np.array([np.nan if end is None else end for end in ends])
         for ends in ([one.low for one in means], [one.high for one in means])
