@@ -240,7 +240,7 @@ def lines_after(comparison: Comparison) -> list[str]:
         ]
     few = (
         f"{count(tasks, unit)} are not a sample of {unit}s: every number over them is about these alone, and another "
-        f"{unit} may come out otherwise.",
+        f"{unit} may show something else.",
     )
     notes = (*(few if tasks < FEW_TASKS else ()), *comparison.scores.notes)
     return [*lines, *(f"note: {note}" for note in notes)]

@@ -67,7 +67,7 @@ class SampleStore:
             ) from error
 
     def _check_identity(self) -> None:
-        """Write meta.json where there are no samples yet; else raise where it is of other samples."""
+        """Write meta.json before the first sample; afterwards raise if it is of another evaluation."""
         if not self.samples_path.exists():
             content = {"format": FORMAT, **self.identity, "fingerprint": digest(self.identity)}
             write_json(self.meta_path, content)

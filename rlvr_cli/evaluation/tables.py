@@ -45,7 +45,7 @@ def accuracy_table(result: Mapping[str, Any]) -> tuple[list[str], list[Row]]:
 
 
 def _several(groups: Mapping[str, T]) -> Mapping[str, T]:
-    """The subgroups; none where there is one, which is all problems."""
+    """Return the subgroups if they are several; a single one is all problems."""
     return groups if len(groups) > 1 else {}
 
 

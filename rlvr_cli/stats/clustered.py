@@ -7,8 +7,8 @@ Model: y[s, p] = mu + run[s] + problem[p] + rest[s, p], all of mean zero and ind
 which Miller's one-way standard error over problems misses by its first term, however many problems there are.
 
 A mean over several tasks gives each task's table of seeds x problems the same weight. Tasks are fixed and share no
-problem, so their problem parts add: sum over tasks of B_t / T^2. Run parts add as well, sum of A_t / T^2, where every
-task has runs of its own; where every run answers all tasks (``together``), its luck moves all of them and the part is
+problem, so their problem parts add: sum over tasks of B_t / T^2. Run parts add as well, sum of A_t / T^2, if no two
+tasks share a run; if every run answers all tasks (``together``), its luck moves all of them and the part is
 Var(mean of a run over tasks) / S. A sum of parts has the degrees of freedom of Satterthwaite 1946 and Welch 1947.
 """
 
@@ -278,7 +278,7 @@ def _total(parts: Sequence[Part]) -> Part:
 
 
 def _mean_of(parts: Sequence[Part]) -> Part:
-    """Return the part of the mean over tasks, each with a part of its own."""
+    """Return the part of the mean over tasks whose parts are independent."""
     return _total([Part(part.variance / len(parts) ** 2, part.degrees) for part in parts])
 
 

@@ -85,7 +85,7 @@ def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[SpecProble
             problems.append((where, f"eval.set: eval.{name}: is set by `{name}` too; leave one out"))
     unknown = unknown_names(spec.benchmark, "--benchmark")
     problems += [(file.place("eval", "benchmark"), f"eval: {line}") for line in unknown]
-    # A benchmark has a number of samples of its own.
+    # A benchmark sets its number of samples.
     own = {config.eval.samples for config in configs if not benchmarks_of(spec, config)}
     counts = own if spec.samples is None else {spec.samples}
     if spec.pass_at:
@@ -227,7 +227,7 @@ def _faults(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, configs: 
     benchmarks = {benchmarks_of(evaluation, config) for config in configs}
     if len(benchmarks) > 1 or any(len(names) > 1 or set(names) & set(SUITES) for names in benchmarks):
         return ["objective: `eval` is on several benchmarks; name one, or take it from the held-out evaluations"]
-    # A benchmark has a number of samples of its own.
+    # A benchmark sets its number of samples.
     own = [config for config in configs if evaluation.samples is not None or not benchmarks_of(evaluation, config)]
     return [fault for config in own for fault in _not_recorded(spec.metric, config, evaluation)]
 
