@@ -89,8 +89,14 @@ def _rows(data: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _row(arm: Mapping[str, Any]) -> dict[str, Any]:
-    row = {key: value for key, value in arm.items() if value is not None and key != "scores"}
+    row = _present({key: value for key, value in arm.items() if key != "scores"})
     return {**row, "runs": [run["run"] for run in row["runs"]]} if "runs" in row else row
+
+
+def _present(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that are not None, on every level."""
+    items = ((key, _present(value) if isinstance(value, Mapping) else value) for key, value in values.items())
+    return {key: value for key, value in items if value is not None}
 
 
 def _task(comparison: TaskComparison) -> dict[str, Any]:

@@ -88,7 +88,8 @@ def _under_one_setting(fitting: Mapping[str, Sequence[Evaluation]]) -> dict[str,
         raise UserError(settings_problems({path: last(every) for path, every in fitting.items()}))
     if len(common) > 1:
         settings = [dict(flat(next(iter(of_runs.values()))[0].settings)) for of_runs in common]
-        differing = [key for key in settings[0] if len({_json(values.get(key)) for values in settings}) > 1]
+        keys = dict.fromkeys(key for values in settings for key in values)
+        differing = [key for key in keys if len({_json(values.get(key)) for values in settings}) > 1]
         listed = "; ".join(" ".join(f"{key}={_json(values.get(key))}" for key in differing) for values in settings)
         wanted = f"{differing[0]}={_json(settings[0].get(differing[0]))}"
         raise UserError(f"the runs were evaluated with several settings ({listed}). Choose, as with --where {wanted}.")
@@ -119,14 +120,10 @@ def _fits(evaluation: Evaluation, key: str, wanted: str) -> bool:
 
 
 def _none(run: Run, benchmark: str | None) -> str:
-    started = [
-        path.parent for path in run.dir.eval_dir.glob("*/meta.json") if not (path.parent / "metrics.json").exists()
-    ]
-    option = (
-        ""
-        if benchmark in (None, problems_name(run.config.task.name, run.config.task.data))
-        else f" --benchmark {benchmark}"
-    )
+    own = benchmark in (None, problems_name(run.config.task.name, run.config.task.data))
+    folders = [path.parent for path in run.dir.eval_dir.glob("*/meta.json")]
+    started = [folder for folder in folders if own and not (folder / "metrics.json").exists()]
+    option = "" if own else f" --benchmark {benchmark}"
     lacks = f"an evaluation that was begun and not finished ({started[0].name})" if started else "no evaluation"
     of = f" of {benchmark}" if benchmark and not started else ""
     options = eval_options(run.dir.path) or option
@@ -152,7 +149,7 @@ def shared_problems(evaluations: Mapping[str, Evaluation], *, only_common: bool 
     by_set: dict[frozenset[str], list[str]] = {}
     for name, evaluation in evaluations.items():
         by_set.setdefault(frozenset(row.id for row in evaluation.rows), []).append(name)
-    common = frozenset.intersection(*by_set)
+    common = frozenset(common_problems(list(evaluations.values())))
     if len(by_set) == 1:
         return tuple(sorted(common)), ""
     listed = "; ".join(f"{len(ids)} in {few(names)}{_example(ids - common)}" for ids, names in by_set.items())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from shlex import quote
 
 from rlvr_cli.compare.request import BENCHMARK, CompareRequest
 from rlvr_cli.compare.scores import Scores, SharedScores, TaskScores, read_finals, read_matched
@@ -12,7 +13,7 @@ from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.store.arm import Arm, Replicate, group_arms, grouped, keys_of, same_arms
 from rlvr_cli.store.evaluation import Evaluation, results_in
-from rlvr_cli.store.find import Run, find_runs, place_in_sweep
+from rlvr_cli.store.find import Run, eval_options, find_runs, place_in_sweep
 from rlvr_cli.store.metrics import metric as declared
 from rlvr_cli.store.training import BUDGETS
 
@@ -276,7 +277,7 @@ def _remarks(arms: Sequence[Arm], runs: Sequence[Run], evaluations: Mapping[str,
     ]
     remarks += [
         f"{run.path}: evaluated at step {max(evaluation.steps)}, and trained until step {trained}: "
-        f"`rlvr eval {run.path}` evaluates the newest checkpoint."
+        f"`rlvr eval {quote(run.path)}{eval_options(run.dir.path)}` evaluates the newest checkpoint."
         for run in by_path
         if (evaluation := evaluations.get(run.path)) is not None
         and isinstance(trained := run.manifest.get("step"), int)
@@ -307,8 +308,10 @@ def _few_seeds(arms: Mapping[str, Collection[Replicate]]) -> list[str]:
     fewest = min(map(len, arms.values()))
     whose = "runs an arm" if len(set(map(len, arms.values()))) == 1 else "runs in an arm"
     if fewest < 2:
+        single = [name for name, replicates in arms.items() if len(replicates) < 2]
+        which = "" if len(single) == len(arms) else f" of {some(single, 6)}"
         return [
-            "one run tells of itself and not of its method: there is neither p nor verdict, and intervals are over "
+            f"one run{which or ' an arm'}: there is no p value and no verdict on its method, and intervals are over "
             "problems alone. `rlvr sweep` with 3 or more seeds compares methods."
         ]
     if fewest >= FEW:

@@ -59,8 +59,7 @@ def _claim(
 ) -> str:
     difference, base = contrast.difference, task.scores.baseline
     if contrast.verdict == "single":
-        runs = f"{these_runs(task, arm)} minus {these_runs(task, base)}{where}"
-        return f"{runs}: {signed_text(metric, difference)}, {over}; {OF_RUNS}"
+        return f"{these_runs(task, arm)}{where}: {signed_text(metric, difference)}, {over}; {OF_RUNS}"
     if contrast.verdict == "unknown":
         return f"{arm} minus {base} is {signed_text(metric, difference)}{where}, {over}"
     if contrast.verdict == "unseen":
@@ -72,9 +71,10 @@ def _claim(
 
 
 def these_runs(comparison: TaskComparison, arm: str) -> str:
-    """Return `this run of grpo`; of several `these 3 runs of grpo`."""
-    number = len(comparison.scores.arms[arm])
-    return f"this run of {arm}" if number == 1 else f"these {number} runs of {arm}"
+    """Return `this run of lopti minus these 3 runs of grpo`, the baseline."""
+    names = (arm, comparison.scores.baseline)
+    numbers = zip(names, map(len, comparison.scores.pair(arm)), strict=True)
+    return " minus ".join(f"this run of {name}" if n == 1 else f"these {n} runs of {name}" for name, n in numbers)
 
 
 def power_lines(comparison: TaskComparison) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,15 @@ from rlvr_cli.evaluation.metrics import equal_answers, problem_metrics, range_of
 from rlvr_cli.evaluation.plan import ProgressCallback, Sampler
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleStore
-from rlvr_cli.store.evaluation import FORMAT, Evaluation, ProblemValues, Provenance, read_evaluation, sealed
+from rlvr_cli.store.evaluation import (
+    FORMAT,
+    Evaluation,
+    ProblemValues,
+    Provenance,
+    read_evaluation,
+    read_result,
+    sealed,
+)
 from rlvr_cli.store.metrics import GREEDY, REWARD_RANGE
 from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.problem import Problem
@@ -123,12 +132,15 @@ def write_results(evaluation: Evaluation) -> Evaluation:
 
     An evaluation of more problems stays, or of as many with more samples: then the smaller one is returned alone.
     """
-    earlier = _earlier(evaluation.folder)
-    if earlier is not None and earlier.size > evaluation.size:
-        return evaluation
+    path = evaluation.folder / "metrics.json"
+    with suppress(FileNotFoundError, RunError):
+        # Its problems.jsonl may be newer: a process was killed between the two files. The next larger call mends that.
+        earlier = read_result(path)
+        if (earlier["problems"], earlier["samples"]) > evaluation.size:
+            return evaluation
     lines = (json.dumps(row.as_json(), allow_nan=False, ensure_ascii=False) + "\n" for row in evaluation.rows)
     problems = "".join(lines)
     write_text(evaluation.folder / "problems.jsonl", problems)
     written = replace(evaluation, result=sealed(evaluation.result, problems))
-    write_json(evaluation.folder / "metrics.json", written.result)
+    write_json(path, written.result)
     return written

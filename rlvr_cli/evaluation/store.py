@@ -12,7 +12,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import append_jsonl, sole_writer, truncate_jsonl, write_json
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.methods.preset import flat
-from rlvr_cli.store.evaluation import CHECK, FORMAT, read_samples, sample_check
+from rlvr_cli.store.evaluation import CHECK, META_FORMAT, read_samples, sample_check
 
 SampleKey = tuple[str, int | str]
 
@@ -69,7 +69,7 @@ class SampleStore:
     def _check_identity(self) -> None:
         """Write meta.json before the first sample; afterwards raise if it is of another evaluation."""
         if not self.samples_path.exists():
-            content = {"format": FORMAT, **self.identity, "fingerprint": digest(self.identity)}
+            content = {"format": META_FORMAT, **self.identity, "fingerprint": digest(self.identity)}
             write_json(self.meta_path, content)
             return
         try:
@@ -82,7 +82,7 @@ class SampleStore:
             ) from None
         except (OSError, ValueError, AttributeError) as error:
             raise RunError(f"{self.meta_path}: cannot be read ({error}). The file was altered.") from error
-        if version != FORMAT:
+        if version != META_FORMAT:
             raise UserError(f"{self.meta_path}: is of another version of rlvr. Remove {self.folder} to evaluate again.")
         if recorded.get("fingerprint") != digest(self.identity):
             differing = _differences(recorded, self.identity)

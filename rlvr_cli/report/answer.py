@@ -130,8 +130,7 @@ def _question(comparison: TaskComparison, rows: Others) -> str:
     metric, base = comparison.scores.metric, comparison.scores.baseline
     names = sorted(row.arm for row, _ in rows)
     if not comparison.tested:
-        runs = "does this run" if len(names) == 1 else "do these runs"
-        return f"How {runs} of {listed(names)} differ from {these_runs(comparison, base)}?"
+        return f"How do these runs of {listed(names)} differ from {base}'s?"
     if declared(metric).higher_is_better is None:
         return f"How does the {metric_name(metric).strip()} of {listed(names)} differ from that of {base}?"
     if len(names) == 1:
@@ -155,8 +154,7 @@ def _short(comparison: TaskComparison, rows: Others) -> str:
             groups.setdefault(key, []).append(row.arm)
         elif verdict == "single":
             difference = signed_text(metric, contrast.difference)
-            runs = f"{these_runs(comparison, row.arm)} minus {these_runs(comparison, base)}"
-            single.append(f"{capital(runs)}: {difference}.")
+            single.append(f"{capital(these_runs(comparison, row.arm))}: {difference}.")
         else:
             (unseen if verdict == "unseen" else unknown).append(row.arm)
     parts = []

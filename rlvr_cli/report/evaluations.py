@@ -151,9 +151,11 @@ class MetricChange:
 
     @property
     def clear(self) -> bool:
-        """Return whether the interval of the difference leaves out 0; a difference without one counts as clear."""
+        """Return whether the interval of the difference leaves out 0; one that is the same everywhere is clear too."""
         low, high = self.difference.low, self.difference.high
-        return low is None or high is None or low > 0 or high < 0
+        if low is None or high is None:
+            return self.difference.seeds * self.difference.problems > 1
+        return low > 0 or high < 0
 
     @property
     def verb(self) -> str:

@@ -16,6 +16,8 @@ from rlvr_cli.core.files import LOCK, check_no_link, replace_folder, sole_writer
 
 # Status of a run that waits in a queue: made, but never begun.
 SUBMITTED = "submitted"
+# In eval/: the folder of the evaluations during training.
+IN_TRAINING = "in-training"
 # In the manifest: the folder in which `rlvr train` was called.
 STARTED_IN = "started_in"
 
@@ -69,7 +71,7 @@ class RunDir:
 
     @property
     def held_out_dir(self) -> Path:
-        return self.eval_dir / "in-training"
+        return self.eval_dir / IN_TRAINING
 
     def make_folders(self) -> None:
         """Make the folders inside the run directory that are not there."""

@@ -106,7 +106,8 @@ def half_width(variance: MeanVariance, alpha: float | Array = 1 - LEVEL) -> Arra
     runs, problems = (
         _quantile(part.degrees, alpha) ** 2 * part.variance for part in (variance.runs, variance.problems)
     )
-    return np.sqrt(runs + problems)
+    width: Array = np.sqrt(runs + problems)
+    return width
 
 
 def p_value(mean: Array, variance: MeanVariance) -> Array:
@@ -236,7 +237,8 @@ def _estimate(arms: Sequence[Sequence[Array]], *, together: bool) -> CrossedEsti
 def _difference(arms: Sequence[Array]) -> Array:
     """Return the mean over seeds of each problem, of two arms the first less the second."""
     means = [arm.mean(-2) for arm in arms]
-    return means[0] if len(means) == 1 else means[0] - means[1]
+    difference: Array = means[0] if len(means) == 1 else means[0] - means[1]
+    return difference
 
 
 def _runs(table: Array) -> Part:

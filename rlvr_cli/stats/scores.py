@@ -11,19 +11,19 @@ Array = NDArray[np.float64]
 _TIE = 1e-9
 
 
-def score_matrix(values: ArrayLike, rows: str = "seeds", columns: str = "problems") -> Array:
-    """``values`` as a float array of two dimensions.
+def score_matrix(values: ArrayLike) -> Array:
+    """Return ``values`` as a float array [seeds, problems].
 
     Raises ValueError when it is empty, has another number of dimensions or ragged rows, or holds NaN or infinity.
     """
     try:
         data = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"scores must be numbers, one for each of {rows} x {columns} ({error})") from error
+        raise ValueError(f"scores must be numbers, one for each of seeds x problems ({error})") from error
     if data.ndim != 2:
-        raise ValueError(f"scores must have two dimensions, {rows} x {columns}, not {data.ndim}")
+        raise ValueError(f"scores must have two dimensions, seeds x problems, not {data.ndim}")
     if data.size == 0:
-        raise ValueError(f"no scores: {data.shape[0]} {rows} x {data.shape[1]} {columns}")
+        raise ValueError(f"no scores: {data.shape[0]} seeds x {data.shape[1]} problems")
     broken = int(np.count_nonzero(~np.isfinite(data)))
     if broken:
         raise ValueError(f"{broken} of {data.size} scores are NaN or infinite")

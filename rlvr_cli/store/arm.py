@@ -29,9 +29,9 @@ Values = dict[str, str]
 
 @dataclass(frozen=True, order=True)
 class Replicate:
-    """What a run of one arm shares with its partner of another: the seed, and whatever else varies within arms.
+    """Identify a run within its arm: the seed, and whatever else varies within arms.
 
-    ``rest`` says the latter as `key=value ...`; empty where the runs of an arm differ in the seed alone.
+    ``rest``: the latter as `key=value ...`; empty where the runs of an arm differ in the seed alone.
     """
 
     seed: int
@@ -126,9 +126,9 @@ def learned(values: Mapping[str, Any]) -> Values:
 
 
 def same_arms(configs: Mapping[str, Config]) -> list[SameGradient]:
-    """Return the groups of arms, by name a configuration each, that differ in their method alone and have one gradient.
+    """Return the groups of arms, by name a configuration each, whose methods differ and have one gradient.
 
-    What bears on nothing that is learned may differ, as it may between the runs of one arm.
+    Their other keys are equal, but for those that do not change what is learned.
     """
     groups: dict[tuple[int, str], dict[str, AnyMethod]] = {}
     for name, config in configs.items():
@@ -136,7 +136,12 @@ def same_arms(configs: Mapping[str, Config]) -> list[SameGradient]:
         rest = {key: value for key, value in values.items() if not key.startswith("method.")}
         updates = config.update.mini_batches * config.update.epochs
         groups.setdefault((updates, json.dumps(rest, sort_keys=True)), {})[name] = config.method
-    return [same for (updates, _), methods in groups.items() for same in same_gradients(methods, updates)]
+    return [
+        same
+        for (updates, _), methods in groups.items()
+        for same in same_gradients(methods, updates)
+        if len({methods[name].model_dump_json() for name in same.names}) > 1
+    ]
 
 
 def _texts(values: Mapping[str, Any], keys: Collection[str]) -> Values:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,15 @@ from typing import Any
 from rlvr_cli.core.errors import RunError, UserError, collecting
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.hashes import digest, text_digest
-from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.runs.folder import IN_TRAINING, RunDir
 
 # In metrics.json: the hash of problems.jsonl, and of all the rest of metrics.json.
 PROBLEMS_HASH, OWN_HASH = "problems_sha256", "sha256"
 # In a line of samples.jsonl: a hash of the rest of it.
 CHECK = "check"
-# In metrics.json and meta.json: the version of their fields. Others are refused, as nothing was released with them.
-FORMAT = 3
+# In metrics.json, and in meta.json: the version of its fields. Others are refused, as nothing was released with them.
+FORMAT, META_FORMAT = 2, 1
 SETTINGS = ("benchmark", "split", "sampling", "task")
-AGAIN = "`rlvr eval` makes the evaluation of a checkpoint again, from its samples."
 
 
 def sealed(result: Mapping[str, Any], problems: str) -> dict[str, Any]:
@@ -30,6 +30,18 @@ def sealed(result: Mapping[str, Any], problems: str) -> dict[str, Any]:
     content[PROBLEMS_HASH] = text_digest(problems)
     # As it is read back: JSON has no integers as keys, and they sort in another order.
     return {**content, OWN_HASH: digest(json.loads(json.dumps(content)))}
+
+
+def _again(folder: Path, remedy: str) -> str:
+    """Return how an evaluation of a checkpoint is had again; one in training is not."""
+    if folder.parent.name == IN_TRAINING:
+        return f"Evaluations in training are not made again: remove {folder}, or train again."
+    return remedy.format(folder=folder)
+
+
+def _altered(path: Path) -> RunError:
+    again = _again(path.parent, "`rlvr eval` makes the evaluation again, from its samples.")
+    return RunError(f"{path}: was altered after it was written (its hash differs). {again}")
 
 
 def read_result(path: Path) -> dict[str, Any]:
@@ -45,9 +57,10 @@ def read_result(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, AttributeError) as error:
         raise RunError(f"{path}: cannot be read ({error}). The file was altered.") from error
     if version != FORMAT:
-        raise RunError(f"{path}: is of another version of rlvr. {AGAIN}")
+        again = _again(path.parent, "Remove {folder}, and `rlvr eval` makes it again.")
+        raise RunError(f"{path}: is of another version of rlvr. {again}")
     if result.get(OWN_HASH) != digest({key: value for key, value in result.items() if key != OWN_HASH}):
-        raise RunError(f"{path}: was altered after it was written (its hash differs). {AGAIN}")
+        raise _altered(path)
     return dict(result)
 
 
@@ -141,16 +154,19 @@ def read_evaluation(folder: Path) -> Evaluation:
     Raises UserError when there is none, RunError when its files were altered or are not of one evaluation.
     """
     try:
-        result = read_result(folder / "metrics.json")
+        return _with_problems(folder, read_result(folder / "metrics.json"))
     except FileNotFoundError:
         raise UserError(f"{folder}: no finished evaluation here (no metrics.json). `rlvr eval` makes one.") from None
+
+
+def _with_problems(folder: Path, result: dict[str, Any]) -> Evaluation:
     path = folder / "problems.jsonl"
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise RunError(f"{path}: cannot be read ({error.strerror}). {AGAIN}") from error
+        raise RunError(f"{path}: cannot be read ({error.strerror}).") from error
     if result.get(PROBLEMS_HASH) != hashlib.sha256(content).hexdigest():
-        raise RunError(f"{path}: was altered after it was written (its hash differs). {AGAIN}")
+        raise _altered(path)
     return Evaluation(folder, result, tuple(ProblemValues.from_json(json.loads(line)) for line in content.splitlines()))
 
 
@@ -206,9 +222,10 @@ def evaluations_in(folder: Path) -> list[Evaluation]:
 def _read_all(paths: Sequence[Path], benchmark: str | None = None) -> list[Evaluation]:
     evaluations, problems = list[Evaluation](), list[str]()
     for path in paths:
-        with collecting(problems):
-            if benchmark in (None, read_result(path)["benchmark"]):
-                evaluations.append(read_evaluation(path.parent))
+        with collecting(problems), suppress(FileNotFoundError):  # a run that goes back takes it away
+            result = read_result(path)
+            if benchmark in (None, result["benchmark"]):
+                evaluations.append(_with_problems(path.parent, result))
     if problems:
         raise RunError("\n".join(problems))
     return evaluations

@@ -81,7 +81,7 @@ def find_runs(names: Sequence[str], root: Path, *, unfinished: bool = False) -> 
             for folder in folders:
                 resolved = folder.resolve()
                 if resolved not in runs and not (folder.parent == start and folder.name in dropped):
-                    run = _read(folder, place, problems, unfinished=unfinished)
+                    run = read_run(folder, place, problems, unfinished=unfinished)
                     if run is not None:
                         runs[resolved] = run
     return RunSelection(tuple(runs.values()), tuple(problems), tuple(notes))
@@ -139,7 +139,11 @@ def _runs_of(folder: Path, problems: list[str]) -> dict[Path, list[Path]]:
     return {folder: runs} if runs else {}
 
 
-def _read(folder: Path, place: int, problems: list[str], *, unfinished: bool) -> Run | None:
+def read_run(folder: Path, place: int, problems: list[str], *, unfinished: bool) -> Run | None:
+    """Return the run in ``folder``; None, with a line in ``problems``, where it is damaged.
+
+    An unfinished run gets a line too, unless ``unfinished``.
+    """
     run = RunDir(folder)
     if not run.config_path.is_file() or not run.manifest_path.is_file():
         missing = "config.yaml" if run.manifest_path.is_file() else "manifest.json"

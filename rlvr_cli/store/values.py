@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.text import did_you_mean
+from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.stats.curves import Curve
 from rlvr_cli.stats.scores import Array
 from rlvr_cli.store.evaluation import Evaluation, held_out, read_samples
@@ -47,9 +47,11 @@ def metric_of(name: str | None, evaluations: Mapping[str, Evaluation]) -> tuple[
         raise UserError(f"--metric {name}: k must be at least {smallest}.")
     if k > n:
         few = [path for path, count in samples.items() if count < k]
+        in_training = any("rollouts" in evaluation.result for evaluation in evaluations.values())
+        more = f"`rlvr eval RUN --samples {k}` adds what is missing."
+        more = f"Train with eval.samples={k} or more." if in_training else more
         raise UserError(
-            f"--metric {name}: k is above the number of samples: there are {n} a problem in {', '.join(few)}. "
-            f"`rlvr eval RUN --samples {k}` adds what is missing."
+            f"--metric {name}: k is above the number of samples: there are {n} a problem in {some(few, 3)}. {more}"
         )
     return f"{kind}@{k}", k if kind == "avg" else n
 

@@ -16,7 +16,7 @@ from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.store.evaluation import results_in
-from rlvr_cli.store.find import find_runs
+from rlvr_cli.store.find import read_run
 from rlvr_cli.store.metrics import (
     ACCURACY,
     FORMS,
@@ -30,6 +30,7 @@ from rlvr_cli.store.metrics import (
 from rlvr_cli.store.values import metric_of, problem_values
 from rlvr_cli.sweeps.axes import key_problem
 from rlvr_cli.sweeps.spec import EvalSpec, ObjectiveSpec, SpecProblem, SweepFile
+from rlvr_cli.tasks.sets import problems_name
 from rlvr_cli.tasks.suites import SUITES, unknown_names
 
 
@@ -133,16 +134,16 @@ class Objective:
         made = [run for run in runs if any(map(self._meant, results_in(run.eval_dir)))]
         if not made:
             return {}, ()
-        selected = find_runs([str(run.path) for run in made], Path(), unfinished=True)
-        if selected.problems:
-            raise UserError(selected.problems)
-        where = [f"{key}={value}" for key, value in self.where.items() if key == "split"]
-        evaluations = choose_evaluations(selected.runs, benchmark=self.where.get("benchmark"), where=where)
+        problems = list[str]()
+        read = [read_run(run.path, 0, problems, unfinished=True) for run in made]
+        if problems:
+            raise UserError(problems)
+        selected = [run for run in read if run is not None]
+        where = [f"split={self.where['split']}"] if "split" in self.where else []
+        evaluations = choose_evaluations(selected, benchmark=self.where.get("benchmark"), where=where)
         ids, note = shared_problems(evaluations, only_common=True)
         metric = metric_of(self.metric, evaluations)
-        values = {
-            run.dir.path: float(problem_values(evaluations[run.path], *metric, ids).mean()) for run in selected.runs
-        }
+        values = {run.dir.path: float(problem_values(evaluations[run.path], *metric, ids).mean()) for run in selected}
         return values, (note,) if note else ()
 
     def held_out(self, run: RunDir, after: int = 0) -> list[tuple[int, float]]:
@@ -243,16 +244,19 @@ def _not_recorded(metric: str, config: Config, evaluation: EvalSpec | None = Non
     if evaluation is not None:
         samples = samples if evaluation.samples is None else evaluation.samples
         pass_at = evaluation.pass_at or pass_at
-    recorded = _names(samples, pass_at, greedy=section.greedy)
-    if metric in recorded:
+    recorded, form = _names(samples, pass_at, greedy=section.greedy), at_k(metric)
+    k = None if form is None else samples if form[1] == "n" else int(form[1])
+    # Finished trials are compared by their samples, which give any k.
+    if metric in recorded or (evaluation is not None and k is not None and 0 < k <= samples):
         return []
-    form = at_k(metric)
     if form is None:
         wanted = "eval.greedy to true"
-    elif form[0] == "avg" or form[1] == "n":
-        wanted = f"{where}samples{'' if form[1] == 'n' else ' to ' + form[1]}"
+    elif form[0] == "avg" or not k:
+        wanted = f"{where}samples{f' to {k}' if k else ''}"
+    elif k <= samples:
+        wanted = f"{where}pass_at to a list with {k}, and the objective to {form[0]}@{k}"
     else:
-        wanted = f"{where}pass_at to a list with {form[1]}, and {where}samples to at least {form[1]}"
+        wanted = f"{where}pass_at to a list with {k}, and {where}samples to at least {k}"
     names = ", ".join(name for name in recorded if name not in sample_metrics())
     return [f"objective: {metric} is not recorded; set {wanted}. Recorded: {names}"]
 
@@ -268,9 +272,13 @@ def _where(spec: EvalSpec | None, configs: Sequence[Config]) -> dict[str, Any]:
     if spec is None:
         return {}
     # One for all trials, or there would be no objective.
-    names = next((names for config in configs if (names := benchmarks_of(spec, config))), ())
-    settings = {"samples": spec.samples, "split": spec.split, "benchmark": next(iter(names), None)}
+    names = {next(iter(benchmarks_of(spec, config)), None) or _own_problems(config) for config in configs}
+    settings = {"split": spec.split, "benchmark": names.pop() if len(names) == 1 else None}
     return {key: value for key, value in settings.items() if value is not None}
+
+
+def _own_problems(config: Config) -> str:
+    return problems_name(config.task.name, config.task.data)
 
 
 def _of_training(objective: Objective, run: RunDir) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import load_config
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import write_text
 from rlvr_cli.core.layers import parse_override
 from rlvr_cli.core.text import some
@@ -139,8 +139,8 @@ def rank(folder: SweepDir, plan: SweepPlan, statuses: Sequence[TrialStatus]) -> 
     done = [folder.run_dir(status.entry) for status in statuses if status.state == "finished"]
     try:
         values, notes = objective.values(done)
-    except UserError as error:
-        values, notes = {}, error.problems
+    except (UserError, RunError) as error:
+        values, notes = {}, tuple(str(error).splitlines())
     arms = [_arm(folder, objective, group, wanted, values) for group in groups.values()]
     sign = -1 if objective.maximize else 1
 

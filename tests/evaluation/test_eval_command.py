@@ -135,6 +135,16 @@ def test_a_smaller_evaluation_leaves_a_larger_one_as_it_is(make_run: MakeRun, ca
         assert code == 0 and out == first, "what was asked for before is kept"
 
 
+def test_a_writer_that_was_killed_between_two_files_lost_no_problem(make_run: MakeRun, call: Any) -> None:
+    """The larger call had written problems.jsonl and not metrics.json; a smaller one leaves that to a larger one."""
+    run = make_run()
+    _, whole, _ = call()
+    (folder_of(run) / "problems.jsonl").write_text("")
+    assert call("--problems", "2")[0] == 0
+    assert json.loads((folder_of(run) / "metrics.json").read_text(encoding="utf-8"))["problems"] == 6
+    assert call()[:2] == (0, whole)
+
+
 def test_more_problems_are_recorded_though_fewer_had_more_samples(make_run: MakeRun, call: Any) -> None:
     run = make_run()
     assert call("--problems", "2", "-n", "8")[0] == 0

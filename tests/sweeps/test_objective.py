@@ -122,7 +122,7 @@ def test_trials_are_ranked_by_what_all_were_evaluated_on(tmp_path: Path) -> None
     """Whatever one of them was evaluated on besides: other temperatures, more problems, more samples."""
     first, second = (make_run(tmp_path, name, method=name, right=[3] * 8) for name in ("grpo", "dgpo"))
     evaluate(second, [0] * 8, step=4, temperature=0.2)
-    objective = Objective("accuracy", "eval", True, {"samples": 4})
+    objective = Objective("accuracy", "eval", True, {"split": "test"})
     assert objective.values([first, second]) == ({first.path: 0.75, second.path: 0.75}, ())
     evaluate(second, [3] * 8 + [0] * 8, step=4)
     values, (note,) = objective.values([first, second])
@@ -130,9 +130,18 @@ def test_trials_are_ranked_by_what_all_were_evaluated_on(tmp_path: Path) -> None
     evaluate(second, [6] * 16, step=4, samples=8, folder=second.eval_dir / "zzz")
     assert objective.values([first, second])[0] == {first.path: 0.75, second.path: 1.0}, "the first four of eight"
     evaluate(first, [3] * 8, step=4, split="dev")
+    evaluate(second, [3] * 8, step=4, split="dev")
+    assert objective.values([first, second])[0] == {first.path: 0.75, second.path: 1.0}
     with pytest.raises(UserError, match="several settings"):
-        evaluate(second, [3] * 8, step=4, split="dev")
-        objective.values([first, second])
+        Objective("accuracy", "eval", True).values([first, second])
+    evaluate(second, [0] * 8, step=4, benchmark="hard")
+    own = Objective("accuracy", "eval", True, {"split": "test", "benchmark": "kk-gen"})
+    assert own.values([first, second])[0][second.path] == 1.0, "whatever else one was evaluated on by hand"
+
+
+def test_runs_in_a_folder_whose_name_is_a_pattern_have_values(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "a[1]", "grpo", right=[3] * 8)
+    assert Objective("accuracy", "eval", True).values([run])[0] == {run.path: 0.75}
 
 
 def finished(folder: Path, text: str, values: dict[str, float]) -> SweepDir:
@@ -245,3 +254,29 @@ def test_what_confirms_the_best_can_differ_from_it(tmp_path: Path) -> None:
     ]
     write_confirmation(place, plan, replace(ranking, arms=ranking.arms[:2]))
     assert confirmation(place, plan) is None
+
+
+def test_a_damaged_evaluation_is_a_note_of_the_ranking(tmp_path: Path) -> None:
+    place = finished(tmp_path, TEXT, {"grpo-s2": 0.5, "dapo-s2": 0.25})
+    damaged = RunDir(place.path / "grpo-s2").held_out_dir / "rollout-000004" / "metrics.json"
+    damaged.write_text(damaged.read_text()[:20])
+    ranking = rank(place, place.read_plan(), place.statuses(place.read_plan()))
+    assert ranking is not None and ranking.best is None
+    assert any(str(damaged) in note and "train again" in note for note in ranking.notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "of", "problem"),
+    [
+        ("objective: pass@2", "eval", ""),
+        ("objective: pass@n", "eval", ""),
+        ("objective: pass@8", "eval", "eval: samples to at least 8"),
+    ],
+)
+def test_the_samples_of_a_finished_trial_give_any_k(tmp_path: Path, text: str, of: str, problem: str) -> None:
+    made = "methods: [grpo, lopti]\neval: {samples: 4, pass_at: [1]}\n"
+    if problem:
+        with pytest.raises(UserError, match=problem):
+            sweep(tmp_path, made + text)
+    else:
+        assert sweep(tmp_path, made + text).objective.of == of  # type: ignore[union-attr]

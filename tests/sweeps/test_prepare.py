@@ -225,3 +225,9 @@ def test_an_edited_reward_is_named_with_both_hashes(tmp_path: Path) -> None:
     reward.write_text(reward.read_text().replace("1.0", "0.5"))
     with pytest.raises(UserError, match=rf"{reward} \(grpo-s0 has SHA-256 [0-9a-f]{{12}}.*now it is.*Undo the change"):
         prepare_sweep(sweep(tmp_path, text), place)
+
+
+def test_arms_of_one_method_may_differ_in_what_changes_no_training(tmp_path: Path) -> None:
+    """In speed, or in what is measured of them: nothing that a comparison of methods would repeat."""
+    for axis in ("update.micro_batch: [1, 4]", "eval.every: [1, 2]", "eval.temperature: [0.6, 1.0]"):
+        check_arms(sweep(tmp_path, f"methods: [grpo]\ngrid: {{{axis}}}\n"))
