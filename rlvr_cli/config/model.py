@@ -65,8 +65,8 @@ class ModelConfig(Section):
     revision: Text | None = Field(None, description="Branch, tag or commit of a hub model; null = its default branch.")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
-        description="Number format of the weights; auto = float32 to train, and to evaluate bfloat16 on a GPU "
-        "that has it.",
+        description="Number format of the weights; auto = bfloat16 on a GPU that has it to evaluate, and for the "
+        "frozen base of an adapter; else float32.",
     )
     attention: Text | None = Field(
         None,

@@ -8,7 +8,7 @@ from typing import Literal
 
 from rlvr_cli.config.batch import largest_divisor
 from rlvr_cli.models.architecture import Architecture
-from rlvr_cli.planning.memory import Adapter, MemoryEstimate, Sampling, Training, estimate_memory
+from rlvr_cli.planning.memory import Adapter, MemoryEstimate, Sampling, Training, estimate_memory, vllm_shortage
 
 Fit = Literal["yes", "tight", "no"]
 # Above this share of the memory an estimate, and fragmentation, may decide otherwise.
@@ -40,6 +40,13 @@ def memory_verdict(peak: int, available: int) -> Fit:
     return "tight" if peak > COMFORTABLE * available else "yes"
 
 
+def verdict(model: Architecture, training: Training, sampling: Sampling, available: int) -> Fit:
+    """Return whether a training fits; not where vLLM's share of the memory cannot hold the weights."""
+    if vllm_shortage(model, training, sampling, available) is not None:
+        return "no"
+    return memory_verdict(estimate_memory(model, training, sampling, available).peak, available)
+
+
 def single_changes(
     model: Architecture, training: Training, sampling: Sampling, available: int
 ) -> tuple[SettingsChange, ...]:
@@ -49,7 +56,7 @@ def single_changes(
     for settings, state in _changes(_State(training, sampling)):
         peak = _peak(model, state, available)
         if peak < WORTHWHILE * before:
-            changes.append(SettingsChange(settings, peak, memory_verdict(peak, available)))
+            changes.append(SettingsChange(settings, peak, verdict(model, state.training, state.sampling, available)))
     return tuple(sorted(changes, key=lambda change: change.peak))
 
 
@@ -61,21 +68,23 @@ def combined_changes(
     Changes that alter nothing but speed come first, adapters (another training) last.
     """
     state = _State(training, sampling)
-    said: list[str] = []
+    # By their keys: a later change of one key takes the place of an earlier one.
+    settings_of: dict[str, str] = {}
     for _ in range(8):
         before = _peak(model, state, available)
-        if memory_verdict(before, available) == "yes":
+        if verdict(model, state.training, state.sampling, available) == "yes":
             break
         for settings, changed in _changes(state):
             if _peak(model, changed, available) < WORTHWHILE * before:
-                state, said = changed, [*said, settings]
+                state = changed
+                settings_of[settings.partition("=")[0]] = settings
                 break
         else:
             break
-    peak = _peak(model, state, available)
-    if not said or memory_verdict(peak, available) == "no":
+    fits = verdict(model, state.training, state.sampling, available)
+    if not settings_of or fits == "no":
         return None
-    return SettingsChange(" ".join(said), peak, memory_verdict(peak, available))
+    return SettingsChange(" ".join(settings_of.values()), _peak(model, state, available), fits)
 
 
 def gpus_that_fit(model: Architecture, training: Training, sampling: Sampling, available: int) -> SettingsChange | None:
@@ -98,11 +107,12 @@ def gpus_that_fit(model: Architecture, training: Training, sampling: Sampling, a
             wider = replace(training, processes=processes, micro_batch=micro_batch, accumulates=accumulates)
             if not divided:
                 wider = replace(wider, strategy="zero3", offload_optimizer=False, offload_weights=False)
-            peak = _peak(model, _State(wider, replace(sampling, rows=rows)), available)
-            if memory_verdict(peak, available) == "yes":
+            narrower = replace(sampling, rows=rows)
+            peak = _peak(model, _State(wider, narrower), available)
+            if verdict(model, wider, narrower, available) == "yes":
                 settings = f"launch.processes={processes}"
                 if not divided:
-                    settings = f"launch={{processes: {processes}, deepspeed: zero3}}"
+                    settings = f"launch.processes={processes} launch.deepspeed=zero3"
                 if micro_batch != training.micro_batch:
                     settings += f" update.micro_batch={micro_batch}"
                 return SettingsChange(settings, peak, "yes")
@@ -147,12 +157,12 @@ def _changes(state: _State) -> Iterator[tuple[str, _State]]:
             offloaded = trained(strategy="zero3", offload_optimizer=True, offload_weights=True)
             yield "launch.deepspeed=zero3-offload", offloaded
     if training.adapter is None:
-        yield "model.adapter={kind: lora, rank: 64}", trained(adapter=Adapter(64))
+        yield "model.adapter=lora model.adapter.rank=64", trained(adapter=Adapter(64))
     if training.gpu and not quantized and training.strategy in ("single", "ddp"):
         rank = training.adapter.rank if training.adapter else 64
         targets = training.adapter.targets if training.adapter else None
         adapter = Adapter(rank, targets, quantized=True)
-        yield f"model.adapter={{kind: qlora, rank: {rank}}}", trained(adapter=adapter)
+        yield f"model.adapter=qlora model.adapter.rank={rank}", trained(adapter=adapter)
     if training.completion_tokens > 256:
         half = training.completion_tokens // 2
         yield f"rollout.max_new_tokens={half}", trained(completion_tokens=half)

@@ -201,7 +201,17 @@ def _memory_lines(memory: dict[str, Any] | None) -> list[str]:
     lines = []
     if memory["host"]:
         lines.append(f"In the computer's memory, for each GPU: {gib(memory['host'])} ({memory['host_why']}).")
-    if memory["fits"] != "yes" and not _changes(memory):
+    if short := memory["vllm_shortage"]:
+        lines.append(
+            f"vLLM refuses to start: its share of a GPU, {gib(short['share'])}, cannot hold the weights, "
+            f"{gib(short['weights'])}. "
+            + (
+                f"Set rollout.vllm.gpu_memory={short['least']:g} or more."
+                if short["least"] <= 0.95
+                else "Take a smaller model or a larger GPU."
+            )
+        )
+    if memory["fits"] != "yes" and not short and not _changes(memory):
         lines.append("No single setting helps: take a smaller model or a larger GPU.")
     return lines
 

@@ -7,7 +7,7 @@ intermediate and vocabulary size, L = blocks, q = heads x head_dim, N = processe
   DDP's buckets hold the gradients (`gradient_as_bucket_view`), and stay while completions are sampled.
 - Activations: what autograd keeps of a block of transformers 5 (Qwen2, Qwen3, Llama), counted operation by operation
   (:func:`block_activations`); with gradient checkpointing the input of each block and, in the backward pass, one block.
-- Head: this project's (`training/log_probs.py`), at most 2^26 logits at a time; TRL 1.16's for demonstrations, which
+- Head: this project's (`training/log_probs.py`), at most 2^26 logits at a time, 2^29 on a GPU; TRL 1.16's for demonstrations, which
   projects tiles of 4096 tokens x 32768 words.
 - Keys and values: two numbers a token, block, key head and head dimension.
 
@@ -17,6 +17,7 @@ for bfloat16, several GPUs and quantized weights follow the libraries' sources.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -29,8 +30,8 @@ Strategy = Literal["single", "ddp", "zero1", "zero2", "zero3"]
 Engine = Literal["none", "local", "transformers", "vllm_colocate"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
-# training/log_probs.py.
-MOST_LOGITS = 2**26
+# training/log_probs.py: logits at once on a CPU, and on a GPU.
+MOST_LOGITS, GPU_LOGITS = 2**26, 2**29
 # TRL 1.16: kernels/chunked_logprob.py and trainer/utils.py.
 TILE_TOKENS, TILE_WORDS = 4096, 32768
 # models/sampling/transformers.py.
@@ -403,7 +404,7 @@ def _head(model: Architecture, training: Training) -> tuple[Term, Term]:
     gathered = not frozen and training.accumulates
     weight_gradient = 0 if frozen else 4 * v * h
     rows = b * training.completion_tokens
-    at_once = min(rows, max(1, MOST_LOGITS // v))
+    at_once = min(rows, max(1, (GPU_LOGITS if training.gpu else MOST_LOGITS) // v))
     # Logits in float32, made of those in the format of the arithmetic.
     logits = (4 + (training.compute if training.compute != 4 else 0)) * at_once * v
     picked = training.stream * rows * h
@@ -478,6 +479,26 @@ def _vllm(sampling: Sampling, gpu_bytes: int) -> Term:
     return Term(
         "vLLM", share, f"its weights and cache, {held}: rollout.vllm.gpu_memory={sampling.gpu_memory:g} of the GPU"
     )
+
+
+@dataclass(frozen=True)
+class VllmShortage:
+    """A share of a GPU that cannot hold vLLM's weights: bytes of both, and the least ``gpu_memory`` that can."""
+
+    share: int
+    weights: int
+    least: float
+
+
+def vllm_shortage(model: Architecture, training: Training, sampling: Sampling, gpu_bytes: int) -> VllmShortage | None:
+    """Return by how much vLLM's share of a GPU is too small for the weights alone; None where it is not."""
+    if sampling.engine != "vllm_colocate":
+        return None
+    share, weights = round(sampling.gpu_memory * gpu_bytes), training.compute * model.parameters
+    if share >= weights:
+        return None
+    # A tenth on top for the keys and values of a few rows.
+    return VllmShortage(share, weights, math.ceil(20 * 1.1 * weights / gpu_bytes) / 20)
 
 
 def _local_sampler(

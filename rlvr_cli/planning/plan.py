@@ -29,6 +29,7 @@ from rlvr_cli.planning.memory import (
     Training,
     estimate_memory,
     trained_parameters,
+    vllm_shortage,
 )
 from rlvr_cli.runs.folder import RunDir, find_run
 
@@ -142,8 +143,9 @@ def memory_plan(
     """The memory of one GPU (or of the CPU), whether it suffices, and what would help."""
     if not device.gpu and training.processes > 1:
         device = replace(device, bytes=device.bytes // training.processes, why=f"its share of {device.why}")
-    found = estimate_memory(model, training, sampling, device.bytes)
-    fits = advice.memory_verdict(found.peak, device.bytes)
+    estimate = estimate_memory(model, training, sampling, device.bytes)
+    fits = advice.verdict(model, training, sampling, device.bytes)
+    short = vllm_shortage(model, training, sampling, device.bytes)
     changes: tuple[advice.SettingsChange, ...] = ()
     combined = more = None
     if fits != "yes":
@@ -159,13 +161,14 @@ def memory_plan(
         "device": "gpu" if device.gpu else "cpu",
         "available": device.bytes,
         "available_why": device.why,
-        "peak": found.peak,
-        "peak_phase": found.peak_phase,
+        "peak": estimate.peak,
+        "peak_phase": estimate.peak_phase,
         "fits": fits,
-        "phases": {name: found.total(name) for name in found.phases},
-        "terms": [asdict(term) for term in found.terms],
-        "host": found.host.bytes,
-        "host_why": found.host.why,
+        "phases": {name: estimate.total(name) for name in estimate.phases},
+        "terms": [asdict(term) for term in estimate.terms],
+        "host": estimate.host.bytes,
+        "host_why": estimate.host.why,
+        "vllm_shortage": None if short is None else asdict(short),
         "setting": {**asdict(training), "engine": sampling.engine, "rollout_rows": sampling.rows},
         "prompt_tokens_assumed": assumed,
         "changes": [asdict(change) for change in changes],
@@ -210,7 +213,8 @@ DEFAULT_GPU_BYTES = 80 * GIB
 GPU_HERE = Path("/dev/nvidia0")
 # Models beyond this many parameters are planned for GPUs where the machine has none.
 LARGE = 1_000_000_000
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": GIB, "ti": 2**40}
+# GPUs are sold by the GB and have as many GiB; a bare number is of those.
+_UNITS = {"": GIB, "m": 2**20, "g": GIB, "t": 2**40}
 
 
 @dataclass(frozen=True)
@@ -223,11 +227,11 @@ class Device:
 
 
 def parse_bytes(text: str) -> int:
-    """`80GiB`, `80 GB` or `24g` in bytes. Raises UserError for anything else."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", text.lower())
+    """Return `80GiB`, `80 GB`, `24g` or `24` in bytes. Raises UserError for anything else."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([mgt])i?b?)?\s*", text.lower())
     if match is None or float(match[1]) == 0:
         raise UserError(f"--gpu-memory {text}: expected a size such as 80GiB or 24GB")
-    return round(float(match[1]) * _UNITS[match[2]])
+    return round(float(match[1]) * _UNITS[match[2] or ""])
 
 
 def choose_device(gpu_memory: str | None, parameters: int | None) -> Device:
@@ -276,7 +280,8 @@ def training_of(config: Config, device: Device, prompt_tokens: int | None = None
     """What decides the memory of an update of ``config``."""
     batch, method, model = config.batch, config.method, config.model
     wanted = model.gradient_checkpointing
-    weights = 2 if model.dtype == "bfloat16" else 4
+    frozen = device.gpu and model.adapter.kind != "none"
+    weights = 2 if model.dtype == "bfloat16" or (model.dtype == "auto" and frozen) else 4
     offload_optimizer, offload_weights = offloads_of(config)
     prompt = prompt_tokens or _usual_prompt(config)
     rows = batch.micro_batch

@@ -15,7 +15,16 @@ from torch.nn.functional import pad
 from trl.models.utils import disable_gradient_checkpointing
 
 from rlvr_cli.training.log_probs import chosen_log_probs, head_is_linear, inside, prompts_can_be_shared
-from rlvr_cli.training.packing import MicroBatches, TensorRows, TokenRow, numbered_prompts, own_tokens, pack
+from rlvr_cli.training.packing import (
+    GPU_PASS_TOKENS,
+    PASS_TOKENS,
+    MicroBatches,
+    TensorRows,
+    TokenRow,
+    numbered_prompts,
+    own_tokens,
+    pack,
+)
 from rlvr_cli.training.value_head import ValueHead
 
 # What a forward pass reads of rows.
@@ -186,7 +195,8 @@ class PolicyForward:
         taken = [row for row in every if row.completion] or [min(every, key=lambda row: (row.prompt, row.index))]
         longest = max(row.prompt + int(length) for row, length in zip(every, mask.sum(dim=1).tolist(), strict=True))
         most_tokens = self.micro_tokens or self.micro_rows * longest
-        micro_batches = pack(taken, most_tokens=most_tokens, share_prompts=self.share_prompts)
+        pass_tokens = GPU_PASS_TOKENS if rows["prompt_ids"].is_cuda else PASS_TOKENS
+        micro_batches = pack(taken, most_tokens=most_tokens, share_prompts=self.share_prompts, pass_tokens=pass_tokens)
         if self.divided:
             # Each forward and backward pass gathers what all processes hold.
             passes = torch.tensor([len(micro_batches.rows)], device=self.accelerator.device)

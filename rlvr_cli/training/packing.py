@@ -20,8 +20,9 @@ LEFT_PADDED = ("prompt_ids", "prompt_mask")
 LEAST_SAVED = 0.2
 # Tokens whose keys and values take as much memory as all that the backward pass needs of one, at most.
 COPIED = 8
-# What one more pass costs on top of its tokens, in tokens: padding is worth as much to have one pass less.
-PASS_TOKENS = 256
+# What one more pass costs on top of its tokens, in tokens: padding is worth as much to have one pass less. On a GPU,
+# where short passes leave it idle, more.
+PASS_TOKENS, GPU_PASS_TOKENS = 256, 2048
 
 
 def padded_rows(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], pad_id: int) -> TensorRows:
@@ -152,13 +153,16 @@ class TokenRow:
     prompt_id: int
 
 
-def pack(rows: list[TokenRow], *, most_tokens: int, share_prompts: bool) -> MicroBatches:
+def pack(
+    rows: list[TokenRow], *, most_tokens: int, share_prompts: bool, pass_tokens: int = PASS_TOKENS
+) -> MicroBatches:
     """Rows of like length together, in passes of at most ``most_tokens`` tokens; a row that is longer has its own.
 
-    With ``share_prompts`` they are shared where that saves a fifth of the tokens (:data:`LEAST_SAVED`).
+    With ``share_prompts`` they are shared where that saves a fifth of the tokens (:data:`LEAST_SAVED`). Of all cuts the
+    cheapest is taken, where a pass costs its tokens and ``pass_tokens`` more.
     """
     by_length = sorted(rows, key=lambda row: (row.completion, row.index))
-    alone = _packed([[row] for row in by_length], most_tokens, shared=False)
+    alone = _packed([[row] for row in by_length], most_tokens, pass_tokens, shared=False)
     if not share_prompts:
         return alone
     longest: dict[int, int] = {}
@@ -167,7 +171,7 @@ def pack(rows: list[TokenRow], *, most_tokens: int, share_prompts: bool) -> Micr
     by_prompt = sorted(by_length, key=lambda row: (longest[row.prompt_id], row.prompt_id))
     groups = [list(group) for _, group in groupby(by_prompt, key=lambda row: row.prompt_id)]
     pieces = [piece for group in groups for piece in _pieces(group, most_tokens)]
-    shared = _packed(pieces, most_tokens, shared=True)
+    shared = _packed(pieces, most_tokens, pass_tokens, shared=True)
     return shared if shared.tokens <= (1 - LEAST_SAVED) * alone.tokens else alone
 
 
@@ -211,7 +215,7 @@ def _pieces(group: list[TokenRow], most_tokens: int) -> Iterator[list[TokenRow]]
     yield piece
 
 
-def _packed(pieces: list[list[TokenRow]], most_tokens: int, *, shared: bool) -> MicroBatches:
+def _packed(pieces: list[list[TokenRow]], most_tokens: int, pass_tokens: int, *, shared: bool) -> MicroBatches:
     """Consecutive pieces together: of all cuts those with the fewest tokens, padding and passes counted."""
     # For the pieces before each place: the least cost, the place of the last cut, the tokens of what follows it.
     best: list[tuple[int, int, int]] = [(0, 0, 0)]
@@ -222,7 +226,7 @@ def _packed(pieces: list[list[TokenRow]], most_tokens: int, *, shared: bool) -> 
             last.add(pieces[start])
             if cheapest is not None and not last.fits(most_tokens):
                 break
-            cost = best[start][0] + last.tokens + PASS_TOKENS
+            cost = best[start][0] + last.tokens + pass_tokens
             if cheapest is None or cost < cheapest[0]:
                 cheapest = (cost, start, last.tokens)
         assert cheapest is not None

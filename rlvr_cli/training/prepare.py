@@ -256,8 +256,7 @@ def _may_download(config: Config) -> bool:
 
 
 def _loaded(config: Config, device: str, threads: int) -> LoadedParts:
-    # Optimizer steps are smaller than bfloat16 can add to a weight; on a GPU the forward pass is in bfloat16 anyway.
-    dtype = "float32" if config.model.dtype == "auto" else config.model.dtype
+    dtype = _dtype_of_weights(config, device)
     model, tokenizer = load_model(
         config.model.name,
         revision=config.model.revision,
@@ -271,6 +270,20 @@ def _loaded(config: Config, device: str, threads: int) -> LoadedParts:
     base, without_adapter = _base(config, model, dtype), _without_adapter(config, model)
     task = config.task.for_model(prompt_style(model.config))
     return LoadedParts(config, task, model, tokenizer, threads, base, without_adapter)
+
+
+def _dtype_of_weights(config: Config, device: str) -> str:
+    """Return `float32` or `bfloat16`.
+
+    Optimizer steps are smaller than bfloat16 can add to a weight, so what is trained is float32. The frozen base of an
+    adapter is added to by nothing: on a GPU that has it, it is bfloat16, as the forward pass is in any case.
+    """
+    if config.model.dtype != "auto":
+        return config.model.dtype
+    from rlvr_cli.models.gpu import has_bfloat16
+
+    frozen = config.model.adapter.kind != "none"
+    return "bfloat16" if frozen and device.startswith("cuda") and has_bfloat16() else "float32"
 
 
 def _without_adapter(config: Config, model: Any) -> tuple[str, ...]:

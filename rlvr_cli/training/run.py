@@ -125,6 +125,7 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRu
         **keep_copies(user_files(config), run.path),
         method_fingerprint=prepared.method.fingerprint(),
         sampler=prepared.engine_reason,
+        weights_dtype=str(prepared.model.dtype).removeprefix("torch."),
         **({"without_adapter": prepared.without_adapter} if prepared.without_adapter else {}),
         threads=prepared.threads,
         versions=versions(),

@@ -150,7 +150,8 @@ def test_more_rows_and_longer_ones_take_more(checkpointing: bool) -> None:
     here = replace(ONE_GPU, checkpointing=checkpointing)
     assert of(replace(here, micro_batch=8)).peak > of(here).peak
     assert of(replace(here, completion_tokens=8192)).peak > of(here).peak
-    assert of(replace(here, attention="eager")).peak > of(here).peak
+    blocks = "backward pass of the blocks"
+    assert of(replace(here, attention="eager")).total(blocks) > of(here).total(blocks)
     assert of(replace(here, attention="flash_attention_2")).peak <= of(here).peak
 
 
@@ -369,12 +370,12 @@ def test_verdict(share: float, expected: str) -> None:
 def test_advice_for_one_gpu_too_small_names_settings_and_what_they_need() -> None:
     changes = advice.single_changes(SEVEN, ONE_GPU, NOTHING, 80 * GIB)
     fitting = {change.settings for change in changes if change.fits != "no"}
-    assert "model.adapter={kind: qlora, rank: 64}" in fitting
+    assert "model.adapter=qlora model.adapter.rank=64" in fitting
     assert [change.peak for change in changes] == sorted(change.peak for change in changes)
     assert "launch.deepspeed=zero3-offload" in fitting
     more = advice.gpus_that_fit(SEVEN, ONE_GPU, NOTHING, 80 * GIB)
     assert more is not None
-    assert more.settings.endswith("deepspeed: zero3}")
+    assert more.settings.endswith("launch.deepspeed=zero3")
     assert more.peak <= 0.9 * 80 * GIB
 
 
@@ -387,7 +388,7 @@ def test_advice_combines_where_nothing_helps_alone() -> None:
     found = advice.combined_changes(fourteen, training, local, 80 * GIB)
     assert found is not None
     assert found.fits in ("yes", "tight")
-    assert "update.micro_batch=4" in found.settings
+    assert found.settings.count("update.micro_batch=") == 1
     assert "deepspeed=zero" in found.settings
 
 
@@ -410,7 +411,7 @@ def test_advised_settings_are_settings(gpus: int) -> None:
         found = memory_plan(model, training, sampling, device, assumed=False)
         said = [change["settings"] for change in found["changes"]]
         said += [found[name]["settings"] for name in ("together", "more_gpus") if found[name]]
-        assert said or found["fits"] == "yes", name
+        assert said or found["fits"] != "no", name
         for settings in said:
             load_config([row], overrides=[*overrides, *re.split(r" (?=[a-z_]+[.=])", settings)])
     assert told

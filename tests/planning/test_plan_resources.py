@@ -64,7 +64,7 @@ def test_gpus_and_their_memory(capsys: pytest.CaptureFixture[str]) -> None:
     eight = plan(
         capsys, *BIG, "--processes", "8", "--gpu-memory", "80GiB", "launch.deepspeed=zero3", "--prompt-tokens", "600"
     )["memory"]
-    assert one["available"] == 141 * 10**9
+    assert one["available"] == 141 * GIB
     assert (eight["setting"]["processes"], eight["setting"]["strategy"]) == (8, "zero3")
     assert (eight["setting"]["prompt_tokens"], eight["prompt_tokens_assumed"]) == (600, False)
     assert eight["fits"] == "yes"
@@ -100,7 +100,7 @@ def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         "Model: 7,615,616,512 parameters (the preset qwen2.5-7b).",
         "DOES NOT FIT",
         "What to change:",
-        "launch={processes: ",
+        "launch.processes=",
         "optimizer states",
         "if every completion has the full length, at 2,000 tokens a second (as given",
     ):
@@ -184,7 +184,7 @@ def test_a_damaged_shape_is_no_traceback(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("80GiB", 80 * GIB), ("24gb", 24 * 10**9), ("1.5 TiB", 1536 * GIB), ("16384", 16384)]
+    ("text", "size"), [("80GiB", 80 * GIB), ("24gb", 24 * GIB), ("1.5 TiB", 1536 * GIB), ("24", 24 * GIB)]
 )
 def test_sizes(text: str, size: int) -> None:
     assert parse_bytes(text) == size
@@ -285,3 +285,29 @@ def test_a_speed_that_is_none(speed: str, said: str, capsys: pytest.CaptureFixtu
 def test_times_in_words(seconds: float, words: str) -> None:
     assert duration_in_words(seconds) == words
     assert duration(10, 10, Speed(1.0, "given")).expected is None
+
+
+def test_a_share_for_vllm_that_cannot_hold_the_weights_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    """vLLM refuses to start there, whatever the sum of all parts is."""
+    line = ["--model", "qwen2.5-7b", "--gpu-memory", "40GB", "rollout.engine=vllm_colocate", "model.adapter=lora"]
+    memory = plan(capsys, *line)["memory"]
+    short = memory["vllm_shortage"]
+    assert memory["fits"] == "no" and short["share"] == 12 * GIB and short["weights"] == 2 * 7_615_616_512
+    wider = plan(capsys, *line, f"rollout.vllm.gpu_memory={short['least']}")["memory"]
+    assert wider["vllm_shortage"] is None
+    assert run(["plan", *line]) == 0
+    assert f"Set rollout.vllm.gpu_memory={short['least']:g} or more." in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_frozen_base_of_an_adapter_is_bfloat16_on_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    """So that 24 GB hold what a full training of the same model does not."""
+    peaks = {}
+    for model in ("qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b"):
+        for adapter in ("none", "lora"):
+            line = ["--model", model, "--gpu-memory", "24GB", f"model.adapter={adapter}"]
+            peaks[model, adapter] = plan(capsys, *line)["memory"]
+    assert peaks["qwen2.5-1.5b", "lora"]["setting"]["weights"] == 2
+    assert peaks["qwen2.5-1.5b", "none"]["setting"]["weights"] == 4
+    assert [peaks["qwen2.5-3b", adapter]["fits"] for adapter in ("none", "lora")] == ["no", "yes"]
+    on_cpu = plan(capsys, "model.adapter=lora")["memory"]["setting"]
+    assert on_cpu["weights"] == 4
