@@ -20,7 +20,7 @@ import time
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 from rich.console import Console
@@ -52,7 +52,7 @@ ECHO_TIMEOUT = 2.0  # for the other ranks to end by themselves after the first f
 LAUNCHER_TIMEOUT = 15.0  # for torchrun to end after its ranks
 KILL_TIMEOUT = 10.0
 
-# Of what a process wrote, the end that is appended to log.txt, and that is shown where there is no log.txt yet.
+# The end of a process's output that is appended to log.txt, and, before there is a run, shown.
 LOG_BYTES = 100_000
 SHOWN_LINES = 40
 
@@ -114,8 +114,8 @@ class _Launch:
     """torchrun and the ranks that it starts on this machine.
 
     Attributes:
-        processes: the ranks that have started; ``killed``, those that were still alive when this process ended them.
-        signal: the first that arrived; ``signalled``, the ranks that it was passed on to.
+        processes: the ranks that have started. killed: those of them that were killed from here.
+        signal: the first that arrived. signalled: the ranks that it was passed on to.
     """
 
     def __init__(self, node: Node, folder: Path, console: Console) -> None:
@@ -192,14 +192,14 @@ class _Launch:
                 self.processes[rank].send_signal(self.signal)
 
     def _end(self) -> None:
-        """Kill what is left of the ranks, their helpers and torchrun, which reports before how the first rank ended."""
+        """Kill the remaining ranks with their helpers, and torchrun once it has reported how the ranks ended."""
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # an impatient Ctrl-C must not stop it half-way
         self._read_reports()
         for rank, process in self.processes.items():
             if self.launcher.poll() is None and _is_alive(process):
                 self.killed.add(rank)
-            _kill_group(process.pid)  # torchrun starts each rank in a session of its own
+            _kill_group(process.pid)  # torchrun starts a session for each rank
         if len(self.processes) == self.node.local:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.launcher.wait(LAUNCHER_TIMEOUT)
@@ -209,34 +209,40 @@ class _Launch:
         # A killed process keeps its locks until it is gone.
         while any(map(_is_alive, self.processes.values())) and time.monotonic() < deadline:
             time.sleep(TICK)
-        with writing(self.console):
-            self.console.show_cursor()  # which the display of a rank 0 that was killed has hidden
+        if self.console.is_terminal and 0 in self._silent_ranks():
+            with writing(self.console):
+                self.console.show_cursor()  # rank 0 was killed in the middle of its display
+                self.console.line()
+
+    def _silent_ranks(self) -> set[int]:
+        """Return the ranks without a result or a failure."""
+        failed = {failure.rank for failure in read_failures(self.folder)}
+        return {rank for rank in self.node.ranks if not self._has_result(rank)} - failed
 
     def _failure(self) -> RankFailure | None:
         """Return the first cause of a failure; None where every rank has its result."""
         failures = read_failures(self.folder)
-        if primary := [failure for failure in failures if not failure.secondary]:
-            return first_cause(primary)
-        reported = self.killed | {failure.rank for failure in failures}
-        silent = [rank for rank in self.node.ranks if rank not in reported and not self._has_result(rank)]
-        if not silent and not failures:
+        silent = self._silent_ranks() - self.killed
+        if not failures and not silent:
             return None
+        if not all(failure.secondary for failure in failures):
+            return first_cause(failures)
         report = _end_of(self.folder / REPORT)
         codes = {int(rank): int(code) for rank, code in reversed(_EXIT_CODE.findall(report)) if int(rank) in silent}
         causes = [rank for rank, code in codes.items() if code not in _CONSEQUENCES]
+        first = self.node.ranks[0]
         if not causes and (failures or codes) and self.node.nodes > 1:
-            return RankFailure(self.node.ranks[0], "joint", "a process of another machine ended first")
+            return RankFailure(first, "joint", "a process of another machine ended first")
         if causes := causes or list(codes):
-            output = [] if self.run else _last_lines("".join(map(_end_of, self._logs(causes[0]))))
-            return RankFailure(causes[0], "run", "\n".join([_ending(codes[causes[0]]), *output]))
+            output = "" if self.run else "".join(map(_end_of, self._logs(causes[0] - first)))
+            return RankFailure(causes[0], "run", _ending(codes[causes[0]], output))
         if failures:
             return first_cause(failures)
-        code = self.launcher.returncode
-        return RankFailure(self.node.ranks[0], "joint", "\n".join([f"torchrun {_ending(code)}", *_last_lines(report)]))
+        return RankFailure(first, "joint", f"torchrun: {_ending(self.launcher.returncode, report)}")
 
-    def _logs(self, rank: int) -> list[Path]:
-        """Return the files with the output of ``rank``; rank 0 has none."""
-        return sorted(self.folder.glob(f"{LOGS}/*/attempt_0/{rank - self.node.ranks[0]}/*.log"))
+    def _logs(self, local_rank: int | Literal["*"]) -> list[Path]:
+        """Return the files with the output of a rank, or of all (``*``) but rank 0."""
+        return sorted(self.folder.glob(f"{LOGS}/*/attempt_0/{local_rank}/*.log"))
 
     def _error(self, failure: RankFailure) -> Exception:
         """Record ``failure`` in the run, and return it as an error for the user."""
@@ -261,7 +267,7 @@ class _Launch:
         with run.lock():
             with open_for_append(run.log_path) as log:
                 log.write(f"{now()} {message}\n{failure.trace}")
-                for path in (self.folder / REPORT, *(path for rank in self.node.ranks for path in self._logs(rank))):
+                for path in (self.folder / REPORT, *self._logs("*")):
                     log.write(without_secrets(_end_of(path)))
             run.update_manifest(status="failed", finished=now(), error=message)
 
@@ -302,13 +308,11 @@ def _end_of(path: Path) -> str:
     return ""
 
 
-def _last_lines(text: str) -> list[str]:
-    return text.splitlines()[-SHOWN_LINES:]
-
-
-def _ending(exit_code: int) -> str:
-    """Return how a process ended that reported nothing."""
+def _ending(exit_code: int, output: str) -> str:
+    """Return how a process ended that reported nothing, with the last lines of its output."""
     if exit_code >= 0:
-        return f"ended without a report, with exit code {exit_code}"
-    name = signal.Signals(-exit_code).name
-    return f"killed by {name}{' (out of memory?)' if -exit_code == signal.SIGKILL else ''}"
+        text = f"ended with exit code {exit_code}"
+    else:
+        name = signal.Signals(-exit_code).name
+        text = f"killed by {name}{' (out of memory?)' if -exit_code == signal.SIGKILL else ''}"
+    return "\n".join([text, *output.splitlines()[-SHOWN_LINES:]])
