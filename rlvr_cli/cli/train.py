@@ -131,12 +131,12 @@ def command(
     console = Console(stderr=form == "json")
     outcome: RunEnd
     if launched:
-        from rlvr_cli.launch import supervise
+        from rlvr_cli.launch import torchrun
 
         if run is None:
-            outcome = supervise.start_launched(config, overwrite=overwrite, console=console)
+            outcome = torchrun.start_launched(config, overwrite=overwrite, console=console)
         else:
-            outcome = supervise.resume_launched(run, config, console=console)
+            outcome = torchrun.resume_launched(run, config, console=console)
     else:
         outcome = _train_here(config, run, overwrite=overwrite, console=console, world=world)
     if world.main:

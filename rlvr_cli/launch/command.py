@@ -19,6 +19,17 @@ from rlvr_cli.launch.world import environment_number
 from rlvr_cli.runs.environment import usable_cores
 
 WORKER = "rlvr_cli.training.worker"
+# Environment variable with the launch's temporary folder.
+FOLDER = "RLVR_LAUNCH"
+# In the launch's temporary folder: what the ranks but rank 0 write, and torchrun's own report.
+LOGS = "logs"
+REPORT = "torchrun.txt"
+# torchrun reports on sys.stderr, while rank 0 inherits descriptor 2.
+_TORCHRUN = f"""
+import os, runpy, sys
+sys.stderr = open(os.path.join(os.environ["{FOLDER}"], "{REPORT}"), "w", buffering=1)
+runpy.run_module("torch.distributed.run", run_name="__main__")
+"""
 PORTS = range(20_000, 32_000)
 PACKAGES = str(Path(__file__).parents[2])
 
@@ -73,6 +84,11 @@ def plan_node(launch: LaunchConfig) -> tuple[Node, list[str]]:
     Raises UserError, with every problem, where this cannot be.
     """
     problems: list[str] = []
+    if sys.platform != "linux":
+        problems.append(
+            f"launch.processes={launch.processes}: several processes need Linux, and this is {sys.platform}. "
+            "Set launch.processes=1."
+        )
     nodes, number = (environment_number(name, default) for name, default in (("NNODES", 1), ("NODE_RANK", 0)))
     if nodes > 1:
         problems += [
@@ -122,10 +138,16 @@ def plan_node(launch: LaunchConfig) -> tuple[Node, list[str]]:
     return Node(processes, local, nodes, number, address, port or free_port(), gpus), warnings
 
 
-def launcher_command(node: Node) -> list[str]:
-    """Return torchrun's command for the processes of this machine."""
+def launcher_command(node: Node, folder: Path) -> list[str]:
+    """Return torchrun's command for the processes of this machine.
+
+    Rank 0 inherits standard output and standard error; the output of the others goes to files under ``folder``/logs.
+    """
+    redirects = ",".join(f"{local}:3" for local, rank in enumerate(node.ranks) if rank)
     return [
-        *(sys.executable, "-m", "torch.distributed.run"),
+        *(sys.executable, "-c", _TORCHRUN),
+        *("--log_dir", str(folder / LOGS)),
+        *("--redirects", redirects or "0"),
         *("--nproc_per_node", str(node.local)),
         *("--nnodes", str(node.nodes)),
         *("--node_rank", str(node.number)),
@@ -144,7 +166,7 @@ def environment(node: Node, extra: Mapping[str, str]) -> dict[str, str]:
     ours = {name: value for name, value in ours.items() if not name.startswith(("ACCELERATE_", "FSDP_", "PET_"))}
     paths = os.pathsep.join(filter(None, [PACKAGES, os.environ.get("PYTHONPATH", "")]))
     ours |= {"PYTHONPATH": paths, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}
-    # Signals go to the ranks from their supervisor; a launcher that took them too would kill while they save.
+    # Signals are passed on to the ranks by their pids; torchrun, if it took them too, would kill while they save.
     ours["PET_SIGNALS_TO_HANDLE"] = "SIGQUIT"
     # Launchers set it to 1 and say so at length; each process sets its threads itself.
     ours.setdefault("OMP_NUM_THREADS", "1")

@@ -7,7 +7,7 @@ import errno
 import os
 import signal
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -78,13 +78,20 @@ def leave_terminal() -> None:
 
 
 def say(console: Console, text: Cell) -> None:
-    """One plain line; nothing any more once it can't be written: its reader has left (`rlvr train | head`), its
-    terminal is closed, the disk behind it is full. A training doesn't end for that; log.txt has the lines too.
+    """Print one plain line, as far as it can be written."""
+    with writing(console):
+        _print(console, text)
+
+
+@contextlib.contextmanager
+def writing(console: Console) -> Iterator[None]:
+    """Silence ``console`` when a write inside fails: its reader has left (`rlvr train | head`), its terminal is closed,
+    the disk behind it is full. A training doesn't end for that; log.txt has the lines too.
 
     A process that gets no SIGHUP (a shell's `disown`, another session) notices the closing here, and continues.
     """
     try:
-        _print(console, text)
+        yield
     except SystemExit:
         # Rich wants to leave when the reader does.
         console.quiet = True

@@ -14,7 +14,7 @@ from rlvr_cli.core.errors import UserError
 T = TypeVar("T")
 
 # Ranks wait for one another while one samples the longest completions, saves or downloads; the last takes the longest.
-# It is for ranks that hang: who supervises notices at once when one dies.
+# It is for ranks that hang: torchrun notices at once when one dies.
 TIMEOUT = datetime.timedelta(hours=1)
 
 

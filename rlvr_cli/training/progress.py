@@ -18,7 +18,7 @@ from rlvr_cli.core.files import open_for_append
 from rlvr_cli.core.terminal import Cell, table_lines, wrapped
 from rlvr_cli.core.text import for_terminal
 from rlvr_cli.evaluation.tables import metric_name, with_interval
-from rlvr_cli.launch.stopping import StopRequest, say
+from rlvr_cli.launch.stopping import StopRequest, say, writing
 from rlvr_cli.runs.folder import now
 from rlvr_cli.store.metrics import GREEDY, accuracy_of
 
@@ -35,6 +35,14 @@ HEADLINES = (
     ("alert", "alert", "{}"),
     ("tokens_per_second", "tokens/s", "{:,.0f}"),
 )
+
+
+class _Display(Live):
+    """A live display that ends quietly with its terminal; a thread refreshes it too."""
+
+    def refresh(self) -> None:
+        with writing(self.console):
+            super().refresh()
 
 
 class Reporter:
@@ -65,8 +73,9 @@ class Reporter:
 
     def __enter__(self) -> Reporter:
         if self.console.is_terminal and not self.console.is_dumb_terminal:
-            self._live = Live(get_renderable=self._render, console=self.console, refresh_per_second=4)
-            self._live.start()
+            self._live = _Display(get_renderable=self._render, console=self.console, refresh_per_second=4)
+            with writing(self.console):
+                self._live.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -83,7 +92,8 @@ class Reporter:
         """Leave the display with its last numbers; later lines follow below it."""
         if self._live is not None:
             self._doing, self._stop = "", None
-            self._live.stop()
+            with writing(self.console):
+                self._live.stop()
             self._live = None
 
     def message(self, text: Cell) -> None:

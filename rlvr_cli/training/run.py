@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shlex
-import shutil
 import sys
 import traceback
 from collections import Counter
@@ -29,7 +28,6 @@ from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.text import without_secrets
 from rlvr_cli.core.user_code import error_text, escaped_error, keep_copies
 from rlvr_cli.launch.checks import check_processes, default_name
-from rlvr_cli.launch.link import FAILURES
 from rlvr_cli.launch.stopping import RunEnd, StopRequest
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.architecture import parameters_of
@@ -144,12 +142,7 @@ def _held(run: RunDir, world: World) -> Iterator[None]:
         yield
         return
     with ExitStack() as stack:
-
-        def hold() -> None:
-            stack.enter_context(run.lock())
-            shutil.rmtree(run.path / FAILURES, ignore_errors=True)  # of the processes before
-
-        world.from_main(hold)
+        world.from_main(lambda: stack.enter_context(run.lock()))
         yield
 
 

@@ -63,9 +63,9 @@ def train(
     command = without_secrets(shlex.join(["rlvr", "train", *arguments, *overrides]))
     console = Console(quiet=quiet)
     if needs_launcher(loaded.launch):
-        from rlvr_cli.launch import supervise
+        from rlvr_cli.launch import torchrun
 
-        end = supervise.start_launched(loaded, overwrite=overwrite, console=console)
+        end = torchrun.start_launched(loaded, overwrite=overwrite, console=console)
     else:
         check_alone(loaded.launch)
         from rlvr_cli.training import run as training
@@ -97,9 +97,9 @@ def resume(run: str | Path, *, settings: Mapping[str, Any] | None = None, quiet:
     loaded.task.check_before()
     check_trackers(loaded.track.to)
     if needs_launcher(loaded.launch):
-        from rlvr_cli.launch import supervise
+        from rlvr_cli.launch import torchrun
 
-        end = supervise.resume_launched(run_dir, loaded, console=console)
+        end = torchrun.resume_launched(run_dir, loaded, console=console)
     else:
         check_alone(loaded.launch)
         from rlvr_cli.training import run as training

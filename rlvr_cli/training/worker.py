@@ -1,7 +1,7 @@
-"""`python -m rlvr_cli.training.worker`: what each process of a supervised training runs.
+"""`python -m rlvr_cli.training.worker`: what each process runs that torchrun starts for `rlvr train`.
 
-The parent says in a folder (environment RLVR_LAUNCH) what to do; the launcher gives the rank. Everything that goes
-wrong is written there, so that the parent can tell a first failure from what follows of it.
+The folder of the launch (environment RLVR_LAUNCH) says what to do; torchrun gives the rank. Failures are reported in
+the folder, so that the first of them can be told from its consequences.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import sys
 import traceback
 from pathlib import Path
 
-from rlvr_cli.launch.link import CONFIG, FOLDER, Link, failure_of
+from rlvr_cli.launch.command import FOLDER
+from rlvr_cli.launch.ranks import CONFIG, RankReports
 from rlvr_cli.launch.stopping import StopRequest
 from rlvr_cli.launch.world import World, world_of_environment
 from rlvr_cli.models.libraries import allow_remote_code
@@ -22,16 +23,14 @@ def main() -> None:
     """Train as this rank; never returns, since a communication thread that still lives would abort the exit."""
     code = 1
     world = world_of_environment()
-    # First of all: the parent passes a signal on as soon as it knows of this process.
-    with StopRequest(announce=False) as stop:
-        link = Link(Path(os.environ[FOLDER]), world)
+    # First of all: a signal is passed on as soon as the pid of this process is reported.
+    with StopRequest(announce=world.main) as stop:
+        reports = RankReports(Path(os.environ[FOLDER]), world)
         try:
-            _work(link, world, stop)
+            _work(reports, world, stop)
             code = 0
-        except KeyboardInterrupt:
-            pass
         except BaseException as error:
-            failure_of(world.rank, error, traceback.format_exc()).write(link.folder)
+            reports.failed(error, traceback.format_exc())
         leave(code)
 
 
@@ -46,27 +45,26 @@ def leave(code: int) -> None:
     os._exit(code)
 
 
-def _work(link: Link, world: World, stop: StopRequest) -> None:
+def _work(reports: RankReports, world: World, stop: StopRequest) -> None:
     from rich.console import Console
 
     from rlvr_cli.config.load import load_config
     from rlvr_cli.runs.folder import RunDir
     from rlvr_cli.training import run
 
-    order = link.order()
-    allow_remote_code(order.get("trust_remote_code", False))
-    # Lines are for the parent to label; a terminal's width is not known here.
-    console = Console(file=sys.stdout, force_terminal=False, width=1000)
-    context = run.RunContext(world, stop, link.begun)
+    order = reports.order
+    allow_remote_code(order["trust_remote_code"])
+    console = Console(**order["console"])
+    context = run.RunContext(world, stop, reports.started)
     if order["resume"]:
         folder = RunDir(Path(order["resume"]))
         outcome = run.resume_training(folder, console=console, rollouts=order["rollouts"], context=context)
     else:
-        config = load_config([link.folder / CONFIG], import_files=True)
+        config = load_config([reports.folder / CONFIG], import_files=True)
         outcome = run.start_training(
             config, overwrite=order["overwrite"], console=console, command=order["command"], context=context
         )
-    link.ended(run=str(outcome.run.path), status=outcome.status, exit_code=outcome.exit_code)
+    reports.finished(run=str(outcome.run.path), status=outcome.status, exit_code=outcome.exit_code)
 
 
 if __name__ == "__main__":

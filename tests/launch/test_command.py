@@ -16,7 +16,6 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch import command as launching
 from rlvr_cli.launch.command import Node, environment, launcher_command, plan_node
-from rlvr_cli.launch.link import RankFailure, failure_of, failures, first_cause
 from rlvr_cli.launch.world import world_of_environment
 
 SIZES = ["rollout.prompts=8", "rollout.group_size=4"]
@@ -147,9 +146,23 @@ def test_the_second_of_two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus(monkeypatch, 4)
     node, _ = plan_node(LaunchConfig(processes=8))
     assert node == Node(8, 4, 2, 1, "10.0.0.1", 29501, 4) and list(node.ranks) == [4, 5, 6, 7]
-    torchrun = launcher_command(node)
+    torchrun = launcher_command(node, Path("launch"))
     for option, value in {"nproc_per_node": "4", "nnodes": "2", "node_rank": "1", "master_addr": "10.0.0.1"}.items():
         assert torchrun[torchrun.index(f"--{option}") + 1] == value
+    assert torchrun[torchrun.index("--redirects") + 1] == "0:3,1:3,2:3,3:3"
+
+
+def test_rank_0_alone_writes_to_the_terminal() -> None:
+    for processes, redirects in ((1, "0"), (3, "1:3,2:3")):
+        torchrun = launcher_command(Node(processes, processes, 1, 0, "127.0.0.1", 1, 0), Path("launch"))
+        assert torchrun[torchrun.index("--redirects") + 1] == redirects
+
+
+def test_several_processes_need_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere nothing would end the ranks with their launcher."""
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(UserError, match=r"launch.processes=2: several processes need Linux, and this is darwin"):
+        plan_node(LaunchConfig(processes=2))
 
 
 @pytest.mark.parametrize(
@@ -211,25 +224,11 @@ def test_a_rank_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
         world_of_environment()
 
 
-def test_which_of_several_failures_is_the_first(tmp_path: Path) -> None:
-    """An echo that comes first in time is not the cause; equal messages are told once, by the lowest rank."""
-    echo = failure_of(0, RuntimeError("[../gloo/transport/tcp/pair.cc:547] Connection closed by peer"), "")
-    own = failure_of(1, RuntimeError("the loss is odd"), "Traceback ...")
-    assert (echo.secondary, own.secondary, own.kind, own.text) == (True, False, "bug", "RuntimeError: the loss is odd")
-    for failure in (echo, own):
-        failure.write(tmp_path)
-    assert failures(tmp_path) == [echo, own] and first_cause(failures(tmp_path)) == own
-    same = [RankFailure(rank, "user", "no such file", time=-rank) for rank in (2, 1)]
-    assert first_cause(same).rank == 1
-    refused = failure_of(1, UserError(["one", "two"]), "")
-    assert (refused.kind, refused.text, refused.secondary) == ("user", "one\ntwo", False)
-
-
 def test_the_parent_checks_without_torch(tmp_path: Path) -> None:
     code = (
         "import sys; from rlvr_cli.cli.app import run; "
         f"assert run(['train', '--processes', '3', 'run.dir={tmp_path}']) == 2; "
-        "import rlvr_cli.launch.supervise, rlvr_cli.training.run; "
+        "import rlvr_cli.launch.torchrun, rlvr_cli.training.run; "
         "assert not {'torch', 'transformers', 'accelerate'} & set(sys.modules)"
     )
     asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, check=False)

@@ -83,7 +83,7 @@ def test_a_signal_saves_all_at_the_same_step(tmp_path: Path, number: signal.Sign
     process, run, _ = begin(tmp_path)
     process.send_signal(number)
     output = finish(process, code)
-    assert output.count(f"{number.name}: all processes save after this step") == 1
+    assert output.count(f"{number.name}: saving after this step") == 1
     step = len(rows(run))
     assert f"saved at step {step}; continue with: rlvr train --resume {run}" in output
     assert (run / "checkpoints" / f"step-{step}").exists()
@@ -144,7 +144,7 @@ def test_nothing_outlives_its_parent(tmp_path: Path) -> None:
 def test_bad_input_that_only_the_processes_see(tmp_path: Path) -> None:
     arguments = [*NARROW, "rollout.max_new_tokens=60", "eval.max_new_tokens=5000", "eval.every=1"]
     output = finish(start("--processes", "2", f"run.dir={tmp_path / 'runs'}", *arguments), 2)
-    assert output.splitlines()[1].startswith("eval.max_new_tokens=5000") and "rank" not in output
+    assert "\neval.max_new_tokens=5000" in output and "rank" not in output
     assert output.count("Allowed: up to") == 1 and not (tmp_path / "runs").exists()
 
 

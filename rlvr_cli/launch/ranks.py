@@ -1,0 +1,125 @@
+"""Files by which the ranks of a launch report to the process that started them: pids, the run, failures, results."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import signal
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from rlvr_cli.core.errors import JointError, RunError, UserError
+from rlvr_cli.core.files import write_json
+from rlvr_cli.launch.world import Elsewhere, World
+
+ORDER = "order.json"
+CONFIG = "config.yaml"
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# Errors of a rank whose peer is gone, in the words of gloo, NCCL, their store, DeepSpeed and torch.
+_SECONDARY = re.compile(
+    r"connection (reset|closed|refused|was (likely )?closed)|broken pipe|gloo|nccl|distbackenderror|timed out|"
+    r"socket timeout|recvvalue|sendbytes|remote process exited|process group|tcpstore|read error \[|write error \[",
+    re.IGNORECASE,
+)
+
+
+# Not the error files of torch.distributed's `record`: their time stamps are whole seconds, within which the echoes of a
+# failure fall too, and they do not tell a user's mistake, which gets no traceback, from a bug.
+@dataclass(frozen=True)
+class RankFailure:
+    """Cause of a rank's end.
+
+    Attributes:
+        kind: ``user`` bad input, ``run`` a failure that is explained, ``joint`` one that is no single rank's, ``bug``
+            anything else.
+        trace: the traceback of a bug.
+        secondary: whether the rank failed only because another one had ended.
+        time: seconds since the epoch.
+    """
+
+    rank: int
+    kind: Literal["user", "run", "joint", "bug"]
+    text: str
+    trace: str = ""
+    secondary: bool = False
+    time: float = field(default_factory=time.time)
+
+    def write(self, folder: Path) -> None:
+        """Write failure-<rank>.json into ``folder``."""
+        write_json(folder / f"failure-{self.rank}.json", asdict(self))
+
+
+def failure_of(rank: int, error: BaseException, trace: str) -> RankFailure:
+    """Return ``error`` as the failure of ``rank``."""
+    text = "\n".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
+    if isinstance(error, Elsewhere):
+        return RankFailure(rank, "run", text, secondary=True)
+    if isinstance(error, UserError):
+        return RankFailure(rank, "user", text)
+    if isinstance(error, RunError):
+        return RankFailure(rank, "joint" if isinstance(error, JointError) else "run", text)
+    if isinstance(error, KeyboardInterrupt):
+        return RankFailure(rank, "run", "stopped by a second SIGINT without saving")
+    secondary = isinstance(error, RuntimeError | OSError) and _SECONDARY.search(f"{type(error).__name__} {text}")
+    return RankFailure(rank, "bug", f"{type(error).__name__}: {text}", trace, secondary=bool(secondary))
+
+
+def read_failures(folder: Path) -> list[RankFailure]:
+    """Return the failures in ``folder``, first ones first."""
+    failures = [RankFailure(**json.loads(path.read_text(encoding="utf-8"))) for path in folder.glob("failure-*.json")]
+    return sorted(failures, key=lambda failure: (failure.time, failure.rank))
+
+
+def first_cause(failures: list[RankFailure]) -> RankFailure:
+    """Return the failure that the others follow from; of ranks with the same text, the lowest."""
+    primary = [failure for failure in failures if not failure.secondary] or failures
+    return min((failure for failure in primary if failure.text == primary[0].text), key=lambda failure: failure.rank)
+
+
+def read_report(folder: Path, kind: str, rank: int) -> dict[str, Any] | None:
+    """Return what ``rank`` reported as ``kind`` (``pid``, ``run`` or ``result``); None before it has."""
+    try:
+        report: dict[str, Any] = json.loads((folder / f"{kind}-{rank}.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return report
+
+
+def end_with_parent() -> None:
+    """Let Linux kill this process as soon as its parent ends, however it ends. Check afterwards that it has not yet."""
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+
+
+class RankReports:
+    """Reports of this rank to the process that started torchrun; from here on the rank ends when torchrun does."""
+
+    def __init__(self, folder: Path, world: World) -> None:
+        self.folder, self.rank = folder, world.rank
+        self.order: dict[str, Any] = json.loads((folder / ORDER).read_text(encoding="utf-8"))
+        end_with_parent()
+        if psutil.Process(os.getppid()).ppid() != self.order["parent"]:
+            os._exit(1)  # torchrun had ended already
+        self._write("pid", pid=os.getpid())
+
+    def started(self, run: Path) -> None:
+        """Report the folder of the run."""
+        self._write("run", run=str(run))
+
+    def finished(self, **result: Any) -> None:
+        """Report the result; the rank has nothing left to do."""
+        self._write("result", **result)
+
+    def failed(self, error: BaseException, trace: str) -> None:
+        """Report the error that ends the rank."""
+        failure_of(self.rank, error, trace).write(self.folder)
+
+    def _write(self, kind: str, **report: Any) -> None:
+        write_json(self.folder / f"{kind}-{self.rank}.json", report)

@@ -1,0 +1,175 @@
+"""What the parent makes of its ranks' ends: torchrun is the real one, and the ranks are small programs."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from rich.console import Console
+
+from rlvr_cli.config.load import load_config
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.launch import command, torchrun
+from rlvr_cli.launch.ranks import ORDER, RankFailure, failure_of, first_cause, read_failures
+from rlvr_cli.launch.stopping import RunEnd
+from rlvr_cli.runs.folder import RunDir
+from tests.training.processes import gone
+
+ROOT = Path(__file__).parents[2]
+WAITS = "time.sleep(60)"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    run = RunDir(tmp_path / "run")
+    run.path.mkdir()
+    return run
+
+
+def launch(monkeypatch: pytest.MonkeyPatch, first: str, second: str, console: Console | None = None) -> RunEnd:
+    """Start two ranks that run the given code, and wait for them."""
+    monkeypatch.setattr(command, "WORKER", "tests.launch.rank")
+    for rank, code in enumerate((first, second)):
+        monkeypatch.setenv(f"CODE_{rank}", code)
+    config = load_config([], overrides=["launch.processes=2"])
+    return torchrun._launch(config, {"resume": None}, console or Console(file=io.StringIO()))
+
+
+def starting(run: RunDir, code: str) -> str:
+    return f"reports.started(Path({str(run.path)!r})); {code}"
+
+
+def wait_until_gone(pid: int) -> None:
+    end = time.monotonic() + 30
+    while not gone(pid):
+        assert time.monotonic() < end, f"{pid} lives on"
+        time.sleep(0.05)
+
+
+def test_a_rank_that_is_killed_without_a_word(monkeypatch: pytest.MonkeyPatch, run: RunDir) -> None:
+    """And its helpers, and those of the other rank, end with it; what it and torchrun wrote is in log.txt."""
+    helper = "pid = subprocess.Popen(['sleep', '60']).pid; (Path({!r}) / str(world.rank)).write_text(str(pid)); "
+    helper = helper.format(str(run.path))
+    dies = "os.write(2, b'terminate called'); time.sleep(0.5); os.kill(os.getpid(), signal.SIGKILL)"
+    with pytest.raises(RunError) as failed:
+        launch(monkeypatch, starting(run, helper + WAITS), helper + dies)
+    message = f"rank 1 of 2: killed by SIGKILL (out of memory?). Continue with: rlvr train --resume {run.path}"
+    assert str(failed.value) == message == run.read_manifest()["error"]
+    log = run.log_path.read_text()
+    assert "terminate called" in log and "tests.launch.rank FAILED" in log and message in log
+    for rank in "01":
+        wait_until_gone(int((run.path / rank).read_text()))
+
+
+def test_a_mistake_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what the other rank says because of it, though that comes first."""
+    wrong = "time.sleep(0.5); raise __import__('rlvr_cli').core.errors.UserError(['no such file', 'nor this'])"
+    with pytest.raises(UserError) as failed:
+        launch(monkeypatch, "raise RuntimeError('Connection closed by peer')", wrong)
+    assert failed.value.problems == ("no such file", "nor this")
+
+
+@pytest.mark.slow
+def test_a_process_that_does_not_come_to_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what torchrun does to the others because of it."""
+    monkeypatch.setenv("BEFORE_1", "import no_such_package")
+    with pytest.raises(RunError) as failed:
+        launch(monkeypatch, f"signal.signal(signal.SIGTERM, signal.SIG_DFL); {WAITS}", WAITS)
+    assert str(failed.value).startswith("rank 1 of 2: ended with exit code 1\n")
+    assert "No module named 'no_such_package'" in str(failed.value)
+
+
+@pytest.mark.slow
+def test_the_launcher_is_killed(monkeypatch: pytest.MonkeyPatch, run: RunDir) -> None:
+    pids = f"(Path({str(run.path)!r}) / str(world.rank)).write_text(str(os.getpid())); "
+    kills = f"{pids}time.sleep(1); os.kill(os.getppid(), signal.SIGKILL); "
+    with pytest.raises(RunError, match=r"^torchrun: killed by SIGKILL \(out of memory\?\)\. Continue with"):
+        launch(monkeypatch, starting(run, kills + WAITS), pids + WAITS)
+    for rank in "01":
+        assert gone(int((run.path / rank).read_text()))
+
+
+@pytest.mark.slow
+def test_a_save_that_takes_longer_than_torchrun_waits(monkeypatch: pytest.MonkeyPatch, run: RunDir) -> None:
+    """Rank 1 has ended long before; the signals that a cluster sends to torchrun too do not shorten it."""
+    waits = "\nwhile stop.signal is None: time.sleep(0.01)\n"
+    result = f"reports.finished(run={str(run.path)!r}, status='interrupted', exit_code=stop.exit_code)"
+    press(run, signal.SIGTERM)
+    begins = starting(run, f"os.kill(os.getppid(), signal.SIGTERM); Path({str(run.path)!r}, 'begun').touch()")
+    end = launch(monkeypatch, f"{begins}{waits}time.sleep(40); {result}", f"{waits}{result}")
+    assert (end.status, end.exit_code) == ("interrupted", 143)
+
+
+def press(run: RunDir, *numbers: signal.Signals) -> None:
+    """Send the signals to this process, once rank 0 has begun."""
+
+    def send() -> None:
+        while not (run.path / "begun").exists():
+            time.sleep(0.01)
+        for number in numbers:
+            time.sleep(0.5)
+            os.kill(os.getpid(), number)
+
+    threading.Thread(target=send, daemon=True).start()
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_where_nobody_reads_any_more(monkeypatch: pytest.MonkeyPatch, run: RunDir) -> None:
+    """`rlvr train | tee log`: the status is written and the exit code is Ctrl-C's all the same."""
+
+    class Left(Console):
+        def print(self, *objects: object, **named: object) -> None:
+            if "starting" not in str(objects[0]):
+                raise SystemExit(1)
+
+    begins = starting(run, f"Path({str(run.path)!r}, 'begun').touch(); {WAITS}")
+    press(run, signal.SIGINT, signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        launch(monkeypatch, begins, WAITS, Left())
+    assert run.read_manifest()["status"] == "interrupted"
+
+
+def test_a_rank_whose_launcher_ended_while_it_started(tmp_path: Path) -> None:
+    """The process that starts torchrun is not its parent's parent then."""
+    (tmp_path / ORDER).write_text(json.dumps({"parent": os.getpid()}))
+    environment = {**os.environ, command.FOLDER: str(tmp_path), "CODE_0": WAITS}
+    rank = subprocess.run([sys.executable, "-m", "tests.launch.rank"], cwd=ROOT, env=environment, timeout=60)
+    assert rank.returncode == 1 and [path.name for path in tmp_path.iterdir()] == [ORDER]
+
+
+def test_a_rank_ends_with_its_launcher(tmp_path: Path) -> None:
+    """Killed in the middle of its own work, without having noticed anything."""
+    (tmp_path / ORDER).write_text(json.dumps({"parent": os.getpid()}))
+    starts = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'tests.launch.rank'])"
+    environment = {**os.environ, command.FOLDER: str(tmp_path), "CODE_0": WAITS}
+    launcher = subprocess.Popen([sys.executable, "-c", starts], cwd=ROOT, env=environment)
+    while not (tmp_path / "pid-0.json").exists():
+        assert launcher.poll() is None
+        time.sleep(0.01)
+    (rank,) = psutil.Process(launcher.pid).children()
+    launcher.kill()
+    launcher.wait()
+    wait_until_gone(rank.pid)
+
+
+def test_which_of_several_failures_is_the_first(tmp_path: Path) -> None:
+    """An echo that comes first in time is not the cause; equal messages are told once, by the lowest rank."""
+    echo = failure_of(0, RuntimeError("[../gloo/transport/tcp/pair.cc:547] Connection closed by peer"), "")
+    own = failure_of(1, RuntimeError("the loss is odd"), "Traceback ...")
+    assert (echo.secondary, own.secondary, own.kind, own.text) == (True, False, "bug", "RuntimeError: the loss is odd")
+    for failure in (echo, own):
+        failure.write(tmp_path)
+    assert read_failures(tmp_path) == [echo, own] and first_cause(read_failures(tmp_path)) == own
+    same = [RankFailure(rank, "user", "no such file", time=-rank) for rank in (2, 1)]
+    assert first_cause(same).rank == 1
+    refused = failure_of(1, UserError(["one", "two"]), "")
+    assert (refused.kind, refused.text, refused.secondary) == ("user", "one\ntwo", False)
