@@ -214,7 +214,7 @@ def _described(fingerprint: dict[str, Any]) -> str:
 
 
 def _choose_checkpoint(run: RunDir) -> _Resumption:
-    entries = survey(run.checkpoints_dir)
+    entries = survey(run.checkpoints_dir, hashed=1)
     checkpoint = next((entry for entry in entries if isinstance(entry, Checkpoint)), None)
     newer = [
         entry for entry in entries if isinstance(entry, Damaged) and (not checkpoint or entry.step > checkpoint.step)
