@@ -124,6 +124,7 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRu
         config_sha256=text_digest(text),
         **keep_copies(user_files(config), run.path),
         method_fingerprint=prepared.method.fingerprint(),
+        problems_sha256=prepared.problems_sha256(),
         sampler=prepared.engine_reason,
         **({"without_adapter": prepared.without_adapter} if prepared.without_adapter else {}),
         threads=prepared.threads,
@@ -176,7 +177,7 @@ def resume_training(
         resumption_point = context.world.from_main(lambda: _choose_checkpoint(run))
         prepared = prepare_run(config, context.world)
         waiting = context.world.from_main(lambda: _submitted(run))
-        resumption = None if waiting else context.world.from_main(lambda: _same_method(run, prepared, resumption_point))
+        resumption = None if waiting else context.world.from_main(lambda: _same_run(run, prepared, resumption_point))
         if context.world.main:
             run.make_folders()
             if waiting:
@@ -194,9 +195,15 @@ def _submitted(run: RunDir) -> str | None:
     return str(manifest["command"]) if manifest.get("status") == SUBMITTED else None
 
 
-def _same_method(run: RunDir, prepared: PreparedRun, resumption: _Resumption) -> _Resumption:
-    """Refuse to go on with another method; note where only its code was edited since."""
-    before, now_ = run.read_manifest().get("method_fingerprint") or {}, prepared.method.fingerprint()
+def _same_run(run: RunDir, prepared: PreparedRun, resumption: _Resumption) -> _Resumption:
+    """Refuse to go on with other problems or another method; note where only its code was edited since."""
+    manifest, data = run.read_manifest(), prepared.config.task.data
+    if manifest.get("problems_sha256") != prepared.problems_sha256():
+        raise UserError(
+            f"{run.path}: its training problems (task.data={data}) are not those that it was begun with. Restore the "
+            f"data, or start a new run: rlvr train -c {run.config_path} run.name=NEW"
+        )
+    before, now_ = manifest.get("method_fingerprint") or {}, prepared.method.fingerprint()
     if before.get("choices") != now_["choices"]:
         raise UserError(
             f"{run.path}: was begun with method {_described(before)}; with the current code and data, its "
