@@ -27,7 +27,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl, write_text
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.text import without_secrets
-from rlvr_cli.core.user_code import error_text, escaped_error, keep_copies
+from rlvr_cli.core.user_code import COPIES, error_text, escaped_error, keep_copies
 from rlvr_cli.launch.checks import check_processes, default_name
 from rlvr_cli.launch.link import FAILURES
 from rlvr_cli.launch.stopping import RunEnd, StopRequest
@@ -122,7 +122,9 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRu
         rollouts_total=config.train.rollouts,
         processes=config.launch.processes,
         config_sha256=text_digest(text),
-        **keep_copies(user_files(config), run.path),
+        **(
+            {} if (run.path / COPIES).exists() else keep_copies(user_files(config), run.path)
+        ),  # a submitted run has its
         method_fingerprint=prepared.method.fingerprint(),
         problems_sha256=prepared.problems_sha256(),
         sampler=prepared.engine_reason,
