@@ -11,7 +11,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.runs.checkpoints import Checkpoint, valid_checkpoints
+from rlvr_cli.runs.checkpoints import Checkpoint, check_whole, valid_checkpoints
 from rlvr_cli.runs.folder import RunDir, find_run
 from rlvr_cli.runs.records import read_record
 
@@ -70,7 +70,8 @@ def find_saved_rollout(
     before training).
 
     Raises:
-        UserError: no such run, rollout or checkpoint, a file without token ids, or a step before the rollout's updates.
+        UserError: no such run, rollout or checkpoint, a file without token ids, a step before the rollout's updates,
+            or a damaged checkpoint among the two.
     """
     run = find_run(name, runs_root)
     config = load_config([run.config_path], from_start=True)
@@ -88,6 +89,8 @@ def find_saved_rollout(
             f"{run.path}: step {current.step} is from before the updates on rollout {number} (steps "
             f"{sampled_after + 1} to {sampled_after + steps}). Choose a later --step or an earlier --rollout."
         )
+    for checkpoint in {current, *before[:1]}:
+        check_whole(checkpoint.path)
     rows = read_groups(run, number, config.rollout.group_size)
     policy = Policy(current.step, str(current.path))
     return SavedRollout(run, config, number, tuple(rows), old, policy, sampled_after)

@@ -68,14 +68,13 @@ def write_bytes(path: Path, data: bytes) -> None:
 def replace_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
     """Yield an empty folder next to ``target`` that takes its place when the context ends, complete or not at all.
 
-    Whatever interrupts it, Ctrl-C included, an older ``target`` stays or comes back; what a killed process left is
-    deleted once there is a ``target``.
+    Whatever interrupts it, Ctrl-C included, an older ``target`` stays or comes back. What a killed process left is
+    deleted by the next call; the older ``target``, where it was between its two names, takes its place again.
 
     Raises:
         OSError: the disk refuses, or ``target`` exists and not ``overwrite``.
     """
-    if target.exists():
-        _remove_leftovers(target)
+    _clean_up(target)
     new, old = (target.with_name(f".{target.name}.{which}-{os.getpid()}") for which in ("new", "old"))
     new.mkdir()
     try:
@@ -89,16 +88,21 @@ def replace_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
         shutil.rmtree(new, ignore_errors=True)
         raise
     shutil.rmtree(old, ignore_errors=True)
-    _remove_leftovers(target)
+    _clean_up(target)
     fsync(target.parent)
 
 
-def _remove_leftovers(target: Path) -> None:
+def _clean_up(target: Path) -> None:
+    """Put a missing ``target`` back where a process was killed between its renames, and delete what others left."""
     import psutil  # slow to import, and most commands replace no folder
 
     for path in target.parent.glob(f".{glob.escape(target.name)}.*-*"):
-        match = re.fullmatch(r"(?:new|old)-(\d{1,9})", path.name.removeprefix(f".{target.name}."))
-        if match and not psutil.pid_exists(int(match[1])) and not is_held(path):
+        match = re.fullmatch(r"(new|old)-(\d{1,9})", path.name.removeprefix(f".{target.name}."))
+        if not match or psutil.pid_exists(int(match[2])) or is_held(path):
+            continue
+        if match[1] == "old" and not target.exists():
+            path.rename(target)
+        else:
             shutil.rmtree(path, ignore_errors=True)
 
 

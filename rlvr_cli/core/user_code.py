@@ -152,7 +152,9 @@ def _is_library(name: str, folder: Path) -> bool:
     """Return whether a module of that name is installed: it wins over a file of the folder."""
     others = {"", str(Path.cwd()), str(folder), *_FOLDERS}
     paths = [path for path in sys.path if path not in others]
-    return name in sys.stdlib_module_names or PathFinder.find_spec(name, paths) is not None
+    # In the root of an editable checkout, this package lies beside the file.
+    known = name in sys.stdlib_module_names or name == "rlvr_cli"
+    return known or PathFinder.find_spec(name, paths) is not None
 
 
 def find_user_file(written: str, folder: Path | None = None) -> UserFile:

@@ -11,7 +11,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.models.source import PRESETS, prompt_style, resolve_model
-from rlvr_cli.runs.checkpoints import STEP, Checkpoint, Damaged, find_damage, survey
+from rlvr_cli.runs.checkpoints import STEP, Checkpoint, Damaged, check_whole, survey
 from rlvr_cli.runs.folder import RunDir, list_runs, newest_run, open_run
 
 
@@ -115,7 +115,7 @@ def _named_run(name: str, runs_root: Path) -> RunDir | None:
 
 
 def _run_target(run: RunDir, count: int) -> Target:
-    found = survey(run.checkpoints_dir)
+    found = survey(run.checkpoints_dir, hashed=count)
     valid = [entry for entry in found if isinstance(entry, Checkpoint)]
     damaged = [entry for entry in found if isinstance(entry, Damaged)]
     notes = tuple(f"checkpoint {entry.path} skipped: {entry.reason}" for entry in damaged)
@@ -141,9 +141,7 @@ def _run_target(run: RunDir, count: int) -> Target:
 
 
 def _checkpoint_target(path: Path) -> Target:
-    damage = find_damage(path)
-    if damage is not None:
-        raise UserError(f"{path}: this checkpoint cannot be used: {damage}.")
+    check_whole(path)
     run = RunDir(path.parent.parent)
     return Target((_checkpoint_subject(Checkpoint(int(path.name.removeprefix("step-")), path), run),), run)
 

@@ -1,4 +1,7 @@
-"""Checkpoints that are complete or absent: written aside, hashed, renamed into place, verified before use."""
+"""Checkpoints that are complete or absent: written aside, hashed, renamed into place, verified before use.
+
+Sizes are verified always; hashes of the checkpoints that are loaded, as reading all of a large model's takes minutes.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import fsync, replace_folder
 from rlvr_cli.runs.seal import BadSeal, damage_of, entry_of, read_seal_file, write_seal
 
@@ -18,7 +22,7 @@ STEP = re.compile(r"step-(\d+)")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose every file is as it was written. ``step`` counts optimizer steps."""
+    """A checkpoint whose every file has the size it was written with. ``step`` counts optimizer steps."""
 
     step: int
     path: Path
@@ -52,32 +56,36 @@ def write_checkpoint(directory: Path, step: int, write: Callable[[Path], None]) 
     return Checkpoint(step, final)
 
 
-def find_damage(path: Path) -> str | None:
-    """Return why the checkpoint at ``path`` cannot be used; None when every listed file has its size and hash."""
+def find_damage(path: Path, *, hashed: bool = True) -> str | None:
+    """Return why the checkpoint at ``path`` cannot be used; None when every file has its size and, ``hashed``, hash."""
     try:
         manifest = read_seal_file(path / MANIFEST)
     except BadSeal as problem:
         return f"{MANIFEST} {problem}"
     if path.name != f"step-{manifest.get('step')}":
         return f"{MANIFEST} is of step {manifest.get('step')}"
-    damages = ((name, damage_of(path / name, entry)) for name, entry in manifest["files"].items())
+    damages = ((name, damage_of(path / name, entry, hashed=hashed)) for name, entry in manifest["files"].items())
     return next((f"{name} {damage}" for name, damage in damages if damage), None)
 
 
-def survey(directory: Path) -> list[Checkpoint | Damaged]:
-    """Every ``step-N`` under ``directory``, newest first, each verified."""
+def check_whole(path: Path) -> None:
+    """Raise UserError where the checkpoint at ``path`` is damaged."""
+    if damage := find_damage(path):
+        raise UserError(f"{path}: this checkpoint cannot be used: {damage}.")
+
+
+def survey(directory: Path, *, hashed: int = 0) -> list[Checkpoint | Damaged]:
+    """Every ``step-N`` under ``directory``, newest first, its sizes verified, and hashes until ``hashed`` are whole."""
     entries: list[Checkpoint | Damaged] = []
-    for path in directory.glob("step-*") if directory.is_dir() else ():
-        match = STEP.fullmatch(path.name)
-        if match is None or not path.is_dir():
-            continue
-        step, reason = int(match[1]), find_damage(path)
+    for step, path in sorted(_steps(directory), reverse=True):
+        reason = find_damage(path, hashed=hashed > 0)
         entries.append(Checkpoint(step, path) if reason is None else Damaged(step, path, reason))
-    return sorted(entries, key=lambda entry: -entry.step)
+        hashed -= reason is None
+    return entries
 
 
 def valid_checkpoints(directory: Path) -> list[Checkpoint]:
-    """The checkpoints that can be used, newest first."""
+    """The checkpoints whose sizes are as they were written, newest first."""
     return [entry for entry in survey(directory) if isinstance(entry, Checkpoint)]
 
 
@@ -89,7 +97,8 @@ def keep_newest(directory: Path, count: int, *, step: int) -> None:
 
 
 def _steps(directory: Path) -> list[tuple[int, Path]]:
-    return [(int(match[1]), path) for path in directory.glob("step-*") if (match := STEP.fullmatch(path.name))]
+    named = ((STEP.fullmatch(path.name), path) for path in directory.glob("step-*"))
+    return [(int(match[1]), path) for match, path in named if match and path.is_dir()]
 
 
 def _discard(path: Path) -> None:

@@ -174,8 +174,8 @@ def rollout_summary(
     1 where no two are. ``verifier/timeout`` is the share whose comparison was stopped at its deadline or took its
     process with it, ``verifier/unparsed`` the share whose answer or gold answer could not be read as mathematics; both
     are 0 for a task without such a verifier. ``format`` is the reward's part `format` as a share of ``format_range``,
-    where the reward has one. ``accuracy/se`` and ``format/se`` are standard errors over what could be scored; where
-    nothing could, the means over it are None.
+    where the reward has one. ``accuracy/se`` is the standard error over all completions, ``format/se`` over what
+    could be scored; where nothing could, the means over it are None.
     ``logged/NAME`` averages the numbers that the user's reward functions record.
 
     ``entropy`` is that of the policy that sampled, in nats, its mean over all tokens of the rollout. Where the engine
@@ -201,7 +201,7 @@ def rollout_summary(
         "reward": mean([row["reward"] for row in scored]),
         **({"clean_reward": mean(clean)} if replaced else {}),
         **{f"reward/{component}": value for component, value in components.items()},
-        **_format_and_accuracy(scored, format_range),
+        **_format_and_errors(rows, scored, format_range),
         "accuracy": mean([float(row["correct"]) for row in rows]),
         **{f"reason/{reason}": sum(row["reason"] == reason for row in rows) / count for reason in reasons},
         **{name: mean([float(row["reason"] in which) for row in rows]) for name, which in VERIFIER.items()},
@@ -227,23 +227,23 @@ def _entropy(rows: Sequence[Mapping[str, Any]]) -> float | None:
     return math.fsum(total for total, _ in sums) / tokens if tokens else None
 
 
-def _format_and_accuracy(
-    scored: Sequence[Mapping[str, Any]], format_range: tuple[float, float] | None
+def _format_and_errors(
+    rows: Sequence[Mapping[str, Any]], scored: Sequence[Mapping[str, Any]], format_range: tuple[float, float] | None
 ) -> dict[str, float | None]:
     """The format's share of its range where it has one; standard errors over problems, none of a single one."""
-    problems = [row["problem"] for row in scored]
-    errors = {"accuracy/se": _standard_error(problems, [float(row["correct"]) for row in scored])}
+    errors = {"accuracy/se": _standard_error(rows, [float(row["correct"]) for row in rows])}
     mean: dict[str, float | None] = {}
     if format_range is not None:
         low, high = format_range
         shares = [(row["parts"]["format"] - low) / (high - low) for row in scored]
-        errors["format/se"] = _standard_error(problems, shares)
+        errors["format/se"] = _standard_error(scored, shares)
         mean["format"] = sum(shares) / len(shares) if shares else None
     return {**mean, **{name: error for name, error in errors.items() if error is not None}}
 
 
-def _standard_error(problems: Sequence[str], values: Sequence[float]) -> float | None:
-    """Return the standard error of the mean of ``values``, clustered by problem; None for fewer than two problems."""
+def _standard_error(rows: Sequence[Mapping[str, Any]], values: Sequence[float]) -> float | None:
+    """Return the standard error of the mean of the rows' ``values``, clustered by problem; None for less than two."""
+    problems = [row["problem"] for row in rows]
     if len(set(problems)) < 2:
         return None
     mean = sum(values) / len(values)

@@ -14,6 +14,7 @@ from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
+from rlvr_cli.core.hashes import digest
 from rlvr_cli.core.text import count
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.launch.deepspeed_config import is_sharded
@@ -75,6 +76,10 @@ class PreparedRun(LoadedParts, ABC):
     def wordings(self) -> list[str]:
         """Return what is asked in each problem that the model is trained on."""
 
+    def problems_sha256(self) -> str | None:
+        """Return the hash of the problems in their order; None where the method's fingerprint has it."""
+        return None
+
     def trained_on(self) -> set[str]:
         """The hashes of the problems that the model is trained on, here and before."""
         base = local_path(self.config.model.name)
@@ -119,6 +124,9 @@ class PreparedPolicy(PreparedRun):
 
     def wordings(self) -> list[str]:
         return [self.task.problem_wording(problem) for problem in self.problems]
+
+    def problems_sha256(self) -> str:
+        return digest([digest(problem.fields) for problem in self.problems])
 
     def announcement(self, rollouts: int, completions: int, steps: str) -> str:
         work = f"{count(rollouts, 'rollout')} of {completions} completions, {steps}; sampler: {self.engine_reason}"

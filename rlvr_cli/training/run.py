@@ -26,7 +26,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl, write_text
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.text import without_secrets
-from rlvr_cli.core.user_code import error_text, escaped_error, keep_copies
+from rlvr_cli.core.user_code import COPIES, error_text, escaped_error, keep_copies
 from rlvr_cli.launch.checks import check_processes, default_name
 from rlvr_cli.launch.stopping import RunEnd, StopRequest
 from rlvr_cli.launch.world import ALONE, World
@@ -120,8 +120,11 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRu
         rollouts_total=config.train.rollouts,
         processes=config.launch.processes,
         config_sha256=text_digest(text),
-        **keep_copies(user_files(config), run.path),
+        **(
+            {} if (run.path / COPIES).exists() else keep_copies(user_files(config), run.path)
+        ),  # a submitted run has its
         method_fingerprint=prepared.method.fingerprint(),
+        problems_sha256=prepared.problems_sha256(),
         sampler=prepared.engine_reason,
         weights_dtype=str(prepared.model.dtype).removeprefix("torch."),
         **({"without_adapter": prepared.without_adapter} if prepared.without_adapter else {}),
@@ -170,7 +173,7 @@ def resume_training(
         resumption_point = context.world.from_main(lambda: _choose_checkpoint(run))
         prepared = prepare_run(config, context.world)
         waiting = context.world.from_main(lambda: _submitted(run))
-        resumption = None if waiting else context.world.from_main(lambda: _same_method(run, prepared, resumption_point))
+        resumption = None if waiting else context.world.from_main(lambda: _same_run(run, prepared, resumption_point))
         if context.world.main:
             run.make_folders()
             if waiting:
@@ -188,9 +191,15 @@ def _submitted(run: RunDir) -> str | None:
     return str(manifest["command"]) if manifest.get("status") == SUBMITTED else None
 
 
-def _same_method(run: RunDir, prepared: PreparedRun, resumption: _Resumption) -> _Resumption:
-    """Refuse to go on with another method; note where only its code was edited since."""
-    before, now_ = run.read_manifest().get("method_fingerprint") or {}, prepared.method.fingerprint()
+def _same_run(run: RunDir, prepared: PreparedRun, resumption: _Resumption) -> _Resumption:
+    """Refuse to go on with other problems or another method; note where only its code was edited since."""
+    manifest, data = run.read_manifest(), prepared.config.task.data
+    if manifest.get("problems_sha256") != prepared.problems_sha256():
+        raise UserError(
+            f"{run.path}: its training problems (task.data={data}) are not those that it was begun with. Restore the "
+            f"data, or start a new run: rlvr train -c {run.config_path} run.name=NEW"
+        )
+    before, now_ = manifest.get("method_fingerprint") or {}, prepared.method.fingerprint()
     if before.get("choices") != now_["choices"]:
         raise UserError(
             f"{run.path}: was begun with method {_described(before)}; with the current code and data, its "
@@ -208,7 +217,7 @@ def _described(fingerprint: dict[str, Any]) -> str:
 
 
 def _choose_checkpoint(run: RunDir) -> _Resumption:
-    entries = survey(run.checkpoints_dir)
+    entries = survey(run.checkpoints_dir, hashed=1)
     checkpoint = next((entry for entry in entries if isinstance(entry, Checkpoint)), None)
     newer = [
         entry for entry in entries if isinstance(entry, Damaged) and (not checkpoint or entry.step > checkpoint.step)

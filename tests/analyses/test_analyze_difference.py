@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,15 @@ def test_what_cannot_be_compared_is_refused(
     arguments: list[str], expected: str, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert expected in refused(capsys, root, *arguments)
+
+
+@pytest.mark.parametrize(("damaged", "refused"), [("step-4", False), ("step-8", True), ("step-12", True)])
+def test_the_checkpoints_that_are_loaded_are_verified(copy: Path, damaged: str, *, refused: bool) -> None:
+    weights = copy / "checkpoints" / damaged / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(UserError, match=rf"{damaged}: .* model.safetensors .*hash") if refused else nullcontext():
+        find_saved_rollout("lab", copy.parent)
 
 
 def test_a_run_without_checkpoints_or_rollouts_is_refused(copy: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from rlvr_cli.cli.app import run
 from rlvr_cli.cli.runs import run_lines
+from rlvr_cli.runs.checkpoints import write_checkpoint
 from rlvr_cli.runs.listing import local_time
 from tests.runs.folders import make_run
 
@@ -137,6 +138,19 @@ def test_show_by_name_and_by_path(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "damaged" in by_name["checkpoints"][0]
     assert run(["runs", "show", "r", "--runs", str(tmp_path)]) == 0
     assert "last reward" in capsys.readouterr().out
+
+
+def test_show_looks_at_the_sizes_of_checkpoints_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Hashing all of a large model's checkpoints would take minutes."""
+    made = make_run(tmp_path, "r")
+    shown = []
+    for text in ("weights", "WEIGHTS", "weight"):
+        saved = write_checkpoint(made.checkpoints_dir, 5, lambda folder: (folder / "w").write_text("weights"))
+        (saved.path / "w").write_text(text)
+        assert run(["runs", "show", "r", "--runs", str(tmp_path), "--format=json"]) == 0
+        shown += json.loads(capsys.readouterr().out)["checkpoints"]
+    reason = "w was altered after it was written (it has 6 bytes, not 7)"
+    assert shown == [str(saved.path), str(saved.path), f"{saved.path} (damaged: {reason})"]
 
 
 def test_show_says_when_an_alert_was_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,16 +56,32 @@ def test_a_failure_between_the_two_renames_brings_the_old_folder_back(
     assert (tmp_path / "a" / "file").read_text() == "first" and names(tmp_path) == ["a"]
 
 
-def test_the_old_folder_of_a_writer_killed_between_the_renames_outlives_one_that_fails(tmp_path: Path) -> None:
-    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    old = tmp_path / f".a.old-{int(dead.stdout)}"
+def killed_before(step: int, target: Path, text: str) -> None:
+    """Write in a process that is killed before a step: 0, 1 the renames, 2 the deletion of the old folder."""
+    pid = os.fork()
+    if pid == 0:
+        steps = itertools.count()
+
+        def counted(do: Any) -> Any:
+            return lambda *given, **options: os._exit(9) if next(steps) == step else do(*given, **options)
+
+        Path.rename, shutil.rmtree = counted(Path.rename), counted(shutil.rmtree)  # type: ignore[method-assign]
+        write(target, text)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+
+
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_after_a_kill_at_any_step_the_next_writer_finds_a_whole_folder(tmp_path: Path, step: int) -> None:
+    """The next one fails, so what it found is there; it may not replace a folder, so it does not."""
     write(tmp_path / "a", "first")
-    (tmp_path / "a").rename(old)
-    with pytest.raises(OSError, match="No space"), replace_folder(tmp_path / "a"):
-        raise OSError(28, "No space left on device")
-    assert (old / "file").read_text() == "first"
-    write(tmp_path / "a", "second")
-    assert names(tmp_path) == ["a"]
+    killed_before(step, tmp_path / "a", "second")
+    assert (tmp_path / "a").exists() == (step != 1) and len(names(tmp_path)) == 2
+    with pytest.raises(OSError, match="not empty"), replace_folder(tmp_path / "a", overwrite=False) as new:
+        (new / "file").write_text("third")
+    assert (tmp_path / "a" / "file").read_text() == ("second" if step == 2 else "first")
+    write(tmp_path / "a", "fourth")
+    assert (tmp_path / "a" / "file").read_text() == "fourth" and names(tmp_path) == ["a"]
 
 
 def test_of_two_writers_without_overwrite_the_second_loses(tmp_path: Path) -> None:

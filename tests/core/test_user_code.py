@@ -78,6 +78,22 @@ def test_what_is_imported_from_the_folder_is_copied_and_imported_from_the_copies
     assert changed_files(manifest) == [] and load_module(find_user_file(file.reference, run)) is module
 
 
+def test_this_package_is_no_module_of_a_file_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the root of an editable checkout, which is on `sys.path` and often the current folder."""
+    files = {
+        "mine.py": "import rlvr_cli.core.errors\nimport helpers\n",
+        "helpers.py": "",
+        "rlvr_cli/__init__.py": "1 / 0\n",
+    }
+    path = written(tmp_path, files)
+    monkeypatch.setattr(
+        sys, "path", [str(tmp_path), *(name for name in sys.path if not (Path(name) / "rlvr_cli").is_dir())]
+    )
+    file, package = read_user_file(path), sys.modules["rlvr_cli"]
+    assert list(file.imports) == ["helpers.py"]
+    assert load_module(file).rlvr_cli is package is sys.modules["rlvr_cli"]
+
+
 def test_two_files_may_each_have_a_module_of_one_name(tmp_path: Path) -> None:
     for name in ("a", "b"):
         written(tmp_path / name, {"mine.py": "from helpers import X\n", "helpers.py": f"X = {name!r}\n"})

@@ -50,10 +50,24 @@ def test_every_damage_to_every_file_is_found(tmp_path: Path, name: str, damage: 
     newest = write_checkpoint(tmp_path, 7, content)
     assert find_damage(newest.path) is None
     damage(newest.path / name)
-    found = survey(tmp_path)
+    found = survey(tmp_path, hashed=1)
     assert isinstance(found[0], Damaged) and found[0].step == 7
     assert name in found[0].reason
-    assert [checkpoint.step for checkpoint in valid_checkpoints(tmp_path)] == [3]
+    assert found[1] == Checkpoint(3, tmp_path / "step-3")
+
+
+def test_hashes_are_of_what_is_loaded_sizes_of_all(tmp_path: Path) -> None:
+    """Files are altered with their sizes kept: what is passed as whole was not hashed."""
+    for step in (1, 2, 3, 4, 5):
+        alter(write_checkpoint(tmp_path, step, content).path / "weights")
+    truncate(tmp_path / "step-2" / "weights")
+    write_checkpoint(tmp_path, 4, content)
+
+    def whole(hashed: int) -> list[int]:
+        return [entry.step for entry in survey(tmp_path, hashed=hashed) if isinstance(entry, Checkpoint)]
+
+    assert (whole(0), whole(1), whole(2)) == ([5, 4, 3, 1], [4, 3, 1], [4])
+    assert [checkpoint.step for checkpoint in valid_checkpoints(tmp_path)] == [5, 4, 3, 1]
 
 
 def test_a_checkpoint_under_another_name_is_not_trusted(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.runs import records
+from rlvr_cli.runs import checkpoints, records
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.folder import RunDir, open_run
 from rlvr_cli.runs.seal import file_hash
@@ -142,6 +142,22 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(whole: RunDir, broken: Ru
     assert f"{newest} skipped" in log and victim.relative_to(newest).as_posix() in log
     assert broken.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
     assert weights_hash(broken) == weights_hash(whole)
+
+
+def test_a_resume_hashes_no_older_checkpoint(broken: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[Path] = []
+    verify = checkpoints.damage_of
+
+    def counted(path: Path, entry: Any, **options: bool) -> str | None:
+        hashed.extend([path] if options.get("hashed", True) else [])
+        return verify(path, entry, **options)
+
+    monkeypatch.setattr(checkpoints, "damage_of", counted)
+    newest, *older = valid_checkpoints(broken.checkpoints_dir)
+    assert older and not hashed
+    resume(broken)
+    files = {path for path in newest.path.rglob("*") if path.is_file() and path.name != checkpoints.MANIFEST}
+    assert len(hashed) == len(files) and set(hashed) == files
 
 
 @pytest.mark.slow

@@ -11,7 +11,11 @@ import pytest
 import rlvr_cli
 from rlvr_cli import store
 from rlvr_cli.cli.app import run
+from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import read_jsonl
+from rlvr_cli.launch.slurm import write_beginning
+from rlvr_cli.runs.folder import create_run
 
 PAGE = Path(rlvr_cli.__file__).parents[1] / "docs" / "python.md"
 SMALL = {
@@ -48,6 +52,31 @@ def test_it_is_the_run_of_the_command(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(UserError, match="finished"):
         rlvr_cli.resume(found)
     assert run(["runs", "show", "python/one"]) == 0
+
+
+@pytest.mark.parametrize("then", ["edited", "gone"])
+def test_the_first_start_of_a_submitted_run_goes_by_its_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """As `rlvr train --submit slurm` leaves the run, and its job resumes it; the file was edited in the queue."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "mine.py"
+    file.write_text("def worth(completions, **k):\n    return [0.25] * len(completions)\n")
+    Path("rows.jsonl").write_text("".join(json.dumps({"prompt": f"Say {number}."}) + "\n" for number in range(20)))
+    task = ["task.name=own", "task.data=rows.jsonl", "task.reward=mine.py:worth", "train.on_no_signal=off"]
+    settings = [*task, *(f"{key}={value}" for key, value in SMALL.items())]
+    config = load_config(overrides=settings, import_files=True)
+    submitted = create_run(
+        Path("runs"), "one", overwrite=False, fill=lambda aside: write_beginning(config, aside, ["rlvr", "train"])
+    )
+    before = submitted.read_manifest()["user_files"]
+    if then == "edited":
+        file.write_text(file.read_text().replace("0.25", "0.75"))
+    else:
+        file.unlink()
+    assert rlvr_cli.resume("one", quiet=True) == submitted.path
+    assert [row["reward"] for row in read_jsonl(submitted.metrics_path)] == [0.25, 0.25]
+    assert submitted.read_manifest()["user_files"] == before and before[0]["file"] == str(file)
 
 
 def test_bad_input_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
