@@ -104,13 +104,20 @@ def _micro_batches_split_the_step(config: Config) -> Iterable[Contradiction]:
         )
 
 
-def _whole_in_4_bits(config: Config) -> Iterable[Contradiction]:
-    launch = config.launch
-    if config.model.adapter.kind == "qlora" and launch.deepspeed is not None:
+def _deepspeed_divides_the_model(config: Config) -> Iterable[Contradiction]:
+    if config.launch.deepspeed is None:
+        return
+    if config.model.adapter.kind == "qlora":
         yield Contradiction(
             ("model.adapter", "launch.deepspeed"),
             "model.adapter=qlora keeps the weights in 4 bits, and launch.deepspeed shards trainable weights. Set "
             "model.adapter=lora, or leave launch.deepspeed out: in 4 bits every process holds the whole model",
+        )
+    if config.method.needs_values:
+        yield Contradiction(
+            ("method", "launch.deepspeed"),
+            f"method {config.method.name} trains a value head, whose gradient DeepSpeed would clip with the policy's. "
+            "Leave launch.deepspeed out: every process then holds the whole model",
         )
 
 
@@ -259,7 +266,7 @@ _CHECKS: tuple[Callable[[Config], Iterable[Contradiction]], ...] = (
     _a_rollout_has_something_to_compare,
     _processes_share_the_step,
     _micro_batches_split_the_step,
-    _whole_in_4_bits,
+    _deepspeed_divides_the_model,
     _pass_at_within_samples,
     _data_set_of_the_task,
     _benchmarks_have_names,

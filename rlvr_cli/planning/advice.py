@@ -90,9 +90,9 @@ def combined_changes(
 def gpus_that_fit(model: Architecture, training: Training, sampling: Sampling, available: int) -> SettingsChange | None:
     """The fewest GPUs that fit comfortably, divided by ZeRO-3, up to 64.
 
-    None where none do, one does, or a model in 4 bits cannot be divided.
+    None where none do, one does, or the model cannot be divided.
     """
-    if training.adapter is not None and training.adapter.quantized:
+    if not _divisible(training):
         return None
     divided = training.strategy == "zero3" and not training.offload_optimizer
     processes = max(2, training.processes)
@@ -118,6 +118,11 @@ def gpus_that_fit(model: Architecture, training: Training, sampling: Sampling, a
                 return SettingsChange(settings, peak, "yes")
         processes *= 2
     return None
+
+
+def _divisible(training: Training) -> bool:
+    """Return whether DeepSpeed can divide the model: one in 4 bits and one with a value head it cannot."""
+    return not (training.value_head or (training.adapter is not None and training.adapter.quantized))
 
 
 def _peak(model: Architecture, state: _State, available: int) -> int:
@@ -148,7 +153,7 @@ def _changes(state: _State) -> Iterator[tuple[str, _State]]:
         yield "rollout.vllm.sleep=true", replace(state, sampling=replace(sampling, sleeps=True))
     if training.gpu and sampling.engine in ("local", "transformers"):
         yield "rollout.engine=vllm_colocate", replace(state, sampling=replace(sampling, engine="vllm_colocate"))
-    if training.gpu and not quantized:
+    if training.gpu and _divisible(training):
         if training.processes > 1 and training.strategy == "ddp":
             yield "launch.deepspeed=zero2", trained(strategy="zero2")
         if training.processes > 1 and training.strategy in ("ddp", "zero1", "zero2"):

@@ -15,7 +15,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.evaluation.evaluate import evaluate_with
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.launch.deepspeed_config import is_sharded
+from rlvr_cli.launch.deepspeed_config import deepspeed_settings, is_sharded
 from rlvr_cli.launch.stopping import StopRequest
 from rlvr_cli.launch.world import world_of_group
 from rlvr_cli.models.adapter import PATTERNS_OF_PARAMETERS, merged, peft_config
@@ -28,7 +28,6 @@ from rlvr_cli.training.prepare import PreparedRun
 from rlvr_cli.training.progress import Reporter
 from rlvr_cli.training.recorder import Evaluate
 from rlvr_cli.training.run_trainer import RunTrainer
-from rlvr_cli.training.sharding.choose import trainer_arguments
 
 
 def build_trainer(
@@ -44,7 +43,7 @@ def build_trainer(
     gpu, checkpointing = torch.cuda.is_available(), config.model.gradient_checkpointing
     bf16 = has_bfloat16()
     arguments = {
-        **trainer_arguments(config, prepared.model, bf16=bf16),
+        "deepspeed": deepspeed_settings(config.launch),
         "output_dir": str(run.path),
         "use_cpu": not gpu and not is_sharded(config.launch),
         "bf16": bf16,
@@ -75,21 +74,28 @@ def build_trainer(
         "peft_config": peft_config(config.model.adapter),
     }
     warnings.filterwarnings("ignore", PATTERNS_OF_PARAMETERS)
+    if is_sharded(config.launch):
+        # DeepSpeed takes no other one of ours, and replaces it by its own for the CPU where it offloads.
+        arguments["optim"] = "adamw_torch"
     trainer = prepared.trainer(arguments, of_every_run)
     trainer.remove_callback(PrinterCallback)
-    _check_accelerate(trainer, batch)
+    _check_accelerate(trainer, config)
     return trainer
 
 
-def _check_accelerate(trainer: RunTrainer, batch: BatchArithmetic) -> None:
+def _check_accelerate(trainer: RunTrainer, config: Config) -> None:
     """Raise RunError where accelerate made something else of the launch than was asked for."""
-    accelerator = trainer.accelerator
-    distributed_type = accelerator.distributed_type
-    if accelerator.num_processes != batch.processes or (batch.processes > 1 and distributed_type == DistributedType.NO):
+    accelerator, launch = trainer.accelerator, config.launch
+    kinds = [DistributedType.MULTI_CPU, DistributedType.MULTI_GPU]
+    if is_sharded(launch):
+        kinds = [DistributedType.DEEPSPEED]
+    elif launch.processes == 1:
+        kinds.append(DistributedType.NO)
+    if accelerator.num_processes != launch.processes or accelerator.distributed_type not in kinds:
         raise RunError(
-            f"launch.processes={batch.processes} was requested, but accelerate runs {accelerator.num_processes} as "
-            f"{distributed_type.value}: its environment variables (ACCELERATE_..., RANK, WORLD_SIZE) say something "
-            "else."
+            f"launch.processes={launch.processes} and launch.deepspeed={launch.deepspeed or 'null'} were requested, "
+            f"but accelerate runs {accelerator.num_processes} as {accelerator.distributed_type.value}: its environment "
+            "variables (ACCELERATE_..., RANK, WORLD_SIZE) say something else."
         )
     wanted = ("bf16" if trainer.args.bf16 else "no", DynamoBackend.NO.value)
     actual = (accelerator.mixed_precision, accelerator.state.dynamo_plugin.backend.value)

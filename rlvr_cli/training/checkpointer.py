@@ -14,8 +14,10 @@ import torch
 from accelerate.utils import gather_object
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import TrainerCallback
+from transformers.trainer_utils import load_sharded_checkpoint
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from rlvr_cli.config.batch import learning_rate_factor
 from rlvr_cli.core.errors import RunError
@@ -27,9 +29,9 @@ from rlvr_cli.runs.records import IN_CHECKPOINT, Sealer, drop_made_again
 from rlvr_cli.runs.seal import Entries, write_seal
 from rlvr_cli.runs.trained_on import FILE as TRAINED_ON
 from rlvr_cli.training import checkpoint_state
-from rlvr_cli.training.sharding.base import load_model_weights, optimizer_name
 from rlvr_cli.training.value_head import HEAD_FILE, split_off
 from rlvr_cli.training.value_head import NAME as VALUE_HEAD
+from rlvr_cli.training.zero import Zero
 
 
 class Checkpointer(TrainerCallback):
@@ -63,7 +65,7 @@ class Checkpointer(TrainerCallback):
         position, rows = trainer.position()
         weights, others = self._weights()
         processes = gather_object([checkpoint_state.pack_process(rows)])
-        optimizer_parts = self._write_optimizer_parts(step) if trainer.sharding.divided else None
+        optimizer_parts = None if trainer.zero is None else self._write_optimizer_parts(step, trainer.zero)
         if trainer.accelerator.is_main_process:
             _check_finite(step, {**weights, **others})
             counters = {
@@ -71,7 +73,7 @@ class Checkpointer(TrainerCallback):
                 "skips": trainer.skips.count,
                 "processes": len(processes),
                 "executed": trainer.executed,
-                "sharding": trainer.sharding.described(),
+                "deepspeed": trainer.args.deepspeed,
             }
             # A checkpoint must never be ahead of what was recorded before it, a power cut included.
             for path in (self.run.metrics_path, self.run.timings_path, self.run.rollouts_dir):
@@ -95,8 +97,10 @@ class Checkpointer(TrainerCallback):
 
     def _weights(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the model as a checkpoint publishes it, and the value head's weights; called in every process."""
-        sharding = self.trainer.sharding
-        return split_off(sharding.gathered(trained_tensors) if self.trainer.adapter else sharding.weights())
+        trainer, zero = self.trainer, self.trainer.zero
+        if trainer.adapter:
+            return split_off(trained_tensors(trainer.model) if zero is None else zero.trained(trained_tensors))
+        return split_off(trainer.model.state_dict() if zero is None else zero.weights())
 
     def _write(
         self,
@@ -121,7 +125,7 @@ class Checkpointer(TrainerCallback):
         inner = folder / checkpoint_state.FOLDER
         inner.mkdir()
         if optimizer_parts is None:
-            checkpoint_state.save_optimizer(inner, trainer.sharding.optimizer_part())
+            checkpoint_state.save_optimizer(inner, trainer.optimizer.state_dict())
         else:
             for file in sorted(optimizer_parts.iterdir()):
                 file.rename(inner / file.name)
@@ -138,7 +142,7 @@ class Checkpointer(TrainerCallback):
         for path in folder.rglob("*.safetensors"):
             path.chmod(0o644)  # safetensors makes files readable by their owner alone
 
-    def _write_optimizer_parts(self, step: int) -> Path:
+    def _write_optimizer_parts(self, step: int, zero: Zero) -> Path:
         """Every process writes its part of the optimizer's state into a folder of rank 0's; returns the folder."""
         accelerator = self.trainer.accelerator
         folder: Path = self.run.checkpoints_dir / f".parts-step-{step}"
@@ -147,10 +151,13 @@ class Checkpointer(TrainerCallback):
                 shutil.rmtree(left_over)
             folder.mkdir()
         accelerator.wait_for_everyone()
-        name = optimizer_name(accelerator.process_index)
-        checkpoint_state.save_optimizer(folder, self.trainer.sharding.optimizer_part(), name)
+        checkpoint_state.save_optimizer(folder, zero.optimizer_state(), self._optimizer_part())
         accelerator.wait_for_everyone()
         return folder
+
+    def _optimizer_part(self) -> str:
+        """Return what this process's part of the optimizer's state is called in a checkpoint, without ending."""
+        return f"{checkpoint_state.OPTIMIZER}-{self.trainer.accelerator.process_index}"
 
     # --- resume ------------------------------------------------------------------------------------------------
 
@@ -162,7 +169,7 @@ class Checkpointer(TrainerCallback):
             load_adapter_of_checkpoint(model, checkpoint)
             model = model.get_base_model()
         else:
-            load_model_weights(model, checkpoint)
+            _load_model_weights(model, checkpoint)
         head = checkpoint / checkpoint_state.FOLDER / HEAD_FILE
         if head.exists():
             model.get_submodule(VALUE_HEAD).load_state_dict(load_file(head))
@@ -186,10 +193,15 @@ class Checkpointer(TrainerCallback):
                 f"{checkpoint} was written by {counters['processes']} processes and cannot be resumed with "
                 f"{trainer.accelerator.num_processes}. Start the earlier number of processes."
             )
-        trainer.sharding.check_same(checkpoint, counters.get("sharding"))
-        rank = trainer.accelerator.process_index
-        name = optimizer_name(rank) if trainer.sharding.divided else checkpoint_state.OPTIMIZER
-        trainer.sharding.restore_optimizer_part(checkpoint_state.load_optimizer(inner, name))
+        if counters["deepspeed"] != trainer.args.deepspeed:
+            raise RunError(
+                f"{checkpoint} was written with another DeepSpeed configuration. Continue with the file "
+                f"launch.deepspeed={trainer.config.launch.deepspeed} as it was."
+            )
+        if trainer.zero is None:
+            trainer.optimizer.load_state_dict(checkpoint_state.load_optimizer(inner))
+        else:
+            trainer.zero.load_optimizer_state(checkpoint_state.load_optimizer(inner, self._optimizer_part()))
         self._restore_schedule(json.loads((inner / checkpoint_state.SCHEDULER).read_text(encoding="utf-8")))
         trainer.skips.count = counters["skips"]
         trainer.executed.update(counters["executed"])
@@ -214,6 +226,20 @@ class Checkpointer(TrainerCallback):
         return checkpoint_state.unpack_process(
             checkpoint / checkpoint_state.FOLDER / checkpoint_state.PROCESS.format(rank=rank)
         )
+
+
+def _load_model_weights(model: nn.Module, folder: Path) -> None:
+    """Load a checkpoint's weights into a model that is whole. Raises RunError where they are another model's."""
+    if (folder / SAFE_WEIGHTS_INDEX_NAME).exists():
+        result = load_sharded_checkpoint(model, str(folder), strict=False, prefer_safe=True)
+    else:
+        result = model.load_state_dict(load_file(folder / SAFE_WEIGHTS_NAME), strict=False)
+    ties = set(getattr(model, "all_tied_weights_keys", None) or {})
+    # PPO's value head is in a separate file.
+    missing = [key for key in result.missing_keys if key not in ties and not key.startswith(f"{VALUE_HEAD}.")]
+    if missing or result.unexpected_keys:
+        named = ", ".join([*missing, *result.unexpected_keys][:3])
+        raise RunError(f"{folder}: its weights do not belong to this model ({named}).")
 
 
 def _check_finite(step: int, tensors: Mapping[str, torch.Tensor]) -> None:

@@ -27,6 +27,7 @@ from rlvr_cli.training.scoring import evaluating
 from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config
 from rlvr_cli.training.vllm_engine import VllmEngine
+from rlvr_cli.training.zero import refusable
 
 
 class PolicyRunTrainer(RunTrainer, PolicyTrainer):
@@ -54,7 +55,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         """``engine``, which reads weights that may be divided among the processes; each calls it as often."""
 
         def sample(*arguments: Any, **named: Any) -> Completions:
-            with self.sharding.whole():
+            with self.whole_model():
                 return engine(*arguments, **named)
 
         return sample
@@ -65,7 +66,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         def sample(*arguments: Any, **named: Any) -> Completions:
             step = int(self.state.global_step)
             if engine.step != step:
-                with self.sharding.whole(), merged(self.model) as plain:
+                with self.whole_model(), merged(self.model) as plain:
                     engine.take(plain, step)
                 self.accelerator.wait_for_everyone()
             return engine(*arguments, **named)
@@ -113,6 +114,9 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         weights = {parameter.dtype for parameter in self.model.parameters() if parameter.is_floating_point()}
         half = self.args.bf16 or self.args.fp16 or self.config.model.adapter.kind == "qlora"
         return "bfloat16" if half or weights & {torch.bfloat16, torch.float16} else "float32"
+
+    def _loss(self, *arguments: Any, **named: Any) -> torch.Tensor:
+        return refusable(super()._loss(*arguments, **named))
 
     def row_order(self, rollout: int, rows: int) -> torch.Tensor:
         return row_order(self.config.run.seed, rollout, rows)

@@ -211,7 +211,7 @@ def join(config: Config, world: World) -> int:
 
     device = torch.device("cuda", world.local_rank) if devices else torch.device("cpu")
     prepare_attention(device, gradients=config.model.attention in (None, "sdpa"))
-    from rlvr_cli.training.sharding.choose import check_devices
+    from rlvr_cli.training.zero import check_devices
 
     check_devices(config.launch)
     return threads

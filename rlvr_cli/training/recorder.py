@@ -94,7 +94,7 @@ class Recorder(TrainerCallback):
         if self.evaluate is None or rollouts % self.trainer.config.eval.every:
             return None
         self.trainer.reporter.doing(f"evaluating on {self.trainer.config.eval.problems:,} held-out problems")
-        with self.trainer.sharding.whole():
+        with self.trainer.whole_model():
             return self.evaluate(rollouts)
 
     def _timing(self, tokens: float) -> dict[str, float]:

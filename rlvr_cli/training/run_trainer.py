@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from rlvr_cli.training.checkpointer import Checkpointer
 from rlvr_cli.training.packing import TensorRows
 from rlvr_cli.training.progress import Reporter
 from rlvr_cli.training.recorder import Evaluate, Recorder, Skips, StopAtStepEnd
-from rlvr_cli.training.sharding.choose import sharding_of
+from rlvr_cli.training.zero import Zero
 
 
 class RunTrainer(Trainer):
@@ -37,6 +38,9 @@ class RunTrainer(Trainer):
         evaluate: held-out evaluation after a rollout, called where ``eval.every`` says; None: there is none.
         executed: how often each term of the method was executed, counted where it is executed.
         base: the model that adapters are trained on; None where every weight is trained.
+
+    Attributes:
+        zero: DeepSpeed's engine, once it has been made; None where every process holds the whole model.
     """
 
     _tr_loss: torch.Tensor
@@ -62,7 +66,10 @@ class RunTrainer(Trainer):
         if self.accelerator.ddp_handler is not None:
             # Gradients lie in the buckets that are sent, which would else be as large again.
             self.accelerator.ddp_handler.gradient_as_bucket_view = True
-        self.sharding = sharding_of(self, config)
+        if self.is_deepspeed_enabled:
+            # accelerate takes DeepSpeed's number in any case, and warns where its own is another.
+            self.accelerator.gradient_accumulation_steps = self.args.gradient_accumulation_steps
+        self.zero: Zero | None = None
         self.adapter = AdapterFolder(self.model, base) if base is not None else None
         if base is not None and base.kind == "qlora":
             # TRL has made them bfloat16, to which small steps of the optimizer add nothing.
@@ -76,6 +83,10 @@ class RunTrainer(Trainer):
             self.add_callback(callback)
         if config.track.to and self.accelerator.is_main_process:
             self.recorder.tracking = RunTracking(config, run, reporter.message)
+
+    def whole_model(self) -> AbstractContextManager[None]:
+        """Gather the weights, which DeepSpeed may have divided, for reading; every process enters and leaves."""
+        return nullcontext() if self.zero is None else self.zero.whole()
 
     def step_numbers(self) -> dict[str, Any]:
         """Return what metrics.jsonl says of the optimizer step just made; `update_tokens` among it."""
@@ -99,13 +110,15 @@ class RunTrainer(Trainer):
         # The last moment at which a NaN can be kept out of the weights.
         loss = float(self.accelerator.reduce(self._tr_loss.double(), reduction="mean"))
         self._tr_loss = torch.zeros_like(self._tr_loss)
-        sharded_norm = self.sharding.step_norm(loss)
-        norm = float(super()._get_grad_norm(model, grad_norm)) if sharded_norm is None else sharded_norm
-        if not self.skips.accept(self.state.global_step + 1, loss, norm) and sharded_norm is None:
+        norm = float(super()._get_grad_norm(model, grad_norm))
+        self.recorder.grad_norm, self.recorder.learning_rate = norm, self._get_learning_rate()
+        if not self.skips.accept(self.state.global_step + 1, loss, norm):
+            if self.zero is not None:
+                # DeepSpeed has refused the step, and transformers leaves the schedule where it is after that.
+                self.lr_scheduler.step()
             # Not zeros: an optimizer passes over a parameter without a gradient, momentum and decay included.
             for parameter in model.parameters():
                 parameter.grad = None
-        self.recorder.grad_norm, self.recorder.learning_rate = norm, self._get_learning_rate()
         return norm
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
@@ -120,8 +133,9 @@ class RunTrainer(Trainer):
 
     def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: str | None) -> Any:
         # A model that is going to be divided takes the checkpoint's weights while it is whole.
-        if resume_from_checkpoint and self.sharding.divided:
+        if resume_from_checkpoint and self.is_deepspeed_enabled:
             self.checkpointer.load_weights(Path(resume_from_checkpoint))
         prepared = super()._prepare_for_training(max_steps, train_dataloader, None)
-        self.sharding.begin()
+        if self.is_deepspeed_enabled:
+            self.zero = Zero(self)
         return prepared

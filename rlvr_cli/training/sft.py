@@ -32,6 +32,7 @@ from rlvr_cli.training.dropout import dropouts, switched_off
 from rlvr_cli.training.rollouts import problem_order
 from rlvr_cli.training.run_trainer import RunTrainer
 from rlvr_cli.training.trl_arguments import OF_EVERY_TRAINING
+from rlvr_cli.training.zero import refusable
 
 IGNORED = -100
 SUMS = ("tokens", "loss", "entropy", "correct")
@@ -283,6 +284,9 @@ class SFTRunTrainer(RunTrainer, StepTokenTrainer):
         with switched_off(self.dropouts):
             loss: Tensor = super().training_step(*arguments, **named)
         return loss
+
+    def compute_loss(self, *arguments: Any, **named: Any) -> Tensor:
+        return refusable(super().compute_loss(*arguments, **named))
 
     def step_numbers(self) -> dict[str, Any]:
         tokens, *sums = self.accelerator.reduce(self.take_sums(), reduction="sum").tolist()

@@ -122,6 +122,8 @@ def value_head_for(
         )
     if arguments.use_vllm:
         raise ValueError(f"method {method.name} trains a value head, which vLLM cannot load with the weights.")
+    if arguments.deepspeed is not None:
+        raise ValueError(f"method {method.name} trains a value head, which DeepSpeed would clip with the policy.")
     peft_config = others.get("peft_config")
     if peft_config is not None:
         peft_config = copy.copy(peft_config)

@@ -417,8 +417,9 @@ def test_advised_settings_are_settings(gpus: int) -> None:
     assert told
 
 
-def test_a_model_in_4_bits_is_never_told_to_be_divided() -> None:
-    training = replace(ONE_GPU, adapter=Adapter(64, quantized=True), strategy="ddp", processes=4)
+@pytest.mark.parametrize("undivided", [{"adapter": Adapter(64, quantized=True)}, {"value_head": True}])
+def test_what_deepspeed_does_not_divide_is_never_told_to_be(undivided: dict[str, Any]) -> None:
+    training = replace(ONE_GPU, **undivided, strategy="ddp", processes=4)
     changes = advice.single_changes(SEVEN, training, Sampling("local", 64), 8 * GIB)
     assert not any("deepspeed" in change.settings for change in changes)
     assert advice.gpus_that_fit(SEVEN, training, Sampling("local", 64), 8 * GIB) is None

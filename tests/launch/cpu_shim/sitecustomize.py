@@ -23,15 +23,13 @@ def _deepspeed_torch(module):
 
 
 def _trainer(module):
-    """RLVR_TEST_NAN="2 loss" makes the loss of optimizer step 2 NaN, "2 gradient" its gradient too."""
-    step, _, what = os.environ.get("RLVR_TEST_NAN", "0 ").partition(" ")
+    """RLVR_TEST_NAN=2 makes the loss of optimizer step 2 NaN, and leaves its gradient finite."""
+    step = int(os.environ.get("RLVR_TEST_NAN", "0"))
     whole = module.PolicyTrainer._loss
 
     def _loss(self, *args, **kwargs):
         loss = whole(self, *args, **kwargs)
-        if self.state.global_step + 1 != int(step):
-            return loss
-        return loss * float("nan") if what == "gradient" else loss + float("nan")
+        return loss + float("nan") if self.state.global_step + 1 == step else loss
 
     module.PolicyTrainer._loss = _loss
 

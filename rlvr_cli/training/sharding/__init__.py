@@ -1,1 +1,0 @@
-"""A model that is divided among the processes: DeepSpeed ZeRO."""

@@ -1,0 +1,145 @@
+"""DeepSpeed ZeRO in a run: whole weights to sample with and to save, the optimizer's part of each process.
+
+accelerate makes DeepSpeed's engine from transformers' arguments. In the last backward pass of a step the engine clips
+the gradients, which it has summed in float32 where the configuration says so, and makes the step, or refuses it where
+the gradient is not finite (``check_grad_overflow``).
+
+Read of DeepSpeed 0.19's optimizer, beyond its documentation: ``fp32_partitioned_groups_flat`` (stage 3) or
+``single_partition_of_fp32_groups`` are this process's parts of the float32 weights. They are the parameters of the
+inner optimizer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlvr_cli.config.launch import LaunchConfig
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.launch.deepspeed_config import is_sharded
+
+MASTER = "master"
+
+
+def check_devices(launch: LaunchConfig) -> None:
+    """Raise UserError where an outer launcher asks for FSDP, or ``launch`` shards and there is no GPU to shard on.
+
+    Call it once the processes have met. On CPUs accelerate would train an unsharded model without a message.
+    """
+    if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() in ("true", "1"):
+        raise UserError(
+            "the launcher asks for FSDP (ACCELERATE_USE_FSDP), which rlvr does not support. Use a configuration of "
+            "accelerate without it, and shard with launch.deepspeed=zero3."
+        )
+    if not is_sharded(launch):
+        return
+    from accelerate import PartialState
+    from accelerate.utils import DistributedType
+
+    if PartialState().distributed_type in (DistributedType.NO, DistributedType.MULTI_CPU):
+        raise UserError(
+            f"launch.deepspeed={launch.deepspeed} shards the model across GPUs, but this process has none. On CPUs "
+            "leave it out: every process then holds the whole model, and the numbers are the same."
+        )
+
+
+def refusable(loss: Tensor) -> Tensor:
+    """Return ``loss``, with a gradient that is not finite where it is not: DeepSpeed looks at the gradient alone."""
+    return loss * (1 + 0 * loss.detach())
+
+
+class Zero:
+    """DeepSpeed's engine under a trainer: gradients and optimizer state are divided, in stage 3 the parameters too.
+
+    Args:
+        trainer: after it has wrapped its model.
+
+    Raises UserError for an optimizer of DeepSpeed's whose steps or state are kept in another way.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        from deepspeed.runtime.zero.stage3 import DeepSpeedZeroOptimizer_Stage3
+        from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
+
+        self.trainer, self.engine = trainer, trainer.model_wrapped
+        self.optimizer = self.engine.optimizer
+        self.divides_parameters = type(self.optimizer) is DeepSpeedZeroOptimizer_Stage3
+        if not self.divides_parameters and type(self.optimizer) is not DeepSpeedZeroOptimizer:
+            raise UserError(
+                f"launch.deepspeed: DeepSpeed makes a {type(self.optimizer).__name__} of this configuration, whose "
+                "state checkpoints cannot hold. Leave zenflow and super_offload out there; in stage 1, "
+                "data_types.grad_accum_dtype too."
+            )
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Gather the parameters for reading. Every process enters and leaves; in between they are independent."""
+        if not self.divides_parameters:
+            yield
+            return
+        from trl.models.utils import add_hooks, remove_hooks
+
+        with self._gathered(list(self.trainer.model.parameters())):
+            # Forward passes would divide each layer again.
+            remove_hooks(self.engine)
+            try:
+                yield
+            finally:
+                add_hooks(self.engine)
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the model's weights, whole, on rank 0; on the others nothing. Called in every process."""
+        weights: dict[str, Tensor] = self.trainer.accelerator.get_state_dict(self.engine) or {}
+        # Tied ones are copies of each other here.
+        ties = getattr(self.trainer.model, "all_tied_weights_keys", None) or {}
+        return {name: value for name, value in weights.items() if not (name in ties and ties[name] in weights)}
+
+    def trained(self, tensors: Callable[[Any], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """Return the trained tensors that ``tensors`` reads off the model, whole. Called in every process."""
+        with self._gathered([parameter for parameter in self.trainer.model.parameters() if parameter.requires_grad]):
+            return {name: value.cpu().clone() for name, value in tensors(self.trainer.model).items()}
+
+    def _gathered(self, parameters: list[Any]) -> Any:
+        import deepspeed
+
+        return deepspeed.zero.GatheredParameters(parameters, enabled=self.divides_parameters)
+
+    def _parts(self) -> list[Tensor]:
+        name = "fp32_partitioned_groups_flat" if self.divides_parameters else "single_partition_of_fp32_groups"
+        parts: list[Tensor] = getattr(self.optimizer, name)
+        return parts
+
+    def optimizer_state(self) -> dict[str, Any]:
+        """Return this process's part of the optimizer's state, as ``checkpoint_state.save_optimizer`` takes it."""
+        inner = self.optimizer.optimizer
+        # Weights of fewer bits are rounded from the float32 ones.
+        rounded = any(parameter.dtype != torch.float32 for parameter in self.trainer.model.parameters())
+        return {
+            "state": {
+                index: {**inner.state.get(part, {}), **({MASTER: part.detach()} if rounded else {})}
+                for index, part in enumerate(self._parts())
+            },
+            "param_groups": [
+                {key: value for key, value in group.items() if key != "params"} for group in inner.param_groups
+            ],
+        }
+
+    def load_optimizer_state(self, saved: dict[str, Any]) -> None:
+        """Restore :meth:`optimizer_state` before the first step: DeepSpeed takes what is there."""
+        inner, parts = self.optimizer.optimizer, self._parts()
+        for group, settings in zip(inner.param_groups, saved["param_groups"], strict=True):
+            group.update(settings)
+        for index, entries in saved["state"].items():
+            part = parts[index]
+            master = entries.pop(MASTER, None)
+            if master is not None:
+                part.data.copy_(master)
+            inner.state[part] = {
+                name: value.to(part.device) if isinstance(value, Tensor) and value.dim() > 0 else value
+                for name, value in entries.items()
+            }
