@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +26,7 @@ from rlvr_cli.cli.output import (
     reward,
     show,
 )
-from rlvr_cli.core.errors import RunError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.terminal import GAP, Cell, cell_width, coloured, is_terminal, state_text, table_lines, width, wrapped
 from rlvr_cli.core.text import for_terminal
 
@@ -51,6 +52,7 @@ def show_run(
 ) -> None:
     """Show one run: status, progress, learning curves, last metrics, alerts, checkpoints and evaluations."""
     from rlvr_cli.collapse.alerts import PREFIX
+    from rlvr_cli.launch.slurm_state import has_ended
     from rlvr_cli.runs.folder import find_run
     from rlvr_cli.runs.listing import local_time, run_summary
     from rlvr_cli.store.training import curve_as_json, learning_curves
@@ -58,7 +60,8 @@ def show_run(
     path = find_run(run, root).path
     contents, rows = _contents(path)
     curves = learning_curves(rows)
-    details = {**run_summary(path), **contents}
+    (summary,) = _with_jobs([run_summary(path)])
+    details = {**summary, **contents}
     if form == "json":
         print_json({**details, "curves": {name: curve_as_json(points) for name, points in curves.items()}})
         return
@@ -86,6 +89,27 @@ def show_run(
             table.append((kind, one))
     if table:
         print_table(("", ""), table)
+    if details["slurm_state"] and has_ended(details["slurm_state"]):
+        echo(f"its job has ended; continue with: rlvr train --resume {path} --submit slurm")
+
+
+def _with_jobs(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return summaries of runs with `slurm_job`, and with `slurm_state` where the run is not finished; else None."""
+    from rlvr_cli.launch.slurm_state import job_of, job_states
+
+    jobs = {run["path"]: job_of(Path(run["path"])) for run in runs}
+    unfinished = [run["path"] for run in runs if run["status"] not in ("finished", "damaged")]
+    states: dict[str, str] = {}
+    with contextlib.suppress(UserError):  # on a machine without Slurm the numbers alone are known
+        states = job_states({job: Path(path).name for path in unfinished if (job := jobs[path])})
+    rows = []
+    for run in runs:
+        job = jobs[run["path"]]
+        state = states.get(job or "")
+        # On a network file system the lock of another machine may not be seen.
+        status = "running" if run["status"] == "killed" and state == "RUNNING" else run["status"]
+        rows.append({**run, "status": status, "slurm_job": job, "slurm_state": state})
+    return rows
 
 
 def _error(run: RunDir) -> str | None:
@@ -130,7 +154,6 @@ def _contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What lies in the run's folder next to its manifest, and the lines of its metrics.jsonl."""
     from rlvr_cli.collapse.alerts import alert_lines
     from rlvr_cli.core.files import read_jsonl
-    from rlvr_cli.launch.slurm import job_of
     from rlvr_cli.runs.checkpoints import Checkpoint, survey
     from rlvr_cli.runs.folder import RunDir
     from rlvr_cli.runs.records import damaged_records, read_seal
@@ -148,11 +171,9 @@ def _contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     rows = whole_rows(lines)
     if len(rows) < len(lines):
         faults.append(f"{run.metrics_path}: {len(lines) - len(rows)} of its lines are no optimizer step's.")
-    job = job_of(path)
     contents = {
         **({"damage": "; ".join(faults)} if faults else {}),
         **({"error": why} if (why := _error(run)) else {}),
-        **({"slurm_job": job} if job else {}),
         "alerts": alert_lines(rows),
         "checkpoints": [
             str(item.path) if isinstance(item, Checkpoint) else f"{item.path} (damaged: {item.reason})"
@@ -186,7 +207,7 @@ def list_command(
     from rlvr_cli.runs.listing import read_runs, select_runs
 
     folder = chosen_root(root)
-    runs = read_runs(folder) if folder is not None else []
+    runs = _with_jobs(read_runs(folder)) if folder is not None else []
     found = select_runs(runs, filters or [])
     if form != "table":
         show(form, _document(found))
@@ -199,13 +220,12 @@ def list_command(
 
 
 def _rows(found: list[dict[str, Any]]) -> list[tuple[Cell, ...]]:
-    from rlvr_cli.collapse.alerts import alerts_on
     from rlvr_cli.runs.listing import local_time
 
     return [
         (
             run["name"],
-            state_text(str(run["status"]), f", {alerts}" if (alerts := alerts_on(run["last_metrics"])) else ""),
+            _status(run),
             progress(run["rollout"], run["rollouts_total"]),
             progress(run["step"], run["steps_total"]),
             reward(run["last_metrics"]),
@@ -216,6 +236,14 @@ def _rows(found: list[dict[str, Any]]) -> list[tuple[Cell, ...]]:
         for run in found
         if not run["damage"]
     ]
+
+
+def _status(run: dict[str, Any]) -> Cell:
+    from rlvr_cli.collapse.alerts import alerts_on
+
+    job = f"job {run['slurm_job']} {run['slurm_state']}" if run["slurm_state"] else ""
+    more = [text for text in (alerts_on(run["last_metrics"]), job) if text]
+    return state_text(str(run["status"]), "".join(f", {text}" for text in more))
 
 
 def _damaged(found: list[dict[str, Any]]) -> list[str]:

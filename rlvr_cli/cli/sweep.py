@@ -133,17 +133,17 @@ def stop(sweep: SweepName) -> None:
     folder = find_sweep(sweep)
     here, unknown = folder.running(), None
     try:
-        tasks = slurm_queue.in_queue(folder)
+        jobs = slurm_queue.queued_jobs(folder)
     except UserError as error:
         if not here:
             raise
-        tasks, unknown = {}, " ".join(error.problems)
-    if not here and not tasks:
+        jobs, unknown = {}, " ".join(error.problems)
+    if not here and not jobs:
         raise UserError(f"{folder.path}: is not running.")
     end = time.monotonic() + STOP_SECONDS
     if here:
         os.kill(int((folder.path / LOCK).read_text(encoding="utf-8")), signal.SIGTERM)
-    slurm_queue.cancel_jobs(folder, tasks, end)
+    slurm_queue.cancel_jobs(folder, jobs, end)
     while folder.running():
         if time.monotonic() > end:
             raise RunError(f"{folder.path}: was asked to stop, and its trials are not saved yet.")

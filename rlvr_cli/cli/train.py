@@ -238,18 +238,15 @@ def _submit(
     from rlvr_cli.models.source import resolve_model
 
     resolve_model(loaded.config.model.name, revision=loaded.config.model.revision)
-    said = slurm.submitted(loaded, run, overwrite=overwrite, print_only=print_only, flags=flags)
-    if isinstance(said, str):
-        echo(said, end="", whole=True)
-        for lacking in slurm.missing():
-            echo(f"note: nothing could be submitted from here: {lacking}", file=sys.stderr)
-    elif json:
-        print_json(said)
+    if print_only:
+        echo(slurm.dry_run(loaded, run, flags), end="", whole=True)
+        return
+    job_run, job = slurm.submit(loaded, run, flags, overwrite=overwrite)
+    log = job_run.path / slurm.FOLDER / f"{job}_0_log.out"
+    if json:
+        print_json({"run": str(job_run.path), "job": job, "log": str(log)})
     else:
-        echo(
-            f"submitted as job {said['job']}: {said['run']}\n"
-            f"its output: {said['log']}; to cancel it: scancel {said['job']}"
-        )
+        echo(f"submitted as job {job}: {job_run.path}\nits output: {log}; to cancel it: scancel {job}")
 
 
 def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool) -> tuple[RunDir, LoadedConfig]:

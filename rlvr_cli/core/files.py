@@ -271,6 +271,16 @@ def is_held(folder: Path) -> bool:
     return False
 
 
+def await_release(folder: Path, seconds: float) -> bool:
+    """Wait up to ``seconds`` until no process holds ``folder``; return whether none does."""
+    end = time.monotonic() + seconds
+    while is_held(folder):
+        if time.monotonic() > end:
+            return False
+        time.sleep(1.0)
+    return True
+
+
 def number(value: Any) -> float | None:
     """Return a finite number as a float, and None for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float):

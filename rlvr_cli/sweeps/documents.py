@@ -10,11 +10,12 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.table import ResultDocument, Table
 from rlvr_cli.core.terminal import state_text
 from rlvr_cli.core.text import duration_in_words, some
+from rlvr_cli.launch.slurm_state import has_ended
 from rlvr_cli.planning.plan import Speed, duration, measured_speed
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.driver import Orders
 from rlvr_cli.sweeps.expand import Sweep
-from rlvr_cli.sweeps.folder import SweepDir, SweepPlan
+from rlvr_cli.sweeps.folder import OPEN, SweepDir, SweepPlan
 from rlvr_cli.sweeps.prepare import (
     Cost,
     check_optuna,
@@ -28,27 +29,30 @@ from rlvr_cli.sweeps.rows import reported
 from rlvr_cli.sweeps.screen import COLUMNS, TrialProgress, cells, state_counts, trials_progress
 from rlvr_cli.sweeps.search_space import axis_name, labels
 from rlvr_cli.sweeps.slurm import Submitted
-from rlvr_cli.sweeps.slurm import scripts as slurm_scripts
-from rlvr_cli.sweeps.slurm_queue import SlurmTask, in_queue, with_queue
+from rlvr_cli.sweeps.slurm import dry_run as slurm_scripts
+from rlvr_cli.sweeps.slurm_queue import TrialJob, trial_jobs, with_jobs
 
-# So many tasks of a cluster are named.
-SHOWN_TASKS = 6
+# So many jobs of a cluster are named.
+SHOWN_JOBS = 6
 
 
 def status_document(folder: SweepDir) -> ResultDocument:
     """The state of each trial of a sweep, and the best arm by its objective."""
     plan = folder.read_plan()
     try:
-        tasks, unknown = in_queue(folder), None
+        jobs, unknown = trial_jobs(folder), None
     except UserError as error:
-        tasks, unknown = {}, " ".join(error.problems)
-    found = with_queue(trials_progress(folder, plan), tasks)
-    running = bool(tasks) or folder.running()
+        jobs, unknown = {}, " ".join(error.problems)
+    found = with_jobs(trials_progress(folder, plan), jobs)
+    queued = [f"{trial} {job.id}" for trial, job in jobs.items() if not has_ended(job.state)]
+    running = bool(queued) or folder.running()
     dropped = [entry.name for entry in plan.trials if not entry.named]
     lines = [f"{folder.path}: {state_counts(found)}; {'running' if running else 'not running'}"]
-    if tasks:
-        lines.append(f"in SLURM: {some([f'{trial} {task.id}' for trial, task in tasks.items()], SHOWN_TASKS)}")
+    lines += [f"in Slurm: {some(queued, SHOWN_JOBS)}"] if queued else []
     lines += [unknown] if unknown else []
+    pending = [trial.status.entry.name for trial in found if trial.status.state in OPEN]
+    if ended := [f"{name}'s job {jobs[name].id} {jobs[name].state}" for name in pending if name in jobs]:
+        lines.append(f"ended: {some(ended, SHOWN_JOBS)}; continue with: {plan.command}")
     lines += _failures(folder, found)
     if dropped:
         lines.append(f"no longer named by the sweep file: {', '.join(dropped)}")
@@ -56,7 +60,7 @@ def status_document(folder: SweepDir) -> ResultDocument:
         "sweep": plan.name,
         "folder": str(folder.path),
         "running": running,
-        "trials": _with_jobs(found, tasks),
+        "trials": _as_json(found, jobs),
         "queue_unknown": unknown,
         "no_longer_named": dropped,
     }
@@ -74,18 +78,19 @@ def submitted_document(submitted: Submitted) -> ResultDocument:
     """What is in a cluster's queue, and what was left out."""
     folder, found = submitted.folder, submitted.progress
     lines = [f"{folder.path}: {state_counts(found)}", *submitted.notes]
-    for one in submitted.submissions:
-        number = len(one.trials)
-        lines.append(f"submitted {number} trial{'s' if number > 1 else ''} as the array {one.job}")
-    if not submitted.submissions:
+    arrays = [{"job": next(iter(jobs.values())).partition("_")[0], "trials": list(jobs)} for jobs in submitted.arrays]
+    for array in arrays:
+        number = len(array["trials"])
+        lines.append(f"submitted {number} trial{'s as the array' if number > 1 else ' as job'} {array['job']}")
+    if not arrays:
         lines.append("nothing was submitted: every waiting trial is in the queue already")
     if any(one.status.state == "failed" for one in found):
         lines.append(f"fix the causes, then: rlvr sweep retry {folder.path} --submit slurm")
     lines.append(f"see their state: rlvr sweep status {folder.path}; stop them: rlvr sweep stop {folder.path}")
-    trials = _with_jobs(found, submitted.tasks)
+    trials = _as_json(found, submitted.queued)
     data = {
         "folder": str(folder.path),
-        "jobs": [{"job": one.job, "trials": one.trials} for one in submitted.submissions],
+        "jobs": arrays,
         "trials": trials,
         "notes": submitted.notes,
     }
@@ -230,10 +235,13 @@ def _failures(folder: SweepDir, found: Sequence[TrialProgress]) -> list[str]:
     return [f"{one.entry.name} failed: {one.reason} (output: {folder.output_path(one.entry)})" for one in failed]
 
 
-def _with_jobs(found: Sequence[TrialProgress], tasks: Mapping[str, SlurmTask]) -> list[dict[str, Any]]:
-    """The trials as JSON, each with its task's number in SLURM; None where it has none there."""
-    own = [(one, tasks.get(one.status.entry.name)) for one in found]
-    return [{**one.as_json(), "job": task.id if task else None} for one, task in own]
+def _as_json(found: Sequence[TrialProgress], jobs: Mapping[str, TrialJob]) -> list[dict[str, Any]]:
+    """Return the trials as JSON, each with its job's number and state; None where Slurm has no job of it."""
+    pairs = [(trial, jobs.get(trial.status.entry.name)) for trial in found]
+    return [
+        {**trial.as_json(), "job": job.id if job else None, "job_state": str(job.state) if job else None}
+        for trial, job in pairs
+    ]
 
 
 def _reported(printed: Mapping[str, Any]) -> Table:

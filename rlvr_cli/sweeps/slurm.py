@@ -1,282 +1,247 @@
-"""`rlvr sweep FILE --submit slurm`: the trials of a sweep as arrays of jobs, one task a trial."""
+"""`rlvr sweep FILE --submit slurm`: the trials of a sweep as arrays of jobs, one job a trial."""
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
-import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rlvr_cli.config.launch import SlurmConfig
-from rlvr_cli.config.load import LoadedConfig, load
+from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import ConfigError, UserError
 from rlvr_cli.core.files import read_jsonl, truncate_jsonl
-from rlvr_cli.core.layers import label, override_text
 from rlvr_cli.core.section import Contradiction
-from rlvr_cli.core.text import some
 from rlvr_cli.launch import slurm
 from rlvr_cli.launch.deepspeed_config import check_deepspeed
-from rlvr_cli.launch.slurm_script import Array, array_script
+from rlvr_cli.launch.slurm_job import Job
+from rlvr_cli.launch.slurm_state import FOLDER
 from rlvr_cli.sweeps.driver import Orders, begin_again
-from rlvr_cli.sweeps.expand import SHOWN_TRIALS, Sweep, Trial, at_lines
+from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan
 from rlvr_cli.sweeps.prepare import check_not_running, make_folder, prepare_sweep, write
 from rlvr_cli.sweeps.screen import TrialProgress, trials_progress
 from rlvr_cli.sweeps.slots import with_slots
-from rlvr_cli.sweeps.slurm_queue import SlurmTask, Submission, cancel, in_queue, record, with_queue
+from rlvr_cli.sweeps.slurm_queue import TrialJob, cancel, queued_jobs, record, with_jobs
 
 
 @dataclass(frozen=True)
-class _Wish:
-    """A trial to be checked: its configuration, how to learn where its values were set, and names of these places."""
+class Submitted:
+    """A submission's jobs by the names of their trials, an entry for each array, and the state of all trials.
 
-    name: str
-    config: Config
-    loaded: Callable[[], LoadedConfig]
-    places: dict[str, str] = field(default_factory=dict)
+    Attributes:
+        notes: how the sweep has changed.
+        queued: all jobs of the sweep that wait or run.
+    """
+
+    folder: SweepDir
+    arrays: list[dict[str, str]]
+    notes: tuple[str, ...]
+    progress: list[TrialProgress]
+    queued: dict[str, TrialJob]
 
 
-def of_sweep(sweep: Sweep, *, here: bool = True) -> dict[str, SlurmConfig]:
-    """What the task of each trial asks for, by the trials' identities: section `slurm`, with the sweep's slots.
+def _resources(
+    configs: Mapping[str, Config], slots: Mapping[str, int | None], place: Callable[[str], str], *, here: bool = True
+) -> dict[str, SlurmConfig]:
+    """Return the section `slurm` of each trial, with the sweep's slots, by the keys of ``configs``.
 
     Args:
+        place: names the line that sets a key for the trials.
         here: whether DeepSpeed must be installed where it is asked for.
     Raises:
-        UserError: with the places that set them, what cannot be or does not fit the training; a model, a DeepSpeed
-            file or a tracker that is not there; a search.
+        UserError: what cannot be or does not fit the training; a model, a DeepSpeed file or a tracker that is missing.
     """
+    from rlvr_cli.models.source import resolve_model
+    from rlvr_cli.tracking.trackers import check_trackers
+
+    sections = {key: with_slots(config.slurm, slots) for key, config in configs.items()}
+    problems = [
+        (place(problem.keys[0]), problem.message)
+        for key, config in configs.items()
+        for problem in (
+            *_clashes(config.slurm, slots),
+            *slurm.slurm_problems(config.model_copy(update={"slurm": sections[key]})),
+        )
+    ]
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))
+    for model, revision in dict.fromkeys((config.model.name, config.model.revision) for config in configs.values()):
+        resolve_model(model, revision=revision)
+    for track in dict.fromkeys(config.track.to for config in configs.values()):
+        check_trackers(track)
+    for config in configs.values():
+        check_deepspeed(config, here=here)
+    return sections
+
+
+def _clashes(section: SlurmConfig, slots: Mapping[str, int | None]) -> Iterator[Contradiction]:
+    for slot, key in (("cores", "cpus_per_task"), ("gpus", "gpus_per_node")):
+        of_slot, of_section = slots.get(slot), getattr(section, key)
+        if None not in (of_slot, of_section) and of_slot != of_section:
+            message = (
+                f"slurm.{key}={of_section}, and the sweep's slots.{slot}={of_slot}: both set what one trial gets. "
+                "Leave one out, or make them equal"
+            )
+            yield Contradiction((f"slurm.{key}",), message)
+
+
+def _resources_of_sweep(sweep: Sweep, *, here: bool = True) -> dict[str, SlurmConfig]:
     file = sweep.file
     if file.spec.search is not None:
         raise UserError(
             f"{file.place('search')}: a search starts one trial after another, in workers that must live as long as "
             "it does: run it inside a job, without --submit."
         )
-    places = {label(override_text(key, value)): file.place("set", key) for key, value in file.spec.set.items()}
 
-    def wish(trial: Trial) -> _Wish:
-        axes = {
-            label(override_text(key, value)): file.place("grid", key)
-            for key, value in trial.varies.items()
-            if key in file.spec.grid
-        }
-        loaded = partial(load, file.base, trial.method, None, None, trial.overrides, True)
-        return _Wish(trial.name, trial.config, loaded, {**places, **axes})
+    def place(key: str) -> str:
+        where = next((name for name in ("set", "grid") if key in getattr(file.spec, name)), None)
+        return str(file.path) if where is None else file.place(where, key)
 
-    return _resources({trial.id: wish(trial) for trial in sweep.trials}, file.spec.slots.model_dump(), here=here)
-
-
-def of_entries(entries: Sequence[Entry], slots: Mapping[str, int | None]) -> dict[str, SlurmConfig]:
-    """The same of trials of a plan with these ``slots``. Raises UserError as :func:`of_sweep`."""
-
-    def wish(entry: Entry) -> _Wish:
-        loaded = partial(load, [Path(file) for file in entry.base], entry.option, None, None, entry.overrides, True)
-        return _Wish(entry.name, loaded().config, loaded)
-
-    return _resources({entry.id: wish(entry) for entry in entries}, slots)
-
-
-def _resources(
-    wishes: Mapping[str, _Wish], slots: Mapping[str, int | None], *, here: bool = True
-) -> dict[str, SlurmConfig]:
-    from rlvr_cli.models.source import resolve_model
-    from rlvr_cli.tracking.trackers import check_trackers
-
-    found: dict[tuple[str, str], list[str]] = {}
-    asked: dict[str, SlurmConfig] = {}
-    for id_, wish in wishes.items():
-        clash = list(_clashes(wish.config.slurm, slots))
-        asked[id_] = with_slots(wish.config.slurm, slots)
-        config = wish.config.model_copy(update={"slurm": asked[id_]})
-        if clash or any(slurm.slurm_problems(config)):
-            try:
-                slurm.check_slurm(replace(wish.loaded(), config=config), clash)
-            except ConfigError as error:
-                for place, said in error.by_origin:
-                    found.setdefault((at_lines(place, wish.places), said), []).append(wish.name)
-    if found:
-        raise ConfigError(
-            [
-                (place, said if len(names) == len(wishes) else f"{said} (trials {some(names, SHOWN_TRIALS)})")
-                for (place, said), names in found.items()
-            ]
-        )
-    configs = [wish.config for wish in wishes.values()]
-    for model, revision in dict.fromkeys((config.model.name, config.model.revision) for config in configs):
-        resolve_model(model, revision=revision)
-    for track in dict.fromkeys(config.track.to for config in configs):
-        check_trackers(track)
-    for config in configs:
-        check_deepspeed(config, here=here)
-    return asked
-
-
-def _clashes(section: SlurmConfig, slots: Mapping[str, int | None]) -> Iterator[Contradiction]:
-    for slot, key in (("cores", "cpus_per_task"), ("gpus", "gpus_per_node")):
-        wanted, own = slots.get(slot), getattr(section, key)
-        if wanted is not None and own is not None and wanted != own:
-            yield Contradiction(
-                (f"slurm.{key}",),
-                f"slurm.{key}={own}, and the sweep's slots.{slot}={wanted}: both set what one trial gets. Leave one "
-                "out, or make them equal",
-            )
-
-
-# MaxArraySize of a cluster that says nothing of it (`man slurm.conf`).
-USUAL_ARRAY = 1001
-
-
-@dataclass(frozen=True)
-class Submitted:
-    """What was handed to SLURM, notes on how the sweep has changed, and how its trials stand."""
-
-    folder: SweepDir
-    submissions: list[Submission]
-    notes: tuple[str, ...]
-    progress: list[TrialProgress]
-    tasks: dict[str, SlurmTask]
+    configs = {trial.id: trial.config for trial in sweep.trials}
+    return _resources(configs, file.spec.slots.model_dump(), place, here=here)
 
 
 def submit_sweep(sweep: Sweep, orders: Orders) -> Submitted:
-    """Submit what of ``sweep`` is not finished, not failed, and neither in the queue nor being worked on.
+    """Submit the trials that are not finished, not failed, and neither in the queue nor being worked on.
 
-    Raises UserError before anything is submitted, or with SLURM's own words; nothing of it is in the queue then, and a
+    Raises UserError before anything is submitted, or with Slurm's own words; nothing of it is in the queue then, and a
     folder that was not there before is not there afterwards.
     """
     folder = SweepDir(sweep.folder)
-    if lacking := slurm.missing():
-        raise UserError(lacking)
+    slurm.check_tools()
     check_not_running(sweep, folder)
-    asked = of_sweep(sweep)
+    resources = _resources_of_sweep(sweep)
     prepare_sweep(sweep, folder)
     make_folder(folder)
     with folder.driven():
         fresh = not folder.exists()
         try:
             prepared = prepare_sweep(sweep, folder)
-            plan = _with_command(prepared.plan, orders)
-            tasks = in_queue(folder)
+            workers = ["--workers", str(orders.workers)] if orders.workers else []
+            plan = replace(prepared.plan, given=[*prepared.plan.given, "--submit", "slurm", *workers])
+            queued = queued_jobs(folder)
             write(sweep, folder, plan)
-            made = _submit(folder, plan, _open(folder, plan, tasks), asked, orders)
+            arrays = _submit(folder, plan, _open(folder, plan, queued), resources, orders)
         except BaseException:
             if fresh:
                 # Its lock is held still, and a network file system keeps what is.
                 shutil.rmtree(folder.path, ignore_errors=True)
             raise
-    return _submitted(folder, plan, made, prepared.notes)
+    return _submitted(folder, plan, arrays, prepared.notes)
 
 
 def submit_retry(folder: SweepDir, names: Sequence[str], orders: Orders) -> Submitted:
     """Submit failed trials again: those of ``names``, or all. Raises UserError as :func:`submit_sweep`."""
-    if lacking := slurm.missing():
-        raise UserError(lacking)
+    slurm.check_tools()
     plan = folder.read_plan()
     if plan.search is not None:
         raise UserError(f"{folder.path}: is a search, which runs on this machine. Leave out --submit.")
     with folder.driven():
-        tasks = in_queue(folder)
+        queued = queued_jobs(folder)
         lines = {entry.name: len(read_jsonl(folder.attempts_path(entry))) for entry in plan.named}
         entries = begin_again(folder, plan, names)
         try:
-            asked = of_entries(entries, plan.slots)
-            made = _submit(folder, plan, [entry for entry in entries if entry.name not in tasks], asked, orders)
+            configs = {
+                entry.id: load_config(
+                    [Path(file) for file in entry.base], entry.option, None, None, entry.overrides, import_files=True
+                )
+                for entry in entries
+            }
+            resources = _resources(configs, plan.slots, lambda key: str(folder.path))
+            waiting = [entry for entry in entries if entry.name not in queued]
+            arrays = _submit(folder, plan, waiting, resources, orders)
         except BaseException:
             # They have failed as before.
             for entry in entries:
                 truncate_jsonl(folder.attempts_path(entry), lines[entry.name])
             raise
-    return _submitted(folder, plan, made, ())
+    return _submitted(folder, plan, arrays, ())
 
 
-def scripts(sweep: Sweep, folder: SweepDir, plan: SweepPlan, orders: Orders) -> list[str]:
-    """The arrays that :func:`submit_sweep` would submit. Raises UserError where the resources do not fit."""
-    asked = of_sweep(sweep, here=False)
+def dry_run(sweep: Sweep, folder: SweepDir, plan: SweepPlan, orders: Orders) -> list[str]:
+    """Return the scripts that :func:`submit_sweep` would submit. Raises UserError where the resources do not fit."""
+    resources = _resources_of_sweep(sweep, here=False)
+    texts: list[str] = []
+    for section, entries in _arrays(_open(folder, plan, _queued(folder)), resources):
+        parameters = _parameters(section, plan, orders, "PREVIOUS" if texts else None)
+        text = slurm.script(parameters, _submitit_folder(folder), len(entries))
+        commands = "".join(f"#   {' '.join(_command(folder, entry, orders))}\n" for entry in entries)
+        texts.append(f"{text}\n# The jobs run:\n{commands}")
+    return texts
+
+
+def _queued(folder: SweepDir) -> dict[str, TrialJob]:
+    """Return the jobs that wait or run, as far as this machine can see them."""
     try:
-        tasks = in_queue(folder)
+        return queued_jobs(folder)
     except UserError:
-        tasks = {}
-    arrays = _arrays(folder, plan, _open(folder, plan, tasks), asked, orders.workers, _most_tasks())
-    chained = [
-        replace(one, after="PREVIOUS") if number and orders.workers else one for number, one in enumerate(arrays)
-    ]
-    return [array_script(array, Path.cwd(), orders.flags) for array in chained]
+        return {}
 
 
-def _with_command(plan: SweepPlan, orders: Orders) -> SweepPlan:
-    workers = ["--workers", str(orders.workers)] if orders.workers else []
-    return replace(plan, given=[*plan.given, "--submit", "slurm", *workers])
-
-
-def _open(folder: SweepDir, plan: SweepPlan, tasks: Mapping[str, SlurmTask]) -> list[Entry]:
-    """The trials that wait for somebody, and for whom no task waits."""
-    return [status.entry for status in folder.statuses(plan) if status.state in OPEN and status.entry.name not in tasks]
-
-
-def _submitted(folder: SweepDir, plan: SweepPlan, made: list[Submission], notes: tuple[str, ...]) -> Submitted:
-    try:
-        tasks = in_queue(folder)
-    except UserError:
-        # They are in the queue, whatever can be seen of it.
-        tasks = {}
-    return Submitted(folder, made, notes, with_queue(trials_progress(folder, plan), tasks), tasks)
-
-
-def _arrays(
-    folder: SweepDir,
-    plan: SweepPlan,
-    entries: Sequence[Entry],
-    asked: Mapping[str, SlurmConfig],
-    limit: int | None,
-    most: int,
-) -> list[Array]:
-    """One array for all trials that ask for the same, or several of ``most`` tasks."""
-    groups: dict[str, list[Entry]] = {}
-    for entry in entries:
-        groups.setdefault(json.dumps(asked[entry.id].model_dump(mode="json"), sort_keys=True), []).append(entry)
+def _open(folder: SweepDir, plan: SweepPlan, queued: Mapping[str, TrialJob]) -> list[Entry]:
+    """Return the trials that no worker has and for which no job waits."""
     return [
-        Array(
-            slurm=asked[group[0].id],
-            name=plan.name,
-            sweep=folder.path,
-            state=folder.state_dir.absolute(),
-            trials=tuple(entry.name for entry in group[begin : begin + most]),
-            limit=limit,
-        )
-        for group in groups.values()
-        for begin in range(0, len(group), most)
+        status.entry for status in folder.statuses(plan) if status.state in OPEN and status.entry.name not in queued
     ]
+
+
+def _submitted(folder: SweepDir, plan: SweepPlan, arrays: list[dict[str, str]], notes: tuple[str, ...]) -> Submitted:
+    queued = _queued(folder)
+    return Submitted(folder, arrays, notes, with_jobs(trials_progress(folder, plan), queued), queued)
+
+
+def _submitit_folder(folder: SweepDir) -> Path:
+    return folder.state_dir.absolute() / FOLDER
+
+
+def _command(folder: SweepDir, entry: Entry, orders: Orders) -> list[str]:
+    return [sys.executable, "-m", "rlvr_cli.sweeps.slurm_task", str(folder.path), entry.name, *orders.flags]
+
+
+def _parameters(section: SlurmConfig, plan: SweepPlan, orders: Orders, after: str | None) -> dict[str, Any]:
+    """Return submitit's parameters of an array; ``after`` is the number of the array before."""
+    parameters = slurm.parameters(section, plan.name)
+    options = parameters["additional_parameters"]
+    if after is not None and orders.workers:
+        # The limit is one array's: several keep it together by coming one after the other.
+        options["dependency"] = ",".join(filter(None, [str(options.get("dependency", "")), f"afterany:{after}"]))
+    return {**parameters, "array_parallelism": orders.workers or len(plan.trials)}
+
+
+def _arrays(entries: Sequence[Entry], resources: Mapping[str, SlurmConfig]) -> list[tuple[SlurmConfig, list[Entry]]]:
+    """Return an array for all trials that ask for the same."""
+    arrays: dict[str, tuple[SlurmConfig, list[Entry]]] = {}
+    for entry in entries:
+        section = resources[entry.id]
+        arrays.setdefault(json.dumps(section.model_dump(mode="json")), (section, []))[1].append(entry)
+    return list(arrays.values())
 
 
 def _submit(
-    folder: SweepDir, plan: SweepPlan, entries: Sequence[Entry], asked: Mapping[str, SlurmConfig], orders: Orders
-) -> list[Submission]:
-    """Queue a task for each of ``entries``: all of them, or none."""
-    made: list[Submission] = []
+    folder: SweepDir,
+    plan: SweepPlan,
+    entries: Sequence[Entry],
+    resources: Mapping[str, SlurmConfig],
+    orders: Orders,
+) -> list[dict[str, str]]:
+    """Queue a job for each of ``entries``, all of them or none; return an entry for each array."""
+    arrays: list[dict[str, str]] = []
+    numbers: list[str] = []
     try:
-        for array in _arrays(folder, plan, entries, asked, orders.workers, _most_tasks()):
-            # The limit is one array's own: several keep it together by coming one after the other.
-            after = made[-1].job if made and orders.workers else None
-            text = array_script(replace(array, after=after), Path.cwd(), orders.flags)
-            submission = Submission(slurm.hand_over(text), array.name, array.trials)
-            made.append(submission)
-            record(folder, submission, text)
+        for section, group in _arrays(entries, resources):
+            jobs = [Job(tuple(_command(folder, entry, orders)), slurm.save_seconds(section)) for entry in group]
+            parameters = _parameters(section, plan, orders, numbers[-1] if numbers else None)
+            ids = slurm.queue(jobs, parameters, _submitit_folder(folder))
+            numbers.append(ids[0].partition("_")[0])
+            arrays.append({entry.name: job for entry, job in zip(group, ids, strict=True)})
+            record(folder, plan.name, arrays[-1])
     except BaseException:
-        cancel([one.job for one in made])
+        if numbers:
+            cancel(*numbers)
         raise
-    return made
-
-
-def _most_tasks() -> int:
-    """How many tasks an array may have here. Raises UserError where the cluster allows no arrays."""
-    if shutil.which("scontrol") is None:
-        return USUAL_ARRAY
-    said = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, check=False).stdout
-    match = re.search(r"^MaxArraySize\s*=\s*(\d+)", said, re.MULTILINE)
-    most = int(match[1]) if match else USUAL_ARRAY
-    if most == 0:
-        raise UserError("this cluster allows no arrays of jobs (MaxArraySize = 0). Run the sweep inside a job instead.")
-    return most
+    return arrays

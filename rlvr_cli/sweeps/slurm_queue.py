@@ -1,4 +1,4 @@
-"""What a sweep has in the queue of a cluster: the jobs that were submitted for it, how they stand, and their end."""
+"""The jobs of a sweep in the queue of a cluster: what was submitted, its state, and its end."""
 
 from __future__ import annotations
 
@@ -6,146 +6,114 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import append_jsonl, read_jsonl, truncate_jsonl, write_text
-from rlvr_cli.launch.slurm_script import stop_file
+from rlvr_cli.launch.slurm_state import has_ended, job_states
 from rlvr_cli.runs.folder import now
-from rlvr_cli.sweeps.folder import State, SweepDir
+from rlvr_cli.sweeps.folder import OPEN, State, SweepDir
 from rlvr_cli.sweeps.screen import TrialProgress
 
-ASK_EVERY = 1.0
-# What squeue says of a job that it has forgotten, and scancel of one that has just ended.
-_UNKNOWN = "Invalid job id"
-_ENDED = (_UNKNOWN, "already completing or completed", "Job/step already")
+POLL_SECONDS = 1.0
+# scancel's errors for jobs that have ended meanwhile.
+_ENDED = ("Invalid job id", "already completing or completed", "Job/step already")
 
 
 @dataclass(frozen=True)
-class Submission:
-    """An array, a line of `state/slurm.jsonl`: its task number i carries out ``trials[i]``; ``name`` is the job's."""
-
-    job: str
-    name: str
-    trials: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class SlurmTask:
-    """A task that SLURM has: `41_3`, and whether it waits or runs."""
+class TrialJob:
+    """The job that was last submitted for a trial: `41_3`, and its state as Slurm names it."""
 
     id: str
-    state: Literal["queued", "running"]
+    state: str
+
+    @property
+    def array(self) -> str:
+        """The number of the whole array."""
+        return self.id.partition("_")[0]
 
 
-def record(sweep: SweepDir, submission: Submission, script: str) -> None:
-    """Keep what was submitted, and its script, in the sweep's folder; for who holds the sweep."""
-    write_text(sweep.state_dir / f"slurm-{submission.job}.sh", script)
+def record(sweep: SweepDir, name: str, jobs: Mapping[str, str]) -> None:
+    """Record the numbers of submitted jobs by the names of their trials; ``name`` is the jobs' in the queue."""
     path = _path(sweep)
-    # What a killed submission left of a line would spoil the next.
+    # The line that a killed process began would spoil the next.
     truncate_jsonl(path, len(read_jsonl(path)))
-    append_jsonl(path, [{"time": now(), **asdict(submission)}], durable=True)
+    append_jsonl(path, [{"time": now(), "name": name, "jobs": dict(jobs)}], durable=True)
 
 
-def submissions(sweep: SweepDir) -> list[Submission]:
-    """All that was ever submitted, oldest first. Raises RunError for a line that was altered."""
-    found = []
+def trial_jobs(sweep: SweepDir) -> dict[str, TrialJob]:
+    """Return the last job of each trial, by the trials' names, as far as Slurm remembers it.
+
+    Raises UserError where Slurm does not answer, RunError for a line of the record that was altered.
+    """
+    jobs, names = dict[str, str](), dict[str, str]()
     for number, row in enumerate(read_jsonl(_path(sweep)), start=1):
         try:
-            found.append(Submission(str(row["job"]), str(row["name"]), tuple(row["trials"])))
-        except (KeyError, TypeError) as error:
-            raise RunError(f"{_path(sweep)}:{number}: has no {error}. The file was altered.") from error
-    return found
+            jobs |= row["jobs"]
+            names |= {job.partition("_")[0]: row["name"] for job in row["jobs"].values()}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise RunError(f"{_path(sweep)}:{number}: cannot be read ({error}). The file was altered.") from error
+    states = job_states(names)
+    return {trial: TrialJob(job, states[job]) for trial, job in jobs.items() if job in states}
 
 
-def _path(sweep: SweepDir) -> Path:
-    return sweep.state_dir / "slurm.jsonl"
+def queued_jobs(sweep: SweepDir) -> dict[str, TrialJob]:
+    """Return the jobs of :func:`trial_jobs` that wait or run."""
+    return {trial: job for trial, job in trial_jobs(sweep).items() if not has_ended(job.state)}
 
 
-def in_queue(sweep: SweepDir) -> dict[str, SlurmTask]:
-    """The tasks that wait or run, by the names of their trials. Raises UserError where SLURM cannot be asked."""
-    known = submissions(sweep)
-    if not known:
-        return {}
-    jobs = ",".join(one.job for one in known)
-    trials = {f"{one.job}_{number}": trial for one in known for number, trial in enumerate(one.trials)}
-    if shutil.which("squeue") is None:
-        raise UserError(
-            f"squeue is not on the PATH, so the state of the jobs {jobs} is unknown here. Run this on a machine of "
-            "the cluster."
-        )
-    # Numbers begin again when a cluster does; the name tells another cluster's job apart.
-    names = ",".join({one.name for one in known})
-    asked = ["squeue", "--noheader", "--array", f"--jobs={jobs}", f"--name={names}", "--format=%i %t"]
-    answer = subprocess.run(asked, capture_output=True, text=True, check=False)
-    if answer.returncode != 0 and _UNKNOWN not in answer.stderr:
-        raise UserError(f"SLURM did not answer about the jobs {jobs}: {_words(answer)}")
-    found = {}
-    for line in answer.stdout.splitlines():
-        task, state = line.split()
-        if task in trials:
-            found[trials[task]] = SlurmTask(task, "queued" if state == "PD" else "running")
-    return found
-
-
-def with_queue(progress: Sequence[TrialProgress], tasks: Mapping[str, SlurmTask]) -> list[TrialProgress]:
-    """How trials stand, with what the queue knows of those that nobody seems to work on.
+def with_jobs(progress: Sequence[TrialProgress], jobs: Mapping[str, TrialJob]) -> list[TrialProgress]:
+    """Return the state of trials, with the queue's word on those that no process of this machine works on.
 
     Where locks do not reach from one machine to the other, a trial that runs elsewhere looks as if it did not.
     """
-    return [_with_task(one, tasks.get(one.status.entry.name)) for one in progress]
+    return [_with_job(trial, jobs.get(trial.status.entry.name)) for trial in progress]
 
 
-def _with_task(one: TrialProgress, task: SlurmTask | None) -> TrialProgress:
-    if task is None or one.status.state not in ("waiting", "interrupted"):
-        return one
-    running: State = "evaluating" if one.status.trained else "running"
-    return replace(one, status=replace(one.status, state=running if task.state == "running" else "queued"))
+def _with_job(trial: TrialProgress, job: TrialJob | None) -> TrialProgress:
+    if job is None or has_ended(job.state) or trial.status.state not in OPEN:
+        return trial
+    running: State = "evaluating" if trial.status.trained else "running"
+    return replace(trial, status=replace(trial.status, state="queued" if job.state.startswith("PENDING") else running))
 
 
-def cancel_jobs(sweep: SweepDir, tasks: Mapping[str, SlurmTask], end: float) -> None:
-    """Take ``tasks`` out of the queue, those that run once they have saved.
+def stop_file(sweep: SweepDir, array: str) -> Path:
+    """Return the file whose existence keeps the jobs of an array from being requeued once they have saved."""
+    return sweep.state_dir / f"slurm-{array}.stop"
+
+
+def cancel_jobs(sweep: SweepDir, jobs: Mapping[str, TrialJob], end: float) -> None:
+    """Take ``jobs`` out of the queue, those that run once they have saved.
 
     Args:
         end: when to give up waiting, of time.monotonic.
     Raises:
-        UserError: SLURM cannot be asked, or refuses.
+        UserError: Slurm does not answer, or refuses.
         RunError: not all have ended in time.
     """
-    if not tasks:
-        return
-    if shutil.which("scancel") is None:
-        raise UserError("scancel is not on the PATH. Stop the sweep from a machine of the cluster.")
-    jobs = sorted({task.id.partition("_")[0] for task in tasks.values()}, key=int)
-    for job in jobs:
-        # Before the signal: a task that has saved must find it, and not queue again.
-        write_text(stop_file(sweep.state_dir, job), "")
-    _cancel("--state=PENDING", *jobs)
-    # The script alone passes it on and waits for the save; a bare scancel kills after KillWait.
-    _cancel("--state=RUNNING", "--signal=TERM", "--batch", *jobs)
-    while left := {trial: task for trial, task in in_queue(sweep).items() if task.id.partition("_")[0] in jobs}:
+    arrays = sorted({job.array for job in jobs.values()}, key=int)
+    for array in arrays:
+        write_text(stop_file(sweep, array), "")
+    if arrays:
+        # As at a time limit; a bare scancel kills after KillWait.
+        cancel("--state=RUNNING", "--signal=USR2", *arrays)
+    while arrays and (left := [trial for trial, job in queued_jobs(sweep).items() if job.array in arrays]):
         if time.monotonic() > end:
             raise RunError(f"{sweep.path}: is stopping, but has not saved yet: {', '.join(left)}.")
-        if any(task.state == "queued" for task in left.values()):
-            _cancel("--state=PENDING", *jobs)
-        time.sleep(ASK_EVERY)
+        cancel("--state=PENDING", *arrays)
+        time.sleep(POLL_SECONDS)
 
 
-def cancel(jobs: Sequence[str]) -> None:
-    """Take the jobs out of the queue, whatever they do."""
-    if jobs:
-        _cancel(*jobs)
-
-
-def _cancel(*arguments: str) -> None:
+def cancel(*arguments: str) -> None:
+    """Call scancel. Raises UserError where it is missing or Slurm refuses, but not for jobs that have ended."""
+    if shutil.which("scancel") is None:
+        raise UserError("scancel is not on the PATH. Stop the sweep from a machine of the cluster.")
     answer = subprocess.run(["scancel", *arguments], capture_output=True, text=True, check=False)
-    wrong = [line for line in answer.stderr.splitlines() if line and not any(said in line for said in _ENDED)]
-    if answer.returncode != 0 and wrong:
-        raise UserError([f"SLURM refused to cancel: {line}" for line in wrong])
+    errors = [line for line in answer.stderr.splitlines() if line and not any(text in line for text in _ENDED)]
+    if answer.returncode != 0 and errors:
+        raise UserError([f"Slurm refused to cancel: {line}" for line in errors])
 
 
-def _words(answer: subprocess.CompletedProcess[str]) -> str:
-    said = " ".join(answer.stderr.split())
-    return said or f"squeue ended with {answer.returncode}, without a word"
+def _path(sweep: SweepDir) -> Path:
+    return sweep.state_dir / "slurm.jsonl"

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import check_no_link
+from rlvr_cli.core.files import await_release, check_no_link
 from rlvr_cli.core.layers import override_text
-from rlvr_cli.launch.slurm import await_release
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan, newest_step
 from rlvr_cli.sweeps.naming import config_hash

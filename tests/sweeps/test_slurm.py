@@ -1,28 +1,25 @@
-"""`rlvr sweep --submit slurm` as far as it shows without a cluster: the script, refusals, what is submitted when."""
+"""`rlvr sweep --submit slurm` as far as it shows without a cluster: the jobs, refusals, what is submitted when."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
+from submitit.helpers import DelayedSubmission
 
 from rlvr_cli.cli.app import run
 from rlvr_cli.core.files import sole_writer
-from rlvr_cli.launch.slurm_script import Array, array_script, stop_file
-from rlvr_cli.sweeps.slurm_queue import Submission, record
-from rlvr_cli.sweeps.slurm_task import run_slurm_task
-from tests.slurm.test_script import TRAINING, options, slurms_commands
-from tests.sweeps.files import sweep
+from rlvr_cli.sweeps.slurm_queue import record, stop_file
+from rlvr_cli.sweeps.slurm_task import run_trial
+from tests.slurm.test_job import options, slurms_commands
 from tests.sweeps.test_prepare import begun
 
 TEXT = "name: pair\nmethods: [grpo, lopti]\nseeds: 2\n"
 NAMES = ["grpo-s0", "grpo-s1", "lopti-s0", "lopti-s1"]
+JOBS = {name: f"41_{number}" for number, name in enumerate(NAMES)}
 # An sbatch that counts its calls and keeps the scripts, and refuses the call that $REFUSES says.
 SBATCH = """number=$(( $(ls "$PLACE" | grep -c '^script-') + 1 ))
 [ "$number" = "$REFUSES" ] && { echo "sbatch: error: invalid partition specified: lowest" >&2; exit 1; }
@@ -31,8 +28,7 @@ cat "${@: -1}" > "$PLACE/script-$number"; echo "Submitted batch job 4$number\"""
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Programs of ours in place of SLURM's: what they get and say is in files of this folder."""
-    pytest.importorskip("submitit", reason="submitit is not installed")
+    """Programs in place of Slurm's: what they get and say is in files of this folder."""
     place = tmp_path / "slurm"
     place.mkdir()
     path = slurms_commands(place / "bin", SBATCH, 'cat "$PLACE/queue" 2>/dev/null; exit 0')
@@ -58,61 +54,18 @@ def test_a_dry_run_prints_the_job_and_leaves_nothing(
     assert run(["sweep", file, "--dry-run", "--submit", "slurm", "--workers", "3", "slurm.time=60"]) == 0
     table, script = capsys.readouterr().out.split("#!/bin/bash", 1)
     assert "lopti-s1  waiting" in table and "4 trials in runs/pair, 4 to do" in table
-    assert options(script) == {
-        "job-name": "pair",
-        "chdir": str(tmp_path),
-        "output": f"{tmp_path}/runs/pair/state/slurm-%A_%a.out",
-        "open-mode": "append",
-        "requeue": "",
-        "signal": "B:TERM@300",
-        "nodes": "1",
-        "ntasks-per-node": "1",
-        "partition": "gpu",
-        "time": "60",
-        "gpus-per-node": "2",
-        "cpus-per-task": "4",
-        "array": "0-3%3",
-    }
+    found = options(script)
+    assert found["output"] == f"{tmp_path}/runs/pair/state/slurm/%A_%a_0_log.out"
+    assert (found["array"], found["job-name"], found["time"]) == ("0-3%3", "pair", "60")
+    assert (found["partition"], found["gpus-per-node"], found["cpus-per-task"]) == ("gpu", "2", "4")
+    jobs = [line.split()[-2:] for line in script.splitlines() if "rlvr_cli.sweeps.slurm_task" in line]
+    assert jobs == [["runs/pair", name] for name in NAMES]
     assert [path.name for path in tmp_path.iterdir()] == ["pair.yaml"]
     # A narrow terminal breaks sentences, not the lines of the job.
     monkeypatch.setattr("rlvr_cli.cli.output.is_terminal", lambda stream: True)
     monkeypatch.setenv("COLUMNS", "40")
     assert run(["sweep", file, "--dry-run", "--submit", "slurm", "--workers", "3", "slurm.time=60"]) == 0
     assert capsys.readouterr().out.split("#!/bin/bash", 1)[1].rstrip() == script.rstrip()
-
-
-@pytest.mark.parametrize("stopped", [False, True])
-def test_a_task_queues_itself_again_and_no_other_unless_the_sweep_is_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool
-) -> None:
-    """SLURM_JOB_ID of one of the tasks is the number of the whole array."""
-    place = tmp_path / "a b%A'$HOME"
-    place.mkdir()
-    (place / "training").write_text(TRAINING)
-    (place / "training").chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(place / "training"))
-    config = sweep(tmp_path, TEXT).trials[0].config
-    array = Array(config.slurm, "pair", Path("runs/my pair"), place, tuple(NAMES))
-    text = array_script(array, tmp_path, ("--trust-remote-code",))
-    assert "a b%%A" in options(text)["output"]
-    bin_ = slurms_commands(tmp_path / "bin", "", '[ "$3" = 41_2 ] && echo R')
-    (tmp_path / "bin" / "scontrol").write_text(f'#!/bin/bash\necho "$@" >> {tmp_path}/said\n')
-    if stopped:
-        stop_file(place, "41").write_text("")
-    calls = tmp_path / "calls"
-    numbers = {"SLURM_JOB_ID": "41", "SLURM_ARRAY_JOB_ID": "41", "SLURM_ARRAY_TASK_ID": "2"}
-    path = f"{bin_}:{os.environ['PATH']}"
-    job = subprocess.Popen(["bash", "-c", text], env={**os.environ, **numbers, "PATH": path, "CALLS": str(calls)})
-    end = time.monotonic() + 60
-    while not (tmp_path / "calls.environment").exists():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    time.sleep(0.3)
-    job.send_signal(signal.SIGTERM)
-    assert job.wait(60) == 143
-    assert calls.read_text() == "-m rlvr_cli.sweeps.slurm_task runs/my pair lopti-s0 --trust-remote-code\n"
-    assert (tmp_path / "said").exists() != stopped
-    assert stopped or (tmp_path / "said").read_text() == "requeue 41_2\n"
 
 
 @pytest.mark.parametrize(
@@ -159,10 +112,11 @@ def test_only_what_waits_is_submitted_and_never_twice(cluster: Path, capsys: pyt
     assert run([*command, "--format=json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["jobs"] == [{"job": "41", "trials": ["lopti-s0", "lopti-s1"]}]
-    assert (place.state_dir / "slurm-41.sh").read_text() == (cluster / "script-1").read_text()
-    assert options((cluster / "script-1").read_text())["array"] == "0-1"
+    assert options((cluster / "script-1").read_text())["array"] == "0-1%2"
+    job = DelayedSubmission.load(place.state_dir / "slurm" / "41_1_submitted.pkl").function
+    assert job.command[1:] == ("-m", "rlvr_cli.sweeps.slurm_task", str(place.path), "lopti-s1")
 
-    (cluster / "queue").write_text("41_0 PD\n41_1 R\n9_1 PD\n")
+    (cluster / "queue").write_text("41_0|PENDING|Resources|pair\n41_1|RUNNING|None|pair\n9_1|PENDING|None|pair\n")
     assert run([*command, "--format=json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["jobs"] == [] and not (cluster / "script-2").exists()
@@ -173,24 +127,27 @@ def test_only_what_waits_is_submitted_and_never_twice(cluster: Path, capsys: pyt
         ("lopti-s0", "queued", "41_0"),
         ("lopti-s1", "running", "41_1"),
     ]
-    (cluster / "queue").write_text("41_0 PD\n")
+    (cluster / "queue").write_text("41_0|PENDING|Resources|pair\n41_1|CANCELLED|None|pair\n")
+    assert run(["sweep", "status", str(place.path)]) == 0
+    shown_text = " ".join(capsys.readouterr().out.split())
+    assert "in Slurm: lopti-s0 41_0" in shown_text
+    assert "ended: lopti-s1's job 41_1 CANCELLED; continue with: rlvr sweep" in shown_text
     assert run(["sweep", "retry", str(place.path), "--submit", "slurm", "--format=json"]) == 0
     assert json.loads(capsys.readouterr().out)["jobs"] == [{"job": "42", "trials": ["grpo-s1"]}]
 
 
-def test_trials_that_ask_for_different_machines_and_more_trials_than_an_array_may_have(
+def test_trials_that_ask_for_different_machines_are_arrays_of_their_own(
     cluster: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Only one array after the other keeps the number of trials at a time."""
-    (cluster / "bin" / "scontrol").write_text("#!/bin/bash\necho 'MaxArraySize            = 2'\n")
-    text = "name: pair\nseeds: 3\nzip: {launch.processes: [1, 2], slurm.gpus_per_node: [1, 2]}\n"
-    assert run(["sweep", write(cluster.parent, text), "--submit", "slurm", "--workers", "2"]) == 0
-    assert "array 41" in capsys.readouterr().out
-    found = [options((cluster / f"script-{number}").read_text()) for number in (1, 2, 3, 4)]
-    assert [one["array"] for one in found] == ["0-1%2", "0-0%2", "0-1%2", "0-0%2"]
-    assert [one["gpus-per-node"] for one in found] == ["1", "1", "2", "2"]
-    assert [one.get("dependency") for one in found] == [None, "afterany:41", "afterany:42", "afterany:43"]
-    assert not (cluster / "script-5").exists()
+    text = "name: pair\nseeds: 2\nzip: {launch.processes: [1, 2], slurm.gpus_per_node: [1, 2]}\n"
+    assert run(["sweep", write(cluster.parent, text), "--submit", "slurm", "--workers", "1"]) == 0
+    assert "submitted 2 trials as the array 41" in capsys.readouterr().out
+    found = [options((cluster / f"script-{number}").read_text()) for number in (1, 2)]
+    assert [one["array"] for one in found] == ["0-1%1", "0-1%1"]
+    assert [one["gpus-per-node"] for one in found] == ["1", "2"]
+    assert [one.get("dependency") for one in found] == [None, "afterany:41"]
+    assert not (cluster / "script-3").exists()
 
 
 @pytest.mark.parametrize("refused", ["1", "2"])
@@ -220,8 +177,8 @@ def test_a_changed_file_is_refused_while_tasks_are_in_the_queue(
     cluster: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made, place, _ = begun(cluster.parent)
-    record(place, Submission("41", "pair", tuple(NAMES)), "")
-    (cluster / "queue").write_text("41_0 PD\n")
+    record(place, "pair", JOBS)
+    (cluster / "queue").write_text("41_0|PENDING|Resources|pair\n")
     made.file.path.write_text(TEXT.replace("seeds: 2", "seeds: 3"))
     for how in ([], ["--submit", "slurm"]):
         assert run(["sweep", str(made.file.path), f"run.dir={cluster.parent}/runs", *how]) == 2
@@ -231,12 +188,12 @@ def test_a_changed_file_is_refused_while_tasks_are_in_the_queue(
 
 def test_stop_saves_what_runs_and_cancels_what_waits(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, place, _ = begun(cluster.parent)
-    record(place, Submission("41", "pair", tuple(NAMES)), "")
-    (cluster / "queue").write_text("41_0 R\n41_1 PD\n")
+    record(place, "pair", JOBS)
+    (cluster / "queue").write_text("41_0|RUNNING|None|pair\n41_1|PENDING|Resources|pair\n")
     assert run(["sweep", "stop", str(place.path)]) == 0
     cancelled = (cluster / "cancelled").read_text().splitlines()
-    assert cancelled == ["--state=PENDING 41", "--state=RUNNING --signal=TERM --batch 41"]
-    assert stop_file(place.state_dir, "41").exists()
+    assert cancelled == ["--state=RUNNING --signal=USR2 41"]
+    assert stop_file(place, "41").exists()
     assert run(["sweep", "stop", str(place.path)]) == 2 and "is not running" in capsys.readouterr().err
 
 
@@ -244,7 +201,7 @@ def test_the_status_needs_no_slurm(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, place, _ = begun(tmp_path)
-    record(place, Submission("41", "pair", tuple(NAMES)), "")
+    record(place, "pair", JOBS)
     monkeypatch.setenv("PATH", "/nonexistent")
     assert run(["sweep", "status", str(place.path)]) == 0
     shown = capsys.readouterr().out
@@ -259,15 +216,15 @@ def test_a_task_leaves_alone_what_is_not_its_to_do(
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
     previous = signal.getsignal(signal.SIGTERM)
     try:
-        assert run_slurm_task(place, "none", []) == 0 and "no longer has this trial" in capsys.readouterr().out
+        assert run_trial(place, "none", []) == 0 and "no longer has this trial" in capsys.readouterr().out
         with sole_writer(place.trial_dir(plan.trials[0]), ""):
-            assert run_slurm_task(place, "grpo-s0", []) == 0 and "another worker has it" in capsys.readouterr().out
+            assert run_trial(place, "grpo-s0", []) == 0 and "another worker has it" in capsys.readouterr().out
         (place.path / "grpo-s1" / "manifest.json").write_text('{"status": "finished"}')
-        assert run_slurm_task(place, "grpo-s1", []) == 0 and "grpo-s1: finished" in capsys.readouterr().out
+        assert run_trial(place, "grpo-s1", []) == 0 and "grpo-s1: finished" in capsys.readouterr().out
         place.record(plan.trials[2], "end", outcome="bad_input", reason="the data are bad")
-        assert run_slurm_task(place, "lopti-s0", []) == 1 and "failed: the data are bad" in capsys.readouterr().out
-        stop_file(place.state_dir, "41").write_text("")
-        assert run_slurm_task(place, "lopti-s1", []) == 0 and "the sweep was stopped" in capsys.readouterr().out
+        assert run_trial(place, "lopti-s0", []) == 1 and "failed: the data are bad" in capsys.readouterr().out
+        stop_file(place, "41").write_text("")
+        assert run_trial(place, "lopti-s1", []) == 0 and "the sweep was stopped" in capsys.readouterr().out
     finally:
         signal.signal(signal.SIGTERM, previous)
     assert [path.name for path in place.state_dir.glob("*/attempts.jsonl")] == ["attempts.jsonl"]

@@ -18,7 +18,7 @@ import pytest
 from benchmarks.sweep_kills import SETTINGS, start, survive, workers, write_sweep
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.sweeps.folder import SweepDir
-from rlvr_cli.sweeps.slurm_task import run_slurm_task
+from rlvr_cli.sweeps.slurm_task import run_trial
 from rlvr_cli.sweeps.worker import SweepWorker
 from tests.sweeps.test_prepare import begun
 
@@ -120,7 +120,7 @@ def test_a_stopped_sweep_saves_and_continues(tmp_path: Path, how: str) -> None:
     assert [attempts(sweep, run.name) for run in runs] == [["interrupted", "finished"]] * 2
 
 
-@pytest.mark.parametrize("task", [False, True], ids=["a worker", "a task of SLURM"])
+@pytest.mark.parametrize("task", [False, True], ids=["a worker", "a job of Slurm"])
 def test_exit_code_0_of_an_unfinished_training_is_a_failure(
     task: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,7 +145,7 @@ def test_exit_code_0_of_an_unfinished_training_is_a_failure(
     before = signal.getsignal(signal.SIGTERM)
     try:
         if task:
-            assert [run_slurm_task(sweep, name, []) for name in manifest] == [1, 0]
+            assert [run_trial(sweep, name, []) for name in manifest] == [1, 0]
         else:
             SweepWorker(sweep, 0, []).work()
     finally:

@@ -1,0 +1,122 @@
+"""The function that submitit runs in a job: a command that saves on SIGTERM, and continues when it is repeated."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from rlvr_cli.core.files import await_release
+from rlvr_cli.launch.slurm_state import job_states
+
+if TYPE_CHECKING:
+    from submitit import JobEnvironment
+    from submitit.helpers import DelayedSubmission
+
+# The exit code of a command that SIGTERM has stopped and that has saved.
+SAVED = 128 + signal.SIGTERM
+# How long a file system may take to notice that the machine that held a run is gone.
+LOCK_SECONDS = 180.0
+# How long before the end of its time a job that has not saved yet is requeued, to continue from its last checkpoint.
+LAST_SECONDS = 15
+TICK = 0.5
+# Of a launcher around the shell that submitted the job.
+_LAUNCHER = (
+    *("NNODES", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"),
+    *("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command as a job, on each of its machines, which saves and requeues at SIGUSR2 and SIGTERM.
+
+    Attributes:
+        command: ends with 143 once it has saved after SIGTERM, and continues when it is repeated.
+        save_seconds: how long a save may take; then the job is requeued without it.
+        run: the run's folder, which a restarted job waits for; None = the command waits itself.
+    """
+
+    command: tuple[str, ...]
+    save_seconds: float
+    run: Path | None = None
+
+    def __call__(self) -> None:
+        """Run the command to its end and exit with its code, or save and requeue."""
+        from submitit import JobEnvironment
+
+        environment = JobEnvironment()
+        signals: list[float] = []
+        child: subprocess.Popen[bytes] | None = None
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            signals.append(time.monotonic())
+            if child is not None:
+                child.terminate()
+
+        # submitit ignores SIGTERM, which is all that a cluster without `preempt_send_user_signal` sends before a kill.
+        for number in (signal.SIGTERM, signal.SIGUSR2):
+            signal.signal(number, stop)
+        if self.run is not None and environment.global_rank == 0 and "SLURM_RESTART_COUNT" in os.environ:
+            await_release(self.run, LOCK_SECONDS)
+        code: int | None = SAVED
+        if not signals:
+            child = subprocess.Popen(self.command, env=_variables(environment), preexec_fn=_ignore_sigusr2)
+            if signals:
+                child.terminate()
+            while (code := child.poll()) is None and not (
+                signals and time.monotonic() > signals[0] + self.save_seconds
+            ):
+                time.sleep(TICK)
+        # A training that SIGTERM ends before it has begun has nothing to save.
+        if code in (None, SAVED, -signal.SIGTERM):
+            self._requeue(environment, "not saved in time" if code is None else "saved")
+            code = SAVED
+        sys.exit(code)
+
+    def checkpoint(self) -> DelayedSubmission:
+        """Return what the requeued job runs: the same command, which continues."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+    def _requeue(self, environment: JobEnvironment, how: str) -> None:
+        """Requeue the job and exit; leave a job that is ending already, which was cancelled or which Slurm requeues."""
+        from submitit.core.job_environment import SignalHandler
+
+        if environment.global_rank > 0:
+            sys.exit(0)
+        job = environment.job_id
+        states = job_states({job.partition("_")[0]: os.environ["SLURM_JOB_NAME"]})
+        if states.get(job) != "RUNNING":
+            return
+        print(f"rlvr job {job}: {how}, requeued", flush=True)
+        # A handler without submitit's count of timeouts: a training may reach its time limit any number of times.
+        submission = self.checkpoint()
+        submission.set_timeout(10**6, 1)
+        SignalHandler(environment, environment.paths, submission).checkpoint_and_try_requeue(signal.SIGUSR2)
+
+
+def _variables(environment: JobEnvironment) -> dict[str, Any]:
+    """Return the command's environment, with the usual variables of one machine among several."""
+    variables = {name: value for name, value in os.environ.items() if name not in _LAUNCHER}
+    if environment.num_nodes == 1:
+        return variables
+    return variables | {
+        "NNODES": str(environment.num_nodes),
+        "NODE_RANK": str(environment.node),
+        # srun runs on the first machine. Ports up to 32,000 are not given to connections by systems themselves.
+        "MASTER_ADDR": os.environ["SLURM_LAUNCH_NODE_IPADDR"],
+        "MASTER_PORT": str(20_000 + int(environment.raw_job_id) % 12_000),
+    }
+
+
+def _ignore_sigusr2() -> None:
+    """Keep a process and its children from ending at SIGUSR2, which Slurm sends to each process of a job's step."""
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)

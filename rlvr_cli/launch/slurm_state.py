@@ -1,0 +1,72 @@
+"""The state of jobs as Slurm reports it: by squeue, and of jobs that it has forgotten by sacct, if there is one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rlvr_cli.core.errors import UserError
+
+# submitit's folder in the folder of a run or of a sweep's state: a job's script, its pickled command and its output.
+FOLDER = "slurm"
+_SCRIPT = "_submission.sh"
+_ENDS = "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY PREEMPTED REVOKED TIMEOUT"
+_TIMEOUT = 30.0
+
+
+def job_of(run: Path) -> str | None:
+    """Return the number of the job that was submitted last for the run at ``run``."""
+    jobs = [path.name.removesuffix(_SCRIPT) for path in (run / FOLDER).glob(f"[0-9]*{_SCRIPT}")]
+    return max(jobs, key=int, default=None)
+
+
+def job_states(names: Mapping[str, str]) -> dict[str, str]:
+    """Return the states of the jobs that Slurm remembers by their numbers, those of an array as 41_0, 41_1.
+
+    A state is Slurm's word, and its reason if it gives one: `RUNNING`, `PENDING (Resources)`, `NODE_FAIL`.
+
+    Args:
+        names: the jobs' names by their numbers: numbers begin again when a cluster does.
+    Raises:
+        UserError: there is no squeue here, or it fails.
+    """
+    if not names:
+        return {}
+    jobs = ",".join(names)
+    if shutil.which("squeue") is None:
+        raise UserError(f"squeue is not on the PATH: a machine of the cluster can tell the state of the jobs {jobs}.")
+    options = ["--noheader", "--array", "--states=all", f"--jobs={jobs}", "--format=%i|%T|%r|%j"]
+    answer = _run(["squeue", *options])
+    if answer.returncode != 0 and "Invalid job id" not in answer.stderr:
+        raise UserError(f"squeue failed for the jobs {jobs}: {' '.join(answer.stderr.split()) or answer.returncode}")
+    states = _read(answer.stdout, names)
+    forgotten = sorted(set(names) - {job.partition("_")[0] for job in states})
+    if forgotten and shutil.which("sacct") is not None:
+        # It fails where the cluster keeps no accounts.
+        options = ["--noheader", "--parsable2", "--allocations", "--format=JobID,State,Reason,JobName"]
+        states |= _read(_run(["sacct", *options, f"--jobs={','.join(forgotten)}"]).stdout, names)
+    return states
+
+
+def has_ended(state: str) -> bool:
+    """Return whether Slurm does nothing more with a job in this state."""
+    return state.split()[0] in _ENDS.split()
+
+
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"no answer in {_TIMEOUT:.0f} s")
+
+
+def _read(text: str, names: Mapping[str, str]) -> dict[str, str]:
+    states = {}
+    for line in text.splitlines():
+        job, state, reason, name = line.split("|", 3)
+        if names.get(job.partition("_")[0]) == name:
+            # sacct has `CANCELLED by 1000`.
+            states[job] = state.split()[0] + (f" ({reason})" if reason not in ("", "None") else "")
+    return states
