@@ -22,7 +22,7 @@ from rlvr_cli.evaluation.targets import EvaluatedModel, Target, slug
 from rlvr_cli.models.reading import unread
 from rlvr_cli.runs.checkpoints import STEP
 from rlvr_cli.runs.trained_on import FILE, training_problems, wording_hash
-from rlvr_cli.store.evaluation import Evaluation, ProblemValues, Provenance, read_evaluation
+from rlvr_cli.store.evaluation import Evaluation, ProblemValues, Provenance, read_result
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.base import HARDLY_READABLE, PROMPTS_MEASURED, prompt_ids, unread_share
 from rlvr_cli.tasks.problem import FEW
@@ -157,10 +157,11 @@ class Session:
 
     def _kept(self, evaluation: Evaluation) -> Evaluation:
         """Return the evaluation, after a remark where its folder keeps a larger one."""
-        kept = read_evaluation(evaluation.folder)
-        if kept.size > evaluation.size:
+        kept = read_result(evaluation.folder / "metrics.json")
+        size = kept["problems"], kept["samples"]
+        if size > evaluation.size:
             self.say(
-                f"{kept.folder} keeps its evaluation of {kept.size[0]:,} problems x {kept.size[1]:,} samples, which "
+                f"{evaluation.folder} keeps its evaluation of {size[0]:,} problems x {size[1]:,} samples, which "
                 "`rlvr compare` reads; the new samples are added. The numbers shown are of this call alone."
             )
         return evaluation

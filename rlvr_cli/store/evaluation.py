@@ -39,9 +39,9 @@ def _again(folder: Path, remedy: str) -> str:
     return remedy.format(folder=folder)
 
 
-def _altered(path: Path) -> RunError:
+def _altered(path: Path, fault: str = "was altered after it was written (its hash differs)") -> RunError:
     again = _again(path.parent, "`rlvr eval` makes the evaluation again, from its samples.")
-    return RunError(f"{path}: was altered after it was written (its hash differs). {again}")
+    return RunError(f"{path}: {fault}. {again}")
 
 
 def read_result(path: Path) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def read_result(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise
     except (OSError, ValueError, AttributeError) as error:
-        raise RunError(f"{path}: cannot be read ({error}). The file was altered.") from error
+        raise _altered(path, f"cannot be read ({error})") from error
     if version != FORMAT:
         again = _again(path.parent, "Remove {folder}, and `rlvr eval` makes it again.")
         raise RunError(f"{path}: is of another version of rlvr. {again}")
@@ -164,7 +164,7 @@ def _with_problems(folder: Path, result: dict[str, Any]) -> Evaluation:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise RunError(f"{path}: cannot be read ({error.strerror}).") from error
+        raise _altered(path, f"cannot be read ({error.strerror})") from error
     if result.get(PROBLEMS_HASH) != hashlib.sha256(content).hexdigest():
         raise _altered(path)
     return Evaluation(folder, result, tuple(ProblemValues.from_json(json.loads(line)) for line in content.splitlines()))
