@@ -1,5 +1,6 @@
 """What `rlvr eval` is given: found, checked and refused before any model is loaded."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -124,6 +125,27 @@ def test_the_name_of_a_public_set_means_that_set(
     # A run on the public set, evaluated on generated problems, and the other way round.
     (own,) = plan(tmp_path, "kk-gen", "task.data_dir=null").requests
     assert (own.config.task.data, own.benchmark) == ("kk-gen", "kk-gen")
+
+
+def test_a_name_without_an_owner_is_a_run_or_is_refused_at_once(
+    tmp_path: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("asked the hub"))
+    assert f"There is no run in {tmp_path}" in problems_of(tmp_path, "first")
+    assert "Did you mean `lab-math`? Give a model folder, a hub id with its owner" in problems_of(tmp_path, "lab-mth")
+    make_run("first")
+    assert "Did you mean `first`?" in problems_of(tmp_path, "frist")
+    (tmp_path / "runs" / "sweep").mkdir()
+    make_run("sweep/grpo-s0")
+    trials = {"file": "s.yaml", "trials": [{"name": f"grpo-s{seed}", "method": "grpo"} for seed in range(9)]}
+    (tmp_path / "runs" / "sweep" / "trials.json").write_text(json.dumps(trials), encoding="utf-8")
+    for name in ("sweep", str(tmp_path / "runs" / "sweep")):
+        text = problems_of(tmp_path, name)
+        assert "is a sweep, not a run. Name one of its 9 trials:" in text and "/grpo-s0, " in text
+        assert r"`printf '\neval: {}\n' >> s.yaml && rlvr sweep s.yaml` evaluates all." in text
+    assert "sweep/grpo-s0`? Name one" in problems_of(tmp_path, "sweep/gpro-s0")
+    assert request(tmp_path, "sweep/grpo-s0").target.run is not None
 
 
 def test_every_problem_is_reported_at_once(tmp_path: Path, make_run: MakeRun) -> None:
