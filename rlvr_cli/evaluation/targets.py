@@ -86,7 +86,8 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
         near = difflib.get_close_matches(name, known, len(known), 0) if known else []
         hint = f"Runs in {runs_root}: {some(near, SHOWN)}." if known else f"There is no run in {runs_root.absolute()}."
         guess = did_you_mean(name, known)
-        raise UserError([*error.problems, f"{name!r} is not a run either.{guess} {hint}"]) from error
+        *others, last = error.problems
+        raise UserError([*others, f"{last} {name!r} is not a run either.{guess} {hint}"]) from error
     folder = None if source.kind == "hub" else Path(source.location)
     label = Path(source.location).name if source.kind == "folder" else name
     return Target((EvaluatedModel(label, name, slug(label), runs_root / "evals", _style(folder)),), None)
