@@ -126,7 +126,7 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
         asked = [*setting_overrides(choice, overrides, style), *asked]
     files = [target.run.config_path] if target is not None and target.run is not None else []
     model = None if files else name
-    asked = [*asked, *_ks_that_fit(files, model, asked)]
+    asked = [*asked, *_fitting(files, model, overrides, asked)]
     config = collect(problems, load_config, files, model=model, overrides=asked, import_files=True, from_start=True)
     if config is not None:
         target, against = (_with_task(one, config, root) for one in (target, against))
@@ -318,14 +318,21 @@ def _idle_without_samples(overrides: Sequence[str], choice: SelectedBenchmark | 
     return [f"{what}greedy completions only, so {' and '.join(given)} changes nothing"] if given else []
 
 
-def _ks_that_fit(files: Sequence[Path], model: str | None, overrides: Sequence[str]) -> list[str]:
-    """The k of pass@k that the samples of this call leave, as an override, where the call names none itself."""
-    samples = given_samples(overrides)
-    if not samples or asked_by(overrides, "eval.pass_at"):
+def _fitting(files: Sequence[Path], model: str | None, call: Sequence[str], overrides: Sequence[str]) -> list[str]:
+    """Return, as an override, the k of pass@k that the samples of a ``call`` leave, or the samples that its k need.
+
+    Args:
+        overrides: those of the call, and below them those of a benchmark.
+    """
+    samples, ks = given_samples(call), only(call, "eval.pass_at=")
+    if bool(samples) == bool(ks) or (ks and only(call, "eval.samples=")):
         return []
-    without = [text for text in overrides if not text.startswith("eval.samples=")]
+    without = [text for text in overrides if text not in (*ks, *only(call, "eval.samples="))]
     config = collect([], load_config, files, model=model, overrides=without, fallback=Config())
-    return [f"eval.pass_at={[k for k in config.eval.pass_at if k <= samples] or [1]}"]
+    if samples:
+        return [f"eval.pass_at={[k for k in config.eval.pass_at if k <= samples] or [1]}"]
+    wanted = parse(ks[-1].partition("=")[2]).data
+    return [f"eval.samples={max([config.eval.samples, *(k for k in wanted if type(k) is int)])}"]
 
 
 def _is_of_run(config: Config, files: Sequence[Path]) -> bool:

@@ -281,7 +281,8 @@ class SweepDir:
         elif is_held(self.trial_dir(entry)):
             state = "evaluating" if trained else "running"
         else:
-            state = "interrupted" if rows else "waiting"
+            begun = any(("eval" in row) == trained for row in rows)
+            state = "interrupted" if begun else "waiting"
         return TrialStatus(entry, state, trained, attempts, len(failed), reason)
 
     def pruned_at(self, entry: Entry) -> int | None:

@@ -84,9 +84,15 @@ def test_average_last_takes_the_newest_and_refuses_more_than_there_are(
     assert "only a run has checkpoints to average" in problems_of(tmp_path, str(models[0]), average_last=3)
 
 
-def test_k_above_n_is_refused(tmp_path: Path, make_run: MakeRun) -> None:
+def test_a_k_asks_for_as_many_samples_and_is_refused_above_those_that_are_given(
+    tmp_path: Path, make_run: MakeRun
+) -> None:
     make_run()
-    assert "eval.pass_at has 32, above eval.samples=4" in problems_of(tmp_path, "eval.pass_at=[32]")
+    assert request(tmp_path, "eval.pass_at=[32]").settings.samples == 32
+    assert request(tmp_path, "eval.pass_at=[2]").settings.samples == 4
+    (math,) = plan(tmp_path, "math500", "eval.pass_at=[64]").requests
+    assert math.settings.samples == 64
+    assert "eval.pass_at has 32, above eval.samples=4" in problems_of(tmp_path, "eval.pass_at=[32]", "eval.samples=4")
     asked = option_override("--pass-at", "eval.pass_at", ["1,8", "9"])
     assert "--pass-at 1,8 --pass-at 9" in problems_of(tmp_path, asked, "eval.samples=8")
     assert request(tmp_path, asked, "eval.samples=9").settings.pass_at == (1, 8, 9)
@@ -193,7 +199,7 @@ def test_bad_requests_are_refused_without_importing_torch(tmp_path: Path) -> Non
     script = (
         "import sys\n"
         "from rlvr_cli.cli.app import run\n"
-        f"code = run(['eval', 'nowhere/at/all', '--pass-at', '64', 'run.dir={tmp_path}'])\n"
+        f"code = run(['eval', 'nowhere/at/all', '--pass-at', '64', '-n', '32', 'run.dir={tmp_path}'])\n"
         "heavy = sorted({'torch', 'transformers', 'trl', 'numpy', 'datasets'} & set(sys.modules))\n"
         "print(code, heavy)\n"
     )
