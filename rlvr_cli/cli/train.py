@@ -160,7 +160,8 @@ def command(
 def _next(config: Config, run: Path) -> str:
     """Return what to do with a finished run: an evaluation, on dev problems where its data have no test problems.
 
-    Without either, the report. A configuration that names benchmarks, or the greedy completion alone, says itself what is sampled.
+    Without either, the report. A configuration that names benchmarks, or the greedy completion alone, says itself what
+    is sampled.
     """
     from rlvr_cli.tasks.data import split_mark
     from rlvr_cli.tasks.sets import data_sets

@@ -153,6 +153,14 @@ class Schema:
         """The dotted name of every key, each once."""
         return tuple(dict.fromkeys(key.name for key in self.keys))
 
+    def search(self, text: str) -> list[Key]:
+        """Return the keys in the section ``text``, else of that name or with that part; else those that mention it."""
+        under = [key for key in self.keys if key.name.startswith(f"{text}.")]
+        named = under or [key for key in self.keys if f".{text}." in f".{key.name}."]
+        own = self.other_names.get(plain_name(text))
+        word = text.lower()
+        return named or [key for key in self.keys if key.name == own or word in key.name or word in key.meaning.lower()]
+
     def suggest(self, path: Sequence[str], own: Variant | None = None) -> str | None:
         """The key that someone who wrote the unknown `path` most likely meant.
 

@@ -41,6 +41,10 @@ class EvaluatedModel:
     base: str | None = None
 
 
+# Before a run's name: the model that the run began from. As --against alone, that of the evaluated run.
+BASE = "base"
+
+
 @dataclass(frozen=True)
 class Target:
     """What a name stands for: subjects (newest checkpoint first), their run if they have one, and remarks."""
@@ -54,7 +58,8 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
     """The run, checkpoint or model that ``name`` stands for; None is the newest run under ``runs_root``.
 
     A name is tried as a preset, a run in ``runs_root``, a path to a run, to a checkpoint or to a model folder, and a
-    hub id, in this order; a sweep is refused with its trials. A run gives its newest valid ``checkpoints`` checkpoints.
+    hub id, in this order; a sweep is refused with its trials. A run gives its newest valid ``checkpoints`` checkpoints,
+    ``base:RUN`` the model that the run began from.
     Raises UserError when nothing fits, or fewer checkpoints than that are valid.
     """
     if name is None:
@@ -65,6 +70,9 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
                 "untrained lab model."
             )
         return _run_target(newest, checkpoints)
+    if name.startswith(f"{BASE}:") and (run := find_run_of(name, runs_root)) is not None:
+        base = load_config([run.config_path], from_start=True).model
+        return find_target(base.name, runs_root, checkpoints=checkpoints, revision=base.revision)
     if name not in PRESETS:
         run = _named_run(name, runs_root)
         if run is not None:
@@ -104,9 +112,13 @@ def _names_a_sweep(name: str, folder: Path) -> str:
 
 
 def find_run_of(name: str | None, runs_root: Path) -> RunDir | None:
-    """The run that ``find_target`` would take ``name`` for, or whose checkpoint; None where it stands for a model."""
+    """Return the run that ``name`` stands for, or whose checkpoint or base (``base:RUN``) it is; None of other models.
+
+    An evaluation has its settings.
+    """
     if name is None:
         return newest_run(runs_root)
+    name = name.removeprefix(f"{BASE}:")
     if name in PRESETS:
         return None
     path = local_path(name)

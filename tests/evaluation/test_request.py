@@ -58,6 +58,41 @@ def test_a_run_is_found_by_name_and_by_path_a_checkpoint_and_a_model_by_path(
         assert (subject.label, subject.style) == (label, "compact")
 
 
+def test_the_base_of_a_run_is_evaluated_as_the_run_is(tmp_path: Path, make_run: MakeRun, models: list[Path]) -> None:
+    run = make_run("trained")
+    trained, base = request(tmp_path, "trained", against="base"), request(tmp_path, "base:trained")
+    for target in (trained.against, base.target, request(tmp_path, against="base:trained").target):
+        assert target is not None and target.subjects[0].model in (str(models[0]), str(run.checkpoints_dir / "step-30"))
+    assert base.settings == trained.settings and base.config.task == trained.config.task
+    assert "lab is a model; a run has a base" in problems_of(tmp_path, "lab", against="base")
+    text = run.config_path.read_text(encoding="utf-8").replace(str(models[0]), "lab-math")
+    run.config_path.write_text(text, encoding="utf-8")
+    for other in ("base", "lab"):
+        against = request(tmp_path, "trained", against=other).against
+        assert against is not None and against.subjects[0].model == "lab-math"
+
+
+def test_a_model_is_evaluated_by_a_configuration_file(tmp_path: Path, make_run: MakeRun, models: list[Path]) -> None:
+    file = tmp_path / "base.yaml"
+    file.write_text(f"model: {models[1]}\ntask: countdown\neval: {{samples: 3, pass_at: [1]}}\noptimizer.lr: 1e-3\n")
+    for asked, label in (
+        (request(tmp_path, config=(file,)), "model-1"),
+        (request(tmp_path, "lab", config=(file,)), "lab-countdown"),
+    ):
+        assert (asked.target.subjects[0].label, asked.config.task.name, asked.settings.samples) == (
+            label,
+            "countdown",
+            3,
+        )
+    make_run("trained")
+    asked = request(tmp_path, "trained", "eval.samples=2", config=(file,))
+    assert (asked.target.subjects[0].label, asked.config.task.name, asked.settings.samples) == (
+        "trained step 30",
+        "countdown",
+        2,
+    )
+
+
 def test_a_checkpoint_copied_out_of_its_run_is_a_model(tmp_path: Path, make_run: MakeRun) -> None:
     run = make_run("trained")
     shutil.copytree(run.checkpoints_dir / "step-20", tmp_path / "keep" / "step-20")
