@@ -146,6 +146,7 @@ class Command(TyperCommand):
             args = ["--format=json" if text == "--json" else text for text in args]
         if any(parameter.name == "resume" for parameter in self.params):
             args = _with_newest(args)
+        _refuse_repeated(self.params, args)
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
@@ -182,6 +183,19 @@ _OVERRIDES = ("overrides", "arguments")
 # What `--resume` without a value stands for. No run can be called so.
 NEWEST = "(newest unfinished)"
 _KEY = re.compile(r"[a-z_]+(\.[a-z0-9_]+)+=")
+
+
+def _refuse_repeated(parameters: list[Any], args: list[str]) -> None:
+    """Raise UserError for an option that takes one value and is there twice: its last value would silently count."""
+    single = [one for one in parameters if not (getattr(one, "multiple", True) or getattr(one, "is_flag", False))]
+    problems = []
+    for parameter in single:
+        names = [
+            text for text in (word.partition("=")[0] for word in args) if text in parameter.opts and text[0] == "-"
+        ]
+        problems += [f"{names[0]}: is there {len(names)} times; it takes one value."] if len(names) > 1 else []
+    if problems:
+        raise UserError(problems)
 
 
 def _with_newest(args: list[str]) -> list[str]:

@@ -61,20 +61,25 @@ def _origin(said: str) -> Cell:
 
 @app.command()
 def keys(
-    section: Annotated[str | None, typer.Argument(help="Only this section, as `method.policy_loss`.")] = None,
+    wanted: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="Only this section or key, or any word, as `method.kl`, `split`."),
+    ] = None,
     form: ListFormat = "table",
 ) -> None:
     """List every key: what it takes, its default and its meaning; of a choice, the kinds that have the key."""
     from rlvr_cli.config.keys import KEYS
     from rlvr_cli.core.errors import UserError
     from rlvr_cli.core.table import ResultDocument, Table
-    from rlvr_cli.core.text import did_you_mean
     from rlvr_cli.core.yaml import yaml_text
 
-    if section is not None and section not in KEYS.section_names:
-        hint = did_you_mean(section, KEYS.section_names)
-        raise UserError(f"unknown section `{section}`.{hint} Sections: {', '.join(KEYS.section_names)}")
-    chosen = [key for key in KEYS.keys if section is None or key.name.startswith(f"{section}.")]
+    chosen = KEYS.search(wanted) if wanted else list(KEYS.keys)
+    if not chosen:
+        guess = KEYS.suggest(wanted.split(".")) if wanted else None
+        hint = f" Did you mean `{guess}`?" if guess else ""
+        raise UserError(
+            f"no key has `{wanted}` in its name or meaning.{hint} Sections: {', '.join(KEYS.section_names)}"
+        )
     rows = [
         {"key": k.name, "kinds": list(k.kinds), "type": k.type, "default": k.default, "meaning": k.meaning}
         for k in chosen

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rlvr_cli.cli.command import DATA_PANEL, MORE, key_option, key_options
-from rlvr_cli.cli.options import DATA, DATA_DIR, REWARD, TrustRemoteCode, complete_run, output
+from rlvr_cli.cli.options import (
+    DATA,
+    DATA_DIR,
+    REWARD,
+    ConfigFiles,
+    TrustRemoteCode,
+    complete_run,
+    config_sources,
+    output,
+)
 from rlvr_cli.cli.output import Format, echo, print_json, print_table, waiting
 
 if TYPE_CHECKING:
@@ -40,11 +49,13 @@ def command(
         typer.Argument(
             metavar="RUN|MODEL KEY=VALUE",
             autocompletion=complete_run,
-            help="A run's name or path, a checkpoint's path, a model folder, a hub id or `lab`; nothing = the newest "
-            "run. Overrides of the configuration may follow.",
+            help="A run's name or path, a checkpoint's path, a model folder, a hub id, `lab`, or `base:RUN`, the model "
+            "that a run began from; nothing = the newest run, or the model of --config. Overrides of the configuration "
+            "may follow.",
             show_default=False,
         ),
     ] = None,
+    config: ConfigFiles = None,
     split: Annotated[
         str | None,
         typer.Option(
@@ -72,7 +83,10 @@ def command(
     against: Annotated[
         str | None,
         typer.Option(
-            "--against", metavar="RUN|MODEL", help="Evaluate this run or model too and show before, after, difference."
+            "--against",
+            metavar="base|RUN|MODEL",
+            help="Evaluate this run or model too and show before, after, difference; `base` = the run's own model "
+            "before training.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", rich_help_panel=MORE, help="Seed of the samples.")] = 0,
@@ -93,6 +107,7 @@ def command(
         tuple(benchmark or ()),
         Options(
             arguments=tuple(arguments or ()),
+            config=tuple(config_sources(config)),
             split=split,
             average_last=average_last,
             against=against,

@@ -76,6 +76,8 @@ def show_run(
         echo("\n".join(["", *curve_lines(curves, length, width(), levels), ""]))
     table: list[tuple[str, str]] = []
     for name, value in details["last_metrics"].items():
+        if name in fields:
+            continue  # above: the rollouts and steps that are done
         if isinstance(value, dict):
             for inner, one in value.items():
                 table.append((f"last {name} {inner}", printed_text(one)))

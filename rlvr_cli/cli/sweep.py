@@ -205,6 +205,7 @@ def _orders(workers: int | None, trust_remote_code: bool, submit: str | None) ->
 def _finish(ended: SweepEnd, console: Console, form: str) -> None:
     """Show how the sweep ended and what to do next, and exit with its code."""
     from rlvr_cli.launch.stopping import say
+    from rlvr_cli.runs.trials import command_to_evaluate
     from rlvr_cli.sweeps.documents import outcome
 
     folder = ended.folder
@@ -218,4 +219,6 @@ def _finish(ended: SweepEnd, console: Console, form: str) -> None:
         say(console, f"fix the cause, then: rlvr sweep retry {folder.path}")
     elif folder.read_plan().eval is not None:
         say(console, f"next: rlvr report {folder.path}")
+    elif folder.read_plan().notes():
+        say(console, f"next: evaluate all trials: {command_to_evaluate(vars(folder.read_plan()))}")
     raise typer.Exit(ended.exit_code)

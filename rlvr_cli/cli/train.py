@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -22,6 +22,7 @@ from rlvr_cli.cli.options import (
 )
 from rlvr_cli.cli.output import Format, echo, print_json, show, waiting
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import local_path
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -157,23 +158,35 @@ def command(
 
 
 def _next(config: Config, run: Path) -> str:
-    """What to do with a finished run: an evaluation, on dev problems where its data set has no test problems.
+    """Return what to do with a finished run: an evaluation, on dev problems where its data have no test problems.
 
-    A configuration that names benchmarks, or the greedy completion alone, says itself what is sampled.
+    Without either, the report. A configuration that names benchmarks, or the greedy completion alone, says itself what
+    is sampled.
     """
     from rlvr_cli.tasks.data import split_mark
     from rlvr_cli.tasks.sets import data_sets
 
     if config.eval.benchmark:
         return f"next: rlvr eval {run}"
-    more = f" --samples {PASS_AT}" if config.eval.samples < PASS_AT else ""
-    pass_at = f"{more} --pass-at {PASS_AT}" if config.eval.samples else ""
+    pass_at = f" --pass-at {PASS_AT}" if config.eval.samples else ""
     data = config.task.data
     if data in data_sets():
         untested = not config.task.is_generated and "test" not in data_sets()[data].files
+    elif not config.task.is_generated and local_path(data).exists():
+        if not (splits := [split for split in ("test", "dev") if _has(config, split)]):
+            return f"next: rlvr report {run}"
+        untested = "test" not in splits
     else:
         untested = split_mark(Path(data)) == "train"
     return f"next: rlvr eval {run}{pass_at}{' --split dev' if untested else ''}"
+
+
+def _has(config: Config, split: Literal["dev", "test"]) -> bool:
+    """Return whether the data have problems of ``split``."""
+    try:
+        return bool(config.task.load(split))
+    except UserError:
+        return False
 
 
 def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console: Console, world: World) -> RunEnd:

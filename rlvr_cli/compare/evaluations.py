@@ -8,10 +8,10 @@ from shlex import quote
 from typing import Any
 
 from rlvr_cli.core.errors import UserError, collecting
-from rlvr_cli.core.text import did_you_mean, some
+from rlvr_cli.core.text import count, did_you_mean, some
 from rlvr_cli.methods.preset import flat
 from rlvr_cli.store.evaluation import Evaluation, finals, last, results_in
-from rlvr_cli.store.find import Run, eval_options
+from rlvr_cli.store.find import Run, eval_options, sweep_evaluation
 from rlvr_cli.tasks.sets import problems_name
 
 
@@ -33,14 +33,19 @@ def choose_evaluations(
         benchmark = _benchmark(benchmark, runs, by_run)
     filters = [_filter(text, problems) for text in where]
     fitting: dict[str, list[Evaluation]] = {}
+    by_command: dict[str, list[str]] = {}
     for run in (run for run in runs if run.path in by_run):
         of_benchmark = by_run[run.path]
         fitting[run.path] = [each for each in of_benchmark if all(_fits(each, *wanted) for wanted in filters)]
-        if not of_benchmark:
+        if not of_benchmark and (command := sweep_evaluation(run.dir.path)):
+            by_command.setdefault(command, []).append(run.path)
+        elif not of_benchmark:
             problems.append(_none(run, benchmark))
         elif not fitting[run.path]:
             listed = "; ".join(sorted({_described(evaluation) for evaluation in of_benchmark}))
             problems.append(f"{run.path}: no evaluation of {benchmark} with {', '.join(where)}; there is {listed}.")
+    for command, paths in by_command.items():
+        problems.append(f"{count(len(paths), 'run')} without an evaluation: {few(paths)}. `{command}` evaluates them.")
     if problems:
         raise UserError(problems)
     return _under_one_setting(fitting)

@@ -19,7 +19,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "optimizer.eps": ("adam_epsilon",),
     "optimizer.lr_schedule": ("lr_scheduler_type", "lr_scheduler"),
     "optimizer.warmup_rollouts": ("warmup_steps", "warmup_ratio", "lr_warmup_steps"),
-    "rollout.group_size": ("num_generations", "n_samples_per_prompt", "num_return_sequences"),
+    "rollout.group_size": ("num_generations", "n_samples_per_prompt", "num_return_sequences", "rollout.n"),
     "rollout.prompts": ("train_batch_size", "generation_batch_size", "rollout_batch_size", "batch_size"),
     "rollout.max_new_tokens": ("max_completion_length", "max_response_length", "response_length", "generate_max_len"),
     "rollout.drop_truncated": ("mask_truncated_completions",),
@@ -32,7 +32,15 @@ _KEYS: dict[str, tuple[str, ...]] = {
     ),
     "update.mini_batches": ("steps_per_generation", "ppo_mini_batch_size", "mini_batch_size"),
     "update.epochs": ("num_iterations", "ppo_epochs", "num_ppo_epochs"),
-    "train.rollouts": ("max_steps", "num_train_epochs", "epochs", "total_episodes", "total_epochs", "total_steps"),
+    "train.rollouts": (
+        "max_steps",
+        "steps",
+        "num_train_epochs",
+        "epochs",
+        "total_episodes",
+        "total_epochs",
+        "total_steps",
+    ),
     "method.kl.beta": ("beta", "kl_coef", "kl_loss_coef", "init_kl_coef"),
     "method.policy_loss.eps_low": ("epsilon", "cliprange", "clip_range", "clip_ratio", "clip_ratio_low", "epsilon_low"),
     "method.policy_loss.eps_high": ("epsilon_high", "clip_ratio_high"),
@@ -52,7 +60,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "track.completions": ("num_completions_to_print", "log_val_generations"),
     "run.dir": ("output_dir",),
     "run.name": ("run_name", "experiment_name"),
-    "model.name": ("model_name_or_path", "model_path", "pretrained"),
+    "model.name": ("model_name_or_path", "model_path", "model.path", "pretrained"),
     "model.dtype": ("torch_dtype", "bf16", "fp16"),
     "model.attention": ("attn_implementation",),
     "model.adapter.kind": ("use_peft",),
@@ -65,7 +73,42 @@ _KEYS: dict[str, tuple[str, ...]] = {
 }
 OTHER_NAMES = {name: key for key, names in _KEYS.items() for name in names}
 
-KEYS = Schema(Config, other_names=OTHER_NAMES, command="rlvr config keys", include=True)
+# Of other programs' keys, the values that are another key's or method's here; "" = nothing's.
+_OTHER_VALUES = {
+    "loss_type": {
+        "grpo": "method.aggregation=sequence_mean",
+        "dapo": "method.aggregation=token_mean",
+        "dr_grpo": "method.aggregation=constant_length",
+        "cispo": "method=cispo",
+        **dict.fromkeys(("bnpo", "luspo", "sapo", "vespo"), ""),
+    },
+    "scale_rewards": {
+        **dict.fromkeys(("group", "true"), "method.advantage.scale=std"),
+        **dict.fromkeys(("none", "false"), "method.advantage.scale=none"),
+        "batch": "",
+    },
+    "loss_agg_mode": {
+        "token-mean": "method.aggregation=token_mean",
+        "seq-mean-token-mean": "method.aggregation=sequence_mean",
+        "seq-mean-token-sum-norm": "method.aggregation=constant_length",
+        "seq-mean-token-sum": "",
+    },
+    "adv_estimator": {"gae": "method=ppo", "reinforce_plus_plus": "method=reinforce-pp"},
+    "importance_sampling_level": {"token": "method=grpo", "sequence": "method=gspo"},
+}
+_OTHER_MEANINGS = {
+    "delta": " It is the same above 1 + eps_high",
+    "epsilon_high": " For cispo, TRL's value minus 1: there it is the largest weight itself",
+}
+
+KEYS = Schema(
+    Config,
+    other_names=OTHER_NAMES,
+    other_values=_OTHER_VALUES,
+    other_meanings=_OTHER_MEANINGS,
+    command="rlvr config keys",
+    include=True,
+)
 
 
 def option_override(option: str, key: str, values: Sequence[str], problem: str = "") -> OptionOverride:

@@ -44,7 +44,9 @@ class Schema:
 
     Attributes:
         name: what messages call the root.
-        other_names: names that other programs give its keys -> its own.
+        other_names: names that other programs give its keys, some with their section -> its own.
+        other_values: such a name -> a value of it -> what that is here; "" = nothing.
+        other_meanings: such a name -> how its values differ.
         command: the command that lists its keys; if empty, messages list them.
         include: whether its files may include others.
     """
@@ -52,6 +54,8 @@ class Schema:
     root: Variant
     name: str = ""
     other_names: Mapping[str, str] = field(default_factory=dict)
+    other_values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    other_meanings: Mapping[str, str] = field(default_factory=dict)
     command: str = ""
     include: bool = False
     _variants: dict[KeyPath, tuple[Variant, ...]] = field(default_factory=dict, repr=False)
@@ -153,6 +157,14 @@ class Schema:
         """The dotted name of every key, each once."""
         return tuple(dict.fromkeys(key.name for key in self.keys))
 
+    def search(self, text: str) -> list[Key]:
+        """Return the keys in the section ``text``, else of that name or with that part; else those that mention it."""
+        under = [key for key in self.keys if key.name.startswith(f"{text}.")]
+        named = under or [key for key in self.keys if f".{text}." in f".{key.name}."]
+        own = self.other_names.get(plain_name(text))
+        word = text.lower()
+        return named or [key for key in self.keys if key.name == own or word in key.name or word in key.meaning.lower()]
+
     def suggest(self, path: Sequence[str], own: Variant | None = None) -> str | None:
         """The key that someone who wrote the unknown `path` most likely meant.
 
@@ -167,11 +179,16 @@ class Schema:
         other = self.other_names.get(plain_name(path[-1]))
         if len(path) == 1 and other:
             return other
+        if in_section := self.other_names.get(plain_name(".".join(path[-2:]))):
+            return in_section
         # A section that a plain value sets is as good as its key.
         plain = [
             name for name in self.section_names if any(kind.main_key for kind in self.variants(tuple(name.split("."))))
         ]
         names = (*plain, *self.key_names)
+        ends = (".".join(path[start:]) for start in range(1, len(path) - 1))
+        if whole := next((end for end in ends if end in names), None):
+            return whole
         same_name = [name for name in names if f".{name}".replace(".", "_").endswith(f"_{path[-1]}".replace(".", "_"))]
         if len(path) > 1:
             inside = [name for name in same_name if name.startswith(f"{path[0]}.")]

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from rlvr_cli.core.keys import Schema, Variant, describe_field, fields, schema_of
+from rlvr_cli.core.keys import Schema, Variant, describe_field, fields, plain_name, schema_of
 from rlvr_cli.core.section import Section
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.core.yaml import KeyPath, yaml_text
@@ -169,9 +169,18 @@ def _unknown_key(schema: Schema, path: KeyPath, data: Any) -> str:
     others = [variant for variant in schema.variants(section) if variant is not own and key in fields(variant)]
     if others:
         return _of_another_kind(schema, path, values, others)
-    written = _deepest(path, value_at(data, path)) if section else path
-    guess = schema.suggest([str(step) for step in written], own if section else None)
+    written = _deepest(path, value_at(data, path))
+    name, value = plain_name(str(written[-1])), value_at(data, written)
+    # Below an unknown section, a name of another program's says more than the section's.
+    whole = section or name in schema.other_names or not (guess := schema.suggest([str(step) for step in path]))
+    guess = schema.suggest([str(step) for step in written], own if section else None) if whole else guess
+    value = str(value).lower() if isinstance(value, bool) else value
+    meant = schema.other_values.get(name, {}).get(value) if isinstance(value, str) else None
+    if meant == "":
+        return f"unknown key. Nothing here does what {name}={value} does elsewhere"
+    guess = meant or guess
     hint = " Did you mean " + " or ".join(f"`{name}`" for name in guess.split(" or ")) + "?" if guess else ""
+    hint += schema.other_meanings.get(name, "") if hint else ""
     if guess and schema.command:
         return f"unknown key.{hint}"
     top = fields(schema.root)

@@ -77,9 +77,13 @@ def without_secrets(text: str) -> str:
 
 
 def nearest(word: str, names: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """The known name most like `word`, or None where none is as close as `cutoff` (1 = equal)."""
-    by_lower = {name.lower(): name for name in names}
-    matches = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
+    """Return the known name most like `word`, None where none is as close as `cutoff` (1 = equal); two letters may be
+    swapped."""
+    by_lower, word = {name.lower(): name for name in names}, word.lower()
+    swapped = (word[:at] + word[at : at + 2][::-1] + word[at + 2 :] for at in range(len(word) - 1))
+    if exact := next((text for text in swapped if text in by_lower and text != word), None):
+        return by_lower[exact]
+    matches = difflib.get_close_matches(word, by_lower, n=1, cutoff=cutoff)
     return by_lower[matches[0]] if matches else None
 
 

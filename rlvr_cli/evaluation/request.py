@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.config.load import load_config, moved_from, preset_of_task
+from rlvr_cli.config.load import SweepRow, load_config, moved_from, preset_of_task
 from rlvr_cli.config.schema import Config, EvalConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
@@ -26,7 +26,7 @@ from rlvr_cli.evaluation.benchmarks import (
 )
 from rlvr_cli.evaluation.served.options import key_note, option_problems
 from rlvr_cli.evaluation.settings import EvalSettings, engine_of
-from rlvr_cli.evaluation.targets import Target, find_run_of, find_target, served_target
+from rlvr_cli.evaluation.targets import BASE, Target, find_run_of, find_target, served_target
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.sets import check_folder, has_split_mark, is_generated
@@ -44,9 +44,11 @@ class Options:
 
     Attributes:
         arguments: run, checkpoint or model, and overrides; options that stand for a key are among these.
+        config: configuration files, over the run's own. Their model is evaluated where the arguments name none.
     """
 
     arguments: tuple[str, ...] = ()
+    config: tuple[Path | SweepRow, ...] = ()
     split: str | None = None
     average_last: int = 1
     against: str | None = None
@@ -108,10 +110,14 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
         problems.append(f"--split {options.split}: must be one of {', '.join(SPLITS)}.")
     root = Path(collect(problems, load_config, fallback=Config(), overrides=only(overrides, "run.")).run.dir)
     count = max(1, options.average_last)
-    name = names[0] if names else None
+    name = names[0] if names else _model_of(options.config)
     not_found: list[str] = []
     target = collect(not_found, find_target, name, root, checkpoints=count)
-    against = collect(problems, find_target, options.against, root) if options.against is not None else None
+    other = options.against
+    if other == BASE and target is not None:
+        other = f"{BASE}:{target.run.path}" if target.run is not None else None
+        problems += [] if other else [f"--against base: {name} is a model; a run has a base (--against base:RUN)."]
+    against = collect(problems, find_target, other, root) if other is not None else None
     asked = overrides
     style = target.subjects[0].style if target is not None else None
     if choice is not None and choice.setting is not None:
@@ -124,10 +130,12 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
         choice = replace(choice, setting=setting)
     if choice is not None:
         asked = [*setting_overrides(choice, overrides, style), *asked]
-    files = [target.run.config_path] if target is not None and target.run is not None else []
+    run = find_run_of(name, root) if target is not None else None
+    files = [run.config_path] if run is not None else []
     model = None if files else name
-    asked = [*asked, *_ks_that_fit(files, model, asked)]
-    config = collect(problems, load_config, files, model=model, overrides=asked, import_files=True, from_start=True)
+    sources = [*files, *options.config]
+    asked = [*asked, *_fitting(sources, model, overrides, asked)]
+    config = collect(problems, load_config, sources, model=model, overrides=asked, import_files=True, from_start=True)
     if config is not None:
         target, against = (_with_task(one, config, root) for one in (target, against))
     if config is not None and only(overrides, "task.data_dir="):
@@ -230,8 +238,8 @@ def _own_benchmarks(options: Options, overrides: Sequence[str]) -> list[str]:
     names = [argument for argument in options.arguments if not _OVERRIDE.match(argument)]
     ignored: list[str] = []
     root = Path(collect(ignored, load_config, fallback=Config(), overrides=only(overrides, "run.")).run.dir)
-    run = collect(ignored, find_run_of, names[0] if names else None, root)
-    files = [] if run is None else [run.config_path]
+    run = collect(ignored, find_run_of, names[0] if names else _model_of(options.config), root)
+    files = [*([] if run is None else [run.config_path]), *options.config]
     config = collect(ignored, load_config, files, overrides=only(overrides, "eval.benchmark="), fallback=Config())
     return list(dict.fromkeys(config.eval.benchmark))
 
@@ -318,14 +326,28 @@ def _idle_without_samples(overrides: Sequence[str], choice: SelectedBenchmark | 
     return [f"{what}greedy completions only, so {' and '.join(given)} changes nothing"] if given else []
 
 
-def _ks_that_fit(files: Sequence[Path], model: str | None, overrides: Sequence[str]) -> list[str]:
-    """The k of pass@k that the samples of this call leave, as an override, where the call names none itself."""
-    samples = given_samples(overrides)
-    if not samples or asked_by(overrides, "eval.pass_at"):
+def _model_of(files: Sequence[Path | SweepRow]) -> str | None:
+    """Return the model that configuration files name; None without files, or where they are wrong."""
+    return collect([], load_config, files, fallback=Config()).model.name if files else None
+
+
+def _fitting(
+    files: Sequence[Path | SweepRow], model: str | None, call: Sequence[str], overrides: Sequence[str]
+) -> list[str]:
+    """Return, as an override, the k of pass@k that the samples of a ``call`` leave, or the samples that its k need.
+
+    Args:
+        overrides: those of the call, and below them those of a benchmark.
+    """
+    samples, ks = given_samples(call), only(call, "eval.pass_at=")
+    if bool(samples) == bool(ks) or (ks and only(call, "eval.samples=")):
         return []
-    without = [text for text in overrides if not text.startswith("eval.samples=")]
+    without = [text for text in overrides if text not in (*ks, *only(call, "eval.samples="))]
     config = collect([], load_config, files, model=model, overrides=without, fallback=Config())
-    return [f"eval.pass_at={[k for k in config.eval.pass_at if k <= samples] or [1]}"]
+    if samples:
+        return [f"eval.pass_at={[k for k in config.eval.pass_at if k <= samples] or [1]}"]
+    wanted = parse(ks[-1].partition("=")[2]).data
+    return [f"eval.samples={max([config.eval.samples, *(k for k in wanted if type(k) is int)])}"]
 
 
 def _is_of_run(config: Config, files: Sequence[Path]) -> bool:
@@ -377,10 +399,15 @@ def asked_by(overrides: Sequence[str], key: str) -> str | None:
 
 
 def _with_task(target: Target | None, config: Config, root: Path) -> Target | None:
-    """The preset `lab` as it is with the task of ``config``; any other target as it is."""
+    """Return the preset `lab` as the lab that the run of ``config`` began from, or as it is with its task.
+
+    Any other target stays as it is.
+    """
     if target is None or target.subjects[0].model not in PRESETS:
         return target
     own = preset_of_task(target.subjects[0].model, config.task.name)
+    if own == "lab" and config.model.name in PRESETS:
+        own = config.model.name
     return find_target(own, root) if own != target.subjects[0].model else target
 
 

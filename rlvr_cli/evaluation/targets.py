@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,15 @@ from pathlib import Path
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
-from rlvr_cli.core.text import did_you_mean
+from rlvr_cli.core.text import count, did_you_mean, some
 from rlvr_cli.models.source import PRESETS, prompt_style, resolve_model
 from rlvr_cli.runs.checkpoints import STEP, Checkpoint, Damaged, check_whole, survey
-from rlvr_cli.runs.folder import RunDir, list_runs, newest_run, open_run
+from rlvr_cli.runs.folder import RunDir, newest_run, open_run
+from rlvr_cli.runs.listing import run_folders
+from rlvr_cli.runs.trials import command_to_evaluate, is_sweep, read_trials
+
+# Names of runs that a message shows.
+SHOWN = 6
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,10 @@ class EvaluatedModel:
     base: str | None = None
 
 
+# Before a run's name: the model that the run began from. As --against alone, that of the evaluated run.
+BASE = "base"
+
+
 @dataclass(frozen=True)
 class Target:
     """What a name stands for: subjects (newest checkpoint first), their run if they have one, and remarks."""
@@ -48,7 +58,8 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
     """The run, checkpoint or model that ``name`` stands for; None is the newest run under ``runs_root``.
 
     A name is tried as a preset, a run in ``runs_root``, a path to a run, to a checkpoint or to a model folder, and a
-    hub id, in this order. A run gives its newest valid ``checkpoints`` checkpoints.
+    hub id, in this order; a sweep is refused with its trials. A run gives its newest valid ``checkpoints`` checkpoints,
+    ``base:RUN`` the model that the run began from.
     Raises UserError when nothing fits, or fewer checkpoints than that are valid.
     """
     if name is None:
@@ -59,6 +70,9 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
                 "untrained lab model."
             )
         return _run_target(newest, checkpoints)
+    if name.startswith(f"{BASE}:") and (run := find_run_of(name, runs_root)) is not None:
+        base = load_config([run.config_path], from_start=True).model
+        return find_target(base.name, runs_root, checkpoints=checkpoints, revision=base.revision)
     if name not in PRESETS:
         run = _named_run(name, runs_root)
         if run is not None:
@@ -68,25 +82,43 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
         if STEP.fullmatch(path.name) and (path.parent.parent / "config.yaml").is_file():
             _only_one(name, "a checkpoint", checkpoints)
             return _checkpoint_target(path)
+        sweep = runs_root / name.partition("/")[0]
+        for folder in (runs_root / name, path, *([sweep] if name.count("/") == 1 and not path.exists() else [])):
+            if is_sweep(folder):
+                raise UserError(_names_a_sweep(name, folder))
     _only_one(name, "a model", checkpoints)
     try:
         source = resolve_model(name, revision=revision)
     except UserError as error:
-        known = ", ".join(path.parent.name for path in sorted(runs_root.glob("*/manifest.json")))
-        hint = f"Runs in {runs_root}: {known}." if known else f"There is no run in {runs_root}."
-        raise UserError([*error.problems, f"{name!r} is not a run either. {hint}"]) from error
+        known = list(run_folders(runs_root)) if runs_root.is_dir() else []
+        near = difflib.get_close_matches(name, known, len(known), 0) if known else []
+        hint = f"Runs in {runs_root}: {some(near, SHOWN)}." if known else f"There is no run in {runs_root.absolute()}."
+        guess = did_you_mean(name, known)
+        *others, last = error.problems
+        raise UserError([*others, f"{last} {name!r} is not a run either.{guess} {hint}"]) from error
     folder = None if source.kind == "hub" else Path(source.location)
     label = Path(source.location).name if source.kind == "folder" else name
-    # A hub id without an owner may be a run's name, misspelt.
-    guess = did_you_mean(name, [run.name for run in list_runs(runs_root)]) if source.kind == "hub" else ""
-    notes = (f"{name}: no run of this name in {runs_root}, so a model of the hub.{guess}",) if guess else ()
-    return Target((EvaluatedModel(label, name, slug(label), runs_root / "evals", _style(folder)),), None, notes)
+    return Target((EvaluatedModel(label, name, slug(label), runs_root / "evals", _style(folder)),), None)
+
+
+def _names_a_sweep(name: str, folder: Path) -> str:
+    """Return the error message for the name of a sweep, or of no trial of it, where a run is asked for."""
+    content = read_trials(folder)
+    trials = [f"{folder}/{trial['name']}" for trial in content["trials"]]
+    what = "is a sweep, not a run" if folder.name == Path(name).name else f"no run of this name in the sweep {folder}"
+    guess = did_you_mean(f"{folder}/{Path(name).name}", trials) if folder.name != Path(name).name else ""
+    every = f"`{command_to_evaluate(content)}` evaluates all"
+    return f"{name}: {what}.{guess} Name one of its {count(len(trials), 'trial')}: {some(trials, SHOWN)}; {every}."
 
 
 def find_run_of(name: str | None, runs_root: Path) -> RunDir | None:
-    """The run that ``find_target`` would take ``name`` for, or whose checkpoint; None where it stands for a model."""
+    """Return the run that ``name`` stands for, or whose checkpoint or base (``base:RUN``) it is; None of other models.
+
+    An evaluation has its settings.
+    """
     if name is None:
         return newest_run(runs_root)
+    name = name.removeprefix(f"{BASE}:")
     if name in PRESETS:
         return None
     path = local_path(name)

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from rlvr_cli.config.load import preset_document, preset_names
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
-from rlvr_cli.core.text import without_secrets
+from rlvr_cli.core.text import did_you_mean, without_secrets
 
 # The bases that ship with the package, each in a folder of its lab's name.
 LAB_BASES = Path(__file__).parents[1] / "lab" / "base"
@@ -60,8 +60,9 @@ class ModelSource:
 def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
     """Tell a preset, a model folder and a hub id apart, and check what can be checked without loading.
 
-    A folder must hold config.json, whole safetensors files and a tokenizer. A hub id is checked only when the
-    environment says to stay offline (HF_HUB_OFFLINE): it must then be in the cache.
+    A folder must hold config.json, whole safetensors files and a tokenizer. A hub id has an owner (`openai-community/
+    gpt2`), or is in the cache: a misspelt run or preset is not searched for on the hub. When the environment says to
+    stay offline (HF_HUB_OFFLINE), it must be in the cache.
     Raises UserError with every problem found.
     """
     if revision is not None and (name in PRESETS or (name not in hub_presets() and local_path(name).is_dir())):
@@ -83,9 +84,11 @@ def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
         return ModelSource(name, "folder", str(path.resolve()))
     if path.exists():
         raise UserError(f"model: {name} is a file. Give the folder that holds config.json and the weights.")
-    if _looks_like_a_path(name) or not _HUB_ID.fullmatch(name):
-        raise UserError(f"model: there is no folder {name}. Give a model folder, a Hugging Face hub id or a preset "
-                        f"({', '.join([*PRESETS, *hub_presets()])}).")  # fmt: skip
+    is_id = _HUB_ID.fullmatch(name) and not _looks_like_a_path(name)
+    if not is_id or ("/" not in name and not is_cached(name)):
+        presets = [*PRESETS, *hub_presets()]
+        raise UserError(f"model: there is no folder {name}.{did_you_mean(name, presets)} Give a model folder, a hub id "
+                        f"with its owner (openai-community/gpt2) or a preset ({', '.join(presets)}).")  # fmt: skip
     return _on_the_hub(name, name, revision)
 
 

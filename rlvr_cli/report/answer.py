@@ -104,7 +104,7 @@ def _how_to_know(subject: ReportData, measured: MeasuredSetting) -> list[str]:
     own = next((one for each in measured.arms.values() for one in each if run.dir.path in one.folder.parents), None)
     if own is None:
         return []
-    line = shlex.join([*eval_words(run.path, run, own), "--against", run.config.model.name])
+    line = shlex.join([*eval_words(run.path, run, own), "--against", "base"])
     return [f"The model before training is measured by `{line}`"]
 
 

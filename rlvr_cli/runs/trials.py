@@ -53,6 +53,13 @@ def command_of(content: Mapping[str, Any]) -> str:
     return shlex.join(map(str, owner))
 
 
+def command_to_evaluate(content: Mapping[str, Any]) -> str:
+    """Return the command line that evaluates every trial: the sweep again, with the key `eval` in its file."""
+    if content.get("eval") is not None:
+        return command_of(content)
+    return f"printf '\\neval: {{}}\\n' >> {shlex.quote(str(content.get('file', 'FILE')))} && {command_of(content)}"
+
+
 def _fault(content: Any) -> str | None:
     """Return what is wrong with the content; None where nothing is."""
     if not isinstance(content, dict) or not isinstance(content.get("trials"), list):

@@ -17,7 +17,7 @@ from rlvr_cli.core.files import is_held, local_path
 from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.listing import is_run, run_folders
-from rlvr_cli.runs.trials import command_of, is_pruned, is_sweep, read_trials
+from rlvr_cli.runs.trials import command_of, command_to_evaluate, is_pruned, is_sweep, read_trials
 
 
 @dataclass(frozen=True)
@@ -241,6 +241,12 @@ def sweep_command(run: Path) -> str | None:
 def eval_options(run: Path) -> str:
     """What follows `rlvr eval RUN` where a sweep evaluates the run at ``run``, with a blank before it; else nothing."""
     return "".join(f" {shlex.quote(str(one))}" for one in _sweep_of(run).get("eval") or ())
+
+
+def sweep_evaluation(run: Path) -> str | None:
+    """Return what evaluates all trials of the sweep of the run at ``run``; None of other runs, and where it does."""
+    content = _sweep_of(run)
+    return command_to_evaluate(content) if content and content.get("eval") is None else None
 
 
 def place_in_sweep(run: Path) -> int | None:

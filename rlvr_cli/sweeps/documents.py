@@ -77,7 +77,7 @@ def outcome(folder: SweepDir, found: Sequence[TrialProgress]) -> ResultDocument:
 def submitted_document(submitted: Submitted) -> ResultDocument:
     """What is in a cluster's queue, and what was left out."""
     folder, found = submitted.folder, submitted.progress
-    lines = [f"{folder.path}: {state_counts(found)}", *submitted.notes]
+    lines = [f"{folder.path}: {state_counts(found)}", *submitted.notes, *folder.read_plan().notes()]
     arrays = [{"job": next(iter(jobs.values())).partition("_")[0], "trials": list(jobs)} for jobs in submitted.arrays]
     for array in arrays:
         number = len(array["trials"])
@@ -126,7 +126,7 @@ def grid(sweep: Sweep, orders: Orders, *, submit: bool, speed: Speed | None) -> 
         lines.append(
             f"about {duration_in_words(seconds)} with {number} worker{'s' if number > 1 else ''}, by {speed.source}"
         )
-    lines += [*prepared.notes, *(group.sentence() for group in same)]
+    lines += [*prepared.notes, *prepared.plan.notes(), *(group.sentence() for group in same)]
     header = ("trial", "status", "method", "seed", "rollouts", "completions", "optimizer steps")
     rows = [
         (

@@ -115,7 +115,8 @@ class _Driver:
         """Until no trial is open, or the sweep is stopped."""
         told = False
         with StopRequest() as stop, SweepScreen(self.console) as screen:
-            screen.message(self._announcement())
+            for line in (self._announcement(), *self.plan.notes()):
+                screen.message(line)
             try:
                 while True:
                     self._read_search()

@@ -102,6 +102,12 @@ class SweepPlan:
         """What continues the sweep, on a command line."""
         return command_of(vars(self))
 
+    def notes(self) -> list[str]:
+        """Return what is missing for a comparison of the arms: an evaluation of the trials."""
+        if self.eval is not None or self.search is not None or len(self.named) < 2:
+            return []
+        return [f"{self.file} has no `eval:`: no trial will be evaluated, and `rlvr compare` needs that"]
+
     @property
     def named(self) -> list[Entry]:
         """The trials that the sweep file names, in their order."""
@@ -275,7 +281,8 @@ class SweepDir:
         elif is_held(self.trial_dir(entry)):
             state = "evaluating" if trained else "running"
         else:
-            state = "interrupted" if rows else "waiting"
+            begun = any(("eval" in row) == trained for row in rows)
+            state = "interrupted" if begun else "waiting"
         return TrialStatus(entry, state, trained, attempts, len(failed), reason)
 
     def pruned_at(self, entry: Entry) -> int | None:

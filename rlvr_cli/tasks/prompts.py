@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Pool, Target
 
 # Seconds and memory for one prompt by a user's template, which takes milliseconds, and characters of any prompt.
@@ -115,9 +116,31 @@ def check_template_options(options: Mapping[str, Any], tokenizer: Any) -> None:
     template = getattr(tokenizer, "chat_template", None) if options else ""
     if options and not template:
         raise UserError("task.chat_template_kwargs: the model has no chat template, and so no variables of one.")
-    unread = [name for name in options if name not in json.dumps(template, default=str)]
-    if unread:
-        raise UserError(f"task.chat_template_kwargs: the model's chat template does not read {', '.join(unread)}.")
+    read = _variables(template.values() if isinstance(template, dict) else [template]) if options else set()
+    if unread := [name for name in options if name not in read]:
+        listed = f" It reads {', '.join(sorted(read - _GIVEN))}." if read - _GIVEN else ""
+        guess = did_you_mean(unread[0], read - _GIVEN)
+        raise UserError(
+            f"task.chat_template_kwargs: the model's chat template does not read {', '.join(unread)}.{guess}{listed}"
+        )
+
+
+# What transformers itself puts into a chat template.
+_GIVEN = {"messages", "add_generation_prompt", "raise_exception", "strftime_now", "bos_token", "eos_token"}
+# A statement of transformers' own, which jinja2 cannot parse.
+_GENERATION = re.compile(r"{%-?\s*(end)?generation\s*-?%}")
+
+
+def _variables(templates: Iterable[str]) -> set[str]:
+    """Return the variables that templates read. Raises UserError for one that is no template."""
+    from jinja2 import Environment, TemplateError, meta
+
+    environment = Environment(extensions=["jinja2.ext.loopcontrols"])
+    try:
+        parsed = [environment.parse(_GENERATION.sub("", template)) for template in templates]
+        return {name for tree in parsed for name in meta.find_undeclared_variables(tree)}
+    except TemplateError as error:
+        raise UserError(f"model: its chat template cannot be read ({error}).") from error
 
 
 def by_chat_template(tokenizer: Any, messages: Sequence[Message], options: Mapping[str, Any] | None = None) -> str:

@@ -63,6 +63,14 @@ def test_keys_of_one_section(capsys: pytest.CaptureFixture[str]) -> None:
     assert {row["key"].split(".")[0] for row in json.loads(capsys.readouterr().out)} == {"run"}
     assert run(["config", "keys", "method.policy_loss", "--format=json"]) == 0
     assert {row["key"].rsplit(".", 1)[0] for row in json.loads(capsys.readouterr().out)} == {"method.policy_loss"}
+    for name, keys in {
+        "eval.split": {"eval.split"},
+        "kl": {"method.kl.beta"},
+        "held": {"eval.split", "eval.problems"},
+        "num_generations": {"rollout.group_size"},
+    }.items():
+        assert run(["config", "keys", name, "--format=json"]) == 0
+        assert keys <= {row["key"] for row in json.loads(capsys.readouterr().out)}, name
     assert run(["config", "keys", "rnu"]) == 2
     assert "Did you mean `run`?" in capsys.readouterr().err
 

@@ -108,6 +108,14 @@ def test_the_evaluation_that_a_finished_run_names_has_problems(task, data, end):
     assert _next(config, Path("runs/one")) == f"next: rlvr eval runs/one {end}"
 
 
+@pytest.mark.parametrize(("names", "proposed"), [("train", "report"), ("train dev", "eval"), ("train test", "eval")])
+def test_the_next_command_fits_the_files_of_a_folder(names, proposed, tmp_path):
+    for name in names.split():
+        (tmp_path / f"{name}.jsonl").write_text('{"question": "1 + 1", "answer": "#### 2"}\n')
+    said = _next(load_config(task="gsm8k", overrides=[f"task.data={tmp_path}"]), Path("runs/one"))
+    assert said.startswith(f"next: rlvr {proposed} runs/one") and ("--split dev" in said) == ("dev" in names)
+
+
 @pytest.mark.parametrize("row", ["landscape/table-1/simplerl-qwen2.5-7b-grpo", "ar_lopti/figure-4/qwen2.5-3b-grpo"])
 def test_a_recipes_run_is_evaluated_as_the_recipe_says(row):
     """Greedy completions, on a suite or on the task's own test problems: 32 samples would be refused."""

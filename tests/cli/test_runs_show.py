@@ -60,6 +60,7 @@ def test_the_curves_in_text(trained: RunDir, capsys: pytest.CaptureFixture[str])
     for name, curve in curves.items():
         assert lines[name].split()[-4:] == [f"{curve[end]:.4g}" for end in ENDS]
     assert sum(character in BLOCKS for character in lines["length"]) == 3
+    assert not any(line.startswith(("last rollout ", "last step ")) for line in text)
     assert " ▄ " in lines["held-out accuracy (greedy)"]
 
 

@@ -137,5 +137,13 @@ def test_a_sweep_is_what_its_file_names(root: Path) -> None:
     (root / "sweep" / "trials.json").write_text(json.dumps(content))
     with pytest.raises(UserError, match=re.escape(f"`rlvr eval {root}/sweep/lopti-s0 --pass-at 1,4`.")):
         choose_evaluations(selected.runs)
+    (root / "sweep" / "trials.json").write_text(json.dumps({**content, "eval": None}))
+    with pytest.raises(UserError) as caught:
+        choose_evaluations(selected.runs)
+    (line,) = caught.value.problems
+    assert line.startswith("2 runs without an evaluation: ") and line.endswith(
+        r"`printf '\neval: {}\n' >> '/a b/s.yaml' && rlvr sweep '/a b/s.yaml' run.dir=x` evaluates them."
+    )
+    (root / "sweep" / "trials.json").write_text(json.dumps(content))
     every = find_runs(["sweep", "sweep/dapo-s0"], root, unfinished=True).runs
     assert [run.dir.name for run in every][2:] == ["dapo-s0"]

@@ -17,7 +17,7 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "unknown key": ("rollout:\n  promts: 8\n", (":2", "rollout.promts", "Did you mean `rollout.prompts`")),
     "unknown key, nothing near": ("update:\n  zzz: 8\n", (":2", "update.zzz", "Keys of update: mini_batches")),
     "key of another section": ("rollout:\n  lr: 1e-6\n", (":2", "rollout.lr", "`optimizer.lr`")),
-    "unknown section": ("\noptimiser:\n  lr: 1e-6\n", (":2", "optimiser", "Did you mean `optimizer`")),
+    "unknown section": ("\noptimiser:\n  lr: 1e-6\n", (":2", "optimiser", "Did you mean `optimizer.lr`")),
     "key without its section": ("group_size: 8\n", (":1", "group_size", "`rollout.group_size`")),
     "key that is a number": ("rollout:\n  3: 8\n", (":2", "rollout.3", "Keys of rollout")),
     "unknown method": ("method: grop\n", (":1", "method.name", '"grop"', "Did you mean `grpo`", "Allowed: ppo, grpo")),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from rlvr_cli.cli.app import run
@@ -27,11 +29,54 @@ def test_every_name_stands_for_a_key_that_exists_and_is_none_itself() -> None:
         ("epsilon", "method.policy_loss.eps_low"),
         ("max_completion_length", "rollout.max_new_tokens"),
         ("report_to", "track.to"),
+        ("steps", "train.rollouts"),
+        ("rollout.n", "rollout.group_size"),
+        ("actor_rollout_ref.rollout.n", "rollout.group_size"),
+        ("actor_rollout_ref.actor.clip_ratio_high", "method.policy_loss.eps_high"),
+        ("actor_rollout_ref.rollout.temperature", "rollout.temperature"),
+        ("data.max_response_length", "rollout.max_new_tokens"),
+        ("trainer.total_epochs", "train.rollouts"),
     ],
 )
 def test_another_librarys_name_is_answered_with_ours(name: str, key: str) -> None:
     with pytest.raises(UserError, match=f"Did you mean `{key}`"):
         load_config(overrides=[f"{name}=1"])
+
+
+@pytest.mark.parametrize(
+    ("written", "ours"),
+    [
+        *(("loss_type=" + kind, None) for kind in ("sapo", "vespo", "luspo", "bnpo")),
+        ("loss_type=cispo", "method=cispo"),
+        ("loss_type=dr_grpo", "method.aggregation=constant_length"),
+        ("scale_rewards=batch", None),
+        ("scale_rewards=false", "method.advantage.scale=none"),
+        ("actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean", "method.aggregation=sequence_mean"),
+        ("algorithm.adv_estimator=gae", "method=ppo"),
+        ("importance_sampling_level=sequence", "method=gspo"),
+    ],
+)
+def test_a_hint_for_a_value_works_when_it_is_followed(written: str, ours: str | None) -> None:
+    with pytest.raises(UserError) as caught:
+        load_config(overrides=[written])
+    assert (f"Did you mean `{ours}`?" if ours else "Nothing here does what") in str(caught.value)
+    if ours:
+        load_config(overrides=[ours])
+
+
+def test_keys_whose_values_differ_say_how() -> None:
+    for written, said in (
+        ("delta=1.5", "the same above 1 + eps_high"),
+        ("epsilon_high=3", "For cispo, TRL's value minus"),
+    ):
+        with pytest.raises(UserError, match=re.escape(said)):
+            load_config(overrides=[written])
+
+
+def test_an_option_with_one_value_is_given_once(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["train", "--method", "grpo", "--method=dapo"], ["eval", "lab", "-n", "4", "--samples", "8"]):
+        assert run(words) == 2 and "is there 2 times; it takes one value" in capsys.readouterr().err
+    assert run(["train", "--method", "gpro"]) == 2 and "Did you mean `grpo`?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("option", "key"), [("--lr", "optimizer.lr"), ("--num-generations", "rollout.group_size")])

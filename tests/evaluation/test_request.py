@@ -1,5 +1,6 @@
 """What `rlvr eval` is given: found, checked and refused before any model is loaded."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -57,6 +58,41 @@ def test_a_run_is_found_by_name_and_by_path_a_checkpoint_and_a_model_by_path(
         assert (subject.label, subject.style) == (label, "compact")
 
 
+def test_the_base_of_a_run_is_evaluated_as_the_run_is(tmp_path: Path, make_run: MakeRun, models: list[Path]) -> None:
+    run = make_run("trained")
+    trained, base = request(tmp_path, "trained", against="base"), request(tmp_path, "base:trained")
+    for target in (trained.against, base.target, request(tmp_path, against="base:trained").target):
+        assert target is not None and target.subjects[0].model in (str(models[0]), str(run.checkpoints_dir / "step-30"))
+    assert base.settings == trained.settings and base.config.task == trained.config.task
+    assert "lab is a model; a run has a base" in problems_of(tmp_path, "lab", against="base")
+    text = run.config_path.read_text(encoding="utf-8").replace(str(models[0]), "lab-math")
+    run.config_path.write_text(text, encoding="utf-8")
+    for other in ("base", "lab"):
+        against = request(tmp_path, "trained", against=other).against
+        assert against is not None and against.subjects[0].model == "lab-math"
+
+
+def test_a_model_is_evaluated_by_a_configuration_file(tmp_path: Path, make_run: MakeRun, models: list[Path]) -> None:
+    file = tmp_path / "base.yaml"
+    file.write_text(f"model: {models[1]}\ntask: countdown\neval: {{samples: 3, pass_at: [1]}}\noptimizer.lr: 1e-3\n")
+    for asked, label in (
+        (request(tmp_path, config=(file,)), "model-1"),
+        (request(tmp_path, "lab", config=(file,)), "lab-countdown"),
+    ):
+        assert (asked.target.subjects[0].label, asked.config.task.name, asked.settings.samples) == (
+            label,
+            "countdown",
+            3,
+        )
+    make_run("trained")
+    asked = request(tmp_path, "trained", "eval.samples=2", config=(file,))
+    assert (asked.target.subjects[0].label, asked.config.task.name, asked.settings.samples) == (
+        "trained step 30",
+        "countdown",
+        2,
+    )
+
+
 def test_a_checkpoint_copied_out_of_its_run_is_a_model(tmp_path: Path, make_run: MakeRun) -> None:
     run = make_run("trained")
     shutil.copytree(run.checkpoints_dir / "step-20", tmp_path / "keep" / "step-20")
@@ -83,9 +119,15 @@ def test_average_last_takes_the_newest_and_refuses_more_than_there_are(
     assert "only a run has checkpoints to average" in problems_of(tmp_path, str(models[0]), average_last=3)
 
 
-def test_k_above_n_is_refused(tmp_path: Path, make_run: MakeRun) -> None:
+def test_a_k_asks_for_as_many_samples_and_is_refused_above_those_that_are_given(
+    tmp_path: Path, make_run: MakeRun
+) -> None:
     make_run()
-    assert "eval.pass_at has 32, above eval.samples=4" in problems_of(tmp_path, "eval.pass_at=[32]")
+    assert request(tmp_path, "eval.pass_at=[32]").settings.samples == 32
+    assert request(tmp_path, "eval.pass_at=[2]").settings.samples == 4
+    (math,) = plan(tmp_path, "math500", "eval.pass_at=[64]").requests
+    assert math.settings.samples == 64
+    assert "eval.pass_at has 32, above eval.samples=4" in problems_of(tmp_path, "eval.pass_at=[32]", "eval.samples=4")
     asked = option_override("--pass-at", "eval.pass_at", ["1,8", "9"])
     assert "--pass-at 1,8 --pass-at 9" in problems_of(tmp_path, asked, "eval.samples=8")
     assert request(tmp_path, asked, "eval.samples=9").settings.pass_at == (1, 8, 9)
@@ -124,6 +166,27 @@ def test_the_name_of_a_public_set_means_that_set(
     # A run on the public set, evaluated on generated problems, and the other way round.
     (own,) = plan(tmp_path, "kk-gen", "task.data_dir=null").requests
     assert (own.config.task.data, own.benchmark) == ("kk-gen", "kk-gen")
+
+
+def test_a_name_without_an_owner_is_a_run_or_is_refused_at_once(
+    tmp_path: Path, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("asked the hub"))
+    assert f"There is no run in {tmp_path}" in problems_of(tmp_path, "first")
+    assert "Did you mean `lab-math`? Give a model folder, a hub id with its owner" in problems_of(tmp_path, "lab-mth")
+    make_run("first")
+    assert "Did you mean `first`?" in problems_of(tmp_path, "frist")
+    (tmp_path / "runs" / "sweep").mkdir()
+    make_run("sweep/grpo-s0")
+    trials = {"file": "s.yaml", "trials": [{"name": f"grpo-s{seed}", "method": "grpo"} for seed in range(9)]}
+    (tmp_path / "runs" / "sweep" / "trials.json").write_text(json.dumps(trials), encoding="utf-8")
+    for name in ("sweep", str(tmp_path / "runs" / "sweep")):
+        text = problems_of(tmp_path, name)
+        assert "is a sweep, not a run. Name one of its 9 trials:" in text and "/grpo-s0, " in text
+        assert r"`printf '\neval: {}\n' >> s.yaml && rlvr sweep s.yaml` evaluates all." in text
+    assert "sweep/grpo-s0`? Name one" in problems_of(tmp_path, "sweep/gpro-s0")
+    assert request(tmp_path, "sweep/grpo-s0").target.run is not None
 
 
 def test_every_problem_is_reported_at_once(tmp_path: Path, make_run: MakeRun) -> None:
@@ -171,7 +234,7 @@ def test_bad_requests_are_refused_without_importing_torch(tmp_path: Path) -> Non
     script = (
         "import sys\n"
         "from rlvr_cli.cli.app import run\n"
-        f"code = run(['eval', 'nowhere/at/all', '--pass-at', '64', 'run.dir={tmp_path}'])\n"
+        f"code = run(['eval', 'nowhere/at/all', '--pass-at', '64', '-n', '32', 'run.dir={tmp_path}'])\n"
         "heavy = sorted({'torch', 'transformers', 'trl', 'numpy', 'datasets'} & set(sys.modules))\n"
         "print(code, heavy)\n"
     )

@@ -220,7 +220,7 @@ def test_one_run_measured_at_its_end_alone_says_how_to_know_what_was_before(
     made = make_run(tmp_path / "runs", "alone", right=BASE)
     top = report(made.path).sections["answer"]
     assert "is 0.375 after training." in top
-    assert re.search(rf"rlvr eval {re.escape(str(made.path))} .*--samples 4 .*--against lab", top)
+    assert re.search(rf"rlvr eval {re.escape(str(made.path))} .*--samples 4 .*--against base", top)
 
 
 @pytest.mark.slow

@@ -183,6 +183,11 @@ def test_attempts_decide_what_is_open(tmp_path: Path) -> None:
     (place.path / fourth.name / "manifest.json").write_text('{"status": "finished"}')
     place.close_attempts(plan)
     assert read_jsonl(place.attempts_path(fourth))[-1]["outcome"] == "finished"
+    # Its evaluation waits; only one that was begun is interrupted.
+    evaluated = replace(plan, eval=[])
+    assert place.status(evaluated, fourth).state == "waiting"
+    place.record(fourth, "start", worker=0, step=0, eval=[])
+    assert place.status(evaluated, fourth).state == "interrupted"
     assert place.status(plan, fourth).state == "finished" and place.status(plan, second).reason == "why"
 
 

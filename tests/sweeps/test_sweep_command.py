@@ -30,6 +30,9 @@ def test_a_dry_run_shows_trials_cost_and_identical_arms_and_writes_nothing(
         assert "cispo-s1  waiting  cispo   1     5         640          5" in shown
         assert f"4 trials in {root}/pair, 4 to do: 20 rollouts, 2,560 completions, 20 optimizer steps" in shown
         assert shown.count("grpo and cispo are the same gradient") == 1
+        assert f"{file} has no `eval:`: no trial will be evaluated" in " ".join(shown.split())
+    file.write_text(TEXT + "eval: {}\n")
+    assert run(["sweep", str(file), "--dry-run"]) == 0 and "no `eval:`" not in capsys.readouterr().out
     assert not root.exists()
 
 

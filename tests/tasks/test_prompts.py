@@ -78,6 +78,13 @@ def test_variables_that_have_no_effect_are_refused() -> None:
             load_config(task=task, overrides=[options, f"task.{key}"])
     task = load_config(task="math", overrides=[options]).task
     problem = task.generate("dev", 1, 0)[0]
-    for template, said in ((None, "no chat template"), ("{{ messages }}", "does not read enable_thinking")):
+    for template, said in (
+        (None, "no chat template"),
+        ("{{ messages }} enable_thinking", r"does not read enable_thinking\.$"),
+        (
+            "{% generation %}{{ thinking }}{% endgeneration %}",
+            r"Did you mean `thinking`\? It reads t",
+        ),
+    ):
         with pytest.raises(UserError, match=said):
             prompt_ids(task, problem, templated(template))
