@@ -7,8 +7,8 @@ intermediate and vocabulary size, L = blocks, q = heads x head_dim, N = processe
   DDP's buckets hold the gradients (`gradient_as_bucket_view`), and stay while completions are sampled.
 - Activations: what autograd keeps of a block of transformers 5 (Qwen2, Qwen3, Llama), counted operation by operation
   (:func:`block_activations`); with gradient checkpointing the input of each block and, in the backward pass, one block.
-- Head: this project's (`training/log_probs.py`), at most 2^26 logits at a time, 2^29 on a GPU; TRL 1.16's for demonstrations, which
-  projects tiles of 4096 tokens x 32768 words.
+- Head: this project's (`training/log_probs.py`), at most 2^26 logits at a time, 2^29 on a GPU; TRL 1.16's for
+  demonstrations, which projects tiles of 4096 tokens x 32768 words.
 - Keys and values: two numbers a token, block, key head and head dimension.
 
 `docs/plan.md` compares the estimate with measured memory. What was measured is the CPU's float32 arithmetic; the terms
