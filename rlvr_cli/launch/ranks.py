@@ -21,6 +21,7 @@ from rlvr_cli.launch.world import Elsewhere, World
 ORDER = "order.json"
 CONFIG = "config.yaml"
 
+_LIBC = ctypes.CDLL(None, use_errno=True)  # loaded before a fork
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Errors of a rank whose peer is gone, in the words of gloo, NCCL, their store, DeepSpeed and torch.
 _SECONDARY = re.compile(
@@ -94,7 +95,7 @@ def read_report(folder: Path, kind: str, rank: int) -> dict[str, Any] | None:
 
 def end_with_parent() -> None:
     """Let Linux kill this process as soon as its parent ends, however it ends. Check afterwards that it has not yet."""
-    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
+    if _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
 
 
@@ -103,10 +104,13 @@ class RankReports:
 
     def __init__(self, folder: Path, world: World) -> None:
         self.folder, self.rank = folder, world.rank
-        self.order: dict[str, Any] = json.loads((folder / ORDER).read_text(encoding="utf-8"))
         end_with_parent()
+        try:
+            self.order: dict[str, Any] = json.loads((folder / ORDER).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            os._exit(1)  # the launch had ended already
         if psutil.Process(os.getppid()).ppid() != self.order["parent"]:
-            os._exit(1)  # torchrun had ended already
+            os._exit(1)  # torchrun had
         self._write("pid", pid=os.getpid())
 
     def started(self, run: Path) -> None:

@@ -31,10 +31,11 @@ def test_a_closed_terminal_saves(tmp_path: Path, processes: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_training_that_was_disowned_goes_on_without_its_terminal(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_training_that_was_disowned_goes_on_without_its_terminal(tmp_path: Path, processes: str) -> None:
     """Then nothing tells it of the closing; every write to the terminal fails."""
     run = RunDir(tmp_path / "run")
-    process = closed_under(run, *NARROW, "train.rollouts=10", disowned=True)
+    process = closed_under(run, "--processes", processes, *NARROW, "train.rollouts=10", disowned=True)
     assert process.wait(60) == 0
     assert run.read_manifest()["status"] == "finished"
 

@@ -138,12 +138,15 @@ def test_a_second_ctrl_c_where_nobody_reads_any_more(monkeypatch: pytest.MonkeyP
     assert run.read_manifest()["status"] == "interrupted"
 
 
-def test_a_rank_whose_launcher_ended_while_it_started(tmp_path: Path) -> None:
-    """The process that starts torchrun is not its parent's parent then."""
-    (tmp_path / ORDER).write_text(json.dumps({"parent": os.getpid()}))
+@pytest.mark.parametrize("files", [[], [ORDER]])
+def test_a_rank_whose_launcher_ended_while_it_started(tmp_path: Path, files: list[str]) -> None:
+    """The process that starts torchrun is not its parent's parent then; or it has removed the folder."""
+    for name in files:
+        (tmp_path / name).write_text(json.dumps({"parent": os.getpid()}))
     environment = {**os.environ, command.FOLDER: str(tmp_path), "CODE_0": WAITS}
-    rank = subprocess.run([sys.executable, "-m", "tests.launch.rank"], cwd=ROOT, env=environment, timeout=60)
-    assert rank.returncode == 1 and [path.name for path in tmp_path.iterdir()] == [ORDER]
+    rank = [sys.executable, "-m", "tests.launch.rank"]
+    ended = subprocess.run(rank, cwd=ROOT, env=environment, timeout=60, capture_output=True)
+    assert ended.returncode == 1 and not ended.stderr and [path.name for path in tmp_path.iterdir()] == files
 
 
 def test_a_rank_ends_with_its_launcher(tmp_path: Path) -> None:
