@@ -213,9 +213,26 @@ class _Neighbours:
         self.folder = str(file.path.parent)
         self.texts = file.imports
         self.names = {name.partition("/")[0].removesuffix(ENDING) for name in file.imports}
+        # What was imported by these names, while those of another file stand in `sys.modules`.
+        self.modules: dict[str, ModuleType] = {}
+
+    def has(self, name: str) -> bool:
+        return name.partition(".")[0] in self.names
+
+    def come_first(self) -> None:
+        """Let the names of the folder's modules stand for them, as two folders may have modules of one name."""
+        first = next((finder for finder in sys.meta_path if isinstance(finder, _Neighbours)), None)
+        if first is self:
+            return
+        if first is not None:
+            first.modules = {name: module for name, module in [*sys.modules.items()] if first.has(name)}
+        for name in filter(self.has, [*sys.modules]):
+            del sys.modules[name]
+        sys.modules.update(self.modules)
+        sys.meta_path[:] = [self, *(finder for finder in sys.meta_path if finder is not self)]
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name.partition(".")[0] not in self.names:
+        if not self.has(name):
             return None
         base = name.replace(".", "/")
         for key in (f"{base}{ENDING}", f"{base}/__init__{ENDING}"):
@@ -229,6 +246,7 @@ class _Neighbours:
         return PathFinder.find_spec(name, [self.folder] if path is None else path)
 
 
+_neighbours = cache(_Neighbours)
 _FOLDERS: set[str] = set()
 _LOADED: dict[tuple[Path, str], ModuleType] = {}
 
@@ -240,14 +258,10 @@ def load_module(file: UserFile, seconds: float | None = None) -> ModuleType:
     """
     key = (file.path, file.digest)
     if key not in _LOADED:
-        neighbours = _Neighbours(file)
-        sys.meta_path.insert(0, neighbours)
-        if neighbours.folder not in sys.path:
-            sys.path.append(neighbours.folder)
-            _FOLDERS.add(neighbours.folder)
-        # Of another folder, or another text, under the same name.
-        for name in [name for name in sys.modules if name.partition(".")[0] in neighbours.names]:
-            del sys.modules[name]
+        folder = str(file.path.parent)
+        if folder not in sys.path:
+            sys.path.append(folder)
+            _FOLDERS.add(folder)
         importlib.invalidate_caches()
         with guarded(file, "the file", seconds or LOADING, UserError):
             _LOADED[key] = _executed(file)
@@ -303,6 +317,7 @@ def guarded(
         called: names what is called. seconds: the deadline; it holds in the main thread. about: ends the line.
     """
     folder = Path.cwd()
+    _neighbours(file).come_first()
     try:
         with contextlib.redirect_stdout(sys.stderr), _deadline(seconds):
             yield

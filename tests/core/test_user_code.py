@@ -104,6 +104,20 @@ def test_two_files_may_each_have_a_module_of_one_name(tmp_path: Path) -> None:
     assert load_module(read_user_file(tmp_path / "a" / "mine.py")).X == "c"
 
 
+def test_a_late_import_finds_the_module_of_its_file(tmp_path: Path) -> None:
+    """Of two files with modules of one name, called in turn; each module is executed once."""
+    late = "def late():\n    import helpers\n    helpers.CALLS.append(1)\n    return helpers.X, len(helpers.CALLS)\n"
+    for name in ("a", "b"):
+        written(tmp_path / name, {"mine.py": late, "helpers.py": f"X = {name!r}\nCALLS = []\n"})
+    called = []
+    files = [read_user_file(tmp_path / name / "mine.py") for name in ("a", "b")]
+    modules = [load_module(file) for file in files]
+    for number in (0, 1, 0):
+        with guarded(files[number], "late"):
+            called.append(modules[number].late())
+    assert called == [("a", 1), ("b", 1), ("a", 2)]
+
+
 def test_the_texts_that_were_hashed_are_executed(tmp_path: Path) -> None:
     """Those of a package too, which a function imports late, whatever the files are by now."""
     text = "\ufeffX = 1\r\nY = 'é'\r\ndef late():\n    from pack.other import Y\n    return Y\n"
