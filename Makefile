@@ -19,7 +19,7 @@ help:
 	@echo "make test-fast  golden numbers, methods, configuration, statistics and a real training, in a minute"
 	@echo "make test-all  every test"
 	@echo "make test-gpu  what can only be tested on a GPU"
-	@echo "make test-slurm  jobs in a private SLURM (needs Debian's packages, docs/slurm.md)"
+	@echo "make test-slurm  jobs in a private Slurm (needs Debian's packages, docs/slurm.md)"
 	@echo "make test-vllm VLLM_PYTHON=...  trainings that sample with vLLM (docs/rollout-engines.md)"
 	@echo "make check     ruff and mypy"
 	@echo "make bench     what everything takes, against TRL, into docs/performance.md (an hour or two)"

@@ -101,8 +101,9 @@ def run_command(
     if submit is not None:
         from rlvr_cli.sweeps import slurm
         from rlvr_cli.sweeps.documents import submitted_document
+        from rlvr_cli.sweeps.folder import SweepDir
 
-        show(form, submitted_document(slurm.submit_sweep(sweep, orders)))
+        show(form, submitted_document(SweepDir(sweep.folder), *slurm.submit_sweep(sweep, orders)))
         return
     from rlvr_cli.sweeps.driver import run_sweep
 
@@ -182,7 +183,7 @@ def retry(
         from rlvr_cli.sweeps import slurm
         from rlvr_cli.sweeps.documents import submitted_document
 
-        show(form, submitted_document(slurm.submit_retry(folder, trials or [], orders)))
+        show(form, submitted_document(folder, slurm.submit_retry(folder, trials or [], orders)))
         return
     console = _console(form)
     _finish(retry_trials(folder, trials or [], orders, console=console), console, form)

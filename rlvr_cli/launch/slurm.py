@@ -33,15 +33,11 @@ from rlvr_cli.tasks.sets import problems_name
 _EARLY_SECONDS = 60
 
 
-def check_slurm(loaded: LoadedConfig, more: Sequence[Contradiction] = ()) -> None:
-    """Raise ConfigError, with the places that set them, where the resources cannot be or do not fit the training.
-
-    Args:
-        more: problems next to :func:`slurm_problems`.
-    """
+def check_slurm(loaded: LoadedConfig) -> None:
+    """Raise ConfigError, with the places that set them, where the resources cannot be or do not fit the training."""
     problems = [
         (loaded.merged.places([tuple(key.split(".")) for key in problem.keys]), problem.message)
-        for problem in (*slurm_problems(loaded.config), *more)
+        for problem in slurm_problems(loaded.config)
     ]
     if problems:
         raise ConfigError(problems)
@@ -90,15 +86,10 @@ def parameters(slurm: SlurmConfig, name: str) -> dict[str, Any]:
         # The first machine may still save when another has ended; but a machine that hangs would hold the job.
         step += ["--kill-on-bad-exit=0", f"--wait={slurm.signal_before}"]
     return {
+        **slurm.model_dump(include={"partition", "account", "qos", "time", "nodes", "cpus_per_task"}),
         "job_name": name,
-        "partition": slurm.partition,
-        "account": slurm.account,
-        "qos": slurm.qos,
-        "time": slurm.time,
-        "nodes": slurm.nodes,
         "ntasks_per_node": 1,
         "gpus_per_node": slurm.gpus_per_node or None,
-        "cpus_per_task": slurm.cpus_per_task,
         "mem": slurm.memory,
         "signal_delay_s": slurm.signal_before,
         "setup": list(slurm.setup) or None,

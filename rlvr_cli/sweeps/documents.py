@@ -28,9 +28,8 @@ from rlvr_cli.sweeps.ranking import confirmation, rank
 from rlvr_cli.sweeps.rows import reported
 from rlvr_cli.sweeps.screen import COLUMNS, TrialProgress, cells, state_counts, trials_progress
 from rlvr_cli.sweeps.search_space import axis_name, labels
-from rlvr_cli.sweeps.slurm import Submitted
 from rlvr_cli.sweeps.slurm import dry_run as slurm_scripts
-from rlvr_cli.sweeps.slurm_queue import TrialJob, trial_jobs, with_jobs
+from rlvr_cli.sweeps.slurm_queue import TrialJob, trial_jobs, visible_jobs, with_jobs
 
 # So many jobs of a cluster are named.
 SHOWN_JOBS = 6
@@ -74,11 +73,14 @@ def outcome(folder: SweepDir, found: Sequence[TrialProgress]) -> ResultDocument:
     return _progress(folder, folder.read_plan(), found, data, lines)
 
 
-def submitted_document(submitted: Submitted) -> ResultDocument:
-    """What is in a cluster's queue, and what was left out."""
-    folder, found = submitted.folder, submitted.progress
-    lines = [f"{folder.path}: {state_counts(found)}", *submitted.notes, *folder.read_plan().notes()]
-    arrays = [{"job": next(iter(jobs.values())).partition("_")[0], "trials": list(jobs)} for jobs in submitted.arrays]
+def submitted_document(
+    folder: SweepDir, submitted: Sequence[Mapping[str, str]], notes: Sequence[str] = ()
+) -> ResultDocument:
+    """Show the arrays that were submitted, each its jobs by their trials' names, and the state of all trials."""
+    queued = visible_jobs(folder)
+    found = with_jobs(trials_progress(folder, folder.read_plan()), queued)
+    lines = [f"{folder.path}: {state_counts(found)}", *notes, *folder.read_plan().notes()]
+    arrays = [{"job": next(iter(jobs.values())).partition("_")[0], "trials": list(jobs)} for jobs in submitted]
     for array in arrays:
         number = len(array["trials"])
         lines.append(f"submitted {number} trial{'s as the array' if number > 1 else ' as job'} {array['job']}")
@@ -87,12 +89,12 @@ def submitted_document(submitted: Submitted) -> ResultDocument:
     if any(one.status.state == "failed" for one in found):
         lines.append(f"fix the causes, then: rlvr sweep retry {folder.path} --submit slurm")
     lines.append(f"see their state: rlvr sweep status {folder.path}; stop them: rlvr sweep stop {folder.path}")
-    trials = _as_json(found, submitted.queued)
+    trials = _as_json(found, queued)
     data = {
         "folder": str(folder.path),
         "jobs": arrays,
         "trials": trials,
-        "notes": submitted.notes,
+        "notes": list(notes),
     }
     return ResultDocument(tables=[_trials(found)], data=data, after=lines, rows=trials)
 

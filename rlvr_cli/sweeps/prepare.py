@@ -27,7 +27,7 @@ from rlvr_cli.sweeps.expand import Sweep, Trial, load_trial
 from rlvr_cli.sweeps.folder import Entry, SearchState, SweepDir, SweepPlan
 from rlvr_cli.sweeps.naming import config_differences, config_hash, short_keys, trial_name, unique
 from rlvr_cli.sweeps.search_space import Space, axis_name, labels
-from rlvr_cli.sweeps.slurm_queue import queued_jobs
+from rlvr_cli.sweeps.slurm_queue import visible_jobs
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ def check_not_running(sweep: Sweep, folder: SweepDir) -> None:
     Jobs in a cluster's queue forbid another file alone: their leases keep them and workers apart.
     """
     running = folder.running()
-    if not running and not _has_jobs(folder):
+    if not running and not visible_jobs(folder):
         return
     how = f"`rlvr sweep status {folder.path}` shows it, `rlvr sweep stop {folder.path}` saves and ends it."
     before = folder.read_plan()
@@ -260,14 +260,6 @@ def _search(sweep: Sweep, base: list[str]) -> SearchState | None:
     if sweep.space is None:
         return None
     return SearchState(study_name(sweep), base, sweep.bound, len(sweep.space.seeds))
-
-
-def _has_jobs(folder: SweepDir) -> bool:
-    """Return whether Slurm has jobs of the sweep, as far as this machine can see."""
-    try:
-        return bool(queued_jobs(folder))
-    except UserError:
-        return False
 
 
 def entry_of(trial: Trial, name: str, base: Sequence[str], option: str | None) -> Entry:

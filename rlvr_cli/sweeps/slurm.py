@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,25 +23,11 @@ from rlvr_cli.sweeps.driver import Orders, begin_again
 from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan
 from rlvr_cli.sweeps.prepare import check_not_running, make_folder, prepare_sweep, write
-from rlvr_cli.sweeps.screen import TrialProgress, trials_progress
 from rlvr_cli.sweeps.slots import with_slots
-from rlvr_cli.sweeps.slurm_queue import TrialJob, cancel, queued_jobs, record, with_jobs
+from rlvr_cli.sweeps.slurm_queue import TrialJob, cancel, queued_jobs, record, visible_jobs
 
-
-@dataclass(frozen=True)
-class Submitted:
-    """A submission's jobs by the names of their trials, an entry for each array, and the state of all trials.
-
-    Attributes:
-        notes: how the sweep has changed.
-        queued: all jobs of the sweep that wait or run.
-    """
-
-    folder: SweepDir
-    arrays: list[dict[str, str]]
-    notes: tuple[str, ...]
-    progress: list[TrialProgress]
-    queued: dict[str, TrialJob]
+# Jobs that an array may have where a cluster does not set MaxArraySize (`man slurm.conf`).
+LARGEST_ARRAY = 1000
 
 
 def _resources(
@@ -106,11 +91,12 @@ def _resources_of_sweep(sweep: Sweep, *, here: bool = True) -> dict[str, SlurmCo
     return _resources(configs, file.spec.slots.model_dump(), place, here=here)
 
 
-def submit_sweep(sweep: Sweep, orders: Orders) -> Submitted:
+def submit_sweep(sweep: Sweep, orders: Orders) -> tuple[list[dict[str, str]], tuple[str, ...]]:
     """Submit the trials that are not finished, not failed, and neither in the queue nor being worked on.
 
-    Raises UserError before anything is submitted, or with Slurm's own words; nothing of it is in the queue then, and a
-    folder that was not there before is not there afterwards.
+    Returns the jobs of each array by their trials' names, and notes on how the sweep has changed. Raises UserError
+    before anything is submitted, or with Slurm's own words; nothing of it is in the queue then, and a folder that was
+    not there before is not there afterwards.
     """
     folder = SweepDir(sweep.folder)
     slurm.check_tools()
@@ -132,11 +118,11 @@ def submit_sweep(sweep: Sweep, orders: Orders) -> Submitted:
                 # Its lock is held still, and a network file system keeps what is.
                 shutil.rmtree(folder.path, ignore_errors=True)
             raise
-    return _submitted(folder, plan, arrays, prepared.notes)
+    return arrays, prepared.notes
 
 
-def submit_retry(folder: SweepDir, names: Sequence[str], orders: Orders) -> Submitted:
-    """Submit failed trials again: those of ``names``, or all. Raises UserError as :func:`submit_sweep`."""
+def submit_retry(folder: SweepDir, names: Sequence[str], orders: Orders) -> list[dict[str, str]]:
+    """Submit failed trials again, those of ``names`` or all. Returns and raises as :func:`submit_sweep`."""
     slurm.check_tools()
     plan = folder.read_plan()
     if plan.search is not None:
@@ -154,20 +140,19 @@ def submit_retry(folder: SweepDir, names: Sequence[str], orders: Orders) -> Subm
             }
             resources = _resources(configs, plan.slots, lambda key: str(folder.path))
             waiting = [entry for entry in entries if entry.name not in queued]
-            arrays = _submit(folder, plan, waiting, resources, orders)
+            return _submit(folder, plan, waiting, resources, orders)
         except BaseException:
             # They have failed as before.
             for entry in entries:
                 truncate_jsonl(folder.attempts_path(entry), lines[entry.name])
             raise
-    return _submitted(folder, plan, arrays, ())
 
 
 def dry_run(sweep: Sweep, folder: SweepDir, plan: SweepPlan, orders: Orders) -> list[str]:
     """Return the scripts that :func:`submit_sweep` would submit. Raises UserError where the resources do not fit."""
     resources = _resources_of_sweep(sweep, here=False)
     texts: list[str] = []
-    for section, entries in _arrays(_open(folder, plan, _queued(folder)), resources):
+    for section, entries in _arrays(_open(folder, plan, visible_jobs(folder)), resources):
         parameters = _parameters(section, plan, orders, "PREVIOUS" if texts else None)
         text = slurm.script(parameters, _submitit_folder(folder), len(entries))
         commands = "".join(f"#   {' '.join(_command(folder, entry, orders))}\n" for entry in entries)
@@ -175,24 +160,10 @@ def dry_run(sweep: Sweep, folder: SweepDir, plan: SweepPlan, orders: Orders) -> 
     return texts
 
 
-def _queued(folder: SweepDir) -> dict[str, TrialJob]:
-    """Return the jobs that wait or run, as far as this machine can see them."""
-    try:
-        return queued_jobs(folder)
-    except UserError:
-        return {}
-
-
 def _open(folder: SweepDir, plan: SweepPlan, queued: Mapping[str, TrialJob]) -> list[Entry]:
     """Return the trials that no worker has and for which no job waits."""
-    return [
-        status.entry for status in folder.statuses(plan) if status.state in OPEN and status.entry.name not in queued
-    ]
-
-
-def _submitted(folder: SweepDir, plan: SweepPlan, arrays: list[dict[str, str]], notes: tuple[str, ...]) -> Submitted:
-    queued = _queued(folder)
-    return Submitted(folder, arrays, notes, with_jobs(trials_progress(folder, plan), queued), queued)
+    entries = [status.entry for status in folder.statuses(plan) if status.state in OPEN]
+    return [entry for entry in entries if entry.name not in queued]
 
 
 def _submitit_folder(folder: SweepDir) -> Path:
@@ -203,33 +174,32 @@ def _command(folder: SweepDir, entry: Entry, orders: Orders) -> list[str]:
     return [sys.executable, "-m", "rlvr_cli.sweeps.slurm_task", str(folder.path), entry.name, *orders.flags]
 
 
-def _parameters(section: SlurmConfig, plan: SweepPlan, orders: Orders, after: str | None) -> dict[str, Any]:
-    """Return submitit's parameters of an array; ``after`` is the number of the array before."""
+def _arrays(entries: Sequence[Entry], resources: Mapping[str, SlurmConfig]) -> list[tuple[SlurmConfig, list[Entry]]]:
+    """Return the trials of each array: those that ask for the same, in groups of :data:`LARGEST_ARRAY`."""
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(resources[entry.id].model_dump_json(), []).append(entry)
+    return [
+        (resources[group[0].id], group[begin : begin + LARGEST_ARRAY])
+        for group in groups.values()
+        for begin in range(0, len(group), LARGEST_ARRAY)
+    ]
+
+
+def _parameters(section: SlurmConfig, plan: SweepPlan, orders: Orders, before: str | None) -> dict[str, Any]:
+    """Return submitit's parameters of an array that follows the array ``before``."""
     parameters = slurm.parameters(section, plan.name)
     options = parameters["additional_parameters"]
-    if after is not None and orders.workers:
+    if before is not None and orders.workers:
         # The limit is one array's: several keep it together by coming one after the other.
-        options["dependency"] = ",".join(filter(None, [str(options.get("dependency", "")), f"afterany:{after}"]))
-    return {**parameters, "array_parallelism": orders.workers or len(plan.trials)}
-
-
-def _arrays(entries: Sequence[Entry], resources: Mapping[str, SlurmConfig]) -> list[tuple[SlurmConfig, list[Entry]]]:
-    """Return an array for all trials that ask for the same."""
-    arrays: dict[str, tuple[SlurmConfig, list[Entry]]] = {}
-    for entry in entries:
-        section = resources[entry.id]
-        arrays.setdefault(json.dumps(section.model_dump(mode="json")), (section, []))[1].append(entry)
-    return list(arrays.values())
+        options["dependency"] = ",".join(filter(None, [str(options.get("dependency", "")), f"afterany:{before}"]))
+    return {**parameters, "array_parallelism": orders.workers or LARGEST_ARRAY}
 
 
 def _submit(
-    folder: SweepDir,
-    plan: SweepPlan,
-    entries: Sequence[Entry],
-    resources: Mapping[str, SlurmConfig],
-    orders: Orders,
+    folder: SweepDir, plan: SweepPlan, entries: Sequence[Entry], resources: Mapping[str, SlurmConfig], orders: Orders
 ) -> list[dict[str, str]]:
-    """Queue a job for each of ``entries``, all of them or none; return an entry for each array."""
+    """Queue a job for each of ``entries``, all of them or none; return the jobs of each array by their trials."""
     arrays: list[dict[str, str]] = []
     numbers: list[str] = []
     try:

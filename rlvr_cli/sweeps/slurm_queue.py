@@ -63,6 +63,14 @@ def queued_jobs(sweep: SweepDir) -> dict[str, TrialJob]:
     return {trial: job for trial, job in trial_jobs(sweep).items() if not has_ended(job.state)}
 
 
+def visible_jobs(sweep: SweepDir) -> dict[str, TrialJob]:
+    """Return the same; none on a machine that does not reach Slurm."""
+    try:
+        return queued_jobs(sweep)
+    except UserError:
+        return {}
+
+
 def with_jobs(progress: Sequence[TrialProgress], jobs: Mapping[str, TrialJob]) -> list[TrialProgress]:
     """Return the state of trials, with the queue's word on those that no process of this machine works on.
 

@@ -1,4 +1,4 @@
-"""A SLURM of one's own: slurmctld and slurmd of this machine on the loopback, without systemd, cgroups or munge."""
+"""A private Slurm: slurmctld and slurmd of this machine on the loopback, without systemd, cgroups or munge."""
 
 from __future__ import annotations
 
@@ -122,12 +122,15 @@ class Cluster:
             time.sleep(0.2)
 
     def await_end(self, number: str) -> dict[str, str]:
-        """Wait for the end of a job; one that queues again is started at once, where SLURM would wait two minutes."""
+        """Wait for the end of a job; one that is requeued is started soon, where Slurm would wait two minutes."""
+        hastened = {"0"}
 
         def ended() -> bool:
             job = self.job(number)
-            if job["JobState"] == "PENDING" and job["Reason"] == "BeginTime":
-                self.say("scontrol", "update", f"JobId={number}", "StartTime=now")
+            if job["JobState"] == "PENDING" and job["Reason"] == "BeginTime" and job["Restarts"] not in hastened:
+                # A node refuses a job that it has just killed.
+                self.say("scontrol", "update", f"JobId={number}", "StartTime=now+3")
+                hastened.add(job["Restarts"])
             return job["JobState"] in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
 
         self.await_(ended, f"job {number} did not end")

@@ -1,4 +1,4 @@
-"""The marker and the cluster of the tests that need a SLURM."""
+"""The marker and the cluster of the tests that need a Slurm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A private SLURM; tests that need it are skipped where it is not installed."""
+    """A private Slurm; tests that need it are skipped where it is not installed."""
     if lacking := missing():
         pytest.skip(f"{', '.join(lacking)} not installed; docs/slurm.md says how")
     with Cluster(tmp_path_factory.mktemp("slurm")) as running:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rlvr_cli.cli.templates import files_of
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.seal import file_hash
@@ -27,6 +28,14 @@ OVERRIDES = [
     "optimizer.lr=1e-3",
     "run.threads=1",
 ]
+SLOW = """
+
+def slow(completions: list[str], **columns: Any) -> list[float]:
+    import os, time
+
+    time.sleep(float(os.environ.get("SECONDS_OF_A_REWARD", "0")))
+    return [0.0] * len(completions)
+"""
 RESOURCES = ["slurm.partition=low", "slurm.time=30", "slurm.signal_before=60", "slurm.cpus_per_task=2"]
 
 
@@ -45,7 +54,7 @@ def rlvr(cluster: Cluster, folder: Path, *arguments: str) -> subprocess.Complete
 
 
 def submit(cluster: Cluster, folder: Path, name: str, *overrides: str) -> tuple[RunDir, str]:
-    arguments = [*OVERRIDES, *RESOURCES, f"run.name={name}", *overrides]
+    arguments = [*RESOURCES, f"run.name={name}", *overrides]
     said = rlvr(cluster, folder, "train", "--submit", "slurm", "--format=json", *arguments)
     assert said.returncode == 0, said.stderr
     return RunDir(folder / "runs" / name), str(json.loads(said.stdout)["job"])
@@ -83,22 +92,28 @@ def whole(cluster: Cluster, folder: Path) -> RunDir:
 
 
 def test_out_of_time_four_times_it_saves_and_finishes_as_if_it_had_never_been(
-    cluster: Cluster, folder: Path, whole: RunDir, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A limit of one minute, of which Slurm leaves 20 to 50 seconds before its signal; each stay adds few steps."""
-    monkeypatch.setitem(cluster.environment, "SBATCH_TIMELIMIT", "1")
-    monkeypatch.setitem(cluster.environment, "SECONDS_OF_A_REWARD", "9")
-    run, job = submit(cluster, folder, "out-of-time", "slurm.signal_before=10")
+    """Two minutes, of which Slurm leaves 65 to 95 seconds before its signal: at most 15 slow rollouts."""
+    for name, text in files_of("reward", "mine").items():
+        (folder / name).write_text(text + (SLOW if name == "mine.py" else ""))
+    settings = [text for text in OVERRIDES if not text.startswith("task")]
+    settings += ["task.name=own", "task.data=mine.jsonl", "task.reward=[mine.py:accuracy, mine.py:slow]"]
+    settings += ["train.rollouts=62", "rollout.prompts=2", "update.mini_batches=1"]
+    assert rlvr(cluster, folder, "train", *settings, "run.name=in-time").returncode == 0
+    monkeypatch.setitem(cluster.environment, "SBATCH_TIMELIMIT", "2")
+    monkeypatch.setitem(cluster.environment, "SECONDS_OF_A_REWARD", "6")
+    run, job = submit(cluster, folder, "out-of-time", *settings, "slurm.signal_before=25")
     ended = cluster.await_end(job)
     log = log_of(run, job).read_text()
     assert ended["JobState"] == "COMPLETED" and int(ended["Restarts"]) >= 4, log
     assert log.count("saved, requeued") == int(ended["Restarts"]), log
-    assert sorted(path.name for path in (folder / "runs").iterdir()) == ["out-of-time", "whole"], "a second run"
-    assert_same(run, whole)
+    assert sum(path.name.startswith("out-of-time") for path in (folder / "runs").iterdir()) == 1, "a second run"
+    assert_same(run, RunDir(folder / "runs" / "in-time"))
 
 
 def test_preempted_it_saves_and_is_requeued(cluster: Cluster, folder: Path, whole: RunDir) -> None:
-    run, job = submit(cluster, folder, "preempted")
+    run, job = submit(cluster, folder, "preempted", *OVERRIDES)
     assert run.read_manifest()["status"] in ("submitted", "running")
     await_step(cluster, run, job, 7)
     node = f"--nodelist={cluster.job(job)['NodeList']}"
@@ -112,7 +127,7 @@ def test_preempted_it_saves_and_is_requeued(cluster: Cluster, folder: Path, whol
 
 def test_a_node_goes_down(cluster: Cluster, folder: Path, whole: RunDir) -> None:
     """Slurm kills the job and requeues it; the run continues on another node from its last checkpoint."""
-    run, job = submit(cluster, folder, "lost")
+    run, job = submit(cluster, folder, "lost", *OVERRIDES)
     await_step(cluster, run, job, 7)
     node = cluster.job(job)["NodeList"]
     cluster.say("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
@@ -129,7 +144,7 @@ def test_a_node_goes_down(cluster: Cluster, folder: Path, whole: RunDir) -> None
 def test_cancelled_it_saves_stays_cancelled_and_can_be_submitted_again(
     cluster: Cluster, folder: Path, whole: RunDir
 ) -> None:
-    run, job = submit(cluster, folder, "cancelled")
+    run, job = submit(cluster, folder, "cancelled", *OVERRIDES)
     twice = rlvr(cluster, folder, "train", "--resume", str(run.path), "--submit", "slurm")
     assert twice.returncode == 2 and f"scancel {job}" in twice.stderr
     await_step(cluster, run, job, 6)
@@ -152,7 +167,7 @@ def test_two_machines(cluster: Cluster, folder: Path) -> None:
     whole = RunDir(folder / "runs" / "whole-of-two")
     ended = rlvr(cluster, folder, "train", *OVERRIDES, "launch.processes=2", "run.name=whole-of-two")
     assert ended.returncode == 0, ended.stderr
-    run, job = submit(cluster, folder, "two", "launch.processes=2", "slurm.nodes=2")
+    run, job = submit(cluster, folder, "two", *OVERRIDES, "launch.processes=2", "slurm.nodes=2")
     await_step(cluster, run, job, 7)
     cluster.say("scancel", "--signal=TERM", job)
     ended_job = cluster.await_end(job)

@@ -1,4 +1,4 @@
-"""Sweeps in a real SLURM: arrays whose tasks are queued again, killed and stopped; each trial is done once."""
+"""Sweeps in a real Slurm: arrays whose jobs are requeued, lose their node and are stopped; each trial is done once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from benchmarks.sweep_kills import SETTINGS, compare
@@ -21,11 +20,6 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]
 RESOURCES = {"slurm.partition": "low", "slurm.time": 30, "slurm.signal_before": 60, "slurm.cpus_per_task": 2}
 METHODS = ("grpo", "lopti")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def submitit() -> None:
-    pytest.importorskip("submitit", reason='submitit is not installed: pip install "rlvr[slurm]"')
 
 
 def rlvr(cluster: Cluster, folder: Path, *arguments: str, code: int = 0) -> str:
@@ -45,9 +39,13 @@ def write(folder: Path, name: str, text: str = "", **settings: Any) -> SweepDir:
 
 
 def submit(cluster: Cluster, folder: Path, name: str, *arguments: str) -> dict[str, str]:
-    """The task of each trial that was submitted."""
+    """The job of each trial that was submitted."""
     said = json.loads(rlvr(cluster, folder, f"{name}.yaml", "--submit", "slurm", "--format=json", *arguments))
-    return {trial: f"{one['job']}_{number}" for one in said["jobs"] for number, trial in enumerate(one["trials"])}
+    jobs: dict[str, str] = {}
+    for array in said["jobs"]:
+        several = len(array["trials"]) > 1
+        jobs |= {name: f"{array['job']}_{n}" if several else array["job"] for n, name in enumerate(array["trials"])}
+    return jobs
 
 
 def states(cluster: Cluster, folder: Path, name: str) -> dict[str, str]:
@@ -65,30 +63,32 @@ def ends(sweep: SweepDir, trial: str) -> list[str]:
     return [row["outcome"] for row in read_jsonl(sweep.state_dir / trial / "attempts.jsonl") if row["event"] == "end"]
 
 
-def lose_machine(sweep: SweepDir, trial: str) -> None:
-    """Kill what works on a trial, without a word: the job's script, and with it its worker and the training."""
-    (start,) = read_jsonl(sweep.state_dir / trial / "attempts.jsonl")
-    worker = psutil.Process(start["pid"])
-    script = worker.parent()
-    assert script is not None and script.name() == "slurm_script"
-    for process in (script, *script.children(recursive=True)):
-        process.kill()
+def log_of(sweep: SweepDir, job: str) -> str:
+    return (sweep.state_dir / "slurm" / f"{job}_0_log.out").read_text()
+
+
+def lose_node(cluster: Cluster, job: str) -> None:
+    """Take a job's node down until Slurm has killed and requeued the job."""
+    node = cluster.job(job)["NodeList"]
+    cluster.say("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+    cluster.await_(lambda: cluster.job(job)["JobState"] == "PENDING", "it lives on")
+    cluster.say("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
 
 @pytest.fixture(scope="module")
 def folder(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With `whole`: the same trials, by workers of this machine."""
-    path = tmp_path_factory.mktemp("sweeps") / "with space and 100%A"
+    path = tmp_path_factory.mktemp("sweeps") / "with space and $HOME"
     path.mkdir()
     write(path, "whole")
     rlvr(cluster, path, "whole.yaml")
     return path
 
 
-def test_an_array_whose_tasks_are_killed_and_preempted(cluster: Cluster, folder: Path) -> None:
+def test_an_array_whose_jobs_lose_their_node_and_are_preempted(cluster: Cluster, folder: Path) -> None:
     sweep = write(folder, "array", "eval: {samples: 0, problems: 4}\n")
-    tasks = submit(cluster, folder, "array", "--workers", "2")
-    assert list(tasks) == ["grpo-s0", "grpo-s1", "lopti-s0", "lopti-s1"]
+    jobs = submit(cluster, folder, "array", "--workers", "2")
+    assert list(jobs) == ["grpo-s0", "grpo-s1", "lopti-s0", "lopti-s1"]
     before = states(cluster, folder, "array")
     assert set(before.values()) <= {"queued", "running"} and list(before.values()).count("running") <= 2
     assert submit(cluster, folder, "array") == {}, "what waits was submitted again"
@@ -96,21 +96,18 @@ def test_an_array_whose_tasks_are_killed_and_preempted(cluster: Cluster, folder:
     assert "was changed while the sweep runs/array is running" in said
 
     cluster.await_(lambda: steps(sweep, "lopti-s0") >= 2, "no step 2 of lopti-s0")
-    lose_machine(sweep, "lopti-s0")
-    cluster.await_(lambda: cluster.job(tasks["lopti-s0"])["JobState"] == "FAILED", "it lives on")
-    cluster.say("scontrol", "requeue", tasks["lopti-s0"])
-    # The last task, whose SLURM_JOB_ID is the number of the whole array.
+    lose_node(cluster, jobs["lopti-s0"])
+    # The last job, whose SLURM_JOB_ID is the number of the whole array.
     cluster.await_(lambda: steps(sweep, "lopti-s1") >= 2, "no step 2 of lopti-s1")
-    place = f"--nodelist={cluster.job(tasks['lopti-s1'])['NodeList']}"
-    cluster.say("sbatch", "--partition=high", "--cpus-per-task=2", place, "--output=/dev/null", "--wrap", "sleep 1")
-    for task in tasks.values():
-        log = sweep.state_dir / f"slurm-{task}.out"
-        assert cluster.await_end(task)["JobState"] == "COMPLETED", log.read_text()
+    node = f"--nodelist={cluster.job(jobs['lopti-s1'])['NodeList']}"
+    cluster.say("sbatch", "--partition=high", "--cpus-per-task=2", node, "--output=/dev/null", "--wrap", "sleep 1")
+    for job in jobs.values():
+        assert cluster.await_end(job)["JobState"] == "COMPLETED", log_of(sweep, job)
     assert set(states(cluster, folder, "array").values()) == {"finished"}
     assert ends(sweep, "grpo-s0") == ["finished", "finished"], "trained and evaluated"
     assert ends(sweep, "lopti-s0") == ["lost", "finished", "finished"]
     assert ends(sweep, "lopti-s1") == ["interrupted", "finished", "finished"]
-    for trial in tasks:
+    for trial in jobs:
         manifest = json.loads((sweep.path / trial / "manifest.json").read_text())
         assert manifest["status"] == "finished" and list((sweep.path / trial / "eval").glob("*/metrics.json"))
     tally = compare(folder / "runs" / "whole", sweep.path, (0, 0))
@@ -121,7 +118,7 @@ def test_an_array_whose_tasks_are_killed_and_preempted(cluster: Cluster, folder:
 
 
 def test_stopped_it_saves_and_is_submitted_again(cluster: Cluster, folder: Path) -> None:
-    """The tasks that wait are taken out of the queue, those that run save; and the rest is done by both ways."""
+    """The jobs that wait are taken out of the queue, those that run save; and the rest can be submitted again."""
     sweep = write(folder, "stopped", **{"train.rollouts": 40, "checkpoint.every": 1000})
     submit(cluster, folder, "stopped", "--workers", "1")
     cluster.await_(lambda: steps(sweep, "grpo-s0") >= 2, "no step 2 of grpo-s0")
@@ -150,24 +147,23 @@ def test_a_trial_on_two_machines(cluster: Cluster, folder: Path) -> None:
         text = (folder / f"{name}.yaml").read_text()
         (folder / f"{name}.yaml").write_text(text.replace("seeds: 2", "seeds: 1").replace(", lopti", ""))
     rlvr(cluster, folder, "one.yaml")
-    tasks = submit(cluster, folder, "two")
+    jobs = submit(cluster, folder, "two")
     cluster.await_(lambda: steps(sweep, "grpo") >= 2, "no step 2")
-    cluster.say("scancel", "--signal=TERM", "--batch", tasks["grpo"])
-    log = sweep.state_dir / f"slurm-{tasks['grpo']}.out"
-    assert cluster.await_end(tasks["grpo"])["JobState"] == "COMPLETED", log.read_text()
+    cluster.say("scancel", "--signal=USR2", jobs["grpo"])
+    assert cluster.await_end(jobs["grpo"])["JobState"] == "COMPLETED", log_of(sweep, jobs["grpo"])
     assert ends(sweep, "grpo") == ["interrupted", "finished"]
     tally = compare(folder / "runs" / "one", sweep.path, (0, 0))
     assert (tally.trials, tally.lost, tally.doubled, tally.different) == (1, [], [], [])
 
 
-def test_tasks_and_workers_of_this_machine_share_a_sweep(cluster: Cluster, folder: Path) -> None:
+def test_jobs_and_workers_of_this_machine_share_a_sweep(cluster: Cluster, folder: Path) -> None:
     sweep = write(folder, "both")
-    tasks = submit(cluster, folder, "both", "--workers", "1")
-    assert len(tasks) == 4
+    jobs = submit(cluster, folder, "both", "--workers", "1")
+    assert len(jobs) == 4
     assert "4 finished" in rlvr(cluster, folder, "both.yaml")
-    for task in tasks.values():
-        assert cluster.await_end(task)["JobState"] == "COMPLETED"
-    workers = {row["worker"] for trial in tasks for row in read_jsonl(sweep.state_dir / trial / "attempts.jsonl")[:1]}
+    for job in jobs.values():
+        assert cluster.await_end(job)["JobState"] == "COMPLETED"
+    workers = {row["worker"] for trial in jobs for row in read_jsonl(sweep.state_dir / trial / "attempts.jsonl")[:1]}
     assert 0 in workers and len(workers) > 1, "one of them did all"
     tally = compare(folder / "runs" / "whole", sweep.path, (0, 0))
     assert (tally.trials, tally.lost, tally.doubled, tally.different) == (4, [], [], [])
