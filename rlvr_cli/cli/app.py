@@ -25,7 +25,6 @@ from rlvr_cli.cli import (
     new,
     plan,
     report,
-    reproduce,
     runs,
     score,
     sweep,
@@ -87,7 +86,6 @@ app.command("eval")(eval.command)
 app.command("compare")(compare.command)
 app.command("report")(report.command)
 app.command("analyze")(analyze.command)
-app.command("reproduce")(reproduce.command)
 app.command("plan")(plan.command)
 app.command("export")(export.command)
 app.command("score")(score.command)

@@ -208,7 +208,7 @@ def build(
     dev_count: int = 420,
     samples: int = 32,
 ) -> dict[str, Any]:
-    """Train a base, measure it on dev problems and write it to `folder`, which must be new or empty.
+    """Train a base, measure it on `dev_count` dev problems (0: not), write it to `folder`, which must be new or empty.
 
     The folder appears complete or not at all. Returns the manifest. Raises UserError when the folder is taken.
     """
@@ -225,7 +225,8 @@ def build(
         trained = time.perf_counter()
         model.eval()
         task = lab.held_out(recipe)
-        dev = measure(model, tokenizer, task, count=dev_count, samples=samples, max_new_tokens=recipe.max_tokens)
+        about = {"samples": samples, "max_new_tokens": recipe.max_tokens}
+        dev = measure(model, tokenizer, task, count=dev_count, **about) if dev_count else None
     folder.parent.mkdir(parents=True, exist_ok=True)
     with replace_folder(folder) as aside:
         model.save_pretrained(aside)

@@ -38,7 +38,6 @@ def test_the_commands() -> None:
         "train",
         "eval",
         "compare",
-        "reproduce",
         "analyze",
         "report",
         "export",
