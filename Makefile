@@ -108,7 +108,7 @@ claims: $(INSTALLED)
 
 LAB ?= kk
 lab: $(INSTALLED)
-	$(RLVR) lab build $(LAB) --output build/lab-$(LAB)
+	OMP_NUM_THREADS=1 $(BIN)/python -m experiments.lab $(LAB) --output build/lab-$(LAB)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -95,8 +95,8 @@ def build_base(recipe: Path, seed: int, folder: Path) -> None:
     Each seed has a base of its own: a method's result differs between bases of one recipe by more than between seeds
     on one of them, so that an interval over seeds alone would be one about that base.
     """
-    from rlvr_cli.lab import LABS
-    from rlvr_cli.lab.build import build
+    from experiments.lab import LABS
+    from experiments.lab.build import build
 
     build(folder, lab=LABS["kk"], recipe=LABS["kk"].read_recipe(recipe), seed=seed, dev_count=0)
 

@@ -20,7 +20,6 @@ from rlvr_cli.cli import (
     doctor,
     eval,
     export,
-    lab,
     methods,
     new,
     plan,
@@ -47,7 +46,6 @@ GROUPS = {
     "tasks": tasks.app,
     "runs": runs.app,
     "config": config.app,
-    "lab": lab.app,
 }
 # Where a flag of a group has no value, typer loads pydantic to turn None into a flag: 0.1 s on every command's help.
 DEFAULTS: dict[str, Any] = {

@@ -48,7 +48,6 @@ def test_the_commands() -> None:
         "methods",
         "runs",
         "config",
-        "lab",
         "doctor",
         "new",
     }

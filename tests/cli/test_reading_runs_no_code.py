@@ -79,7 +79,7 @@ RUNS_CODE = {
     *("tasks show", "tasks generate", "tasks filter"),
 }
 # What knows neither files of the user's own nor the runs made with them.
-NEITHER = {"new", "lab build", "tasks fetch"}
+NEITHER = {"new", "tasks fetch"}
 TABLES = """
 import json, sys
 from rlvr_cli import store

@@ -15,7 +15,7 @@ LAYERS = (
     ("report", "sweeps"),
     ("compare",),
     ("analyses", "planning"),
-    ("training", "evaluation", "lab", "describe"),
+    ("training", "evaluation", "describe"),
     ("models", "launch", "tracking"),
     ("config", "runs", "store", "charts"),
     ("methods", "tasks", "verify", "stats", "collapse"),

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from experiments.lab.form import Lab, Phase, Recipe, weights_of
 from rlvr_cli.core.section import FromList
-from rlvr_cli.lab.form import Lab, Phase, Recipe, weights_of
 from rlvr_cli.tasks import countdown_compact as compact
 from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.countdown_puzzles import LOWEST, CountdownPuzzle, split_for

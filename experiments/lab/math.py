@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from experiments.lab.form import Lab, Phase, Recipe, weights_of
 from rlvr_cli.core.section import FromList
-from rlvr_cli.lab.form import Lab, Phase, Recipe, weights_of
 from rlvr_cli.tasks.data import split_of
 from rlvr_cli.tasks.math import STORIES, MathTask
 from rlvr_cli.tasks.math_stories import (

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rlvr_cli.core.errors import UserError, layout
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.section import FromList, Probability, Section
@@ -86,8 +86,8 @@ class Lab(ABC, Generic[P]):
     """A task for a tiny model. Problems come in sizes, such as the number of people; a phase mixes sizes by shares.
 
     Attributes:
-        name: that of its task; the shipped base is in `base/<name>`, the settings for training it in the model's
-            preset (`config/presets/models`).
+        name: that of its task; the shipped base is in `rlvr_cli/models/lab`, the settings for training it in the
+            model's preset (`config/presets/models`).
         recipe: a subclass of `Recipe` whose defaults give the shipped base.
     """
 
@@ -135,7 +135,7 @@ class Lab(ABC, Generic[P]):
             raise UserError(f"{problem.at(path)}  {problem.message}") from None
         recipe, faults = read_section(self.recipe, {} if document.data is None else document.data)
         if recipe is None:
-            raise UserError(layout([(document.at(path, fault.value_path), str(fault)) for fault in faults]))
+            raise UserError([f"{document.at(path, fault.value_path)}  {fault}" for fault in faults])
         return recipe
 
     def shares(self, phase: Any) -> dict[int, float]:

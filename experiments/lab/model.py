@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from rlvr_cli.lab.form import ModelSize
+from experiments.lab.form import ModelSize
 
 PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from experiments.lab.form import Lab, Phase, Recipe, weights_of
 from rlvr_cli.core.section import FromList, Probability
-from rlvr_cli.lab.form import Lab, Phase, Recipe, weights_of
 from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.tasks.kk_puzzles import KKPuzzle, Statement, generate_puzzle

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 from transformers import AutoTokenizer
 
+from experiments.lab import LABS
+from experiments.lab import build as built
+from experiments.lab.__main__ import main
+from experiments.lab.form import ModelSize, Recipe
+from experiments.lab.model import make_tokenizer
 from rlvr_cli.cli.app import run
 from rlvr_cli.config.load import choose_task, load, load_config
 from rlvr_cli.core.files import read_jsonl
-from rlvr_cli.lab import LABS
-from rlvr_cli.lab import build as built
-from rlvr_cli.lab.form import ModelSize, Recipe
-from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.models.source import LAB_BASES
 from rlvr_cli.tasks.countdown import Countdown
+
+TINY = """
+model: {hidden: 16, layers: 1, heads: 2, feed_forward: 32}
+puzzles: 40
+max_tokens: 48
+phases: [{name: clean, steps: 3, lr: 1.0e-3, batch: 4, people: {2: 1.0}}]
+"""
 
 
 def tiny(name: str) -> Recipe:
@@ -68,10 +75,15 @@ def test_a_recipe_file_is_read_with_the_keys_of_its_lab(name: str, tmp_path: Pat
     assert LABS[name].read_recipe(file) == LABS[name].recipe().model_copy(update={"puzzles": 60})
 
 
-def test_an_unknown_lab_is_refused(tmp_path: Path, capsys: Any) -> None:
-    assert run(["lab", "build", "countdwn", "--output", str(tmp_path / "base")]) == 2
-    assert "Did you mean `countdown`?" in capsys.readouterr().err
-    assert not (tmp_path / "base").exists()
+def test_a_build_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    command = ["kk", "--output", str(tmp_path / "base"), "--recipe", str(tmp_path / "tiny.yaml")]
+    assert main(command) == 0
+    assert "steps" not in capsys.readouterr().err
+    trained_as = load_config([tmp_path / "base" / "train.yaml"], model=str(tmp_path / "base"))
+    assert trained_as.task == load_config(model="lab").task and trained_as.optimizer == load_config().optimizer
+    assert main(command) == 2
+    assert "is not an empty folder" in capsys.readouterr().err
 
 
 def test_without_a_model_a_task_is_what_any_model_is_given() -> None:

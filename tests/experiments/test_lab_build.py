@@ -7,13 +7,13 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from experiments.lab import LABS
+from experiments.lab import build as built
+from experiments.lab.build import draw_example, learning_rate, measure
+from experiments.lab.form import Phase
+from experiments.lab.model import make_tokenizer
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.lab import LABS
-from rlvr_cli.lab import build as built
-from rlvr_cli.lab.build import draw_example, learning_rate, measure
-from rlvr_cli.lab.form import Phase
-from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.models.source import LAB_BASES, PRESETS
 from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.tasks.kk_puzzles import generate_puzzle, split_of, structure_key

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
 import shutil
 import tempfile
@@ -21,6 +20,8 @@ import torch.nn.functional as F
 import transformers
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from experiments.lab.form import Lab, P, Phase, Recipe, stream
+from experiments.lab.model import make_model, make_tokenizer
 from rlvr_cli.config.load import preset_of_task, preset_path, preset_task
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import replace_folder
@@ -28,8 +29,6 @@ from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.evaluate import evaluate
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.lab.form import Lab, P, Phase, Recipe, stream
-from rlvr_cli.lab.model import make_model, make_tokenizer
 from rlvr_cli.runs.seal import file_hash
 from rlvr_cli.tasks import Task
 
@@ -176,17 +175,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def check_target(folder: Path) -> None:
-    """Raise UserError when `folder` cannot take a new base, before any work is done."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(
-            f"--output {folder}: exists and is not an empty folder. Choose another name or remove it first."
-        )
-    parent = next(p for p in folder.absolute().parents if p.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise UserError(f"--output {folder}: cannot write in {parent}.")
-
-
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """Sums depend on the number of threads; one thread makes a build repeatable on a machine."""
@@ -212,7 +200,8 @@ def build(
 
     The folder appears complete or not at all. Returns the manifest. Raises UserError when the folder is taken.
     """
-    check_target(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"--output {folder}: is not an empty folder. Choose another name or remove it first.")
     start = time.perf_counter()
     with _one_thread():
         pools = lab.pools(recipe, seed)
