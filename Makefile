@@ -11,7 +11,7 @@ TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-load
 FAST := tests/contract tests/golden tests/methods tests/config tests/stats tests/training/test_loop.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-all test-gpu test-slurm test-vllm check format bench tasks-smoke processes docs site data claims lab clean
+.PHONY: help install demo test test-fast test-all test-gpu test-slurm test-vllm check format bench processes docs site data claims lab clean
 
 help:
 	@echo "make demo      train the lab model on Knights & Knaves and show accuracy before and after"
@@ -23,7 +23,6 @@ help:
 	@echo "make test-vllm VLLM_PYTHON=...  trainings that sample with vLLM (docs/rollout-engines.md)"
 	@echo "make check     ruff and mypy"
 	@echo "make bench     what everything takes, against TRL, into docs/performance.md (an hour or two)"
-	@echo "make tasks-smoke  every task trained on the lab for two rollouts and evaluated"
 	@echo "make processes  every method with two processes against one: how far the weights part"
 	@echo "make docs      the generated parts of docs/methods, and what the methods cost"
 	@echo "make site      the documentation as a site, in build/site"
@@ -79,9 +78,6 @@ format: $(INSTALLED)
 # SECTIONS: some of the page's sections, `make bench SECTIONS="update memory"`; all by default.
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.page $(SECTIONS)
-
-tasks-smoke: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.tasks_smoke
 
 processes: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.processes

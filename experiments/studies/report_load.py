@@ -1,4 +1,7 @@
-"""Size and load time of reports in Chromium: `python -m benchmarks.report_load PAGE.html ...` (needs `.[browser]`)."""
+"""Size and load time of reports in Chromium (needs `.[browser]`).
+
+python -m experiments.studies.report_load PAGE.html ...
+"""
 
 from __future__ import annotations
 

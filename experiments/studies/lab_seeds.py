@@ -1,7 +1,7 @@
 """Does RL work in the lab, and how surely: `rlvr train` and `rlvr eval` over seeds, with a random-reward control.
 
-    python -m benchmarks.lab_seeds > docs/lab-seeds.md
-    python -m benchmarks.lab_seeds countdown --seeds 0 1
+    python -m experiments.studies.lab_seeds > experiments/studies/lab-seeds.md
+    python -m experiments.studies.lab_seeds countdown --seeds 0 1
 
 Every run is trained again; samples of the same weights and problems already on disk are used again.
 """
@@ -25,9 +25,9 @@ METRICS = ("avg@32", "greedy", "pass@8", "pass@32", "maj@32", "length")
 
 PAGE = """# The labs over seeds
 
-`python -m benchmarks.lab_seeds`: `rlvr train --task TASK run.seed=S` and nothing else, evaluated on the same 420
-held-out problems (split test), 32 samples each at temperature 1. avg@32 is sampled accuracy, with its 95% interval over
-problems; seconds are CPU time of the training command with its start. The control is rewarded at random.
+`python -m experiments.studies.lab_seeds`: `rlvr train --task TASK run.seed=S` and nothing else, evaluated on the same
+420 held-out problems (split test), 32 samples each at temperature 1. avg@32 is sampled accuracy, with its 95%
+interval over problems; seconds are CPU time of the training command with its start. The control is rewarded at random.
 """
 
 

@@ -1,6 +1,6 @@
 """The memory that `rlvr plan` estimates, next to what training really takes: models of random weights on a CPU.
 
-    python -m benchmarks.plan_memory [--only NAME] [--json] | --papers
+    python -m experiments.studies.plan_memory [--only NAME] [--json] | --papers
 
 Each case is a process: two optimizer steps of two micro-batches with AdamW in float32, every row the longest prompt
 with random tokens of the longest completion (the optimizer has its states from the second step on). Two figures are
@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,49 +25,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.random_model import SHAPES, random_model
 from rlvr_cli.config.rollout import VllmConfig
 from rlvr_cli.config.schema import Config
 from rlvr_cli.models.architecture import Architecture, from_config
 from rlvr_cli.models.sampling.engine import SamplingParams
-from rlvr_cli.models.source import PRESETS
 from rlvr_cli.planning.memory import GIB, MemoryEstimate, Sampling, Training, estimate_memory
 
 MIB = 2**20
 # Optimizer steps: the first makes the optimizer's states, the second has them from its beginning.
 STEPS = 2
-SHAPES: dict[str, dict[str, Any]] = {
-    "qwen2-29M": {
-        "model_type": "qwen2",
-        "hidden_size": 384,
-        "intermediate_size": 1536,
-        "num_hidden_layers": 8,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 2,
-        "vocab_size": 32000,
-        "tie_word_embeddings": True,
-    },
-    "qwen3-125M": {
-        "model_type": "qwen3",
-        "hidden_size": 768,
-        "intermediate_size": 2304,
-        "num_hidden_layers": 14,
-        "num_attention_heads": 12,
-        "num_key_value_heads": 4,
-        "head_dim": 64,
-        "vocab_size": 32000,
-        "tie_word_embeddings": True,
-    },
-    "llama-315M": {
-        "model_type": "llama",
-        "hidden_size": 1024,
-        "intermediate_size": 4096,
-        "num_hidden_layers": 16,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 8,
-        "vocab_size": 32000,
-        "tie_word_embeddings": False,
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -120,18 +86,6 @@ def estimated(case: Case, prompt_tokens: int) -> MemoryEstimate:
         checkpointing=case.checkpointing,
     )
     return estimate_memory(architecture(case.shape), training, Sampling("none", 0))
-
-
-def random_model(shape: str, folder: Path) -> None:
-    """A model of random weights with the lab's tokenizer, whose words are the first of its vocabulary."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    config = AutoConfig.for_model(**SHAPES[shape], max_position_embeddings=2048, eos_token_id=1, pad_token_id=0)
-    torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(PRESETS["lab"] / name, folder)
 
 
 def child(case: Case, folder: Path) -> dict[str, Any]:
@@ -267,7 +221,8 @@ def run(case: Case, folder: Path) -> dict[str, Any]:
     """One case as a row of the table: MiB, and relative errors of the estimate."""
     # Large blocks go back to the system when they are freed, so that resident memory follows what is in use.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "benchmarks.plan_memory", "--child", json.dumps(asdict(case)), str(folder)]
+    module = "experiments.studies.plan_memory"
+    command = [sys.executable, "-m", module, "--child", json.dumps(asdict(case)), str(folder)]
     started = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
@@ -319,7 +274,7 @@ def papers() -> str:
         "| recipe | model | GPUs | divided by | micro-batch | update | rollout | largest terms of the update | fits |",
         "| --- | --- | ---: | --- | ---: | ---: | ---: | --- | --- |",
     ]
-    folder = Path(__file__).parents[1] / "configs" / "papers"
+    folder = Path(__file__).parents[2] / "configs" / "papers"
     # Rows of one table differ in the method, which seldom changes the memory: each estimate is printed once.
     recipes: dict[str, list[str]] = {}
     files = sorted(folder.glob("*/[!_]*.yaml"))
