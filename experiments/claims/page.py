@@ -103,9 +103,9 @@ class ClaimRow(NamedTuple):
 
 def rows_of(claim_set: ClaimSet, sets: Sequence[Results]) -> list[ClaimRow]:
     """Return the rows of all claims; ``sets``: the results of one or two sets of seeds."""
-    second = sets[1] if len(sets) > 1 else None
+    second = sets[1] if len(sets) > 1 else Results(0)
     return [
-        ClaimRow(claim, sets[0].current(claim, claim_set), second and second.current(claim, claim_set))
+        ClaimRow(claim, sets[0].current(claim, claim_set), second.current(claim, claim_set))
         for claim in claim_set.claims.values()
     ]
 
@@ -161,9 +161,9 @@ def agreements(rows: Sequence[ClaimRow]) -> str:
     rest = [f"{relations[kind]} {kind}" for kind in ("failed there", UNDECIDED_THERE) if relations[kind]]
     ways = ", ".join(f"{leans[way]} {way}" for way in LEANINGS if leans[way])
     also = f" ({', '.join(rest)}{': ' if ways else ''}{ways})" if rest else ""
-    against = relations["contradicts"] or "none"
+    contradicted = relations["contradicts"] or "none"
     decided = count(relations.total(), "verdict")
-    return f"agrees on {relations['agrees']} of {decided} resting on seeds and contradicts {against}{also}"
+    return f"agrees on {relations['agrees']} of {decided} resting on seeds and contradicts {contradicted}{also}"
 
 
 def write_page(folder: Path, claim_set: ClaimSet, sets: Sequence[Results]) -> None:
