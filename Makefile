@@ -11,7 +11,7 @@ TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-load
 FAST := tests/contract tests/golden tests/methods tests/config tests/stats tests/training/test_loop.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-all test-gpu test-slurm test-vllm check format bench tasks-smoke processes docs site data lab clean
+.PHONY: help install demo test test-fast test-all test-gpu test-slurm test-vllm check format bench processes docs site data claims lab clean
 
 help:
 	@echo "make demo      train the lab model on Knights & Knaves and show accuracy before and after"
@@ -23,11 +23,11 @@ help:
 	@echo "make test-vllm VLLM_PYTHON=...  trainings that sample with vLLM (docs/rollout-engines.md)"
 	@echo "make check     ruff and mypy"
 	@echo "make bench     what everything takes, against TRL, into docs/performance.md (an hour or two)"
-	@echo "make tasks-smoke  every task trained on the lab for two rollouts and evaluated"
 	@echo "make processes  every method with two processes against one: how far the weights part"
 	@echo "make docs      the generated parts of docs/methods, and what the methods cost"
 	@echo "make site      the documentation as a site, in build/site"
 	@echo "make data      the generated problem sets in data/, and their hashes"
+	@echo "make claims    train and judge what is missing of the papers' claims, into experiments/claims (hours)"
 	@echo "make lab       rebuild a base model of the lab from its seed, into build (LAB=countdown; default kk)"
 
 install: $(INSTALLED)
@@ -79,9 +79,6 @@ format: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.page $(SECTIONS)
 
-tasks-smoke: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.tasks_smoke
-
 processes: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.processes
 
@@ -101,9 +98,13 @@ data: $(INSTALLED)
 	    --output data/$$set/$${part%:*}.jsonl || exit 1; done; done
 	cd data && sha256sum */*.jsonl > SHA256SUMS
 
+# CLAIMS: some claims, papers or options, `make claims CLAIMS="gtpo --seed-from 10"`; all claims by default.
+claims: $(INSTALLED)
+	$(BIN)/python -m experiments.claims $(CLAIMS)
+
 LAB ?= kk
 lab: $(INSTALLED)
-	$(RLVR) lab build $(LAB) --output build/lab-$(LAB)
+	OMP_NUM_THREADS=1 $(BIN)/python -m experiments.lab $(LAB) --output build/lab-$(LAB)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

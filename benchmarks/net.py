@@ -127,7 +127,6 @@ tasks fetch nothing
 methods plot nothing
 new method
 new thing name
-lab build nothing
 doctor nothing
 """
 

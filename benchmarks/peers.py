@@ -29,8 +29,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PrinterCallback, Trai
 from trl import GRPOTrainer
 
 from benchmarks.scripted import Rollout, Script
+from experiments.lab.model import make_tokenizer
 from rlvr_cli.config.load import load_config
-from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
 from rlvr_cli.tasks import kk_compact as compact

@@ -22,7 +22,7 @@ from accelerate import Accelerator
 from accelerate.optimizer import AcceleratedOptimizer
 from rich.console import Console
 
-from benchmarks.plan_memory import random_model
+from benchmarks.random_model import random_model
 from benchmarks.tensors import profiled
 from benchmarks.turns import heading, line, load_said
 from rlvr_cli.config.load import load_config

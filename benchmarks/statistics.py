@@ -12,14 +12,12 @@ import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 from scipy.special import stdtrit
 
 from benchmarks.statistics_data import KINDS, Kind, simulated, true_mean
-from rlvr_cli.ledger.claim_results import read_results
-from rlvr_cli.ledger.claims import read_claims
+from experiments.claims.claims import FOLDER, read_claims, read_results
 from rlvr_cli.stats.clustered import (
     MeanVariance,
     VarianceComponents,
@@ -43,7 +41,6 @@ SHIFT = 0.25
 EXTREMES = ((-5.2, 0.005), (-4.0, 0.01), (3.0, 0.02), (4.0, 0.01), (5.2, 0.005))
 FAMILY = 6
 LOOKS = (3, 5, 8, 12, 20, 30)
-LEDGER = Path(__file__).parents[1] / "docs" / "ledger"
 LETTERS = "ABCD"
 # Standard deviations of runs, problems and the rest.
 VARIANCES = ((0.0, 0.1, 0.3), (0.01, 0.1, 0.2), (0.03, 0.05, 0.3), (0.03, 0.2, 0.1))
@@ -154,7 +151,7 @@ def ledger_runs(tables: int, seeds_of: tuple[int, ...] = SEEDS) -> Iterator[str]
     A run's difference is drawn from the 10 of a contrast, less their mean, smoothed by a normal kernel of Silverman's
     width, and of a third of it; problems and the rest are normal.
     """
-    outcomes = [read_results(LEDGER / f"seeds-{first}.json").outcomes for first in (0, 10)]
+    outcomes = [read_results(FOLDER / "ledger" / f"seeds-{first}.json").outcomes for first in (0, 10)]
     claims = read_claims().claims.values()
     names = [claim.id for claim in claims if claim.contrast is not None and claim.measure.unit == "accuracy"]
     yield f"{len(names)} contrasts"

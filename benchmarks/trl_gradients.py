@@ -35,7 +35,7 @@ from transformers.utils.logging import disable_progress_bar
 from trl import GRPOTrainer
 
 from benchmarks.peers import flat_gradient, shape
-from rlvr_cli.lab.model import make_tokenizer
+from experiments.lab.model import make_tokenizer
 from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.training.objective import Step
 from rlvr_cli.training.packing import TensorRows, own_tokens

@@ -23,6 +23,7 @@ OUTSIDE = "repository/"
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)(?=[)#])")
 MARKER = re.compile(r"^<!-- site: (\w+) -->$", re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+IMAGES = (".svg", ".png")
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json", ".toml": "toml", ".cff": "yaml"}
 
 
@@ -45,6 +46,9 @@ def on_files(files: Any, config: Any) -> Any:
         origin = waiting.pop()
         for target in _linked(origin):
             if _uri(target).startswith(OUTSIDE) and files.get_file_from_path(_uri(target)) is None:
+                if target.endswith(IMAGES):
+                    files.append(File.generated(config, _uri(target), abs_src_path=str(ROOT / target)))
+                    continue
                 files.append(File.generated(config, _uri(target), content=_page(target)))
                 waiting.append(target)
     return files
@@ -76,7 +80,7 @@ def _uri(target: str) -> str:
     if target.startswith(DOCS):
         target = f"{target}/README.md" if (ROOT / target).is_dir() else target
         return target.removeprefix(DOCS).replace(".ipynb", ".md")
-    return f"{OUTSIDE}{target if target.endswith('.md') else f'{target}.md'}"
+    return f"{OUTSIDE}{target if target.endswith(('.md', *IMAGES)) else f'{target}.md'}"
 
 
 def _rewritten(text: str, origin: str, uri: str) -> str:

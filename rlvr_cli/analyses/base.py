@@ -4,7 +4,7 @@
     def words(subject: AnalysisInput, options: WordsOptions) -> Findings:
         ...
 
-Its name is the function's. `rlvr analyze` lists and runs it, and claims of the ledger may name its numbers.
+Its name is the function's. `rlvr analyze` lists and runs it.
 """
 
 from __future__ import annotations
@@ -80,8 +80,7 @@ class Findings:
 
     Attributes:
         headline: the main number in one sentence.
-        numbers: JSON values, all that was computed; ``summary`` in it holds the scalars by which runs are compared
-            and which the ledger's claims name.
+        numbers: JSON values, all that was computed; ``summary`` in it holds the scalars by which runs are compared.
         tables: for people.
         reading: a paragraph on how to read the figure, and what the paper saw.
         draw: makes the figure, inside ``charts.figure.style()``.
@@ -106,8 +105,6 @@ class Analysis:
         measure: looks at the subject. Raises UserError where the runs do not hold what it needs.
         runs: most runs that it takes; None for any number.
         policy: whether it needs a checkpoint, of which there must be one then.
-        version: raised where the same run gives other numbers than before, also by a change of what it uses: numbers
-            that the ledger keeps are then computed again.
     """
 
     name: str
@@ -117,7 +114,6 @@ class Analysis:
     measure: Callable[[AnalysisInput, Any], Findings]
     runs: int | None
     policy: bool
-    version: int
 
 
 _DEFINED: dict[str, Analysis] = {}
@@ -125,13 +121,13 @@ MeasureFunction = Callable[[AnalysisInput, Options], Findings]
 
 
 def analysis(
-    summary: str, *, paper: str, options: type[Options], runs: int | None = 1, policy: bool = True, version: int = 1
+    summary: str, *, paper: str, options: type[Options], runs: int | None = 1, policy: bool = True
 ) -> Callable[[MeasureFunction[Options]], MeasureFunction[Options]]:
     """Give a function its place among the analyses, by its name. The arguments are those of `Analysis`."""
 
     def define(measure: MeasureFunction[Options]) -> MeasureFunction[Options]:
         name = measure.__name__
-        _DEFINED[name] = Analysis(name, summary, paper, options, measure, runs, policy, version)
+        _DEFINED[name] = Analysis(name, summary, paper, options, measure, runs, policy)
         return measure
 
     return define

@@ -118,7 +118,6 @@ class LandscapeOptions(Section):
     options=LandscapeOptions,
     runs=None,
     policy=False,
-    version=2,
 )
 def landscape(subject: AnalysisInput, options: LandscapeOptions) -> Findings:
     """The courses of the runs, up to ``subject.rollout`` where that is given.

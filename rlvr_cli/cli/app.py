@@ -20,12 +20,10 @@ from rlvr_cli.cli import (
     doctor,
     eval,
     export,
-    lab,
     methods,
     new,
     plan,
     report,
-    reproduce,
     runs,
     score,
     sweep,
@@ -48,7 +46,6 @@ GROUPS = {
     "tasks": tasks.app,
     "runs": runs.app,
     "config": config.app,
-    "lab": lab.app,
 }
 # Where a flag of a group has no value, typer loads pydantic to turn None into a flag: 0.1 s on every command's help.
 DEFAULTS: dict[str, Any] = {
@@ -87,7 +84,6 @@ app.command("eval")(eval.command)
 app.command("compare")(compare.command)
 app.command("report")(report.command)
 app.command("analyze")(analyze.command)
-app.command("reproduce")(reproduce.command)
 app.command("plan")(plan.command)
 app.command("export")(export.command)
 app.command("score")(score.command)

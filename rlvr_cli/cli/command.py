@@ -20,9 +20,7 @@ from rlvr_cli.core.errors import UserError
 TEXTS = Path(__file__).with_name("key_texts.json")
 # What has not happened where the input was bad.
 NOTES = {
-    **dict.fromkeys(
-        ("train", "sweep run", "sweep retry", "eval", "reproduce", "score", "lab build"), "Nothing was started."
-    ),
+    **dict.fromkeys(("train", "sweep run", "sweep retry", "eval", "score"), "Nothing was started."),
     "compare": "Nothing was compared.",
     "report": "No page was written.",
     "analyze": "Nothing was analyzed.",

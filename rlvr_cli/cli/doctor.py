@@ -156,7 +156,7 @@ def check_lab() -> Finding:
 
     for base in PRESETS.values():
         if not ((base / "model.safetensors").is_file() and (base / "config.json").is_file()):
-            return Finding("lab model", "problem", f"no model in {base}", f"rlvr lab build {base.name} --output {base}")
+            return Finding("lab model", "problem", f"no model in {base}", "install rlvr again: it ships the lab")
     return Finding("lab model", "ok", ", ".join(map(str, PRESETS.values())))
 
 

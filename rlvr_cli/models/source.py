@@ -21,7 +21,7 @@ from rlvr_cli.core.files import local_path
 from rlvr_cli.core.text import did_you_mean, without_secrets
 
 # The bases that ship with the package, each in a folder of its lab's name.
-LAB_BASES = Path(__file__).parents[1] / "lab" / "base"
+LAB_BASES = Path(__file__).parent / "lab"
 # Presets whose weights ship with the package; those on the hub are in `hub_presets`. `lab` reads the default task
 # and means `lab-TASK` for another task with a lab.
 PRESETS: Mapping[str, Path] = {
@@ -70,10 +70,7 @@ def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
     if name in PRESETS:
         folder = PRESETS[name]
         if not folder.is_dir():
-            raise UserError(
-                f"model: the preset {name!r} has no weights at {folder}. Build them with `rlvr lab build "
-                f"{folder.name} --output {folder}`."
-            )
+            raise UserError(f"model: the preset {name!r} has no weights at {folder}. Install rlvr again.")
         _check_folder(folder)
         return ModelSource(name, "preset", str(folder))
     if name in hub_presets():

@@ -48,9 +48,7 @@ def is_pruned(folder: Path, trial: str) -> bool:
 
 def command_of(content: Mapping[str, Any]) -> str:
     """Return what continues the sweep, on a command line."""
-    # The trials of a ledger come from a file that `rlvr sweep` cannot read.
-    owner = content.get("owner") or ["rlvr", "sweep", content.get("file", "FILE"), *content.get("given", ())]
-    return shlex.join(map(str, owner))
+    return shlex.join(map(str, ["rlvr", "sweep", content.get("file", "FILE"), *content.get("given", ())]))
 
 
 def command_to_evaluate(content: Mapping[str, Any]) -> str:

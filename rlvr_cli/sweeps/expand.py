@@ -76,8 +76,6 @@ class Sweep:
         objective: by which trials are ranked.
         space, corners: what a search chooses from, and trials at the ends of it.
         flags: options of the command line that choose the trials; a command that continues the sweep repeats them.
-        owner: the command that continues it, where that is not `rlvr sweep FILE`. The folder of such a sweep collects
-            the trials of all that the command ever asked for.
     """
 
     file: SweepFile
@@ -87,7 +85,6 @@ class Sweep:
     objective: Objective | None = None
     space: Space | None = None
     corners: tuple[Trial, ...] = ()
-    owner: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
 
     @property

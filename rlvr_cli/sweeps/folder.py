@@ -82,8 +82,7 @@ class SearchState:
 class SweepPlan:
     """What the workers of a sweep are to do: the content of `trials.json`.
 
-    ``given`` is what followed the file on the command line and has to again when the sweep is continued; ``owner`` is
-    the whole command, where that is not `rlvr sweep`.
+    ``given`` is what followed the file on the command line and has to again when the sweep is continued.
     """
 
     name: str
@@ -95,7 +94,6 @@ class SweepPlan:
     given: list[str] = field(default_factory=list)
     objective: Objective | None = None
     search: SearchState | None = None
-    owner: list[str] = field(default_factory=list)
 
     @property
     def command(self) -> str:

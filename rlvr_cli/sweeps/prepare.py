@@ -171,7 +171,7 @@ def prepare_sweep(sweep: Sweep, folder: SweepDir) -> PreparedSweep:
             "`name:`, or move the folder away."
         )
     known = {entry.id: entry.name for entry in before.trials} if before else {}
-    own = sweep.owner or (sweep.flags and before and before.file == str(sweep.file.path.resolve()))
+    own = sweep.flags and before and before.file == str(sweep.file.path.resolve())
     if before and before.trials and not own and not any(trial.id in known for trial in sweep.trials):
         raise UserError(_of_another_sweep(sweep, folder, before))
     names: dict[str, str] = {}
@@ -196,9 +196,8 @@ def prepare_sweep(sweep: Sweep, folder: SweepDir) -> PreparedSweep:
         given=[*sweep.given, *sweep.flags],
         objective=sweep.objective,
         search=_search(sweep, base),
-        owner=list(sweep.owner),
     )
-    return PreparedSweep(plan, () if sweep.owner else tuple(_notes(before, plan)))
+    return PreparedSweep(plan, tuple(_notes(before, plan)))
 
 
 def _stays(sweep: Sweep, folder: SweepDir, before: SweepPlan | None, entry: Entry) -> bool:

@@ -11,9 +11,6 @@ import pytest
 import rlvr_cli.analyses
 from rlvr_cli.analyses.base import _DEFINED, analyses
 from rlvr_cli.cli.app import run
-from rlvr_cli.ledger.measures import RunAnalysis
-from rlvr_cli.ledger.schema import At, Call
-from rlvr_cli.runs.folder import RunDir
 from tests.analyses.lab_runs import trained
 
 DOCS = Path(__file__).parents[2] / "docs/analyses"
@@ -34,7 +31,7 @@ class LengthsOptions(Section):
     rollouts: Count = Field(2, description="Saved rollouts that are looked at.")
 
 
-@analysis("how long completions are", paper="nobody", options=LengthsOptions, policy=False, version=3)
+@analysis("how long completions are", paper="nobody", options=LengthsOptions, policy=False)
 def lengths(subject: AnalysisInput, options: LengthsOptions) -> Findings:
     numbers = last_rollouts(subject.run, subject.rollout, options.rollouts)
     longest = {number: max(row["tokens"] for row in read_rollout(subject.run, number)) for number in numbers}
@@ -89,9 +86,6 @@ def test_one_file_is_listed_explained_run_and_measured(
     shown = capsys.readouterr().out
     assert "The longest of 1 rollouts" in shown and (root / "lab/analysis/lengths.svg").exists()
     assert json.loads((root / "lab/analysis/lengths.json").read_text())["options"] == {"rollouts": 1}
-
-    call = Call(arm="arm", analysis="lengths", options={}, at=At(), number="longest")
-    assert RunAnalysis.of(call, RunDir(root / "lab"), "abc").key()["version"] == 3
 
 
 def test_every_analysis_has_its_page_and_its_line() -> None:

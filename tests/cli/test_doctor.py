@@ -109,7 +109,7 @@ def test_a_lab_without_weights_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr("rlvr_cli.models.source.PRESETS", {"lab": tmp_path})
     finding = doctor.check_lab()
     assert finding.status == "problem"
-    assert finding.fix.startswith("rlvr lab build")
+    assert finding.fix.startswith("install rlvr again")
 
 
 def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

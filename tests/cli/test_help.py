@@ -38,7 +38,6 @@ def test_the_commands() -> None:
         "train",
         "eval",
         "compare",
-        "reproduce",
         "analyze",
         "report",
         "export",
@@ -49,7 +48,6 @@ def test_the_commands() -> None:
         "methods",
         "runs",
         "config",
-        "lab",
         "doctor",
         "new",
     }

@@ -78,8 +78,8 @@ RUNS_CODE = {
     *("train", "eval", "score", "sweep run", "sweep retry", "methods show", "methods plot"),
     *("tasks show", "tasks generate", "tasks filter"),
 }
-# What knows neither files of the user's own nor the runs made with them: claims have their own methods and tasks.
-NEITHER = {"new", "lab build", "tasks fetch", "reproduce"}
+# What knows neither files of the user's own nor the runs made with them.
+NEITHER = {"new", "tasks fetch"}
 TABLES = """
 import json, sys
 from rlvr_cli import store

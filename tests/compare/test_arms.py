@@ -130,11 +130,6 @@ def test_a_sweep_is_what_its_file_names(root: Path) -> None:
     (note,) = selected.notes
     assert note.startswith(f"{root}/sweep: ") and "dapo-s0" in note
     assert "`rlvr sweep '/a b/s.yaml' run.dir=x`" in selected.problems[0]
-    # The ledger's trials come from a file that `rlvr sweep` cannot read.
-    owned = {**content, "owner": ["rlvr", "reproduce", "--all", "--runs", "a b"]}
-    (root / "sweep" / "trials.json").write_text(json.dumps(owned))
-    assert "`rlvr reproduce --all --runs 'a b'`" in find_runs(["sweep"], root).problems[0]
-    (root / "sweep" / "trials.json").write_text(json.dumps(content))
     with pytest.raises(UserError, match=re.escape(f"`rlvr eval {root}/sweep/lopti-s0 --pass-at 1,4`.")):
         choose_evaluations(selected.runs)
     (root / "sweep" / "trials.json").write_text(json.dumps({**content, "eval": None}))

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from experiments.claims.claims import read_claims
 from rlvr_cli.config.checks import check_training
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
-from rlvr_cli.ledger.claims import read_claims
 from rlvr_cli.methods.method import Method
 from rlvr_cli.planning.plan import adapter_of, resources
 from rlvr_cli.sweeps.expand import expand
@@ -192,15 +192,15 @@ def test_alpha_is_that_of_table_3() -> None:
 
 
 def test_acpo_and_cispo_have_one_reading() -> None:
-    """The presets', by which the ledger goes too."""
+    """The presets', by which the claims go too."""
     for config in configs("acpo"):
         assert isinstance(config.method, Method)
         preset = load_config(method=config.method.name).method
         assert isinstance(preset, Method)
         if config.method.name != "dapo":  # clip-higher is the released script's
             assert config.method.policy_loss == preset.policy_loss
-    ledger = [arm.set for arm in read_claims().arms.values() if arm.set.get("method") in ("acpo", "cispo")]
-    assert ledger and not any(key.startswith("method.policy_loss") for arm in ledger for key in arm)
+    arms = [arm for arm in read_claims().arms.values() if arm["method"] in ("acpo", "cispo")]
+    assert arms and not any(key.startswith("method.policy_loss") for arm in arms for key in arm)
 
 
 def test_the_landscape_runs_are_on_policy_unless_they_say_so() -> None:

@@ -12,10 +12,10 @@ PACKAGE = Path(__file__).parents[2] / "rlvr_cli"
 # From the top. A package imports from lower layers, and from its neighbours in its own.
 LAYERS = (
     ("cli",),
-    ("report", "ledger", "sweeps"),
+    ("report", "sweeps"),
     ("compare",),
     ("analyses", "planning"),
-    ("training", "evaluation", "lab", "describe"),
+    ("training", "evaluation", "describe"),
     ("models", "launch", "tracking"),
     ("config", "runs", "store", "charts"),
     ("methods", "tasks", "verify", "stats", "collapse"),
@@ -24,15 +24,21 @@ LAYERS = (
 )
 
 
-def imports(path: Path) -> Iterator[str]:
-    """The packages of the project that a module imports, inside functions too."""
+def modules(path: Path) -> Iterator[str]:
+    """The modules that a module imports, inside functions too."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names = [node.module] if isinstance(node, ast.ImportFrom) else []
-        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        for name in names:
-            parts = (name or "").split(".")
-            if parts[0] == PACKAGE.name and len(parts) > 1:
-                yield parts[1]
+        if isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The packages of the project that a module imports."""
+    for name in modules(path):
+        parts = name.split(".")
+        if parts[0] == PACKAGE.name and len(parts) > 1:
+            yield parts[1]
 
 
 def test_every_package_has_a_layer() -> None:
@@ -65,3 +71,8 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
                 found |= {alias.name for alias in node.names}
         used[module] = (found & known) - {module}
     TopologicalSorter(used).prepare()  # raises CycleError, which names the circle
+
+
+def test_the_package_imports_nothing_that_is_not_installed() -> None:
+    found = {(str(path), name) for path in PACKAGE.rglob("*.py") for name in modules(path)}
+    assert {one for one in found if one[1].partition(".")[0] in ("experiments", "benchmarks", "tests")} == set()

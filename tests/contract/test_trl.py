@@ -16,7 +16,7 @@ from datasets import Dataset
 from transformers import Trainer
 from trl import GRPOConfig, GRPOTrainer
 
-from rlvr_cli.lab.model import make_tokenizer
+from experiments.lab.model import make_tokenizer
 from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.training import trl_arguments
 from rlvr_cli.training.run_trainer import RunTrainer

@@ -1,4 +1,4 @@
-"""The README's numbers of the ledger are the ledger's own."""
+"""The README's counts of claims are those of the page of claims."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def words(name: str) -> str:
 
 
 def test_the_ledgers_first_sentence_is_that_of_the_ledger_and_stands_after_installation() -> None:
-    first = re.search(r"\*\*Of \d+ claims.*?\*\*", words("docs/ledger.md"))
+    first = re.search(r"\*\*Of \d+ claims.*?\*\*", words("experiments/claims/ledger.md"))
     assert first is not None
     readme = words("README.md")
     assert first[0] in readme

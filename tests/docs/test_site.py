@@ -18,7 +18,7 @@ import yaml
 from tests.commands import ROOT
 
 DOCS = ROOT / "docs"
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("data/**/*.md"), *DOCS.rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("data/**/*.md"), *ROOT.glob("experiments/**/*.md"), *DOCS.rglob("*.md")])
 CODE = re.compile(r"^(```+).*?^\1|^(?: {4}|\t).*?$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^(```+).*?^\1", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)")

@@ -16,8 +16,8 @@ from rlvr_cli.runs.folder import RunDir, create_run
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Three folders with random models of the lab's architecture and tokenizer."""
-    from rlvr_cli.lab.form import ModelSize
-    from rlvr_cli.lab.model import make_model, make_tokenizer
+    from experiments.lab.form import ModelSize
+    from experiments.lab.model import make_model, make_tokenizer
     from rlvr_cli.tasks import kk_compact as compact
 
     root = tmp_path_factory.mktemp("models")

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from experiments.lab.model import make_tokenizer
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import append_jsonl
@@ -37,7 +38,6 @@ from rlvr_cli.evaluation.served.kinds import (
 from rlvr_cli.evaluation.served.options import ServerOptions, option_problems
 from rlvr_cli.evaluation.served.sampler import ServedSampler, in_flight
 from rlvr_cli.evaluation.served.tokenizer import ModelFacts, load_facts
-from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.tasks import kk_compact as compact

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -198,22 +197,6 @@ def test_a_lost_copy_of_the_plan_is_made_again(tmp_path: Path) -> None:
     for name in ("lopti-s0", "grpo-s1", "lopti-s1"):
         shutil.rmtree(place.path / name)
     assert prepare_sweep(made, place).plan == plan
-
-
-def test_a_command_that_owns_the_folder_collects_trials_in_it(tmp_path: Path) -> None:
-    """What an earlier call asked for stays, is not continued by a later one, and is known again by a third."""
-    _, place, _ = begun(tmp_path)
-    owner = ("rlvr", "reproduce", "--all")
-    other = replace(sweep(tmp_path, "name: pair\nmethods: [dgpo]\nseeds: 1\n"), owner=owner)
-    found = prepare_sweep(other, place)
-    assert found.notes == () and found.plan.command == "rlvr reproduce --all"
-    assert {entry.name: entry.named for entry in found.plan.trials} == {
-        "dgpo": True,
-        **dict.fromkeys(["grpo-s0", "grpo-s1", "lopti-s0", "lopti-s1"], False),
-    }
-    write(other, place, found.plan)
-    again = replace(sweep(tmp_path, "name: pair\nmethods: [grpo]\nseeds: 2\n"), owner=owner)
-    assert [entry.name for entry in prepare_sweep(again, place).plan.named] == ["grpo-s0", "grpo-s1"]
 
 
 def test_an_edited_reward_is_named_with_both_hashes(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from experiments.lab.model import make_tokenizer
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.tasks.base import prompt_ids
 from rlvr_cli.tasks.kk import logic_rl_prompt

@@ -13,8 +13,8 @@ from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM, TrainerCallback
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
+from experiments.lab.model import make_tokenizer
 from rlvr_cli.config.load import load_config
-from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.grpo import group_advantage
 from rlvr_cli.methods.kl import k3

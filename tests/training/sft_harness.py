@@ -13,9 +13,9 @@ import torch
 from peft import LoraConfig
 from torch import Tensor
 
+from experiments.lab.model import make_tokenizer
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.model import LoRAConfig, NoAdapterConfig
-from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.models.adapter import peft_config
 from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.training.sft import Demonstration, StepTokenTrainer, sft_config, training_data, training_order

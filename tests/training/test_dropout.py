@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, FalconConfig, GPT2Config, GPTJCon
 
 import rlvr_cli
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.models.source import LAB_BASES
 from rlvr_cli.training.dropout import dropouts, switched_off
 from tests.training.harness import load_base, method_of, train
 from tests.training.sft_runs import start
@@ -107,7 +108,7 @@ SMALL = {"train__rollouts": 1, "eval__every": 0, "optimizer__lr": 1e-9, "rollout
 @pytest.mark.parametrize("method", ["grpo", "sft"])
 def test_a_run_has_it_where_its_key_says_so(tmp_path: Path, method: str) -> None:
     model = tmp_path / "model"
-    shutil.copytree(Path(rlvr_cli.__file__).parent / "lab" / "base" / "kk", model)
+    shutil.copytree(LAB_BASES / "kk", model)
     config = json.loads((model / "config.json").read_text())
     small = {**SMALL, "model__name": str(model)}
     plain = start(tmp_path, "plain", method, **small).run

@@ -14,10 +14,10 @@ from transformers import TrainerCallback
 from trl import GRPOTrainer
 
 from benchmarks.trl_gradients import DEFINITIONS, ROUNDING, SCHEDULES, SITUATIONS, errors, named_differences
+from experiments.lab.model import make_tokenizer
 from rlvr_cli.cli.templates import files_of
 from rlvr_cli.config.load import load_config
 from rlvr_cli.describe.weights import weight_curves
-from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.methods.checks import check_user_parts
 from rlvr_cli.methods.method import Method
 from rlvr_cli.tasks import kk_compact as compact

@@ -14,10 +14,10 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from torch import Tensor
 
+from experiments.lab.model import make_tokenizer
 from rlvr_cli.config.model import LoRAConfig
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.sampling import weights_hash
-from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.models.adapter import merged, peft_config
 from rlvr_cli.models.load import load_model
 from rlvr_cli.runs.checkpoints import valid_checkpoints

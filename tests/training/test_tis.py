@@ -16,8 +16,8 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from experiments.lab.model import make_tokenizer
 from rlvr_cli.config.load import load_config
-from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.grpo import group_advantage
 from rlvr_cli.methods.kl import k3

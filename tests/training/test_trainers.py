@@ -15,9 +15,9 @@ from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 from trl import GRPOConfig, GRPOTrainer
 
 import rlvr_cli
+from experiments.lab.model import make_tokenizer
 from rlvr_cli import DGPO
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.lab.model import make_tokenizer
 from rlvr_cli.methods.grpo import GroupAdvantage
 from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.names import METHODS

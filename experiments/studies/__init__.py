@@ -1,0 +1,1 @@
+"""Studies whose numbers the documentation quotes."""
