@@ -247,7 +247,7 @@ def _submit(
     """Queue the training on a cluster, or print the job that would be queued; ``flags`` are for the job to repeat."""
     if where != "slurm":
         raise UserError(f"--submit {where}: is not known; slurm is.")
-    from rlvr_cli.launch import slurm
+    from rlvr_cli.launch import slurm, slurm_state
     from rlvr_cli.models.source import resolve_model
 
     resolve_model(loaded.config.model.name, revision=loaded.config.model.revision)
@@ -255,7 +255,7 @@ def _submit(
         echo(slurm.dry_run(loaded, run, flags), end="", whole=True)
         return
     job_run, job = slurm.submit(loaded, run, flags, overwrite=overwrite)
-    log = job_run.path / slurm.FOLDER / f"{job}_0_log.out"
+    log = job_run.path / slurm_state.FOLDER / f"{job}_0_log.out"
     if json:
         print_json({"run": str(job_run.path), "job": job, "log": str(log)})
     else:

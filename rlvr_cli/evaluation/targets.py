@@ -96,9 +96,9 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
         guess = did_you_mean(name, known)
         *others, last = error.problems
         raise UserError([*others, f"{last} {name!r} is not a run either.{guess} {hint}"]) from error
-    folder = None if source.kind == "hub" else Path(source.location)
+    weights = None if source.kind == "hub" else Path(source.location)
     label = Path(source.location).name if source.kind == "folder" else name
-    return Target((EvaluatedModel(label, name, slug(label), runs_root / "evals", _style(folder)),), None)
+    return Target((EvaluatedModel(label, name, slug(label), runs_root / "evals", _style(weights)),), None)
 
 
 def _names_a_sweep(name: str, folder: Path) -> str:

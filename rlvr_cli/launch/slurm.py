@@ -105,7 +105,7 @@ def script(parameters: dict[str, Any], folder: Path, tasks: int = 1) -> str:
     from submitit.slurm.slurm import _make_sbatch_string
 
     command = shlex.join([sys.executable, "-u", "-m", "submitit.core._submit", str(folder)])
-    return _make_sbatch_string(command, folder, **parameters, map_count=tasks if tasks > 1 else None)  # type: ignore[no-any-return]
+    return _make_sbatch_string(command, folder, **parameters, map_count=tasks if tasks > 1 else None)
 
 
 def queue(jobs: Sequence[Job], parameters: dict[str, Any], folder: Path) -> list[str]:
