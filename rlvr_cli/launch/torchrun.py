@@ -92,7 +92,7 @@ def _launch(config: Config, order: dict[str, Any], console: Console) -> RunEnd:
     processes = "1 process" if node.local == 1 else f"{node.local} processes"
     for line in (*warnings, f"starting {processes} on {devices} with torchrun"):
         say(console, line)
-    with tempfile.TemporaryDirectory(prefix="rlvr-launch-") as name:
+    with tempfile.TemporaryDirectory(prefix="rlvr-launch-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / CONFIG).write_text(dump_yaml(config), encoding="utf-8")
         facts = {
