@@ -71,7 +71,7 @@ def deepspeed_settings(launch: LaunchConfig) -> dict[str, Any] | None:
     if name in PRESETS:
         return copy.deepcopy(PRESETS[name])
     try:
-        settings: Any = json.loads(local_path(name).read_text(encoding="utf-8"))
+        read: Any = json.loads(local_path(name).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(
             f"launch.deepspeed={name}: no such file, and no preset of that name ({', '.join(PRESETS)})."
@@ -79,9 +79,9 @@ def deepspeed_settings(launch: LaunchConfig) -> dict[str, Any] | None:
         ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"launch.deepspeed={name}: not a DeepSpeed configuration in JSON: {error}") from None
-    if not isinstance(settings, dict):
+    if not isinstance(read, dict):
         raise UserError(f"launch.deepspeed={name}: not a DeepSpeed configuration, which is a JSON object.")
-    settings = {**copy.deepcopy(_FROM_THE_RUN), **settings}
+    settings: dict[str, Any] = {**copy.deepcopy(_FROM_THE_RUN), **read}
     if stage_of(settings) == 3:
         # A checkpoint has whole weights.
         settings["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"] = True
@@ -126,8 +126,11 @@ def _problems(settings: dict[str, Any]) -> Iterator[str]:
             f"zero_optimization.stage is {stage!r} there, which divides nothing among the processes. Set it to 2 or 3 "
             "there, or leave launch.deepspeed out."
         )
+    zero = _section(settings, "zero_optimization")
+    if zero.get("zenflow"):
+        yield "zero_optimization.zenflow makes steps that the run does not see. Leave it out there."
     for key in ("offload_optimizer", "offload_param"):
-        device = _section(_section(settings, "zero_optimization"), key).get("device", "none")
+        device = _section(zero, key).get("device", "none")
         if device not in ("none", "cpu"):
             yield (
                 f"zero_optimization.{key}.device is {device!r} there: checkpoints would lack what lies on it. Set it "

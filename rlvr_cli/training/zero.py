@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.config.launch import LaunchConfig
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.launch.deepspeed_config import is_sharded
 
 MASTER = "master"
@@ -59,7 +59,7 @@ class Zero:
     Args:
         trainer: after it has wrapped its model.
 
-    Raises UserError for an optimizer of DeepSpeed's whose steps or state are kept in another way.
+    Raises RunError for an optimizer of DeepSpeed's that keeps its state in another way.
     """
 
     def __init__(self, trainer: Any) -> None:
@@ -70,10 +70,10 @@ class Zero:
         self.optimizer = self.engine.optimizer
         self.divides_parameters = type(self.optimizer) is DeepSpeedZeroOptimizer_Stage3
         if not self.divides_parameters and type(self.optimizer) is not DeepSpeedZeroOptimizer:
-            raise UserError(
+            raise RunError(
                 f"launch.deepspeed: DeepSpeed makes a {type(self.optimizer).__name__} of this configuration, whose "
-                "state checkpoints cannot hold. Leave zenflow and super_offload out there; in stage 1, "
-                "data_types.grad_accum_dtype too."
+                "state a checkpoint cannot hold. Start a new run without super_offload there, and in stage 1 "
+                "without data_types.grad_accum_dtype."
             )
 
     @contextmanager

@@ -61,7 +61,7 @@ def test_what_the_run_decides_is_refused_in_one_line_each(tmp_path: Path) -> Non
         "optimizer": {"type": "AdamW", "params": {"lr": "auto"}},
         "scheduler": {"type": "WarmupLR", "params": {}},
         "tensor_parallel": {"autotp_size": 2},
-        "zero_optimization": {"stage": 0, "offload_optimizer": {"device": "nvme"}},
+        "zero_optimization": {"stage": 0, "zenflow": {"topk_ratio": 0.1}, "offload_optimizer": {"device": "nvme"}},
     }
     config = with_file(tmp_path, content)
     for problem, (key, advice) in zip(
@@ -75,6 +75,7 @@ def test_what_the_run_decides_is_refused_in_one_line_each(tmp_path: Path) -> Non
             ("fp16: ", "Leave it out"),
             ("tensor_parallel: ", "Leave it out"),
             ("zero_optimization.stage is 0 there, which divides nothing", "Set it to 2 or 3"),
+            ("zero_optimization.zenflow makes steps", "Leave it out"),
             ("zero_optimization.offload_optimizer.device is 'nvme' there", 'Set it to "cpu"'),
         ],
         strict=True,
