@@ -41,8 +41,8 @@ from rlvr_cli.runs.seal import file_hash
 
 def run(claims: Sequence[Claim], claim_set: ClaimSet, seed_from: int, workers: int, work: Path, data: Path) -> Results:
     """Build, train and measure what ``claims`` of the folder ``data`` lack; return them judged."""
-    seeds = range(seed_from, seed_from + max(claim.seeds for claim in claims))
     sides = [(str(claim.measure.analysis), arm, claim.seeds) for claim in claims for arm, _ in claim.sides()]
+    seeds = range(seed_from, seed_from + max((n for _, _, n in sides), default=0))
     sweep = work / f"seeds-{seed_from}"
     if sides:
         bases = {seed: work / "bases" / f"{text_digest(claim_set.recipe)[:12]}-s{seed}" for seed in seeds}
