@@ -41,9 +41,8 @@ def samples(
     updates = max(1, (manifest.get("steps_total") or 1) // (manifest.get("rollouts_total") or 1))
     rollout = max(files) if step is None else (step - 1) // updates
     if rollout not in files:
-        raise UserError(
-            f"--step {step}: its rollout is not on disk; there are steps 1 to {(max(files) + 1) * updates}."
-        )
+        last = (max(files) + 1) * updates
+        raise UserError(f"--step {step}: its rollout is not on disk; there are steps 1 to {last}.")
     groups = rollout_groups(found, files[rollout])
     wanted = {True, False} if right == wrong else {right}
     kept = [[record for _, record in group if record["correct"] in wanted] for group in groups.values()]
