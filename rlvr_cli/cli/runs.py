@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlvr_cli.cli import runs_watch
+from rlvr_cli.cli import runs_samples, runs_watch
 from rlvr_cli.cli.command import App
 from rlvr_cli.cli.options import RUNS, Runs, chosen_root
 from rlvr_cli.cli.output import (
@@ -186,7 +186,7 @@ def _contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return contents, rows
 
 
-app = App(help="List the runs on disk, show one, watch the running ones.", no_args_is_help=True)
+app = App(help="List the runs on disk, show one or its completions, watch the running ones.", no_args_is_help=True)
 
 _SAID_ONCE, _STEP = (6, 7, 8), 3  # places in TITLES
 TITLES = ("run", "status", "rollouts", "step", "reward", "accuracy", "method", "task", "model", "created")
@@ -303,4 +303,5 @@ def run_lines(rows: list[tuple[Cell, ...]], columns: int, colours: bool) -> list
 
 
 app.command("show")(show_run)
+app.command("samples")(runs_samples.samples)
 app.command("watch")(runs_watch.watch)

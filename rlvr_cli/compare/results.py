@@ -36,6 +36,7 @@ class Needed:
     Attributes:
         difference: to be detected, in the metric's own unit; None where none is asked for.
         seeds: with the problems there are; problems: with the seeds there are; None where no number will do.
+        both: more seeds and problems, where more of one of them will not do: the pair with the least product.
         detectable: the smallest difference that the seeds and problems there are would show.
     """
 
@@ -43,6 +44,7 @@ class Needed:
     seeds: int | None
     problems: int | None
     detectable: float
+    both: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -314,12 +316,12 @@ def needed(estimate: CrossedEstimate, target: float | None, alpha: float, *, pai
     if components is None or estimate.low is None or seeds < 2 or problems < 2:
         return None
     test = PlannedTest(components, paired, alpha)
-    return Needed(
-        difference=target,
-        seeds=None if target is None else test.seeds(target, problems),
-        problems=None if target is None else test.problems(target, seeds),
-        detectable=test.detectable(seeds, problems),
-    )
+    detectable = test.detectable(seeds, problems)
+    if target is None:
+        return Needed(None, None, None, detectable)
+    more_seeds, more_problems = test.seeds(target, problems), test.problems(target, seeds)
+    both = test.both(target, seeds, problems) if more_seeds is None and more_problems is None else None
+    return Needed(target, more_seeds, more_problems, detectable, both)
 
 
 def _costs(

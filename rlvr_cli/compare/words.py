@@ -97,10 +97,11 @@ def power_lines(comparison: TaskComparison) -> list[str]:
             if declared(metric).share and needed.detectable > 1
             else "show " + amount(metric, needed.detectable)
         )
+        ways = f"{enough(needed.seeds, unit)} with {count(problems, 'problem')}; "
+        ways += f"{enough(needed.problems, 'problem')} with {count(seeds, unit)}"
         lines.append(
-            f"{start} in 4 of 5 repetitions: {enough(needed.seeds, unit)} with {count(problems, 'problem')}; "
-            f"{enough(needed.problems, 'problem')} with {count(seeds, unit)}. These {count(seeds, unit)} x "
-            f"{count(problems, 'problem')} {most}."
+            f"{start} in 4 of 5 repetitions: {_pair_text(needed.both, unit) if needed.both else ways}. These "
+            f"{count(seeds, unit)} x {count(problems, 'problem')} {most}."
         )
     return lines
 
@@ -140,7 +141,13 @@ def to_see(metric: str, contrast: Contrast, unit: str) -> str:
         return f"; to see {size} you would need {about(needed.seeds, unit)}"
     if needed.problems is not None:
         return f"; to see {size} you would need {about(needed.problems, 'problem')} with {count(seeds, unit)}"
+    if needed.both is not None:
+        return f"; to see {size} you would need {_pair_text(needed.both, unit)}"
     return f"; to see {size} you would need more of both than {count(seeds, unit)} x {count(problems, 'problem')}"
+
+
+def _pair_text(pair: tuple[int, int], unit: str) -> str:
+    return f"{about(pair[0], unit)} x {about(pair[1], 'problem').removeprefix('about ')}"
 
 
 def _over(contrast: Contrast, unit: str) -> str:

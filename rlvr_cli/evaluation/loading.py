@@ -43,13 +43,22 @@ def load_subject(subject: EvaluatedModel, config: Config, engine: str, say: Call
     Args:
         engine: auto, local, transformers, vllm or openai.
     Raises:
-        UserError: the model or the server cannot be used.
+        UserError: the model or the server cannot be used, or a checkpoint is gone.
     """
-    if engine == "openai":
-        return _served(subject, config, say)
-    if engine == "vllm":
-        return _in_vllm(subject, config)
-    return _in_process(subject, config, engine)
+    try:
+        if engine == "openai":
+            return _served(subject, config, say)
+        if engine == "vllm":
+            return _in_vllm(subject, config)
+        return _in_process(subject, config, engine)
+    except UserError as error:
+        if subject.step is None or Path(subject.model).is_dir():
+            raise
+        raise UserError(
+            f"{subject.model}: this checkpoint was there when the evaluation began and is gone. Its training went on, "
+            f"which keeps the newest only (checkpoint.keep={config.checkpoint.keep}), or the run was deleted. Evaluate "
+            "the newest one, or wait for the end of the training."
+        ) from error
 
 
 def _in_process(subject: EvaluatedModel, config: Config, engine: str) -> LoadedModel:

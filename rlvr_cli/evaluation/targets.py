@@ -83,9 +83,9 @@ def find_target(name: str | None, runs_root: Path, *, checkpoints: int = 1, revi
             _only_one(name, "a checkpoint", checkpoints)
             return _checkpoint_target(path)
         sweep = runs_root / name.partition("/")[0]
-        for folder in (runs_root / name, path, *([sweep] if name.count("/") == 1 and not path.exists() else [])):
-            if is_sweep(folder):
-                raise UserError(_names_a_sweep(name, folder))
+        for place in (runs_root / name, path, *([sweep] if name.count("/") == 1 and not path.exists() else [])):
+            if is_sweep(place):
+                raise UserError(_names_a_sweep(name, place))
     _only_one(name, "a model", checkpoints)
     try:
         source = resolve_model(name, revision=revision)

@@ -95,6 +95,21 @@ class PlannedTest:
         """Return the least number of problems that sees it; None where the spread between runs alone hides it."""
         return _least(lambda problems: self.chance(difference, seeds, problems) >= self.power)
 
+    def both(self, difference: float, seeds: int, problems: int) -> tuple[int, int] | None:
+        """Return more seeds and problems that see it together: of such pairs, that with the least product.
+
+        Seeds are tried in steps of a quarter, up to a thousand times as many; None where none of these is enough.
+        """
+        best, tried = None, seeds
+        while tried < 1000 * seeds:
+            tried += max(1, tried // 4)
+            if (wanted := self.problems(difference, tried)) is None:
+                continue
+            if best is not None and tried * max(wanted, problems) >= best[0] * best[1]:
+                break
+            best = tried, max(wanted, problems)
+        return best
+
 
 @cache
 def _estimated(seeds: float, *, paired: bool) -> tuple[Array, Array, Array]:

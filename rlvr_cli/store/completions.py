@@ -116,7 +116,7 @@ def sampled_completions(
     if rollouts is not None:
         files = list(dict.fromkeys(min(files, key=lambda path: abs(_number(path) - wanted)) for wanted in rollouts))
     ends = [files[0], files[-1]] if len(files) > 1 else files
-    groups = [_groups(run, path) for path in ends]
+    groups = [rollout_groups(run, path) for path in ends]
     chosen, how = _choose(groups, most)
     names = ("first rollout", "last rollout") if rollouts is None else ("before", "after")
     whens = names if len(ends) > 1 else ("only rollout",)
@@ -145,8 +145,11 @@ def _number(path: Path) -> int:
     return int(path.stem.rpartition("-")[2])
 
 
-def _groups(run: RunDir, path: Path) -> Groups:
-    """The records of a rollout by problem, each with its place; in the order of the file."""
+def rollout_groups(run: RunDir, path: Path) -> Groups:
+    """Return the records of a rollout by problem, each with its place, in the order of the file.
+
+    Raises RunError for damaged records.
+    """
     groups: Groups = {}
     for place, record in enumerate(read_record(run, path), start=1):
         fault = _fault(record)

@@ -113,10 +113,12 @@ def has_template(tokenizer: Any) -> bool:
 
 def check_template_options(options: Mapping[str, Any], tokenizer: Any) -> None:
     """Refuse variables that the tokenizer's chat template does not read. Raises UserError."""
-    template = getattr(tokenizer, "chat_template", None) if options else ""
-    if options and not template:
+    if not options:
+        return
+    template = getattr(tokenizer, "chat_template", None)
+    if not template:
         raise UserError("task.chat_template_kwargs: the model has no chat template, and so no variables of one.")
-    read = _variables(template.values() if isinstance(template, dict) else [template]) if options else set()
+    read = _variables(template.values() if isinstance(template, dict) else [template])
     if unread := [name for name in options if name not in read]:
         listed = f" It reads {', '.join(sorted(read - _GIVEN))}." if read - _GIVEN else ""
         guess = did_you_mean(unread[0], read - _GIVEN)

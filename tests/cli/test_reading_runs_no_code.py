@@ -56,6 +56,7 @@ READS = {
     ],
     "runs list": [(), ("--runs", "runs/mine")],
     "runs show": [("mine/power",), ("mine/power+lopti+surprise",), ("rewarded",)],
+    "runs samples": [("mine/power",)],
     "runs watch": [("--once",), ("--once", "--all")],
     "sweep status": [("runs/mine",)],
     "sweep stop": [("runs/mine",)],

@@ -12,6 +12,7 @@ import pytest
 
 from rlvr_cli.cli.app import run
 from rlvr_cli.cli.runs import curve_lines
+from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.sparkline import ASCII, BLOCKS
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.store.training import ends, learning_curves, whole_rows
@@ -62,6 +63,22 @@ def test_the_curves_in_text(trained: RunDir, capsys: pytest.CaptureFixture[str])
     assert sum(character in BLOCKS for character in lines["length"]) == 3
     assert not any(line.startswith(("last rollout ", "last step ")) for line in text)
     assert " ▄ " in lines["held-out accuracy (greedy)"]
+
+
+def test_completions_are_shown_with_prompt_verdict_and_reason(
+    trained: RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["runs", "samples", str(trained.path), "--wrong", "-n", "3"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("rollout 3, step 6: ")
+    assert text.count("not correct (") == text.count("prompt:\n") == text.count("completion:\n") == 3
+    assert run(["runs", "samples", str(trained.path), "--step", "2", "-n", "999", "--json"]) == 0
+    listed, stored = json.loads(capsys.readouterr().out), read_jsonl(trained.rollouts_dir / "rollout-000000.jsonl")
+    assert sorted(one["completion"] for one in listed) == sorted(one["completion"] for one in stored)
+    problems = {one["problem"] for one in stored}
+    assert {one["problem"] for one in listed[: len(problems)]} == problems
+    assert run(["runs", "samples", str(trained.path), "--step", "7"]) == 2
+    assert "there are steps 1 to 6" in capsys.readouterr().err
 
 
 def test_an_output_without_blocks(

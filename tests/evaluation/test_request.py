@@ -74,7 +74,8 @@ def test_the_base_of_a_run_is_evaluated_as_the_run_is(tmp_path: Path, make_run: 
 
 def test_a_model_is_evaluated_by_a_configuration_file(tmp_path: Path, make_run: MakeRun, models: list[Path]) -> None:
     file = tmp_path / "base.yaml"
-    file.write_text(f"model: {models[1]}\ntask: countdown\neval: {{samples: 3, pass_at: [1]}}\noptimizer.lr: 1e-3\n")
+    text = f"model: {models[1]}\ntask: countdown\neval: {{samples: 3, pass_at: [1]}}\noptimizer: {{lr: 1e-3}}\n"
+    file.write_text(text, encoding="utf-8")
     for asked, label in (
         (request(tmp_path, config=(file,)), "model-1"),
         (request(tmp_path, "lab", config=(file,)), "lab-countdown"),

@@ -54,6 +54,17 @@ def test_arms_that_share_no_seeds_have_up_to_twice_the_degrees_of_freedom(seeds:
     assert PlannedTest(components).chance(difference, seeds, 100) < 0.65
 
 
+def test_a_pair_of_more_seeds_and_problems_sees_what_neither_does_alone() -> None:
+    test = PlannedTest(VarianceComponents(0.03**2, 0.3**2, 0.3**2))
+    assert test.seeds(0.03, 56) is None and test.problems(0.03, 3) is None
+    seeds, problems = test.both(0.03, 3, 56) or (0, 0)
+    assert seeds > 3 and problems > 56
+    assert test.chance(0.03, seeds, problems) >= 0.8 > test.chance(0.03, seeds, problems - 1)
+    others = ((other, test.problems(0.03, other)) for other in range(4, 3 * seeds))
+    least = min(other * wanted for other, wanted in others if wanted is not None)
+    assert least <= seeds * problems < 1.1 * least
+
+
 def test_without_spread_between_problems_it_is_the_power_of_students_test() -> None:
     components = VarianceComponents(0.02**2, 0.0, 0.2**2)
     for seeds in (2, 3, 8):
