@@ -17,7 +17,7 @@ from rlvr_cli.core.files import local_path
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.core.text import count
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.launch.deepspeed_config import is_sharded
+from rlvr_cli.launch.deepspeed_config import check_deepspeed, is_sharded
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.libraries import import_library, quiet_hub, set_threads
 from rlvr_cli.models.load import check_bitsandbytes, load_model
@@ -178,8 +178,10 @@ KINDS: dict[str, type[PreparedPolicy | PreparedSFT]] = {"rl": PreparedPolicy, "s
 def join(config: Config, world: World) -> int:
     """Make torch ready in this process and meet the other ranks; returns the number of CPU threads of this one.
 
-    Raises UserError where the machine has not the devices that were asked for, or its GPU computes attention wrongly.
+    Raises UserError where the machine has not the devices that were asked for, its GPU computes attention wrongly, or
+    DeepSpeed's configuration cannot be.
     """
+    check_deepspeed(config)
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl")
     quiet_hub()
