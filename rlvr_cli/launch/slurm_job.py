@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import await_release
 from rlvr_cli.launch.slurm_state import job_states
 
@@ -26,6 +28,7 @@ LOCK_SECONDS = 180.0
 # How long before the end of its time a job that has not saved yet is requeued, to continue from its last checkpoint.
 LAST_SECONDS = 15
 TICK = 0.5
+_TRIES = 5
 # Of a launcher around the shell that submitted the job.
 _LAUNCHER = (
     *("NNODES", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"),
@@ -93,14 +96,25 @@ class Job:
         if environment.global_rank > 0:
             sys.exit(0)
         job = environment.job_id
-        states = job_states({job.partition("_")[0]: os.environ["SLURM_JOB_NAME"]})
-        if states.get(job) != "RUNNING":
+        state = _state_of(job)
+        if state.split()[:1] != ["RUNNING"]:
+            print(f"rlvr job {job}: {how}, not requeued: its state is {state or 'not known'}", flush=True)
             return
         print(f"rlvr job {job}: {how}, requeued", flush=True)
         # A handler without submitit's count of timeouts: a training may reach its time limit any number of times.
         submission = self.checkpoint()
         submission.set_timeout(10**6, 1)
         SignalHandler(environment, environment.paths, submission).checkpoint_and_try_requeue(signal.SIGUSR2)
+
+
+def _state_of(job: str) -> str:
+    """Return the job's state; empty where squeue does not tell it in several tries."""
+    for _ in range(_TRIES):
+        with suppress(UserError):
+            states = job_states({job.partition("_")[0]: os.environ["SLURM_JOB_NAME"]})
+            return states.get(job, "")
+        time.sleep(TICK)
+    return ""
 
 
 def _variables(environment: JobEnvironment) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 def _read(text: str, names: Mapping[str, str]) -> dict[str, str]:
     states = {}
     for line in text.splitlines():
-        job, state, reason, name = line.split("|", 3)
+        job, state, reason, name = (*line.split("|", 3), "", "", "")[:4]
         if names.get(job.partition("_")[0]) == name:
             # sacct has `CANCELLED by 1000`.
             states[job] = state.split()[0] + (f" ({reason})" if reason not in ("", "None") else "")

@@ -27,7 +27,7 @@ class StopRequest:
     """Context manager that turns :data:`SIGNALS` into :attr:`signal`.
 
     Args:
-        announce: whether to say so on standard error; one of several processes is enough.
+        announce: whether to announce it on standard error; of several processes the one that starts them does.
     """
 
     def __init__(self, *, announce: bool = True) -> None:

@@ -62,15 +62,19 @@ _EXIT_CODE = re.compile(r"^ +rank +: (\d+) \(local_rank: \d+\)\n +exitcode +: (-
 _CONSEQUENCES = (-signal.SIGABRT, -signal.SIGTERM)
 
 
-def start_launched(config: Config, *, overwrite: bool, console: Console) -> RunEnd:
+def start_launched(config: Config, *, overwrite: bool, console: Console, command: str | None = None) -> RunEnd:
     """Train a new run in ``config.launch.processes`` processes, this machine's part of them.
+
+    Args:
+        command: recorded in the run; None = the command line of this process.
 
     Raises UserError before anything is started, RunError when a process failed, KeyboardInterrupt for a second Ctrl-C.
     """
     if config.run.name:
         check_free(RunDir(Path(config.run.dir) / config.run.name), overwrite=overwrite)
     resolve_model(config.model.name, revision=config.model.revision)
-    return _launch(config, {"resume": None, "overwrite": overwrite}, console)
+    command = command or without_secrets(shlex.join(["rlvr", *sys.argv[1:]]))
+    return _launch(config, {"resume": None, "overwrite": overwrite, "command": command}, console)
 
 
 def resume_launched(run: RunDir, config: Config, *, console: Console) -> RunEnd:
@@ -98,7 +102,6 @@ def _launch(config: Config, order: dict[str, Any], console: Console) -> RunEnd:
         facts = {
             "parent": os.getpid(),
             "trust_remote_code": remote_code_allowed(),
-            "command": without_secrets(shlex.join(["rlvr", *sys.argv[1:]])),
             "console": {"stderr": console.stderr, "quiet": console.quiet},
         }
         write_json(folder / ORDER, {**order, **facts})
@@ -177,8 +180,9 @@ class _Launch:
             leave_terminal()
         if self.signal is None:
             self.signal = number
-            if 0 not in self.processes:  # rank 0 announces it itself
-                announce(f"{signal.Signals(number).name}: saving after the first step (Ctrl-C: stop at once)")
+            # Not rank 0: it gets SIGTERM from torchrun too, when another rank has failed and nothing is saved.
+            step = "this" if self.processes else "the first"
+            announce(f"{signal.Signals(number).name}: saving after {step} step (Ctrl-C: stop at once)")
         elif number == signal.SIGINT:
             raise KeyboardInterrupt
 
@@ -232,7 +236,8 @@ class _Launch:
         causes = [rank for rank, code in codes.items() if code not in _CONSEQUENCES]
         first = self.node.ranks[0]
         if not causes and (failures or codes) and self.node.nodes > 1:
-            return RankFailure(first, "joint", "a process of another machine ended first")
+            text = "a process of another machine ended first; that machine's output has the cause"
+            return RankFailure(first, "joint", text)
         if causes := causes or list(codes):
             output = "" if self.run else "".join(map(_end_of, self._logs(causes[0] - first)))
             return RankFailure(causes[0], "run", _ending(codes[causes[0]], output))
@@ -255,25 +260,27 @@ class _Launch:
         resume = f"continue with: rlvr train --resume {self.run.path}"
         ending = "" if "--resume" in text else f"\n{resume}" if "\n" in text else f". {resume[0].upper()}{resume[1:]}"
         error = RunError(f"{prefix}{text.rstrip('.')}{ending}")
-        if 0 in self.node.ranks:
-            try:
-                self._record(self.run, failure, str(error))
-            except (OSError, UserError, RunError) as second:
-                error.add_note(f"the status could not be written either: {second}")
+        try:
+            if 0 in self.node.ranks:
+                with self.run.lock():
+                    self._log(self.run, failure, str(error))
+                    self.run.update_manifest(status="failed", finished=now(), error=str(error))
+            else:
+                self._log(self.run, failure, str(error))  # the first machine holds the run
+        except (OSError, UserError, RunError) as second:
+            error.add_note(f"the failure could not be recorded either: {second}")
         return error
 
-    def _record(self, run: RunDir, failure: RankFailure, message: str) -> None:
-        """Record a failure that rank 0 could not write, or of which it knew only the consequence."""
-        with run.lock():
-            with open_for_append(run.log_path) as log:
-                log.write(f"{now()} {message}\n{failure.trace}")
-                for path in (self.folder / REPORT, *self._logs("*")):
-                    log.write(without_secrets(_end_of(path)))
-            run.update_manifest(status="failed", finished=now(), error=message)
+    def _log(self, run: RunDir, failure: RankFailure, message: str) -> None:
+        """Append to log.txt a failure that rank 0 could not write, or of which it knew only the consequence."""
+        with open_for_append(run.log_path) as log:
+            log.write(f"{now()} {message}\n{failure.trace}")
+            for path in (self.folder / REPORT, *self._logs("*")):
+                log.write(without_secrets(_end_of(path)))
 
     def interrupted(self) -> None:
-        """Record that the run, all of whose processes are gone, was stopped without saving."""
-        if self.run is not None and 0 in self.node.ranks:
+        """Record that the run, all of whose processes are gone, was stopped without saving; nothing if it has saved."""
+        if self.run is not None and 0 in self.node.ranks and not self._has_result(0):
             with self.run.lock():
                 self.run.update_manifest(status="interrupted", finished=now())
             say(self.console, f"stopped without saving; continue with: rlvr train --resume {self.run.path}")
@@ -313,6 +320,6 @@ def _ending(exit_code: int, output: str) -> str:
     if exit_code >= 0:
         text = f"ended with exit code {exit_code}"
     else:
-        name = signal.Signals(-exit_code).name
+        name = next((known.name for known in signal.Signals if known == -exit_code), f"signal {-exit_code}")
         text = f"killed by {name}{' (out of memory?)' if -exit_code == signal.SIGKILL else ''}"
     return "\n".join([text, *output.splitlines()[-SHOWN_LINES:]])

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.core.files import await_release
+from rlvr_cli.core.files import await_release, is_held
 from rlvr_cli.core.layers import override_text
 from rlvr_cli.launch.slurm import write_beginning
 from rlvr_cli.launch.slurm_job import LOCK_SECONDS, SAVED
@@ -23,6 +23,7 @@ from rlvr_cli.sweeps.slurm_queue import stop_file
 from rlvr_cli.sweeps.worker import SweepWorker
 
 _AGAIN_SECONDS = 2.0
+USER_ERROR = 2
 
 
 def run_trial(sweep: SweepDir, name: str, flags: list[str]) -> int:
@@ -70,19 +71,27 @@ class _OnMachines(SweepWorker):
         return ["train", *self.flags, "--resume", str(run.path)]
 
 
-def follow(run: RunDir, flags: list[str]) -> None:
-    """Train this machine's share of ``run`` as often as the first machine begins, until it is finished or saved."""
+def follow(run: RunDir, trial: Path, flags: list[str]) -> None:
+    """Train this machine's share of ``run`` as often as the first machine begins, until it is finished or saved.
+
+    Then wait for the first machine, which may evaluate: srun would soon end it after this task.
+
+    Args:
+        trial: the folder that the first machine holds until it is done.
+    """
     signals: list[int] = []
     # The training ends with that of the first machine, after the same step.
     signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
     code = 1
-    while code not in (0, SAVED) and not signals:
+    while code not in (0, USER_ERROR, SAVED) and not signals:
         time.sleep(_AGAIN_SECONDS)
-        if run.manifest_path.exists():
+        if run.manifest_path.exists() and not signals:
             if run.read_manifest().get("status") == "finished":
-                return
+                break
             command = [sys.executable, "-m", "rlvr_cli", "train", *flags, "--resume", str(run.path)]
             code = subprocess.run(command, check=False).returncode
+    while is_held(trial) and not signals:
+        time.sleep(_AGAIN_SECONDS)
 
 
 def _end(text: str, code: int) -> int:
@@ -95,7 +104,9 @@ def main() -> None:
     folder, name, *flags = sys.argv[1:]
     sweep = SweepDir(Path(folder))
     if os.environ.get("NODE_RANK", "0") != "0":
-        follow(RunDir(sweep.path / name), flags)
+        entry = next((entry for entry in sweep.read_plan().named if entry.name == name), None)
+        if entry is not None:
+            follow(sweep.run_dir(entry), sweep.trial_dir(entry), flags)
     else:
         sys.exit(run_trial(sweep, name, flags))
 

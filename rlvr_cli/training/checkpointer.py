@@ -193,7 +193,7 @@ class Checkpointer(TrainerCallback):
                 f"{checkpoint} was written by {counters['processes']} processes and cannot be resumed with "
                 f"{trainer.accelerator.num_processes}. Start the earlier number of processes."
             )
-        if counters["deepspeed"] != trainer.args.deepspeed:
+        if counters.get("deepspeed") != trainer.args.deepspeed:
             raise RunError(
                 f"{checkpoint} was written with another DeepSpeed configuration. Continue with the file "
                 f"launch.deepspeed={trainer.config.launch.deepspeed} as it was."

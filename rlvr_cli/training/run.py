@@ -194,7 +194,11 @@ def _submitted(run: RunDir) -> str | None:
 def _same_run(run: RunDir, prepared: PreparedRun, resumption: _Resumption) -> _Resumption:
     """Refuse to go on with other problems or another method; note where only its code was edited since."""
     manifest, data = run.read_manifest(), prepared.config.task.data
-    if manifest.get("problems_sha256") != prepared.problems_sha256():
+    if "problems_sha256" not in manifest:
+        raise UserError(
+            f"{run.path}: was begun with an earlier version of rlvr, which recorded no hash of its problems."
+        )
+    if manifest["problems_sha256"] != prepared.problems_sha256():
         raise UserError(
             f"{run.path}: its training problems (task.data={data}) are not those that it was begun with. Restore the "
             f"data, or start a new run: rlvr train -c {run.config_path} run.name=NEW"

@@ -65,7 +65,7 @@ def train(
     if needs_launcher(loaded.launch):
         from rlvr_cli.launch import torchrun
 
-        end = torchrun.start_launched(loaded, overwrite=overwrite, console=console)
+        end = torchrun.start_launched(loaded, overwrite=overwrite, console=console, command=command)
     else:
         check_alone(loaded.launch)
         from rlvr_cli.training import run as training

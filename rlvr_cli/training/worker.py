@@ -24,7 +24,7 @@ def main() -> None:
     code = 1
     world = world_of_environment()
     # First of all: a signal is passed on as soon as the pid of this process is reported.
-    with StopRequest(announce=world.main) as stop:
+    with StopRequest(announce=False) as stop:
         reports = RankReports(Path(os.environ[FOLDER]), world)
         try:
             _work(reports, world, stop)
