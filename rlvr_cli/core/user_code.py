@@ -152,9 +152,9 @@ def _is_library(name: str, folder: Path) -> bool:
     """Return whether a module of that name is installed: it wins over a file of the folder."""
     others = {"", str(Path.cwd()), str(folder), *_FOLDERS}
     paths = [path for path in sys.path if path not in others]
-    # In the root of an editable checkout, this package lies beside the file.
-    known = name in sys.stdlib_module_names or name == "rlvr_cli"
-    return known or PathFinder.find_spec(name, paths) is not None
+    # The root of an editable checkout, which the search leaves out, has this package.
+    names = sys.stdlib_module_names | {"rlvr_cli"}
+    return name in names or PathFinder.find_spec(name, paths) is not None
 
 
 def find_user_file(written: str, folder: Path | None = None) -> UserFile:
@@ -213,7 +213,7 @@ class _Neighbours:
         self.folder = str(file.path.parent)
         self.texts = file.imports
         self.names = {name.partition("/")[0].removesuffix(ENDING) for name in file.imports}
-        # What was imported by these names, while those of another file stand in `sys.modules`.
+        # Imported modules of these names, while `sys.modules` has those of another file.
         self.modules: dict[str, ModuleType] = {}
 
     def has(self, name: str) -> bool:

@@ -102,6 +102,8 @@ def start_training(
 
 def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRun, command: str) -> None:
     text = dump_yaml(config)
+    # A run that was submitted has its copies: the files may have been edited while it waited.
+    copies = {} if (run.path / COPIES).exists() else keep_copies(user_files(config), run.path)
     write_text(run.config_path, text)
     write_seal(run.path / SEAL, {})
     write_training_problems(run.path, prepared.trained_on())
@@ -122,9 +124,7 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRu
         rollouts_total=config.train.rollouts,
         processes=config.launch.processes,
         config_sha256=text_digest(text),
-        **(
-            {} if (run.path / COPIES).exists() else keep_copies(user_files(config), run.path)
-        ),  # a submitted run has its
+        **copies,
         method_fingerprint=prepared.method.fingerprint(),
         problems_sha256=prepared.problems_sha256(),
         sampler=prepared.engine_reason,
