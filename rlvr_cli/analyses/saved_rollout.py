@@ -71,7 +71,7 @@ def find_saved_rollout(
 
     Raises:
         UserError: no such run, rollout or checkpoint, a file without token ids, a step before the rollout's updates,
-            or a damaged checkpoint of those that are loaded.
+            or one of the two checkpoints is damaged.
     """
     run = find_run(name, runs_root)
     config = load_config([run.config_path], from_start=True)
