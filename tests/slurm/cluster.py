@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import shutil
@@ -9,7 +10,10 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
+
+import psutil
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel")
 _CONFIGURATION = """\
@@ -65,7 +69,9 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf"), "PATH": _path()}
+        self._conf = str(folder / "slurm.conf")
+        self.environment = {**os.environ, "SLURM_CONF": self._conf, "PATH": _path()}
+        self._hastened: set[tuple[str, str]] = set()
 
     def __enter__(self) -> Cluster:
         ports = _free_ports(1 + len(self.NODES))
@@ -104,15 +110,39 @@ class Cluster:
                 os.kill(int(file.read_text()), signal.SIGTERM)
 
     def say(self, *command: str) -> str:
-        """The output of a command of SLURM's; raises where it fails."""
+        """The output of a command of Slurm's; raises where it fails."""
         ended = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, f"{command}: {ended.stderr or ended.stdout}"
         return ended.stdout
 
     def job(self, number: str) -> dict[str, str]:
-        """SLURM's record of a job: JobState, Restarts, ..."""
+        """Slurm's record of a job: JobState, Restarts, ..."""
         words = self.say("scontrol", "show", "job", number, "--oneliner").split()
         return dict(word.split("=", 1) for word in words if "=" in word)
+
+    @contextlib.contextmanager
+    def lost(self, node: str) -> Iterator[None]:
+        """Inside, ``node`` is down: its daemon and all that its jobs had started are killed without a word."""
+        processes = list(self._processes(node))
+        daemons = {process.parent() for process in processes if _is(process.parent(), "slurmstepd")}
+        os.kill(int((self.folder / f"{node}.pid").read_text()), signal.SIGKILL)
+        for process in (*filter(None, daemons), *processes):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.say("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
+        try:
+            yield
+        finally:
+            self.say("slurmd", "-N", node)
+            self.await_(lambda: "idle" in self.say("sinfo", "-h", "-n", node, "-o", "%T"), f"{node} stays down", 60)
+
+    def _processes(self, node: str) -> Iterator[psutil.Process]:
+        """Yield the processes of this cluster's jobs on ``node``."""
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                variables = process.environ()
+                if (variables.get("SLURM_CONF"), variables.get("SLURMD_NODENAME")) == (self._conf, node):
+                    yield process
 
     def await_(self, condition, what: str, seconds: float = 600) -> None:  # type: ignore[no-untyped-def]
         """Wait until ``condition()`` holds; fails with ``what`` after ``seconds``."""
@@ -121,20 +151,25 @@ class Cluster:
             assert time.monotonic() < end, what
             time.sleep(0.2)
 
+    def hasten(self, number: str, seconds: int = 3) -> dict[str, str]:
+        """Start a job that was requeued in ``seconds``, where Slurm would wait two minutes; return its record."""
+        job = self.job(number)
+        key = (number, job["Restarts"])
+        if job["JobState"] == "PENDING" and job["Reason"] == "BeginTime" and key not in self._hastened:
+            # Not at once: a node refuses a job that it has just killed.
+            self.say("scontrol", "update", f"JobId={number}", f"StartTime=now+{seconds}")
+            self._hastened.add(key)
+        return job
+
     def await_end(self, number: str) -> dict[str, str]:
-        """Wait for the end of a job; one that is requeued is started soon, where Slurm would wait two minutes."""
-        hastened = {"0"}
-
-        def ended() -> bool:
-            job = self.job(number)
-            if job["JobState"] == "PENDING" and job["Reason"] == "BeginTime" and job["Restarts"] not in hastened:
-                # A node refuses a job that it has just killed.
-                self.say("scontrol", "update", f"JobId={number}", "StartTime=now+3")
-                hastened.add(job["Restarts"])
-            return job["JobState"] in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
-
-        self.await_(ended, f"job {number} did not end")
+        """Wait for the end of a job, requeued or not."""
+        ends = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
+        self.await_(lambda: self.hasten(number)["JobState"] in ends, f"job {number} did not end")
         return self.job(number)
+
+
+def _is(process: psutil.Process | None, name: str) -> bool:
+    return process is not None and process.name() == name
 
 
 def _free_ports(count: int) -> list[int]:

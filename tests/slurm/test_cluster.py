@@ -33,7 +33,7 @@ SLOW = """
 def slow(completions: list[str], **columns: Any) -> list[float]:
     import os, time
 
-    time.sleep(float(os.environ.get("SECONDS_OF_A_REWARD", "0")))
+    time.sleep(2 if os.path.exists(os.environ.get("SLOW_WHILE_THERE_IS", "")) else 0)
     return [0.0] * len(completions)
 """
 RESOURCES = ["slurm.partition=low", "slurm.time=30", "slurm.signal_before=60", "slurm.cpus_per_task=2"]
@@ -94,20 +94,26 @@ def whole(cluster: Cluster, folder: Path) -> RunDir:
 def test_out_of_time_four_times_it_saves_and_finishes_as_if_it_had_never_been(
     cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two minutes, of which Slurm leaves 65 to 95 seconds before its signal: at most 15 slow rollouts."""
+    """Four stays of one minute, of which Slurm leaves 20 to 50 seconds before its signal."""
     for name, text in files_of("reward", "mine").items():
         (folder / name).write_text(text + (SLOW if name == "mine.py" else ""))
     settings = [text for text in OVERRIDES if not text.startswith("task")]
     settings += ["task.name=own", "task.data=mine.jsonl", "task.reward=[mine.py:accuracy, mine.py:slow]"]
-    settings += ["train.rollouts=62", "rollout.prompts=2", "update.mini_batches=1"]
+    settings += ["train.rollouts=90", "rollout.prompts=2", "update.mini_batches=1"]
     assert rlvr(cluster, folder, "train", *settings, "run.name=in-time").returncode == 0
-    monkeypatch.setitem(cluster.environment, "SBATCH_TIMELIMIT", "2")
-    monkeypatch.setitem(cluster.environment, "SECONDS_OF_A_REWARD", "6")
-    run, job = submit(cluster, folder, "out-of-time", *settings, "slurm.signal_before=25")
+    slow = folder / "slow"
+    slow.touch()
+    monkeypatch.setitem(cluster.environment, "SLOW_WHILE_THERE_IS", str(slow))
+    monkeypatch.setitem(cluster.environment, "SBATCH_TIMELIMIT", "1")
+    run, job = submit(cluster, folder, "out-of-time", *settings, "slurm.signal_before=10")
+    # Slurm looks at time limits every 30 seconds, and requeues after a look: a start 12 seconds later has 48.
+    cluster.await_(lambda: int(cluster.hasten(job, 12)["Restarts"]) == 4, "it is not out of time")
+    assert 0 < len(rows(run)) < 90
+    slow.unlink()
+    cluster.say("scontrol", "update", f"JobId={job}", "TimeLimit=30")
     ended = cluster.await_end(job)
     log = log_of(run, job).read_text()
-    assert ended["JobState"] == "COMPLETED" and int(ended["Restarts"]) >= 4, log
-    assert log.count("saved, requeued") == int(ended["Restarts"]), log
+    assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "4") and log.count(", requeued") == 4, log
     assert sum(path.name.startswith("out-of-time") for path in (folder / "runs").iterdir()) == 1, "a second run"
     assert_same(run, RunDir(folder / "runs" / "in-time"))
 
@@ -126,15 +132,12 @@ def test_preempted_it_saves_and_is_requeued(cluster: Cluster, folder: Path, whol
 
 
 def test_a_node_goes_down(cluster: Cluster, folder: Path, whole: RunDir) -> None:
-    """Slurm kills the job and requeues it; the run continues on another node from its last checkpoint."""
+    """Slurm requeues the job; the run continues on another node from its last checkpoint."""
     run, job = submit(cluster, folder, "lost", *OVERRIDES)
     await_step(cluster, run, job, 7)
     node = cluster.job(job)["NodeList"]
-    cluster.say("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
-    try:
+    with cluster.lost(node):
         ended = cluster.await_end(job)
-    finally:
-        cluster.say("scontrol", "update", f"NodeName={node}", "State=RESUME")
     assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "1"), log_of(run, job).read_text()
     assert ended["NodeList"] != node
     assert f"resuming {run.path} at step " in run.log_path.read_text()

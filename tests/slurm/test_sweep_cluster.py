@@ -67,14 +67,6 @@ def log_of(sweep: SweepDir, job: str) -> str:
     return (sweep.state_dir / "slurm" / f"{job}_0_log.out").read_text()
 
 
-def lose_node(cluster: Cluster, job: str) -> None:
-    """Take a job's node down until Slurm has killed and requeued the job."""
-    node = cluster.job(job)["NodeList"]
-    cluster.say("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
-    cluster.await_(lambda: cluster.job(job)["JobState"] == "PENDING", "it lives on")
-    cluster.say("scontrol", "update", f"NodeName={node}", "State=RESUME")
-
-
 @pytest.fixture(scope="module")
 def folder(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With `whole`: the same trials, by workers of this machine."""
@@ -96,7 +88,8 @@ def test_an_array_whose_jobs_lose_their_node_and_are_preempted(cluster: Cluster,
     assert "was changed while the sweep runs/array is running" in said
 
     cluster.await_(lambda: steps(sweep, "lopti-s0") >= 2, "no step 2 of lopti-s0")
-    lose_node(cluster, jobs["lopti-s0"])
+    with cluster.lost(cluster.job(jobs["lopti-s0"])["NodeList"]):
+        cluster.await_(lambda: cluster.job(jobs["lopti-s0"])["JobState"] == "PENDING", "it was not requeued")
     # The last job, whose SLURM_JOB_ID is the number of the whole array.
     cluster.await_(lambda: steps(sweep, "lopti-s1") >= 2, "no step 2 of lopti-s1")
     node = f"--nodelist={cluster.job(jobs['lopti-s1'])['NodeList']}"
