@@ -12,7 +12,6 @@ from rlvr_cli.cli.options import (
     DATA,
     DATA_DIR,
     REWARD,
-    ConfigFiles,
     TrustRemoteCode,
     complete_run,
     config_sources,
@@ -55,7 +54,16 @@ def command(
             show_default=False,
         ),
     ] = None,
-    config: ConfigFiles = None,
+    config: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--config",
+            "-c",
+            metavar="FILE",
+            rich_help_panel=MORE,
+            help="YAML configuration, over that of the run, as for `rlvr train`.",
+        ),
+    ] = None,
     split: Annotated[
         str | None,
         typer.Option(
