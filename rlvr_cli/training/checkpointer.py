@@ -65,7 +65,7 @@ class Checkpointer(TrainerCallback):
         position, rows = trainer.position()
         weights, others = self._weights()
         processes = gather_object([checkpoint_state.pack_process(rows)])
-        optimizer_parts = None if trainer.zero is None else self._write_optimizer_parts(step, trainer.zero)
+        optimizer_shards = None if trainer.zero is None else self._write_optimizer_shards(step, trainer.zero)
         if trainer.accelerator.is_main_process:
             _check_finite(step, {**weights, **others})
             counters = {
@@ -83,7 +83,7 @@ class Checkpointer(TrainerCallback):
                 write_checkpoint(
                     self.run.checkpoints_dir,
                     step,
-                    lambda folder: self._write(folder, weights, others, counters, processes, optimizer_parts, seal),
+                    lambda folder: self._write(folder, weights, others, counters, processes, optimizer_shards, seal),
                 )
             except SafetensorError as error:
                 # The library reports a full disk with another type.
@@ -109,7 +109,7 @@ class Checkpointer(TrainerCallback):
         value_head: dict[str, Tensor],
         counters: dict[str, Any],
         processes: list[bytes],
-        optimizer_parts: Path | None,
+        optimizer_shards: Path | None,
         seal: Entries,
     ) -> None:
         trainer = self.trainer
@@ -124,12 +124,12 @@ class Checkpointer(TrainerCallback):
         trainer.state.save_to_json(str(folder / "trainer_state.json"))
         inner = folder / checkpoint_state.FOLDER
         inner.mkdir()
-        if optimizer_parts is None:
+        if optimizer_shards is None:
             checkpoint_state.save_optimizer(inner, trainer.optimizer.state_dict())
         else:
-            for file in sorted(optimizer_parts.iterdir()):
+            for file in sorted(optimizer_shards.iterdir()):
                 file.rename(inner / file.name)
-            optimizer_parts.rmdir()
+            optimizer_shards.rmdir()
         if (self.run.path / TRAINED_ON).is_file():
             shutil.copyfile(self.run.path / TRAINED_ON, inner / TRAINED_ON)
         if value_head:
@@ -142,21 +142,21 @@ class Checkpointer(TrainerCallback):
         for path in folder.rglob("*.safetensors"):
             path.chmod(0o644)  # safetensors makes files readable by their owner alone
 
-    def _write_optimizer_parts(self, step: int, zero: Zero) -> Path:
-        """Every process writes its part of the optimizer's state into a folder of rank 0's; returns the folder."""
+    def _write_optimizer_shards(self, step: int, zero: Zero) -> Path:
+        """Write every process's share of the optimizer's state into a folder of rank 0's; returns the folder."""
         accelerator = self.trainer.accelerator
-        folder: Path = self.run.checkpoints_dir / f".parts-step-{step}"
+        folder: Path = self.run.checkpoints_dir / f".shards-step-{step}"
         if accelerator.is_main_process:
-            for left_over in self.run.checkpoints_dir.glob(".parts-step-*"):
+            for left_over in self.run.checkpoints_dir.glob(".shards-step-*"):
                 shutil.rmtree(left_over)
             folder.mkdir()
         accelerator.wait_for_everyone()
-        checkpoint_state.save_optimizer(folder, zero.optimizer_state(), self._optimizer_part())
+        checkpoint_state.save_optimizer(folder, zero.optimizer_state(), self._optimizer_shard())
         accelerator.wait_for_everyone()
         return folder
 
-    def _optimizer_part(self) -> str:
-        """Return what this process's part of the optimizer's state is called in a checkpoint, without ending."""
+    def _optimizer_shard(self) -> str:
+        """Return the name of this process's share of the optimizer's state in a checkpoint, without ending."""
         return f"{checkpoint_state.OPTIMIZER}-{self.trainer.accelerator.process_index}"
 
     # --- resume ------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class Checkpointer(TrainerCallback):
         if trainer.zero is None:
             trainer.optimizer.load_state_dict(checkpoint_state.load_optimizer(inner))
         else:
-            trainer.zero.load_optimizer_state(checkpoint_state.load_optimizer(inner, self._optimizer_part()))
+            trainer.zero.load_optimizer_state(checkpoint_state.load_optimizer(inner, self._optimizer_shard()))
         self._restore_schedule(json.loads((inner / checkpoint_state.SCHEDULER).read_text(encoding="utf-8")))
         trainer.skips.count = counters["skips"]
         trainer.executed.update(counters["executed"])

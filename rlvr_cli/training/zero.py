@@ -1,11 +1,11 @@
-"""DeepSpeed ZeRO in a run: whole weights to sample with and to save, the optimizer's part of each process.
+"""DeepSpeed ZeRO in a run: whole weights to sample with and to save, the optimizer's state of each process.
 
 accelerate makes DeepSpeed's engine from transformers' arguments. In the last backward pass of a step the engine clips
 the gradients, which it has summed in float32 where the configuration says so, and makes the step, or refuses it where
 the gradient is not finite (``check_grad_overflow``).
 
 Read of DeepSpeed 0.19's optimizer, beyond its documentation: ``fp32_partitioned_groups_flat`` (stage 3) or
-``single_partition_of_fp32_groups`` are this process's parts of the float32 weights. They are the parameters of the
+``single_partition_of_fp32_groups`` are this process's shards of the float32 weights. They are the parameters of the
 inner optimizer.
 """
 
@@ -109,20 +109,20 @@ class Zero:
 
         return deepspeed.zero.GatheredParameters(parameters, enabled=self.divides_parameters)
 
-    def _parts(self) -> list[Tensor]:
+    def _shards(self) -> list[Tensor]:
         name = "fp32_partitioned_groups_flat" if self.divides_parameters else "single_partition_of_fp32_groups"
-        parts: list[Tensor] = getattr(self.optimizer, name)
-        return parts
+        shards: list[Tensor] = getattr(self.optimizer, name)
+        return shards
 
     def optimizer_state(self) -> dict[str, Any]:
-        """Return this process's part of the optimizer's state, as ``checkpoint_state.save_optimizer`` takes it."""
+        """Return this process's share of the optimizer's state, as ``checkpoint_state.save_optimizer`` takes it."""
         inner = self.optimizer.optimizer
         # Weights of fewer bits are rounded from the float32 ones.
         rounded = any(parameter.dtype != torch.float32 for parameter in self.trainer.model.parameters())
         return {
             "state": {
-                index: {**inner.state.get(part, {}), **({MASTER: part.detach()} if rounded else {})}
-                for index, part in enumerate(self._parts())
+                index: {**inner.state.get(shard, {}), **({MASTER: shard.detach()} if rounded else {})}
+                for index, shard in enumerate(self._shards())
             },
             "param_groups": [
                 {key: value for key, value in group.items() if key != "params"} for group in inner.param_groups
@@ -131,15 +131,15 @@ class Zero:
 
     def load_optimizer_state(self, saved: dict[str, Any]) -> None:
         """Restore :meth:`optimizer_state` before the first step: DeepSpeed takes what is there."""
-        inner, parts = self.optimizer.optimizer, self._parts()
+        inner, shards = self.optimizer.optimizer, self._shards()
         for group, settings in zip(inner.param_groups, saved["param_groups"], strict=True):
             group.update(settings)
         for index, entries in saved["state"].items():
-            part = parts[index]
+            shard = shards[index]
             master = entries.pop(MASTER, None)
             if master is not None:
-                part.data.copy_(master)
-            inner.state[part] = {
-                name: value.to(part.device) if isinstance(value, Tensor) and value.dim() > 0 else value
+                shard.data.copy_(master)
+            inner.state[shard] = {
+                name: value.to(shard.device) if isinstance(value, Tensor) and value.dim() > 0 else value
                 for name, value in entries.items()
             }
