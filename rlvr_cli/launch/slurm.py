@@ -86,7 +86,12 @@ def parameters(slurm: SlurmConfig, name: str) -> dict[str, Any]:
         # The first machine may still save when another has ended; but a machine that hangs would hold the job.
         step += ["--kill-on-bad-exit=0", f"--wait={slurm.signal_before}"]
     return {
-        **slurm.model_dump(include={"partition", "account", "qos", "time", "nodes", "cpus_per_task"}),
+        "partition": slurm.partition,
+        "account": slurm.account,
+        "qos": slurm.qos,
+        "time": slurm.time,
+        "nodes": slurm.nodes,
+        "cpus_per_task": slurm.cpus_per_task,
         "job_name": name,
         "ntasks_per_node": 1,
         "gpus_per_node": slurm.gpus_per_node or None,

@@ -130,7 +130,10 @@ def _question(comparison: TaskComparison, rows: Others) -> str:
     metric, base = comparison.scores.metric, comparison.scores.baseline
     names = sorted(row.arm for row, _ in rows)
     if not comparison.tested:
-        return f"How do these runs of {listed(names)} differ from {base}'s?"
+        runs = "does this run" if len(names) == 1 else "do these runs"
+        number = len(comparison.scores.arms[base])
+        of_base = "this run" if number == 1 else f"these {number} runs"
+        return f"How {runs} of {listed(names)} differ from {of_base} of {base}?"
     if declared(metric).higher_is_better is None:
         return f"How does the {metric_name(metric).strip()} of {listed(names)} differ from that of {base}?"
     if len(names) == 1:

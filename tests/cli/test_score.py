@@ -297,7 +297,7 @@ def test_what_does_not_match_is_not_continued(tmp_path: Path, capsys: pytest.Cap
     ("more", "message"),
     [
         (["--rule", "lenient"], "Allowed: paper, strict"),
-        (["--task", "kkk"], "unknown task"),
+        (["--task", "kkk"], "--task: is there 2 times"),
         (["run.seed=1"], "only keys of the task"),
         (["task.style=3"], "task.style"),
         (["task.corrected=true"], "task.corrected: says which problems there are"),

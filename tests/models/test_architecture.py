@@ -24,6 +24,10 @@ SMALL = {
 }
 # `total_size` of model.safetensors.index.json on the hub, bfloat16: two bytes a parameter.
 PUBLISHED_BYTES = {
+    "qwen2.5-0.5b": 988_065_536,
+    "qwen2.5-0.5b-instruct": 988_065_536,
+    "qwen2.5-1.5b": 3_087_428_608,
+    "qwen2.5-1.5b-instruct": 3_087_428_608,
     "qwen2.5-3b": 6_171_877_376,
     "qwen2.5-3b-instruct": 6_171_877_376,
     "qwen2.5-7b": 15_231_233_024,
