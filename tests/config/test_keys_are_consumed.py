@@ -25,7 +25,9 @@ SECTION_OF_CLASS = {
 } | {"Task": "task", "AnswerTask": "task", "AnyMethod": "method"}
 
 # Tasks and parts of methods are their own sections: they read their keys as attributes of themselves.
-OWN = {name for name, section in SECTION_OF_CLASS.items() if section.partition(".")[0] in ("task", "method")}
+OWN = {
+    name for name, section in SECTION_OF_CLASS.items() if section.partition(".")[0] in ("task", "method", "optimizer")
+}
 
 # One of them is a valid value of any fraction that it does not have yet.
 OTHER_NUMBERS = (0.25, 2.5)

@@ -236,7 +236,7 @@ def test_one_run_an_arm_gets_no_verdict_on_its_method(two_arms: Path, report: Ca
     page = report(two_arms / "grpo-s0", two_arms / "lopti-s0")
     top = page.sections["answer"]
     assert top.startswith("How does this run of lopti differ from this run of grpo?")
-    assert "This run of lopti less this run of grpo: +" in top and "rlvr sweep with 3 or more seeds" in top
+    assert "This run of lopti minus this run of grpo: +" in top and "rlvr sweep with 3 or more seeds" in top
     assert not re.search(r"better|worse|no difference|p =", top)
     pills = [own for tag, own in page.tags if tag == "span" and str(own.get("class", "")).startswith("mark")]
     assert pills == [], "no verdict as a pill"
