@@ -17,7 +17,7 @@ from rlvr_cli.config.schema import Config
 PACKAGE = Path(rlvr_cli.__file__).parent
 # Showing a key is not acting on it. Of the configuration's own files, only the arithmetic acts.
 ONLY_SHOW = {"planning/document.py", "cli/config.py"}
-ACTS = {"config/batch.py", "config/optimizer.py"}
+ACTS = {"config/batch.py", "config/update.py"}
 
 
 SECTION_OF_CLASS = {
