@@ -13,7 +13,6 @@ from rlvr_cli.cli.output import echo
 from rlvr_cli.core.errors import UserError
 
 Kind = Literal["task", "reward", "method"]
-PAGES = {"task": "docs/tasks/own.md", "reward": "docs/tasks/own-reward.md", "method": "docs/methods/own.md"}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 # What to do with the files, in order; a run is called NAME.
 _NEXT = {
@@ -58,7 +57,7 @@ def new(
     _check_free(kind, name, next(iter(files.values())))
     for file, text in files.items():
         Path(file).write_text(text, encoding="utf-8")
-    echo(f"{' and '.join(files)}: written. What else it may hold: {PAGES[kind]}. Next:\n")
+    echo(f"{' and '.join(files)}: written. Next:\n")
     for command in _NEXT[kind]:
         echo(f"  {command.format(file=next(iter(files)), name=next(iter(files)).removesuffix('.py'))}", whole=True)
 

@@ -122,8 +122,8 @@ def fetch(
     offline = "HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set" if is_offline() else connection_problem()
     if offline is not None:
         raise UserError(
-            f"rlvr tasks fetch: {offline}. Fetch on a machine with a network and copy {folder}, or put the files there "
-            "by hand (docs/data.md)."
+            f"rlvr tasks fetch: {offline}. Fetch on a machine with a network and copy {folder}, or put the files "
+            "there by hand."
         )
     manifests = []
     for task in tasks_of.values():

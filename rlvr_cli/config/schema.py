@@ -59,7 +59,7 @@ class TrainConfig(Section):
     )
     on_collapse: Literal["warn", "stop", "off"] = Field(
         "warn",
-        description="When accuracy, length or entropy show a collapse (docs/collapse.md): say so, stop, or do "
+        description="When accuracy, length or entropy show a collapse: say so, stop, or do "
         "not look. A training that samples nothing (sft) shows none.",
     )
     on_no_signal: Literal["warn", "stop", "off"] = Field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -179,6 +180,11 @@ def _unknown_key(schema: Schema, path: KeyPath, data: Any) -> str:
     if meant == "":
         return f"unknown key. Nothing here does what {name}={value} does elsewhere"
     guess = meant or guess
+    if guess == dotted(path) and "." in key:
+        steps = reversed(key.split("."))
+        inner = yaml_text(value_at(data, path))
+        nested = functools.reduce(lambda text, step: f"{{{step}: {text}}}", steps, inner)
+        return f"unknown key. A file has nested keys: write {nested[1:-1]}"
     hint = " Did you mean " + " or ".join(f"`{name}`" for name in guess.split(" or ")) + "?" if guess else ""
     hint += schema.other_meanings.get(name, "") if hint else ""
     if guess and schema.command:

@@ -88,10 +88,13 @@ def select_benchmarks(names: Sequence[str]) -> tuple[list[SelectedBenchmark], li
     return found, tables
 
 
-def completions_of(config: Config) -> int:
-    """How many completions `rlvr eval` samples on the benchmarks that ``config`` names (`eval.benchmark`)."""
+def completions_of(config: Config, own: int) -> int:
+    """Return how many completions `rlvr eval` samples on the benchmarks that ``config`` names (`eval.benchmark`).
+
+    Args:
+        own: completions for the held-out problems of the task.
+    """
     choices, _ = select_benchmarks(config.eval.benchmark)
-    own = config.eval.problems * (config.eval.samples + config.eval.greedy)
     settings = (choice.setting for choice in choices)
     return sum(
         data_sets()[one.benchmark].size * (one.samples + one.greedy) if one is not None else own for one in settings

@@ -29,12 +29,11 @@ from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleKey, SampleStore
 from rlvr_cli.evaluation.targets import EvaluatedModel, find_target, slug
 from rlvr_cli.tasks import Problem, Task
+from rlvr_cli.tasks.base import ALL_ROWS
 from rlvr_cli.tasks.sets import check_folder, data_sets, problems_name
 
 SPLITS = ("train", "dev", "test", "all")
 FORMAT = 1
-# More than any data set has: all of its problems.
-_ALL = 2**40
 _RANGE = re.compile(r"(\d{1,9})|(\d{0,9})\.\.(\d{0,9})")
 
 Fate = Literal["kept", "dropped", "undecided"]
@@ -268,7 +267,7 @@ def _overrides(options: FilterOptions) -> list[str]:
 def _problems(config: Config, style: str | None, options: FilterOptions) -> list[Problem]:
     """All problems of the data; of a generator, as many as training has; of either, no more than asked for."""
     task = config.task.for_model(style or "logic_rl")
-    most = config.task.train_size if config.task.is_generated else _ALL
+    most = config.task.training_problems if config.task.is_generated else ALL_ROWS
     if asked_by(options.overrides, "eval.problems"):
         most = config.eval.problems
     return task.problems(options.split, most, config.run.seed)  # type: ignore[arg-type]
@@ -303,7 +302,7 @@ def _for_training(request: FilterRequest, task: Task) -> int:
     config = request.config.task.model_copy(update={"data": data, "data_dir": None})
     style = str(task.settings.get("style", "logic_rl"))
     try:
-        return len(config.for_model(style).problems("train", _ALL, 0))
+        return len(config.for_model(style).problems("train", ALL_ROWS, 0))
     except UserError:
         return 0
 

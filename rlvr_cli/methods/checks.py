@@ -22,7 +22,7 @@ from rlvr_cli.methods.aggregation import Aggregation
 from rlvr_cli.methods.base import Advantage, Part, PolicyLoss, Rollout, RolloutShaping, Shaping, Tokens, TokenShaping
 from rlvr_cli.methods.lopti import Passes
 from rlvr_cli.methods.method import AnyMethod, Method
-from rlvr_cli.methods.user import PAGE, load_method, method_type, wrong_shape
+from rlvr_cli.methods.user import EXAMPLE, load_method, method_type, wrong_shape
 from rlvr_cli.workers.trial import try_files
 
 # Seconds that a part's method may take to be tried.
@@ -351,8 +351,9 @@ def _problems(tried: Part, method: Method) -> Iterator[str]:
             with guarded(file, f"{name} of {type(tried).__name__}", _TRIAL):
                 attempt(tried, method)
         except _Fault as fault:
-            yield f"{function_line(getattr(type(tried), name), file)}: {type(tried).__name__}.{name} {fault} ({PAGE})"
+            where = function_line(getattr(type(tried), name), file)
+            yield f"{where}: {type(tried).__name__}.{name} {fault} ({EXAMPLE})"
         except RunError as error:
-            yield f"{error}{_ABOUT_NONE if 'NoneType' in str(error) else ''} ({PAGE})"
+            yield f"{error}{_ABOUT_NONE if 'NoneType' in str(error) else ''} ({EXAMPLE})"
             # The next ones would say the same.
             return

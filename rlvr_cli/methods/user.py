@@ -38,7 +38,8 @@ from rlvr_cli.methods.names import (
 )
 from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper, Preset
 
-PAGE = "docs/methods/own.md"
+# What messages name as help.
+EXAMPLE = "`rlvr new method NAME` writes an example"
 # The families by the section in which one of their kinds stands.
 FAMILIES: Mapping[str, type[Choice]] = {
     "advantage": Advantage,
@@ -157,10 +158,10 @@ def _part_problems(file: UserFile, classes: Sequence[type[Part]]) -> Iterator[st
         if not _has_name(kind):
             if not any(kind in other.__mro__[1:] for other in classes):
                 write = "`key: ClassVar[str] = ...`" if is_shaping else "`kind: Literal[...] = Field(...)`"
-                yield f"{where} has no {key} of its own: give it {write} ({PAGE})"
+                yield f"{where} has no {key} of its own: give it {write} ({EXAMPLE})"
             continue
         if not _section(kind):
-            yield f"{where} inherits from no part of a method that a file may define ({PAGE})"
+            yield f"{where} inherits from no part of a method that a file may define ({EXAMPLE})"
             continue
         name, taken = _name_of(kind), Shaping.registered if is_shaping else FAMILIES[_section(kind)].kinds
         if not _NAME.match(name.replace("_", "-")):
@@ -168,9 +169,9 @@ def _part_problems(file: UserFile, classes: Sequence[type[Part]]) -> Iterator[st
         if name in taken:
             yield f'{where}: {key} "{name}" is taken by {taken[name].__name__}. Choose another name'
         if lacking := sorted(getattr(kind, "__abstractmethods__", ())):
-            yield f"{where} lacks the method {', '.join(lacking)} ({PAGE})"
+            yield f"{where} lacks the method {', '.join(lacking)} ({EXAMPLE})"
         if issubclass(kind, Shaping) and kind.main_key not in kind.model_fields:
-            yield f"{where}: main_key must be the parameter that switches it on ({PAGE})"
+            yield f"{where}: main_key must be the parameter that switches it on ({EXAMPLE})"
         for parameter, field in kind.model_fields.items():
             if field.is_required():
                 yield f"{where}: {parameter} has no default; write `{parameter}: ... = Field(DEFAULT, ...)`"
@@ -185,13 +186,13 @@ def _preset(file: UserFile, classes: Sequence[tuple[str, type[Part]]]) -> Preset
             has = f"several classes, {', '.join(kind.__name__ for _, kind in classes)}, and no PRESETS"
             raise UserError(
                 f"{where}: has {has if classes else 'no method'}. A file has one class that inherits from PolicyLoss, "
-                f"Advantage or another part of rlvr_cli.methods, or PRESETS that name all its classes ({PAGE})."
+                f"Advantage or another part of rlvr_cli.methods, or PRESETS that name all its classes ({EXAMPLE})."
             )
         written = _preset_of(file, *classes[0])
     presets = list(written) if isinstance(written, (tuple, list)) else [written]
     preset: Any = presets[0] if len(presets) == 1 else None
     if not isinstance(preset, (MethodPreset, Modifier)) or getattr(preset, "imitates", False):
-        raise UserError(f"{where}: PRESETS must hold one MethodPreset or Modifier of a policy gradient ({PAGE}).")
+        raise UserError(f"{where}: PRESETS must hold one MethodPreset or Modifier of a policy gradient ({EXAMPLE}).")
     if not _NAME.match(str(preset.name)) or preset.name in (*ALIASES, *METHODS, *MODIFIER_PRESETS):
         raise UserError(
             f"{where}: the name {preset.name!r} is that of a built-in method, or has other signs than lower-case "
@@ -211,7 +212,7 @@ def _preset_of(file: UserFile, section: str, kind: type[Part]) -> MethodPreset:
         raise UserError(
             f"{file.at(kind.__name__)}: {kind.__name__} modifies a method, and nothing says how strongly. Write "
             f'`PRESETS = (Modifier("{_name_of(kind).replace("_", "-")}", title=..., summary=..., paper=..., '
-            f'sets={{"{section}.{kind.main_key}": (VALUE, "why")}}),)` ({PAGE}).'
+            f'sets={{"{section}.{kind.main_key}": (VALUE, "why")}}),)` ({EXAMPLE}).'
         )
     summary = inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0] if "__doc__" in vars(kind) else ""
     return MethodPreset(
@@ -239,7 +240,7 @@ def _value_problems(user_method: UserMethod) -> Iterator[str]:
             key, value = ("kind", _name_of(kind)) if section in FAMILIES else (kind.main_key, "what switches it on")
             yield (
                 f"{file.at(kind.__name__)}: {kind.__name__} is off in {preset.name}: set {section}.{key} to {value} in "
-                f"PRESETS ({PAGE})"
+                f"PRESETS ({EXAMPLE})"
             )
 
 

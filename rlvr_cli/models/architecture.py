@@ -22,7 +22,9 @@ from rlvr_cli.models.source import (
     holds_adapter,
     hub_presets,
     is_cached,
+    is_hub_id,
     is_offline,
+    resolve_model,
     weight_shapes,
 )
 
@@ -164,6 +166,8 @@ def find_architecture(name: str, revision: str | None = None, *, download: bool 
 
     Args:
         download: whether config.json (some kilobytes) may be fetched from the hub.
+
+    Raises UserError where the name can be none of them.
     """
     presets = hub_presets()
     hub_ids = {**presets, **{hub: hub for hub in presets.values()}}
@@ -178,9 +182,12 @@ def find_architecture(name: str, revision: str | None = None, *, download: bool 
             return find_architecture(base.name, base.revision, download=download)
         return _read(folder / "config.json")
     hub_id = hub_ids.get(name, name)
+    if not is_hub_id(hub_id):
+        resolve_model(name, revision=revision)
     if is_cached(hub_id) or (download and not is_offline() and connection_problem() is None):
         return _from_hub(hub_id, revision)
-    return FoundArchitecture(None, f"{hub_id} is neither a folder nor in the local cache, and the hub is not asked")
+    reason = "HF_HUB_OFFLINE is set" if is_offline() else "huggingface.co does not answer"
+    return FoundArchitecture(None, f"{hub_id} is not in the local cache and {reason}; give a folder with config.json")
 
 
 def _from_hub(hub_id: str, revision: str | None) -> FoundArchitecture:

@@ -81,12 +81,16 @@ def resolve_model(name: str, *, revision: str | None = None) -> ModelSource:
         return ModelSource(name, "folder", str(path.resolve()))
     if path.exists():
         raise UserError(f"model: {name} is a file. Give the folder that holds config.json and the weights.")
-    is_id = _HUB_ID.fullmatch(name) and not _looks_like_a_path(name)
-    if not is_id or ("/" not in name and not is_cached(name)):
+    if not is_hub_id(name):
         presets = [*PRESETS, *hub_presets()]
         raise UserError(f"model: there is no folder {name}.{did_you_mean(name, presets)} Give a model folder, a hub id "
                         f"with its owner (openai-community/gpt2) or a preset ({', '.join(presets)}).")  # fmt: skip
     return _on_the_hub(name, name, revision)
+
+
+def is_hub_id(name: str) -> bool:
+    """Return whether ``name`` can be a hub id: it has an owner, or is in the cache."""
+    return bool(_HUB_ID.fullmatch(name)) and not _looks_like_a_path(name) and ("/" in name or is_cached(name))
 
 
 def _on_the_hub(name: str, hub_id: str, revision: str | None) -> ModelSource:

@@ -127,11 +127,13 @@ def _evaluation(plan: dict[str, Any]) -> str:
 
 
 def _problems(plan: dict[str, Any]) -> tuple[str, str]:
-    """How many training problems there are, and how often each is seen; of data that are not read, what is certain."""
+    """Return the number of training problems, and how often each is seen; of problems not counted, the limit alone."""
     source, visits = plan["problems_from"], plan["visits_per_problem"]
-    if source is None:
-        return f"{plan['problems']:,}", f"each seen {visits:.2f} times on average"
-    return f"at most {plan['problems']:,}", f"of {source} (task.data), each seen {visits:.2f} times or more on average"
+    of_data = "" if source is None else f"of {source} (task.data), "
+    if visits is not None:
+        return f"{plan['problems']:,}", f"{of_data}each seen {visits:.2f} times on average"
+    most = plan["problems_at_most"]
+    return "all" if most is None else f"at most {most:,}", f"{of_data}not counted"
 
 
 def _demonstrations(plan: dict[str, Any]) -> tuple[str, str]:

@@ -32,6 +32,7 @@ from rlvr_cli.planning.memory import (
     vllm_shortage,
 )
 from rlvr_cli.runs.folder import RunDir, find_run
+from rlvr_cli.tasks.problem import DataSplit
 
 
 def plan_training(config: Config) -> dict[str, Any]:
@@ -40,8 +41,8 @@ def plan_training(config: Config) -> dict[str, Any]:
     `policy_age` has one entry for each optimizer step made from a rollout batch: the number of updates between the
     policy that sampled the data and the policy that the step updates (0 = on-policy). Supervised fine-tuning samples
     nothing: its rollout batches are demonstrations, and `policy_age` and the numbers of problems are None; the numbers
-    of demonstrations are None for other methods, and where `data` names a file of them, which is not read. Nor are the
-    problems of `problems_from` (`task.data`): there may be fewer than `problems`, each then seen more often.
+    of demonstrations are None for other methods, and where `data` names a file of them, which is not read. The problems
+    of `problems_from` (`task.data`) are counted where they are on this machine; else their number is None.
     """
 
     from rlvr_cli.evaluation.benchmarks import completions_of
@@ -50,7 +51,9 @@ def plan_training(config: Config) -> dict[str, Any]:
     batch = config.batch
     ages = list(range(batch.steps_per_rollout))
     samples = config.method.samples
-    problems = config.task.train_size if samples else None
+    problems = _count(config, "train", config.task.training_problems) if samples else None
+    held_out = _count(config, config.eval.split, config.eval.problems) or config.eval.problems
+    completions_each = config.eval.samples + config.eval.greedy
     demonstrations = config.method.demonstration_count
     completions_total = batch.completions * config.train.rollouts
     return {
@@ -76,6 +79,7 @@ def plan_training(config: Config) -> dict[str, Any]:
         "completion_tokens_at_most": completions_total * config.rollout.max_new_tokens,
         "problems": problems,
         "problems_from": config.task.data if samples and not config.task.is_generated else None,
+        "problems_at_most": config.task.train_size if samples else None,
         "about_data": config.task.about_data() if samples else None,
         "visits_per_problem": config.rollout.prompts * config.train.rollouts / problems if problems else None,
         "demonstrations": demonstrations,
@@ -84,10 +88,18 @@ def plan_training(config: Config) -> dict[str, Any]:
         "checkpoints_written": _checkpoints(batch.steps_total, config.checkpoint.every),
         "checkpoints_kept": config.checkpoint.keep,
         "evaluations": config.train.rollouts // config.eval.every if config.eval.every else 0,
-        "eval_completions": config.eval.problems * (config.eval.samples + config.eval.greedy),
+        "eval_completions": held_out * completions_each,
         "eval_benchmarks": list(config.eval.benchmark),
-        "benchmark_completions": completions_of(config) if config.eval.benchmark else None,
+        "benchmark_completions": completions_of(config, held_out * completions_each) if config.eval.benchmark else None,
     }
+
+
+def _count(config: Config, split: DataSplit, most: int) -> int | None:
+    """Count the problems of ``split`` that are on this machine; None where there are none, or none can be read."""
+    try:
+        return config.task.count_local(split, most)
+    except UserError:
+        return None
 
 
 def _checkpoints(steps_total: int, every: int) -> int:
@@ -112,6 +124,11 @@ def full_plan(config: Config, **resource_options: Any) -> dict[str, Any]:
             f"WARNING: `rlvr train` needs the problems of {config.task.data} (task.data), which are not on the hub: "
             f"give their folder with --data-dir.{generated_hint(config.task.sets)}"
         )
+    elif config.method.samples:
+        try:
+            config.task.count_local("train", 1)
+        except UserError as error:
+            said += [f"WARNING: `rlvr train` refuses this: {problem}" for problem in error.problems]
     return {**plan_training(config), **resources(config, **resource_options), "cautions": said}
 
 

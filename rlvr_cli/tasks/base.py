@@ -25,6 +25,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, PrivateAttr, field_validator
 
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import local_path
 from rlvr_cli.core.section import Choice, Contradiction, Count, Text
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.core.user_code import without_folder
@@ -36,6 +37,8 @@ from rlvr_cli.tasks.prompts import check_template_options
 
 # How many of a set's prompts are looked at before a model is trained or evaluated on them.
 PROMPTS_MEASURED = 256
+# How many problems are generated for training where `train_size` is null, and a number that no data reaches.
+GENERATED, ALL_ROWS = 4096, 2**40
 # Seed of the held-out problems: the same for every run and evaluation.
 HELD_OUT_SEED = 0
 # Shares of unknown tokens in prompts: from the first on a training is refused, from the second on one is warned. A real
@@ -87,7 +90,9 @@ class Task(FromData, Choice):
     # `data` as a run's configuration has it, where that is a path from another folder than this one.
     _written_data: str | None = PrivateAttr(None)
 
-    train_size: Count = Field(4096, description="Size of the training set.")
+    train_size: Count | None = Field(
+        None, description="Number of training problems; null = all that the data have, or 4,096 generated ones."
+    )
     data: Data
     data_dir: DataDir = None
     chat_template_kwargs: dict[Text, bool | int | float | str] = Field(
@@ -186,6 +191,22 @@ class Task(FromData, Choice):
         """One line on the origin and the number of rows; None where nothing needs saying."""
         named = self.data in self.sets and not self.is_generated
         return origin_of(self.data, self.sets[self.data].hub, self.data_dir) if named else None
+
+    @property
+    def training_problems(self) -> int:
+        """The largest number of problems to train on."""
+        return self.train_size or (GENERATED if self.is_generated else ALL_ROWS)
+
+    def count_local(self, split: DataSplit, most: int) -> int | None:
+        """Count the problems of ``split``, up to ``most``, without a download; None where that would take the hub.
+
+        Raises UserError as :meth:`load` does.
+        """
+        if self.is_generated:
+            return most
+        if self.data_dir is None and not local_path(self.data).exists():
+            return None
+        return min(most, len(self.load(split)))
 
     def problems(self, split: DataSplit, count: int, seed: int) -> list[Problem]:
         """``count`` distinct problems of ``split``, the same for the same arguments.

@@ -181,8 +181,8 @@ class KnightsAndKnaves(SharedOut):
         """
         if problem.data["statements"] is None:
             raise UserError(
-                f"task.data: problem {problem.id} has no `statements`, so it cannot be worked out. Add them to its row "
-                "(docs/tasks/kk.md), or give worked solutions of your own (method.data)."
+                f"task.data: problem {problem.id} has no `statements`, so it cannot be worked out. Add them to its "
+                "row, or give worked solutions of your own (method.data)."
             )
         rng = random.Random(stream_seed(0, "kk", "solutions", problem.id))
         solutions = compact.solutions if self.style == "compact" else kk_solutions.solutions
@@ -331,7 +331,7 @@ def problem_from(fields: Mapping[str, Any], where: str) -> Problem:
     if fields.get("statements") is not None:
         statements = _statements(fields["statements"], len(names))
         if statements is None:
-            raise UserError(f"{where}: statements cannot be read; see the row format in docs/tasks/kk.md")
+            raise UserError(f"{where}: statements cannot be read (`rlvr tasks generate kk -o FILE` writes such rows)")
         if solve(statements) != [tuple(solution)]:
             raise UserError(f"{where}: statements do not have the stated solution as their only one")
     return _problem(str(fields.get("id", where)), question, names, solution, statements)

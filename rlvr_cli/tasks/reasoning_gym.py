@@ -35,7 +35,6 @@ from rlvr_cli.tasks.shares import quotas
 from rlvr_cli.workers.pool import JobError, JobTimeout, Limits, Pool, Target, WorkerDied
 
 PREFIX = "rg:"
-PAGE = "docs/tasks/reasoning-gym.md"
 _GALLERY = "https://github.com/open-thought/reasoning-gym/blob/main/GALLERY.md"
 REFUSED = {
     "composite": "name its parts, as rg:chain_sum,countdown=2",
@@ -82,7 +81,7 @@ def keys_of(written: str) -> dict[str, Any]:
             raise UserError(f"--task {written}: the weight of {name} is no number: {weight!r}.") from None
         if not name:
             hint = "name a data set of reasoning-gym, as rg:countdown, or several, as rg:chain_sum,countdown=2"
-            raise UserError(f"--task {written}: {hint} ({PAGE}).")
+            raise UserError(f"--task {written}: {hint}.")
     return {"name": "rg", "datasets": datasets}
 
 
@@ -125,7 +124,7 @@ class ReasoningGym(Task):
 
     def contradictions(self) -> Iterator[Contradiction]:
         if not self.datasets:
-            message = f"task.name=rg names no data set: --task rg:countdown, or task.datasets={{countdown: 1}} ({PAGE})"
+            message = "task.name=rg names no data set: --task rg:countdown, or task.datasets={countdown: 1}"
             yield Contradiction(("task.name", "task.datasets"), message)
         for name in self.datasets:
             if name in REFUSED:

@@ -55,9 +55,7 @@ def set_to_fetch(name: str) -> Task:
         )
     if sets[name].hub is None:
         files = " and ".join(f"{file}.jsonl" for file in sets[name].files.values())
-        raise UserError(
-            f"{name}: is not on the Hugging Face hub. Put its rows at {files} inside the folder (docs/data.md)."
-        )
+        raise UserError(f"{name}: is not on the Hugging Face hub. Put its rows at {files} inside the folder.")
     return whole_set(name)
 
 

@@ -66,7 +66,6 @@ from rlvr_cli.tasks.rewards import (
 from rlvr_cli.workers.pool import JobError, Limits, Pool, Target, shared_pool
 from rlvr_cli.workers.reward import NUMBER, can_be_logged, reward_number
 
-PAGE = "docs/tasks/own.md"
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,49}$")
 # Problems are made all at once: so many times the deadline of a verdict.
 _PROBLEMS = 10
@@ -481,7 +480,10 @@ def load_task(file: UserFile) -> type[UserTask]:
         wrong = next((kind for kind in classes if issubclass(kind, base.Task)), None)
         reason = "has no task" if wrong is None else f"{wrong.__name__} inherits from a built-in task, which is no task"
         where = file.at("" if wrong is None else wrong.__name__)
-        raise UserError(f"{where}: {reason}: a class that inherits from Task of `from rlvr_cli import Task` ({PAGE}).")
+        raise UserError(
+            f"{where}: {reason}: a class that inherits from Task of `from rlvr_cli import Task` (`rlvr new task NAME` "
+            "writes an example)."
+        )
     (kind,) = tasks
     if problems := list(_problems(kind, file, f"{file.at(kind.__name__)}: {kind.__name__}")):
         raise UserError(problems)

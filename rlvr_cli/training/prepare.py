@@ -106,7 +106,7 @@ class PreparedPolicy(PreparedRun):
         config, model, task, tokenizer = loaded.config, loaded.model, loaded.task, loaded.tokenizer
         policy = config.method.policy
         assert policy is not None
-        problems = task.problems("train", config.task.train_size, config.run.seed)
+        problems = task.problems("train", config.task.training_problems, config.run.seed)
         measured = problems[:PROMPTS_MEASURED]
         cautions = check_prompts(config, task, measured, tokenizer, _positions(model))
         if config.eval.every:

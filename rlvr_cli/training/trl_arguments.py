@@ -19,7 +19,7 @@ from rlvr_cli.methods.names import METHODS
 
 MethodPart = Advantage | PolicyLoss | Passes
 
-_NOTHING = "nothing here does that; write your method (docs/methods/own.md)"
+_NOTHING = "not built in; write a method for it: `rlvr new method NAME` begins one"
 # What TRL would do with these is the method's to decide, and one that is set would silently do nothing: the key that
 # decides it, below `method`, or another key. Values that the key does not have are in `_OF_VALUES`.
 DECIDED_BY_THE_METHOD: dict[str, str] = {

@@ -50,11 +50,12 @@ def test_plan_needs_no_problems_and_says_that_training_does(capsys):
     assert code == 0 and shown.count("needs the problems of dsr_uniform") == shown.count("it is biased") == 1
 
 
-def test_plan_takes_the_folder_and_says_that_it_has_not_read_it(capsys, folder):
+def test_plan_counts_the_problems_that_are_on_this_machine(capsys, folder):
     code, shown, _ = outcome(capsys, "plan", *DIRECTIONS, "--data-dir", folder)
-    assert code == 0 and "at most 4,096" in shown and "of dsr_uniform (task.data)" in shown
+    assert code == 0 and "of dsr_uniform (task.data), each seen" in shown
     code, shown, _ = outcome(capsys, "plan", *DIRECTIONS, f"task.data_dir={folder}", "--format=json")
-    assert json.loads(shown)["problems_from"] == "dsr_uniform"
+    plan = json.loads(shown)
+    assert plan["problems_from"] == "dsr_uniform" and 30 < plan["problems"] <= 40
     code, _, error = outcome(capsys, "plan", *DIRECTIONS, "task.data_dir=x", "--data-dir", folder)
     assert code == 2 and "set the same thing" in error
 

@@ -9,6 +9,7 @@ import pytest
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import as_plain, dump_yaml, load, load_config, preset_names
 from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import UserError
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -201,3 +202,11 @@ def test_keys_that_every_task_has_stay_when_no_task_was_named_beside_them(tmp_pa
     file = write(tmp_path, "a.yaml", "task:\n  train_size: 7\n")
     assert load_config([file], task="countdown").task.train_size == 7
     assert load_config(overrides=["task.train_size=7", "task=math"]).task.train_size == 7
+
+
+def test_a_dotted_key_in_a_file_is_shown_nested(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.yaml", "method.kl.beta: 0.1\nrollout:\n  vllm.sleep: true\n")
+    with pytest.raises(UserError) as caught:
+        load_config([file])
+    nested = [problem.partition("write ")[2] for problem in caught.value.problems]
+    assert sorted(nested) == ["method: {kl: {beta: 0.1}}", "vllm: {sleep: true}"]

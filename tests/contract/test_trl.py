@@ -134,18 +134,18 @@ def test_options_that_the_method_decides_are_refused(tmp_path: Path) -> None:
         ("loss_type", "grpo", "aggregation.kind"),
         ("loss_type", "cispo", 'method="cispo"'),
         ("loss_type", "luspo", 'method="gspo"'),
-        ("loss_type", "sapo", "docs/methods/own.md"),
-        ("loss_type", "vespo", "docs/methods/own.md"),
-        ("loss_type", "bnpo", "docs/methods/own.md"),
+        ("loss_type", "sapo", "rlvr new method NAME"),
+        ("loss_type", "vespo", "rlvr new method NAME"),
+        ("loss_type", "bnpo", "rlvr new method NAME"),
         ("scale_rewards", "none", "advantage.scale"),
-        ("scale_rewards", "batch", "docs/methods/own.md"),
+        ("scale_rewards", "batch", "rlvr new method NAME"),
         ("delta", 1.5, "policy_loss.dual_clip.*, the same for a delta above 1 \\+ eps_high"),
         ("beta", 0.1, "kl.beta"),
         ("epsilon", 0.1, 'overrides=\\["policy_loss.eps_low='),
         ("epsilon_high", 0.4, "policy_loss.eps_high"),
         ("top_entropy_quantile", 0.2, "shaping.high_entropy.share"),
         ("importance_sampling_level", "sequence", 'method="gspo"'),
-        ("sapo_temperature_pos", 2.0, "docs/methods/own.md"),
+        ("sapo_temperature_pos", 2.0, "rlvr new method NAME"),
     ):
         settings = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False, option: value}
         with pytest.raises(ValueError, match=f"the method grpo decides.*{option} .*{said}"):

@@ -124,7 +124,12 @@ def test_a_model_that_is_not_at_hand_leaves_the_rest(
     assert numbers["learning_rate"] is None
     assert numbers["steps_total"] == 100
     assert run(["plan", "--model", "nobody/nothing-7b"]) == 0
-    assert "Parameters and memory are not known: nobody/nothing-7b is neither" in capsys.readouterr().out
+    assert "Parameters and memory are not known: nobody/nothing-7b is not in the" in capsys.readouterr().out
+
+
+def test_a_model_that_cannot_be_is_refused_before_anything_is_planned(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--model", "nonsense-modl"]) == 2
+    assert "there is no folder nonsense-modl" in capsys.readouterr().err
 
 
 def test_the_plan_loads_no_torch() -> None:
