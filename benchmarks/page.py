@@ -1,9 +1,7 @@
 """Writes docs/performance.md: runs the command of every section and keeps what it prints, with the machine it ran on.
 
-    python -m benchmarks.page                   every section
-    python -m benchmarks.page update memory     these; the others stay as they are on the page
-
-A section that a machine cannot measure (a GPU's) keeps what the page has of it.
+python -m benchmarks.page                   every section
+python -m benchmarks.page update memory     these; the others stay as they are on the page
 """
 
 from __future__ import annotations
@@ -124,7 +122,19 @@ SECTIONS = (
         ("benchmarks.profile_step lab --threads 1", "benchmarks.profile_step lab --threads 2"),
         (("OMP_WAIT_POLICY", "PASSIVE"),),
     ),
-    Section("gpu", "On a GPU", "Qwen2.5's shapes with random weights.", ("benchmarks.gpu_updates",), ()),
+    Section(
+        "gpu",
+        "On a GPU",
+        "Nothing was measured on a GPU yet. `make gpu` (`python -m benchmarks.gpu`) is for the first hour on "
+        "one: the update and the whole step of GRPO and Lopti on Qwen2.5-0.5B's shape against stock TRL, "
+        "versions, tests, attention kernels, gradients against float64, short trainings, ZeRO. Each check is "
+        "a process with a timeout; `--only NAME ...` takes some, and a second call goes on where the first "
+        "stopped. It needs no network: the weights are random unless `--model` names some. Please send "
+        "`build/gpu.jsonl` back in an issue. `python -m benchmarks.gpu --cpu --tiny` tests the checks "
+        "themselves.",
+        (),
+        (),
+    ),
 )
 
 

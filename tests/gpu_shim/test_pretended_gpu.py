@@ -1,4 +1,4 @@
-"""Trainings finish on a pretended GPU (device.cpp), whose tensors and generators refuse to mix with those of the CPU."""
+"""Trainings finish on a pretended GPU (device.cpp), whose tensors and generators don't mix with those of the CPU."""
 
 from __future__ import annotations
 
