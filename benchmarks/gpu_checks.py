@@ -136,7 +136,9 @@ def update(bench: Bench, name: str) -> dict[str, Any]:
     config = bench.config()
     script = Script(rollout, config.vocab_size)
     model = place.model(config)
+    # TRL has no KL term by default.
     method = comparable(name, rollout, model, script)
+    method = method.replace(kl=method.kl.replace(beta=0.0))
     passes = len(method.passes.names)
     theirs = their_trainer(bench.folder / "theirs", model, rollout, script, place, passes)
     numbers: dict[str, Any] = {"tokens": script.tokens}
@@ -153,7 +155,7 @@ def step(bench: Bench, name: str) -> dict[str, Any]:
     """A whole rollout of `rlvr train`, and of stock TRL with its `generate` and as many passes over all tokens."""
     from benchmarks.steps import our_step, their_step
 
-    overrides = [*bench.settings(), f"train.rollouts={2 if bench.tiny else 4}", "rollout.tis_cap=null"]
+    overrides = [*bench.settings(), f"train.rollouts={2 if bench.tiny else 4}", "method.kl.beta=0"]
     config = load_config(task="gsm8k", method=name, model=bench.weights(), overrides=overrides)
     numbers: dict[str, Any] = {}
     for side, measure in (("ours", our_step), ("trl", lambda of: their_step(of, gpu=bench.gpu))):
@@ -292,10 +294,8 @@ def training(bench: Bench, kind: str) -> dict[str, Any]:
     if kind == "qlora" and importlib.util.find_spec("bitsandbytes") is None:
         raise Skipped("bitsandbytes is not installed")
     sft = kind == "sft"
-    settings = [word for word in bench.settings() if not (sft and word.startswith("rollout."))]
-    budget = ["train.steps=2"] if sft else ["train.rollouts=2"]
     words = ["--task", "gsm8k", "--method", "sft" if sft else "grpo", "--model", bench.weights()]
-    bench.rlvr("train", *words, "run.name=run", *settings, *budget, *TRAININGS[kind])
+    bench.rlvr("train", *words, "run.name=run", "train.rollouts=2", *bench.settings(), *TRAININGS[kind])
     run = bench.folder / "run"
     manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
     timed = list(read_jsonl(run / "timings.jsonl"))[-1]

@@ -26,7 +26,6 @@ HEAD = """\
 Made by `make bench`: each figure is below its command and machine. The two sides of a ratio are measured in turns;
 ratios are medians with the lowest and highest. Other machines have other seconds and similar ratios. Tests hold the
 counts of what is computed (`pytest -m counts`)."""
-NOT_MEASURED = "Not measured:"
 
 
 @dataclass(frozen=True)
@@ -166,14 +165,12 @@ def output(command: str, section: Section) -> str:
     return done.stdout.strip()
 
 
-def measured(section: Section) -> str | None:
-    """The section in Markdown; None where this machine cannot measure it."""
+def measured(section: Section) -> str:
+    """The section in Markdown."""
     parts = [f"## {section.title}", section.text]
     variables = "".join(f"{name}={value} " for name, value in section.environment)
     for command in section.commands:
         printed = output(command, section)
-        if printed.startswith(NOT_MEASURED):
-            return None
         # A table is one in the page, too; other output stands as it was printed.
         told = printed if "\n|---" in printed else f"```\n{printed}\n```"
         parts += [f"`{variables}python -m {command}`, on {machine()}:", told]
@@ -199,11 +196,7 @@ def main() -> None:
             continue
         print(f"{section.title} ...", flush=True)
         new = measured(section)
-        have = written(_read(str(PAGE)))
-        if new is not None:
-            have[section.title] = new
-        else:
-            have.setdefault(section.title, f"## {section.title}\n\n{section.text}\n\nNot measured yet.")
+        have = {**written(_read(str(PAGE))), section.title: new}
         kept = [have[known.title] for known in SECTIONS if known.title in have]
         PAGE.write_text("\n\n".join([HEAD, *kept]) + "\n", encoding="utf-8")
 
