@@ -89,7 +89,7 @@ def table(lines: list[dict[str, Any]]) -> str:
     """Return the newest line of each check, in 80 columns."""
     rows = [f"{'check':<14} {'status':<8} {'s':>6}  numbers"]
     for line in lines:
-        said = line.get("why") or ", ".join(f"{key} {value}" for key, value in line.get("numbers", {}).items())
+        said = line.get("why") or ", ".join(f"{k} {v}" for k, v in line.get("numbers", {}).items() if v is not None)
         said = said or (line.get("last") or ["no output"])[-1]
         words, width = f"{line['check']:<14} {line['status']:<8} {line['seconds']:>6.0f}  ", 80
         while len(said) > width - len(words):

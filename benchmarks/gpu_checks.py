@@ -97,7 +97,7 @@ class Bench:
         if not folder.exists():
             replace(self.place, gpu=False).model(self.config()).save_pretrained(folder)
             for name in ("tokenizer.json", "tokenizer_config.json"):
-                shutil.copy(PRESETS["lab"] / name, folder)
+                shutil.copy(PRESETS["lab-countdown"] / name, folder)
         return str(folder)
 
     def settings(self) -> list[str]:
