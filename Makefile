@@ -11,7 +11,7 @@ TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-load
 FAST := tests/contract tests/golden tests/methods tests/config tests/stats tests/training/test_loop.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-all test-gpu test-slurm test-vllm check format bench processes docs site data claims lab clean
+.PHONY: help install demo test test-fast test-all test-gpu gpu test-slurm test-vllm check format bench processes docs site data claims lab clean
 
 help:
 	@echo "make demo      train the lab model on Knights & Knaves and show accuracy before and after"
@@ -19,6 +19,7 @@ help:
 	@echo "make test-fast  golden numbers, methods, configuration, statistics and a real training, in a minute"
 	@echo "make test-all  every test"
 	@echo "make test-gpu  what can only be tested on a GPU"
+	@echo "make gpu       the checks for the first hour on a GPU, into build/gpu.jsonl"
 	@echo "make test-slurm  jobs in a private Slurm (needs Debian's packages, docs/slurm.md)"
 	@echo "make test-vllm VLLM_PYTHON=...  trainings that sample with vLLM (docs/rollout-engines.md)"
 	@echo "make check     ruff and mypy"
@@ -57,6 +58,10 @@ test-all: $(INSTALLED)
 
 test-gpu: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m gpu
+
+# ONLY: some of the checks, `make gpu ONLY="update-grpo lab"`; all that have no result yet by default.
+gpu: $(INSTALLED)
+	$(BIN)/python -m benchmarks.gpu $(if $(ONLY),--only $(ONLY))
 
 test-slurm: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slurm tests/slurm

@@ -85,7 +85,7 @@ class Place:
     """Where and in what precision both sides compute.
 
     Attributes:
-        bf16: weights and arithmetic; ``checkpointing``: of gradients. TRL's defaults, and bad ones on a CPU.
+        bf16: by autocast, on float32 weights; ``checkpointing``: of gradients. TRL's defaults, bad ones on a CPU.
         optimizer: as transformers names it.
     """
 
@@ -98,7 +98,7 @@ class Place:
         """A model with random weights from a seed, the same at every call."""
         torch.manual_seed(0)
         with torch.device("cuda" if self.gpu else "cpu"):
-            return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16 if self.bf16 else torch.float32)
+            return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
 
 
 class _Boundaries(TrainerCallback):

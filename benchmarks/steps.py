@@ -11,7 +11,6 @@ keeps no records. A step of ours has a run's records in it, checkpoints not.
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 import time
 from typing import Any
@@ -27,6 +26,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.models.load import eos_token_ids, load_model
+from rlvr_cli.models.source import prompt_style
 from rlvr_cli.tasks.base import response_text
 from rlvr_cli.training.run import start_training
 from rlvr_cli.training.trl_arguments import trl_config
@@ -46,32 +46,39 @@ def settings(steps: int, threads: int) -> Config:
     return load_config(model="lab", overrides=[f"train.rollouts={steps + 1}", f"run.threads={threads}"])
 
 
-def our_step(steps: int, threads: int) -> float:
-    """Mean seconds of our steps, as the run has recorded them."""
+def our_step(config: Config) -> float:
+    """Mean seconds of our rollouts after the first, all passes of each, as the run has recorded them."""
     with tempfile.TemporaryDirectory(prefix="rlvr-benchmark-") as folder:
-        config = settings(steps, threads)
         run = config.run.model_copy(update={"dir": folder, "name": "step"})
         checkpoint = config.checkpoint.model_copy(update={"every": 10**6})
         config = config.model_copy(update={"run": run, "checkpoint": checkpoint})
         done = start_training(config, overwrite=False, console=Console(quiet=True))
         seconds = [float(row["seconds"]) for row in read_jsonl(done.run.timings_path)]
-    return statistics.fmean(seconds[1:])
+    passes = len(config.method.passes.names)
+    return sum(seconds[passes:]) / (len(seconds) // passes - 1)
 
 
-def their_step(steps: int, threads: int) -> float:
-    """Mean seconds of TRL's steps."""
-    config = settings(steps, threads)
-    torch.set_num_threads(threads)
-    model, tokenizer = load_model("lab")
-    task, stops = config.task.for_model("compact"), eos_token_ids(model, tokenizer)
-    problems = list(task.problems("train", (steps + 1) * config.rollout.prompts, 0))
+def their_step(config: Config, *, gpu: bool = False) -> float:
+    """Mean seconds of TRL's rollouts after the first, with as many passes over each as the method makes.
+
+    On a GPU TRL has its defaults, on a CPU not those that slow it there.
+    """
+    steps, threads = config.train.rollouts - 1, config.run.threads
+    if isinstance(threads, int):
+        torch.set_num_threads(threads)
+    model, tokenizer = load_model(config.model.name, dtype="float32", device="cuda" if gpu else "cpu")
+    task, stops = config.task.for_model(prompt_style(model.config)), eos_token_ids(model, tokenizer)
+    wanted = (steps + 1) * config.rollout.prompts
+    problems = list(task.problems("train", wanted, 0))
+    problems = (problems * -(-wanted // len(problems)))[:wanted]
     texts = [task.prompt(problem, tokenizer) for problem in problems]
 
     def judged(prompts: list[str], completion_ids: list[list[int]], number: list[int], **columns: Any) -> list[float]:
         rows = zip(number, completion_ids, strict=True)
         return [task.judge(problems[place], response_text(tokenizer, ids, stops)).reward for place, ids in rows]
 
-    rows, part = config.rollout.prompts * config.rollout.group_size, 16
+    rows = config.rollout.prompts * config.rollout.group_size
+    part, passes = min(16, rows), len(config.method.passes.names)
     times = _Times()
     with tempfile.TemporaryDirectory(prefix="rlvr-benchmark-") as folder:
         trainer = GRPOTrainer(
@@ -80,9 +87,9 @@ def their_step(steps: int, threads: int) -> float:
             reward_funcs=[judged],
             args=trl_config(
                 output_dir=folder,
-                use_cpu=True,
-                bf16=False,
-                gradient_checkpointing=False,
+                use_cpu=not gpu,
+                bf16=gpu,
+                gradient_checkpointing=gpu,
                 learning_rate=config.optimizer.lr,
                 adam_beta1=config.optimizer.betas[0],
                 adam_beta2=config.optimizer.betas[1],
@@ -91,7 +98,8 @@ def their_step(steps: int, threads: int) -> float:
                 num_generations=config.rollout.group_size,
                 max_completion_length=config.rollout.max_new_tokens,
                 temperature=config.rollout.temperature,
-                max_steps=steps + 1,
+                num_iterations=passes,
+                max_steps=(steps + 1) * passes,
                 save_steps=10**6,
             ),
             train_dataset=Dataset.from_dict({"prompt": texts, "number": list(range(len(texts)))}),
@@ -99,7 +107,7 @@ def their_step(steps: int, threads: int) -> float:
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
-    return (times.ends[-1] - times.ends[0]) / steps
+    return (times.ends[-1] - times.ends[passes - 1]) / steps
 
 
 def main() -> None:
@@ -109,8 +117,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     print(f"Median of {options.blocks} blocks of {options.steps} steps; {load_said()}.\n")
-    given = (options.steps, options.threads)
-    found = compared(lambda: their_step(*given), lambda: our_step(*given), options.blocks)
+    config = settings(options.steps, options.threads)
+    found = compared(lambda: their_step(config), lambda: our_step(config), options.blocks)
     print(heading("a step of the lab", "TRL, s", "ours, s", "ours / TRL"))
     print(line([f"{options.threads} thread(s)", *found.cells()]))
 

@@ -64,13 +64,14 @@ def attention_problem(
     *,
     gradients: bool = True,
     attend: Callable[..., Tensor] = F.scaled_dot_product_attention,
+    width: int = _WIDTH,
 ) -> str | None:
     """Return what is wrong with ``attend`` on ``device`` compared with float64 arithmetic; None where nothing is.
 
     The case is one on which kernels have failed: a left-padded row in a mask, a width of 64 mod 128, and logits near
     -120, so that the sum of their exponentials is 0 in float32.
     """
-    width, size, padding = _WIDTH, 64, 32
+    size, padding = 64, 32
     level = math.sqrt(-_LOGIT * math.sqrt(size))
     generator = torch.Generator().manual_seed(0)
     drawn = [torch.randn(2, 2, width, size, generator=generator, dtype=torch.float64) for _ in range(4)]

@@ -149,7 +149,8 @@ def _loading(config: Config, device: torch.device) -> dict[str, Any] | None:
     options: dict[str, Any] = {"trust_remote_code": True} if remote_code_allowed() else {}
     if config.model.revision:
         options["revision"] = config.model.revision
-    if config.method.needs_reference and device.type == "cuda":
+    # With an adapter the reference is the model without it: nothing is loaded.
+    if config.method.needs_reference and config.model.adapter.kind == "none" and device.type == "cuda":
         # TRL would spread it over the GPUs that it sees.
         options["device_map"] = None if is_sharded(config.launch) else {"": str(device)}
     return options or None

@@ -167,4 +167,6 @@ def test_the_reference_is_not_spread_over_every_processs_gpus() -> None:
     assert _loading(divided, cpu) is None
     # One process, whose server has other GPUs.
     assert _loading(load_config(overrides=with_kl), gpu) == {"device_map": {"": "cuda:1"}}
+    # The reference of an adapter is the model without it.
+    assert _loading(load_config(overrides=[*with_kl, "model.adapter=lora"]), gpu) is None
     assert _loading(load_config(), gpu) is _loading(load_config(overrides=with_kl), cpu) is None
