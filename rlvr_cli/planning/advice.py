@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rlvr_cli.config.batch import largest_divisor
+from rlvr_cli.config.model import LoRAConfig
 from rlvr_cli.models.architecture import Architecture
 from rlvr_cli.planning.memory import Adapter, MemoryEstimate, Sampling, Training, estimate_memory, vllm_shortage
 
@@ -16,6 +17,7 @@ COMFORTABLE = 0.9
 # Changes that take less off than this are not worth their line.
 WORTHWHILE = 0.97
 MOST_GPUS = 64
+RANK = LoRAConfig.model_fields["rank"].default
 
 
 @dataclass(frozen=True)
@@ -162,12 +164,12 @@ def _changes(state: _State) -> Iterator[tuple[str, _State]]:
             offloaded = trained(strategy="zero3", offload_optimizer=True, offload_weights=True)
             yield "launch.deepspeed=zero3-offload", offloaded
     if training.adapter is None:
-        yield "model.adapter=lora model.adapter.rank=64", trained(adapter=Adapter(64))
+        yield "model.adapter=lora", trained(adapter=Adapter(RANK), weights=training.frozen_weights)
     if training.gpu and not quantized and training.strategy in ("single", "ddp"):
-        rank = training.adapter.rank if training.adapter else 64
+        rank = training.adapter.rank if training.adapter else RANK
         targets = training.adapter.targets if training.adapter else None
         adapter = Adapter(rank, targets, quantized=True)
-        yield f"model.adapter=qlora model.adapter.rank={rank}", trained(adapter=adapter)
+        yield "model.adapter=qlora", trained(adapter=adapter, weights=training.frozen_weights)
     if training.completion_tokens > 256:
         half = training.completion_tokens // 2
         yield f"rollout.max_new_tokens={half}", trained(completion_tokens=half)

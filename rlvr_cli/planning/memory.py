@@ -65,6 +65,7 @@ class Training:
         micro_batch: rows of one forward pass.
         prompt_tokens, completion_tokens: of the longest row.
         weights: bytes of a weight as it is loaded: 4 (float32) or 2 (bfloat16).
+        frozen_weights: bytes of a weight of the base below an adapter.
         autocast: bfloat16 arithmetic on float32 weights (on a GPU).
         accumulates: more than one micro-batch a step, so that gradients are there during a forward pass.
         step_rows: rows of an optimizer step in all processes; None = not known.
@@ -80,6 +81,7 @@ class Training:
     prompt_tokens: int
     completion_tokens: int
     weights: Literal[2, 4] = 4
+    frozen_weights: Literal[2, 4] = 4
     autocast: bool = True
     checkpointing: bool = True
     accumulates: bool = True

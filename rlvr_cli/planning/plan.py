@@ -297,8 +297,8 @@ def training_of(config: Config, device: Device, prompt_tokens: int | None = None
     """What decides the memory of an update of ``config``."""
     batch, method, model = config.batch, config.method, config.model
     wanted = model.gradient_checkpointing
-    frozen = device.gpu and model.adapter.kind != "none"
-    weights = 2 if model.dtype == "bfloat16" or (model.dtype == "auto" and frozen) else 4
+    weights = 2 if model.dtype == "bfloat16" else 4
+    frozen_weights = 2 if model.dtype == "bfloat16" or (model.dtype == "auto" and device.gpu) else 4
     offload_optimizer, offload_weights = offloads_of(config)
     prompt = prompt_tokens or _usual_prompt(config)
     rows = batch.micro_batch
@@ -308,7 +308,8 @@ def training_of(config: Config, device: Device, prompt_tokens: int | None = None
         micro_batch=rows,
         prompt_tokens=prompt,
         completion_tokens=config.rollout.max_new_tokens,
-        weights=weights,  # type: ignore[arg-type]
+        weights=weights if model.adapter.kind == "none" else frozen_weights,  # type: ignore[arg-type]
+        frozen_weights=frozen_weights,  # type: ignore[arg-type]
         autocast=device.gpu,
         checkpointing=device.gpu if wanted == "auto" else wanted == "on",
         accumulates=batch.share > rows,

@@ -370,7 +370,7 @@ def test_verdict(share: float, expected: str) -> None:
 def test_advice_for_one_gpu_too_small_names_settings_and_what_they_need() -> None:
     changes = advice.single_changes(SEVEN, ONE_GPU, NOTHING, 80 * GIB)
     fitting = {change.settings for change in changes if change.fits != "no"}
-    assert "model.adapter=qlora model.adapter.rank=64" in fitting
+    assert "model.adapter=qlora" in fitting
     assert [change.peak for change in changes] == sorted(change.peak for change in changes)
     assert "launch.deepspeed=zero3-offload" in fitting
     more = advice.gpus_that_fit(SEVEN, ONE_GPU, NOTHING, 80 * GIB)
