@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
-
 from rlvr_cli.core.errors import JointError, RunError, UserError
 from rlvr_cli.core.files import write_json
 from rlvr_cli.launch.world import Elsewhere, World
@@ -100,7 +98,7 @@ def end_with_parent() -> None:
 
 
 class RankReports:
-    """Reports of this rank to the process that started torchrun; from here on the rank ends when torchrun does."""
+    """Reports of this rank to the process that started torchrun; from here on the rank ends when that process does."""
 
     def __init__(self, folder: Path, world: World) -> None:
         self.folder, self.rank = folder, world.rank
@@ -109,8 +107,8 @@ class RankReports:
             self.order: dict[str, Any] = json.loads((folder / ORDER).read_text(encoding="utf-8"))
         except FileNotFoundError:
             os._exit(1)  # the launch had ended already
-        if psutil.Process(os.getppid()).ppid() != self.order["parent"]:
-            os._exit(1)  # torchrun had
+        if os.getppid() != self.order["parent"]:
+            os._exit(1)  # its process had
         self._write("pid", pid=os.getpid())
 
     def started(self, run: Path) -> None:
