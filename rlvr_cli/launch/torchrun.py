@@ -250,7 +250,7 @@ class _Launch:
         if run is None:
             return RunError("\n".join(filter(None, [prefix + failure.text, failure.trace])))
         text = failure.text + (f" (traceback in {run.log_path})" if failure.trace else "")
-        resume = f"continue with: rlvr train --resume {run.path}"
+        resume = f"continue with: rlvr train --resume {shlex.quote(str(run.path))}"
         ending = "" if "--resume" in text else f"\n{resume}" if "\n" in text else f". {resume[0].upper()}{resume[1:]}"
         error = RunError(f"{prefix}{text.rstrip('.')}{ending}")
         try:
@@ -277,7 +277,8 @@ class _Launch:
         if run is not None and 0 in self.node.ranks and not self._report("result", 0):
             with run.lock():
                 run.update_manifest(status="interrupted", finished=now())
-            say(self.console, f"stopped without saving; continue with: rlvr train --resume {run.path}")
+            resume = f"rlvr train --resume {shlex.quote(str(run.path))}"
+            say(self.console, f"stopped without saving; continue with: {resume}")
 
 
 @contextlib.contextmanager
