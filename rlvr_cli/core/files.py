@@ -79,7 +79,7 @@ def replace_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
     Raises:
         OSError: the disk refuses, or ``target`` exists and not ``overwrite``.
     """
-    _clean_up(target)
+    clean_up(target)
     new, old = leftover(target, "new"), leftover(target, "old")
     new.mkdir()
     try:
@@ -93,7 +93,7 @@ def replace_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
         shutil.rmtree(new, ignore_errors=True)
         raise
     shutil.rmtree(old, ignore_errors=True)
-    _clean_up(target)
+    clean_up(target)
     fsync(target.parent)
 
 
@@ -102,7 +102,7 @@ def leftover(target: Path, which: Literal["new", "old", "replaced"]) -> Path:
     return target.with_name(f".{target.name}.{which}-{os.getpid()}@{socket.gethostname()}")
 
 
-def _clean_up(target: Path) -> None:
+def clean_up(target: Path) -> None:
     """Put a missing ``target`` back where a process was killed between its renames, and delete what others left."""
     import psutil  # slow to import, and most commands replace no folder
 
