@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -92,7 +93,7 @@ def show_run(
     if table:
         print_table(("", ""), table)
     if details["slurm_state"] and has_ended(details["slurm_state"]):
-        echo(f"its job has ended; continue with: rlvr train --resume {path} --submit slurm")
+        echo(f"its job has ended; continue with: rlvr train --resume {shlex.quote(str(path))} --submit slurm")
 
 
 def _with_jobs(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -13,12 +13,13 @@ import math
 import os
 import re
 import shutil
+import socket
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from rlvr_cli.core.errors import RunError, UserError
 
@@ -64,6 +65,10 @@ def write_bytes(path: Path, data: bytes) -> None:
     fsync(path.parent)
 
 
+# How long a folder of another host's process counts as in use, whose end cannot be seen from here.
+_SECONDS_OF_ANOTHER_HOST = 3600.0
+
+
 @contextmanager
 def replace_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
     """Yield an empty folder next to ``target`` that takes its place when the context ends, complete or not at all.
@@ -74,8 +79,8 @@ def replace_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
     Raises:
         OSError: the disk refuses, or ``target`` exists and not ``overwrite``.
     """
-    _clean_up(target)
-    new, old = (target.with_name(f".{target.name}.{which}-{os.getpid()}") for which in ("new", "old"))
+    clean_up(target)
+    new, old = leftover(target, "new"), leftover(target, "old")
     new.mkdir()
     try:
         yield new
@@ -88,19 +93,30 @@ def replace_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
         shutil.rmtree(new, ignore_errors=True)
         raise
     shutil.rmtree(old, ignore_errors=True)
-    _clean_up(target)
+    clean_up(target)
     fsync(target.parent)
 
 
-def _clean_up(target: Path) -> None:
+def leftover(target: Path, which: Literal["new", "old", "replaced"]) -> Path:
+    """Return the name under which this process keeps a folder that is to become, or that was, ``target``."""
+    return target.with_name(f".{target.name}.{which}-{os.getpid()}@{socket.gethostname()}")
+
+
+def clean_up(target: Path) -> None:
     """Put a missing ``target`` back where a process was killed between its renames, and delete what others left."""
     import psutil  # slow to import, and most commands replace no folder
 
     for path in target.parent.glob(f".{glob.escape(target.name)}.*-*"):
-        match = re.fullmatch(r"(new|old)-(\d{1,9})", path.name.removeprefix(f".{target.name}."))
-        if not match or psutil.pid_exists(int(match[2])) or is_held(path):
+        match = re.fullmatch(r"(new|old|replaced)-(\d{1,9})@(.+)", path.name.removeprefix(f".{target.name}."))
+        if not match or is_held(path):
             continue
-        if match[1] == "old" and not target.exists():
+        if match[3] == socket.gethostname():
+            at_work = psutil.pid_exists(int(match[2]))
+        else:  # on a machine that shares the disk
+            at_work = time.time() - path.stat().st_ctime < _SECONDS_OF_ANOTHER_HOST
+        if at_work:
+            continue
+        if match[1] != "new" and not target.exists():
             path.rename(target)
         else:
             shutil.rmtree(path, ignore_errors=True)

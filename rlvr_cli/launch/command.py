@@ -21,15 +21,6 @@ from rlvr_cli.runs.environment import usable_cores
 WORKER = "rlvr_cli.training.worker"
 # Environment variable with the launch's temporary folder.
 FOLDER = "RLVR_LAUNCH"
-# In the launch's temporary folder: what the ranks but rank 0 write, and torchrun's own report.
-LOGS = "logs"
-REPORT = "torchrun.txt"
-# torchrun reports on sys.stderr, while rank 0 inherits descriptor 2.
-_TORCHRUN = f"""
-import os, runpy, sys
-sys.stderr = open(os.path.join(os.environ["{FOLDER}"], "{REPORT}"), "w", buffering=1)
-runpy.run_module("torch.distributed.run", run_name="__main__")
-"""
 PORTS = range(20_000, 32_000)
 PACKAGES = str(Path(__file__).parents[2])
 
@@ -138,36 +129,13 @@ def plan_node(launch: LaunchConfig) -> tuple[Node, list[str]]:
     return Node(processes, local, nodes, number, address, port or free_port(), gpus), warnings
 
 
-def launcher_command(node: Node, folder: Path) -> list[str]:
-    """Return torchrun's command for the processes of this machine.
-
-    Rank 0 inherits standard output and standard error; the output of the others goes to files under ``folder``/logs.
-    """
-    redirects = ",".join(f"{local}:3" for local, rank in enumerate(node.ranks) if rank)
-    return [
-        *(sys.executable, "-c", _TORCHRUN),
-        *("--log_dir", str(folder / LOGS)),
-        *("--redirects", redirects or "0"),
-        *("--nproc_per_node", str(node.local)),
-        *("--nnodes", str(node.nodes)),
-        *("--node_rank", str(node.number)),
-        *("--master_addr", node.address),
-        *("--master_port", str(node.port)),
-        *("--max_restarts", "0"),
-        *("--module", WORKER),
-    ]
-
-
 def environment(node: Node, extra: Mapping[str, str]) -> dict[str, str]:
-    """The launcher's environment: this process's, without another launcher's traces, and ``extra``."""
+    """Return the ranks' environment: this process's, without another launcher's traces, and ``extra``."""
     ours = {name: value for name, value in os.environ.items() if name not in ("WORLD_SIZE", "RANK", "LOCAL_RANK")}
-    # accelerate sets what a process computes with by these, and torchrun (PET_) reads its options from them; the run's
-    # own configuration is what counts.
-    ours = {name: value for name, value in ours.items() if not name.startswith(("ACCELERATE_", "FSDP_", "PET_"))}
+    # accelerate sets what a process computes with by these; the run's own configuration is what counts.
+    ours = {name: value for name, value in ours.items() if not name.startswith(("ACCELERATE_", "FSDP_"))}
     paths = os.pathsep.join(filter(None, [PACKAGES, os.environ.get("PYTHONPATH", "")]))
-    ours |= {"PYTHONPATH": paths, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}
-    # Signals are passed on to the ranks by their pids; torchrun, if it took them too, would kill while they save.
-    ours["PET_SIGNALS_TO_HANDLE"] = "SIGQUIT"
+    ours |= {"PYTHONPATH": paths}
     # Launchers set it to 1 and say so at length; each process sets its threads itself.
     ours.setdefault("OMP_NUM_THREADS", "1")
     if not node.gpus:

@@ -129,6 +129,16 @@ def _problems(settings: dict[str, Any]) -> Iterator[str]:
     zero = _section(settings, "zero_optimization")
     if zero.get("zenflow"):
         yield "zero_optimization.zenflow makes steps that the run does not see. Leave it out there."
+    offload = _section(zero, "offload_optimizer")
+    if zero.get("compute_grad_norm") is False:
+        yield "zero_optimization.compute_grad_norm is false there, and the run clips by the norm. Leave it out there."
+    if offload.get("super_offload"):
+        yield "zero_optimization.offload_optimizer.super_offload: no checkpoint can hold its state. Leave it out."
+    if stage == 1 and sums_in_float32(settings) and offload.get("device") != "cpu":
+        yield (
+            "data_types.grad_accum_dtype with zero_optimization.stage 1: checkpoints cannot hold its state. Set the "
+            "stage to 2 there."
+        )
     for key in ("offload_optimizer", "offload_param"):
         device = _section(zero, key).get("device", "none")
         if device not in ("none", "cpu"):

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import re
-import signal
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
-
 from rlvr_cli.core.errors import JointError, RunError, UserError
 from rlvr_cli.core.files import write_json
+from rlvr_cli.core.processes import end_with_parent
 from rlvr_cli.launch.world import Elsewhere, World
 
 ORDER = "order.json"
 CONFIG = "config.yaml"
 
-_LIBC = ctypes.CDLL(None, use_errno=True)  # loaded before a fork
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Errors of a rank whose peer is gone, in the words of gloo, NCCL, their store, DeepSpeed and torch.
 _SECONDARY = re.compile(
     r"connection (reset|closed|refused|was (likely )?closed)|broken pipe|gloo|nccl|distbackenderror|timed out|"
@@ -93,24 +88,16 @@ def read_report(folder: Path, kind: str, rank: int) -> dict[str, Any] | None:
     return report
 
 
-def end_with_parent() -> None:
-    """Let Linux kill this process as soon as its parent ends, however it ends. Check afterwards that it has not yet."""
-    if _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-
-
 class RankReports:
-    """Reports of this rank to the process that started torchrun; from here on the rank ends when torchrun does."""
+    """Reports of this rank to the process that started torchrun; from here on the rank ends when that process does."""
 
     def __init__(self, folder: Path, world: World) -> None:
         self.folder, self.rank = folder, world.rank
-        end_with_parent()
         try:
             self.order: dict[str, Any] = json.loads((folder / ORDER).read_text(encoding="utf-8"))
         except FileNotFoundError:
             os._exit(1)  # the launch had ended already
-        if psutil.Process(os.getppid()).ppid() != self.order["parent"]:
-            os._exit(1)  # torchrun had
+        end_with_parent(self.order["parent"])
         self._write("pid", pid=os.getpid())
 
     def started(self, run: Path) -> None:

@@ -17,7 +17,7 @@ from rlvr_cli.config.load import LoadedConfig, dump_yaml
 from rlvr_cli.config.schema import Config
 from rlvr_cli.config.user_files import user_files
 from rlvr_cli.core.errors import ConfigError, UserError
-from rlvr_cli.core.files import is_held, write_text
+from rlvr_cli.core.files import clean_up, is_held, leftover, write_text
 from rlvr_cli.core.hashes import text_digest
 from rlvr_cli.core.section import Contradiction
 from rlvr_cli.core.text import without_secrets
@@ -200,12 +200,16 @@ def _queue(config: Config, run: RunDir, flags: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def _set_aside(run: RunDir) -> Iterator[None]:
-    """Inside, what is at ``run``'s place is elsewhere; it is deleted when all went well, and else put back."""
+    """Inside, what is at ``run``'s place is elsewhere; it is deleted when all went well, and else put back.
+
+    What a killed process leaves is deleted by the next that replaces ``run``.
+    """
+    clean_up(run.path)
     if not run.path.exists():
         yield
         return
     _check_unclaimed(run)
-    aside = run.path.with_name(f".{run.name}.replaced-{os.getpid()}")
+    aside = leftover(run.path, "replaced")
     with run.lock():
         run.path.rename(aside)
     try:

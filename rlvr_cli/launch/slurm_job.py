@@ -14,7 +14,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import await_release
+from rlvr_cli.core.files import await_release, write_text
+from rlvr_cli.launch.command import free_port
 from rlvr_cli.launch.slurm_state import job_states
 
 if TYPE_CHECKING:
@@ -111,8 +112,7 @@ def _state_of(job: str) -> str:
     """Return the job's state; empty where squeue does not tell it in several tries."""
     for _ in range(_TRIES):
         with suppress(UserError):
-            states = job_states({job.partition("_")[0]: os.environ["SLURM_JOB_NAME"]})
-            return states.get(job, "")
+            return job_states({job: os.environ["SLURM_JOB_NAME"]}).get(job, "")
         time.sleep(TICK)
     return ""
 
@@ -125,10 +125,21 @@ def _variables(environment: JobEnvironment) -> dict[str, Any]:
     return variables | {
         "NNODES": str(environment.num_nodes),
         "NODE_RANK": str(environment.node),
-        # srun runs on the first machine. Ports up to 32,000 are not given to connections by systems themselves.
+        # srun runs on the first machine.
         "MASTER_ADDR": os.environ["SLURM_LAUNCH_NODE_IPADDR"],
-        "MASTER_PORT": str(20_000 + int(environment.raw_job_id) % 12_000),
+        "MASTER_PORT": _agree_on_port(environment),
     }
+
+
+def _agree_on_port(environment: JobEnvironment) -> str:
+    """Return a port that is free on the first machine, which writes it down for the others."""
+    path = environment.paths.folder / f"{environment.job_id}.port"
+    start = os.environ.get("SLURM_RESTART_COUNT", "0")
+    if environment.global_rank == 0:
+        write_text(path, f"{start} {free_port()}")
+    while not path.exists() or path.read_text().split()[0] != start:
+        time.sleep(TICK)
+    return path.read_text().split()[1]
 
 
 def _ignore_sigusr2() -> None:

@@ -23,18 +23,18 @@ def job_of(run: Path) -> str | None:
 
 
 def job_states(names: Mapping[str, str]) -> dict[str, str]:
-    """Return the states of the jobs that Slurm remembers by their numbers, those of an array as 41_0, 41_1.
+    """Return the states of the jobs that Slurm remembers by their numbers.
 
     A state is Slurm's word, and its reason if it gives one: `RUNNING`, `PENDING (Resources)`, `NODE_FAIL`.
 
     Args:
-        names: the jobs' names by their numbers: numbers begin again when a cluster does.
+        names: the jobs' names by their numbers, of an array 41_0, 41_1: numbers begin again when a cluster does.
     Raises:
         UserError: there is no squeue here, or it fails.
     """
     if not names:
         return {}
-    jobs = ",".join(names)
+    jobs = ",".join(dict.fromkeys(job.partition("_")[0] for job in names))
     if shutil.which("squeue") is None:
         raise UserError(f"squeue is not on the PATH: a machine of the cluster can tell the state of the jobs {jobs}.")
     options = ["--noheader", "--array", "--states=all", f"--jobs={jobs}", "--format=%i|%T|%r|%j"]
@@ -42,7 +42,7 @@ def job_states(names: Mapping[str, str]) -> dict[str, str]:
     if answer.returncode != 0 and "Invalid job id" not in answer.stderr:
         raise UserError(f"squeue failed for the jobs {jobs}: {' '.join(answer.stderr.split()) or answer.returncode}")
     states = _read(answer.stdout, names)
-    forgotten = sorted(set(names) - {job.partition("_")[0] for job in states})
+    forgotten = sorted(names.keys() - states.keys())
     if forgotten and shutil.which("sacct") is not None:
         # It fails where the cluster keeps no accounts.
         options = ["--noheader", "--parsable2", "--allocations", "--format=JobID,State,Reason,JobName"]
@@ -66,7 +66,7 @@ def _read(text: str, names: Mapping[str, str]) -> dict[str, str]:
     states = {}
     for line in text.splitlines():
         job, state, reason, name = (*line.split("|", 3), "", "", "")[:4]
-        if names.get(job.partition("_")[0]) == name:
+        if names.get(job) == name:
             # sacct has `CANCELLED by 1000`.
             states[job] = state.split()[0] + (f" ({reason})" if reason not in ("", "None") else "")
     return states

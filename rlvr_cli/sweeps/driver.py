@@ -10,12 +10,14 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import check_no_link
+from rlvr_cli.core.processes import end_with_parent
 from rlvr_cli.core.text import some
 from rlvr_cli.launch.stopping import StopRequest, say
 from rlvr_cli.sweeps.expand import Sweep
@@ -23,7 +25,7 @@ from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan
 from rlvr_cli.sweeps.prepare import check_not_running, check_optuna, make_folder, prepare_sweep, write
 from rlvr_cli.sweeps.ranking import rank, write_confirmation
 from rlvr_cli.sweeps.screen import SweepScreen, TrialProgress, trials_progress
-from rlvr_cli.sweeps.slots import Slot, slots, with_parent
+from rlvr_cli.sweeps.slots import Slot, slots
 
 WORKER = "rlvr_cli.sweeps.worker"
 TICK = 0.5
@@ -188,7 +190,7 @@ class _Driver:
                 stderr=subprocess.STDOUT,
                 # Ctrl-C is for this process alone.
                 start_new_session=True,
-                preexec_fn=with_parent(),
+                preexec_fn=partial(end_with_parent, os.getpid()),
             )
 
     def _see_workers(self, screen: SweepScreen, *, stopping: bool) -> None:

@@ -1,12 +1,9 @@
-"""What each worker has to itself, cores and GPUs of this machine, and processes that end with their parent."""
+"""What each worker has to itself, cores and GPUs of this machine."""
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rlvr_cli.config.launch import SlurmConfig
@@ -69,24 +66,3 @@ def _gpus() -> list[str]:
     """The GPUs by the names that CUDA_VISIBLE_DEVICES gives them, else by their numbers."""
     named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     return named[: visible_gpus()] if named else [str(number) for number in range(visible_gpus())]
-
-
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
-
-
-def with_parent() -> Callable[[], None]:
-    """What a child runs before its command, so that it is killed when the process that calls this has ended.
-
-    To be called by the main thread: Linux takes the end of the thread that started the child for the parent's. Other
-    systems have nothing like it; there a child has to look for itself.
-    """
-    parent = os.getpid()
-    library = ctypes.CDLL(None) if sys.platform == "linux" else None
-
-    def bind() -> None:
-        if library is not None:
-            library.prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return bind

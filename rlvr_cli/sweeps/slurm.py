@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -155,7 +156,7 @@ def dry_run(sweep: Sweep, folder: SweepDir, plan: SweepPlan, orders: Orders) -> 
     for section, entries in _arrays(_open(folder, plan, visible_jobs(folder)), resources):
         parameters = _parameters(section, plan, orders, "PREVIOUS" if texts else None)
         text = slurm.script(parameters, _submitit_folder(folder), len(entries))
-        commands = "".join(f"#   {' '.join(_command(folder, entry, orders))}\n" for entry in entries)
+        commands = "".join(f"#   {shlex.join(_command(folder, entry, orders))}\n" for entry in entries)
         texts.append(f"{text}\n# The jobs run:\n{commands}")
     return texts
 

@@ -16,7 +16,7 @@ from rlvr_cli.runs.folder import now
 from rlvr_cli.sweeps.folder import OPEN, State, SweepDir
 from rlvr_cli.sweeps.screen import TrialProgress
 
-POLL_SECONDS = 1.0
+POLL_SECONDS = 5.0
 # scancel's errors for jobs that have ended meanwhile.
 _ENDED = ("Invalid job id", "already completing or completed", "Job/step already")
 
@@ -51,7 +51,7 @@ def trial_jobs(sweep: SweepDir) -> dict[str, TrialJob]:
     for number, row in enumerate(read_jsonl(_path(sweep)), start=1):
         try:
             jobs |= row["jobs"]
-            names |= {job.partition("_")[0]: row["name"] for job in row["jobs"].values()}
+            names |= dict.fromkeys(row["jobs"].values(), row["name"])
         except (KeyError, TypeError, AttributeError) as error:
             raise RunError(f"{_path(sweep)}:{number}: cannot be read ({error}). The file was altered.") from error
     states = job_states(names)

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -19,10 +20,10 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import await_release, check_no_link
 from rlvr_cli.core.layers import override_text
+from rlvr_cli.core.processes import end_with_parent
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan, newest_step
 from rlvr_cli.sweeps.naming import config_hash
-from rlvr_cli.sweeps.slots import with_parent
 
 if TYPE_CHECKING:
     from rlvr_cli.sweeps.search import PruningWatch, Search
@@ -158,7 +159,7 @@ class SweepWorker:
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
-                preexec_fn=with_parent(),
+                preexec_fn=partial(end_with_parent, os.getpid()),
             )
         told = self.stopping
         if told:

@@ -273,7 +273,7 @@ def _train(
     output = console if world.main else Console(quiet=True, force_terminal=False)
     with Reporter(log_path, console=output, rollouts=config.train.rollouts, steps=batch.steps_total) as reporter, stop:
         reporter.follow(stop)
-        again = f"continue with: rlvr train --resume {run.path}"
+        again = f"continue with: rlvr train --resume {shlex.quote(str(run.path))}"
         try:
             if resumption:
                 world.from_main(lambda: _rewind(run, resumption, batch, reporter))

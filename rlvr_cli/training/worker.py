@@ -54,6 +54,8 @@ def _work(reports: RankReports, world: World, stop: StopRequest) -> None:
 
     order = reports.order
     allow_remote_code(order["trust_remote_code"])
+    if order["console"]["stderr"]:
+        os.dup2(2, 1)  # what libraries print must not mix with JSON on standard output
     console = Console(**order["console"])
     context = run.RunContext(world, stop, reports.started)
     if order["resume"]:

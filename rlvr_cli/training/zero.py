@@ -21,13 +21,13 @@ from torch import Tensor
 
 from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.launch.deepspeed_config import is_sharded
+from rlvr_cli.launch.deepspeed_config import deepspeed_settings, is_sharded
 
 MASTER = "master"
 
 
 def check_devices(launch: LaunchConfig) -> None:
-    """Raise UserError where an outer launcher asks for FSDP, or ``launch`` shards and there is no GPU to shard on.
+    """Raise UserError where an outer launcher asks for FSDP, or ``launch`` shards without GPUs or as DeepSpeed refuses.
 
     Call it once the processes have met. On CPUs accelerate would train an unsharded model without a message.
     """
@@ -46,6 +46,12 @@ def check_devices(launch: LaunchConfig) -> None:
             f"launch.deepspeed={launch.deepspeed} shards the model across GPUs, but this process has none. On CPUs "
             "leave it out: every process then holds the whole model, and the numbers are the same."
         )
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+
+    try:
+        DeepSpeedZeroConfig(**(deepspeed_settings(launch) or {})["zero_optimization"])
+    except (ValueError, AssertionError) as error:
+        raise UserError(f"launch.deepspeed={launch.deepspeed}: {' '.join(str(error).split())}") from error
 
 
 def refusable(loss: Tensor) -> Tensor:
@@ -72,8 +78,7 @@ class Zero:
         if not self.divides_parameters and type(self.optimizer) is not DeepSpeedZeroOptimizer:
             raise RunError(
                 f"launch.deepspeed: DeepSpeed makes a {type(self.optimizer).__name__} of this configuration, whose "
-                "state a checkpoint cannot hold. Start a new run without super_offload there, and in stage 1 "
-                "without data_types.grad_accum_dtype."
+                "state a checkpoint cannot hold."
             )
 
     @contextmanager

@@ -9,7 +9,6 @@ worker's session. What jobs print goes to standard error.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import json
 import os
@@ -24,9 +23,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from rlvr_cli.core.processes import end_with_parent, inherit_orphans
+
 # No message comes near this; a longer one means that something else writes to the socket.
 _LONGEST = 1 << 30
-_DIE_WITH_PARENT, _BECOME_SUBREAPER = 1, 36
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 Answer = Callable[[Any], Any]
@@ -142,11 +142,6 @@ def _load(spec: dict[str, Any]) -> Answer:
     return answer
 
 
-def _prctl(option: int, value: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value)
-
-
 def main() -> None:
     """Fork a worker for the pool at the other end of standard input, and end as it ends."""
     connection = Connection(os.dup(0))
@@ -162,12 +157,13 @@ def main() -> None:
     for number in _ENDING:
         signal.signal(number, lambda *_: None)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _prctl(_BECOME_SUBREAPER, 1)
+    inherit_orphans()
+    parent = os.getpid()
     worker = os.fork()
     if not worker:
         # Whatever happens, this process must not go on as the one that watches.
         try:
-            _prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+            end_with_parent(parent)
             os.setsid()
             _work(connection)
         except (*GONE, KeyboardInterrupt):

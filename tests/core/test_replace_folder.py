@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rlvr_cli.core import files
 from rlvr_cli.core.files import replace_folder
 
 
@@ -93,10 +95,23 @@ def test_of_two_writers_without_overwrite_the_second_loses(tmp_path: Path) -> No
 
 def test_leftovers_of_dead_processes_go_and_a_living_writer_keeps_its_folder(tmp_path: Path) -> None:
     dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    (tmp_path / f".a.new-{int(dead.stdout)}").mkdir()
-    (tmp_path / f".a.old-{int(dead.stdout)}").mkdir()
-    living, others = tmp_path / f".a.new-{os.getppid()}", tmp_path / ".a.new-notes"
+    host = socket.gethostname()
+    (tmp_path / f".a.new-{int(dead.stdout)}@{host}").mkdir()
+    (tmp_path / f".a.old-{int(dead.stdout)}@{host}").mkdir()
+    living, others = tmp_path / f".a.new-{os.getppid()}@{host}", tmp_path / ".a.new-notes"
     living.mkdir()
     others.mkdir()
     write(tmp_path / "a", "first")
     assert names(tmp_path) == sorted([living.name, others.name, "a"])
+
+
+def test_a_folder_of_another_host_is_in_use_until_it_is_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of its process means nothing here."""
+    aside = tmp_path / ".a.old-999999999@elsewhere"
+    aside.mkdir()
+    write(tmp_path / "b", "of another name")
+    write(tmp_path / "a", "first")
+    assert names(tmp_path) == sorted([aside.name, "a", "b"])
+    monkeypatch.setattr(files, "_SECONDS_OF_ANOTHER_HOST", 0)
+    write(tmp_path / "a", "second")
+    assert names(tmp_path) == ["a", "b"]

@@ -61,7 +61,12 @@ def test_what_the_run_decides_is_refused_in_one_line_each(tmp_path: Path) -> Non
         "optimizer": {"type": "AdamW", "params": {"lr": "auto"}},
         "scheduler": {"type": "WarmupLR", "params": {}},
         "tensor_parallel": {"autotp_size": 2},
-        "zero_optimization": {"stage": 0, "zenflow": {"topk_ratio": 0.1}, "offload_optimizer": {"device": "nvme"}},
+        "zero_optimization": {
+            "stage": 0,
+            "zenflow": {"topk_ratio": 0.1},
+            "compute_grad_norm": False,
+            "offload_optimizer": {"device": "nvme", "super_offload": True},
+        },
     }
     config = with_file(tmp_path, content)
     for problem, (key, advice) in zip(
@@ -76,6 +81,8 @@ def test_what_the_run_decides_is_refused_in_one_line_each(tmp_path: Path) -> Non
             ("tensor_parallel: ", "Leave it out"),
             ("zero_optimization.stage is 0 there, which divides nothing", "Set it to 2 or 3"),
             ("zero_optimization.zenflow makes steps", "Leave it out"),
+            ("zero_optimization.compute_grad_norm is false", "Leave it out"),
+            ("zero_optimization.offload_optimizer.super_offload", "Leave it out"),
             ("zero_optimization.offload_optimizer.device is 'nvme' there", 'Set it to "cpu"'),
         ],
         strict=True,

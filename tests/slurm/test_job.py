@@ -18,6 +18,7 @@ from rlvr_cli.config.load import load, load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import await_release, sole_writer
 from rlvr_cli.launch import slurm
+from rlvr_cli.launch.command import PORTS
 from rlvr_cli.launch.slurm_job import Job
 from rlvr_cli.launch.slurm_state import has_ended, job_of, job_states
 from rlvr_cli.runs.folder import RunDir
@@ -154,7 +155,8 @@ def test_a_launcher_around_the_submitting_shell_is_not_the_jobs(tmp_path: Path, 
     assert job.process.wait(60) == 0
     lines = dict(line.partition("=")[::2] for line in job.calls.with_suffix(".ready").read_text().splitlines())
     names = ("NNODES", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
-    machines = {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "20007"}
+    machines = {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": lines.get("MASTER_PORT")}
+    assert nodes == 1 or int(machines["MASTER_PORT"] or 0) in PORTS
     assert {name: lines[name] for name in names if name in lines} == ({} if nodes == 1 else machines)
 
 
@@ -176,13 +178,16 @@ def test_states_are_squeues_and_of_jobs_that_it_has_forgotten_saccts(
 ) -> None:
     queue = "41_0|RUNNING|None|a\n41_1|PENDING|Resources|a\n42|RUNNING|None|of another cluster"
     path = slurms_commands(tmp_path / "bin", "", f"echo '{queue}'")
-    history = "echo '43|CANCELLED by 1000|None|a'" if accounts else "echo 'accounting storage is disabled' >&2; exit 1"
+    history = "echo 'accounting storage is disabled' >&2; exit 1"
+    if accounts:
+        history = "echo '41_2|COMPLETED|None|a'; echo '43|CANCELLED by 1000|None|a'"
     (tmp_path / "bin" / "sacct").write_text(f"#!/bin/bash\n{history}\n")
     (tmp_path / "bin" / "sacct").chmod(0o755)
     monkeypatch.setenv("PATH", f"{path}:{os.environ['PATH']}")
-    states = job_states({"41": "a", "42": "a", "43": "a"})
-    assert states == {"41_0": "RUNNING", "41_1": "PENDING (Resources)"} | ({"43": "CANCELLED"} if accounts else {})
-    assert [has_ended(state) for state in states.values()] == [False, False, True][: len(states)]
+    states = job_states({"41_0": "a", "41_1": "a", "41_2": "a", "42": "a", "43": "a"})
+    forgotten = {"41_2": "COMPLETED", "43": "CANCELLED"} if accounts else {}
+    assert states == {"41_0": "RUNNING", "41_1": "PENDING (Resources)"} | forgotten
+    assert [has_ended(state) for state in states.values()] == [False, False, True, True][: len(states)]
 
 
 @pytest.mark.parametrize(
@@ -310,6 +315,21 @@ def test_what_would_be_replaced_stays_until_the_job_is_queued(
     assert refused.returncode == 2 and said in refused.stderr, refused.stderr
     assert (run / "manifest.json").read_text() == '{"status": "finished"}'
     assert [path.name for path in run.parent.iterdir()] == ["one"]
+
+
+def test_a_run_that_is_replaced_survives_a_kill_in_sbatch_until_the_new_one_is_in_its_place(tmp_path: Path) -> None:
+    """What is left aside is gone with the next that makes the run."""
+    run = tmp_path / "runs" / "one"
+    run.mkdir(parents=True)
+    (run / "manifest.json").write_text('{"status": "finished"}')
+    path = slurms_commands(tmp_path / "bin", "kill -9 $(ps -o ppid= -p $$)")
+    killed = rlvr(tmp_path, "--submit", "slurm", "--overwrite", "run.name=one", path=path)
+    assert killed.returncode == -signal.SIGKILL and RunDir(run).read_manifest()["status"] == "submitted"
+    assert len(list(run.parent.iterdir())) == 2
+    path = slurms_commands(tmp_path / "bin", "echo Submitted batch job 41")
+    said = rlvr(tmp_path, "--submit", "slurm", "--overwrite", "run.name=one", path=path)
+    assert said.returncode == 0, said.stderr
+    assert [path.name for path in run.parent.iterdir()] == ["one"] and job_of(run) == "41"
 
 
 def test_a_deepspeed_file_that_contradicts_is_told_before_the_job_waits(tmp_path: Path) -> None:

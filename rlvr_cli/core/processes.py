@@ -1,0 +1,28 @@
+"""Processes that Linux ends with their parent."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded before a fork
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+
+
+def end_with_parent(parent: int) -> None:
+    """Let this process be killed as soon as the thread that started it ends, and end now if ``parent`` already has.
+
+    Other systems than Linux have nothing like it; there a child has to look for itself.
+    """
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def inherit_orphans() -> None:
+    """Become the parent of descendants whose own parent ends."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
