@@ -207,8 +207,8 @@ def _progress(
     if plan.search is not None:
         state = plan.search
         parts = [f"{state.configurations} configurations"]
-        parts += [f"{state.again} suggestions of one that was there already"] if state.again else []
-        parts += [f"{state.refused} excluded or not valid, and not run"] if state.refused else []
+        parts += [f"{state.duplicates} repeated suggestions"] if state.duplicates else []
+        parts += [f"{state.rejected} excluded or not valid, and not run"] if state.rejected else []
         lines.append(f"search: {', '.join(parts)}{f'; ended: {state.ended}' if state.ended else ''}")
     ranking = rank(folder, plan, [one.status for one in found])
     if ranking is not None:
@@ -281,5 +281,4 @@ def _described(axis: Any) -> dict[str, str]:
         texts = [label.removeprefix(f"{axis.keys[0]}=") if len(axis.keys) == 1 else label for label in labels(axis)]
         return {"kind": "one of", "values": "; ".join(texts) if len(axis.keys) > 1 else ", ".join(texts)}
     kind = f"{'logarithmic' if interval.log else 'uniform'}{', whole numbers' if interval.whole else ''}"
-    step = f", step {interval.step:g}" if interval.step not in (None, 1) else ""
-    return {"kind": kind, "values": f"{interval.low:g} to {interval.high:g}{step}"}
+    return {"kind": kind, "values": f"{interval.low:g} to {interval.high:g}"}

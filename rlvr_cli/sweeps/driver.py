@@ -1,4 +1,4 @@
-"""Carries a sweep out: starts workers, and again when they are killed; shows all trials; saves all when stopped."""
+"""Run a sweep: start workers, again when they are killed; show all trials; save all when stopped."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan
 from rlvr_cli.sweeps.prepare import check_not_running, check_optuna, make_folder, prepare_sweep, write
 from rlvr_cli.sweeps.ranking import rank, write_confirmation
-from rlvr_cli.sweeps.screen import SweepScreen, TrialProgress, trials_progress
+from rlvr_cli.sweeps.screen import ProgressReader, SweepScreen, TrialProgress, file_stamp
 from rlvr_cli.sweeps.slots import Slot, slots
 
 WORKER = "rlvr_cli.sweeps.worker"
+# Seconds between looks at the workers.
 TICK = 0.5
+# All trials are read this often, in seconds: a lease that another machine released changes no file.
+READ_ALL_SECONDS = 30.0
 # Trials that a message names.
 SHOWN = 6
 
@@ -105,54 +108,60 @@ def begin_again(folder: SweepDir, plan: SweepPlan, names: Sequence[str]) -> list
 
 
 class _Driver:
-    """One carrying out of a sweep, whose folder is held."""
+    """Runs a sweep; the caller holds its lock."""
 
     def __init__(
         self, folder: SweepDir, plan: SweepPlan, slots: Sequence[Slot], flags: Sequence[str], console: Console
     ) -> None:
         self.folder, self.plan, self.slots, self.flags, self.console = folder, plan, slots, flags, console
         self.workers: dict[int, subprocess.Popen[bytes]] = {}
+        self.reader = ProgressReader(folder)
+        self.plan_stamp: tuple[int, int] | None = None
 
     def drive(self) -> SweepEnd:
-        """Until no trial is open, or the sweep is stopped."""
-        told = False
+        """Work until no trial is open, or the sweep is stopped."""
+        terminated, read_all_at = False, 0.0
         with StopRequest() as stop, SweepScreen(self.console) as screen:
             for line in (self._announcement(), *self.plan.notes()):
                 screen.message(line)
             try:
                 while True:
-                    self._read_search()
-                    now = trials_progress(self.folder, self.plan)
-                    screen.show(now)
                     stopping = stop.signal is not None
-                    self._see_workers(screen, stopping=stopping)
-                    if stopping and not told:
-                        told = True
-                        self._end(signal.SIGTERM)
+                    reaped = self._reap_workers(screen, stopping=stopping)
+                    self._read_search()
+                    all_again = reaped or time.monotonic() > read_all_at
+                    if all_again:
+                        read_all_at = time.monotonic() + READ_ALL_SECONDS
+                    now = self.reader.read(self.plan, all_again=all_again)
+                    screen.show(now)
+                    if stopping and not terminated:
+                        terminated = True
+                        self._signal_workers(signal.SIGTERM)
                     if not stopping:
-                        self._man(now)
+                        self._start_workers(now)
                     if not self.workers and (stopping or not (_unsettled(now) or self._searching())):
                         break
                     time.sleep(TICK)
             finally:
                 # Killed workers take their trials with them.
-                self._end(signal.SIGKILL)
+                self._signal_workers(signal.SIGKILL)
                 for process in self.workers.values():
                     process.wait()
                 self._read_search()
                 self.folder.close_attempts(self.plan)
-            now = trials_progress(self.folder, self.plan)
+            now = self.reader.read(self.plan, all_again=True)
             screen.show(now)
-        ranking = rank(self.folder, self.plan, [one.status for one in now])
+        ranking = rank(self.folder, self.plan, [trial.status for trial in now])
         if ranking is not None and stop.signal is None:
             write_confirmation(self.folder, self.plan, ranking)
-        failed = [one for one in now if one.status.state == "failed"]
-        code = stop.exit_code if stop.signal is not None else 1 if failed else 0
-        return SweepEnd(self.folder, now, code)
+        failed = any(trial.status.state == "failed" for trial in now)
+        return SweepEnd(self.folder, now, stop.exit_code if stop.signal is not None else int(failed))
 
     def _read_search(self) -> None:
         """Take over what the workers of a search have added to the plan."""
-        if self.plan.search is not None:
+        stamp = file_stamp(self.folder.plan_path)
+        if self.plan.search is not None and stamp != self.plan_stamp:
+            self.plan_stamp = stamp
             self.plan = self.folder.read_plan()
 
     def _searching(self) -> bool:
@@ -166,7 +175,7 @@ class _Driver:
         number = len(self.slots)
         return f"sweep {self.folder.path}: {len(self.plan.named)} trials, {number} worker{'s' if number > 1 else ''}"
 
-    def _man(self, now: Sequence[TrialProgress]) -> None:
+    def _start_workers(self, now: Sequence[TrialProgress]) -> None:
         """Start a worker in each free slot, while there is a trial for it."""
         waiting = [one for one in now if one.status.state in OPEN]
         for number, slot in enumerate(self.slots):
@@ -193,8 +202,9 @@ class _Driver:
                 preexec_fn=partial(end_with_parent, os.getpid()),
             )
 
-    def _see_workers(self, screen: SweepScreen, *, stopping: bool) -> None:
-        """Take leave of the workers that have ended. Raises RunError for one that failed by itself."""
+    def _reap_workers(self, screen: SweepScreen, *, stopping: bool) -> bool:
+        """Return whether workers have ended since. Raises RunError for one that failed by itself."""
+        before = len(self.workers)
         for number, process in list(self.workers.items()):
             code = process.poll()
             if code is None:
@@ -203,14 +213,15 @@ class _Driver:
             if code < 0 and not stopping:
                 screen.message(f"worker {number} was killed by {signal.Signals(-code).name}; its trial goes on")
             elif code > 0:
-                said = self._log(number).read_text(encoding="utf-8", errors="replace").strip().splitlines()
-                last = said[-1] if said else f"exit code {code}"
+                lines = self._log(number).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+                last = lines[-1] if lines else f"exit code {code}"
                 raise RunError(
                     f"worker {number} of {self.folder.path} failed: {last} (all of it: {self._log(number)}). The other "
                     f"trials were ended; continue with: {self.plan.command}"
                 )
+        return len(self.workers) < before
 
-    def _end(self, number: signal.Signals) -> None:
+    def _signal_workers(self, number: signal.Signals) -> None:
         for process in self.workers.values():
             if process.poll() is None:
                 process.send_signal(number)

@@ -19,8 +19,8 @@ from rlvr_cli.core.user_code import ENDING
 from rlvr_cli.models.reading import check_readable
 from rlvr_cli.sweeps.axes import (
     METHOD,
-    Axis,
     AxisPoint,
+    SweepAxes,
     combinations,
     full_key,
     in_a_name,
@@ -38,7 +38,7 @@ from rlvr_cli.sweeps.objective import (
     read_objective,
 )
 from rlvr_cli.sweeps.rows import choose_row, reported_problems, row_names, varying_keys, with_seeds
-from rlvr_cli.sweeps.search_space import Space, split_seeds
+from rlvr_cli.sweeps.search_space import Space, search_space
 from rlvr_cli.sweeps.spec import SpecProblem, SweepFile
 
 SHOWN_TRIALS = 3
@@ -121,62 +121,64 @@ def expand(
     Raises:
         UserError: every problem of the file, of its axes and of every trial's configuration, with its line.
     """
-    problems: list[SpecProblem] = []
     if seeds is not None:
         file = with_seeds(file, seeds)
-    axes = read_axes(file, problems)
+    axes = read_axes(file)
     given = [*_set(file), *overrides]
-    _check_overrides(overrides, axes, problems)
-    space = None if file.spec.search is None else split_seeds(file, axes, problems)
-    points = [] if problems else _points(axes, space, file, problems)
+    problems = [*axes.problems, *_override_problems(overrides, axes)]
+    space = None
+    if file.spec.search is not None:
+        space, wrong = search_space(file, axes)
+        problems += wrong
     if problems:
         raise ConfigError(problems)
-    varying = varying_keys(axes, points)
-    names_of_rows = row_names(axes, points)
+    # Of a search, which has endless trials, those at the ends of its space.
+    points = combinations(axes, file) if space is None else [(*corner, space.seeds[0]) for corner in space.corners()]
+    varying = varying_keys(axes.axes, points)
+    names_of_rows = row_names(axes.axes, points)
     problems += reported_problems(file, names_of_rows)
     if files := _misplaced_files(file, overrides, points):
         raise ConfigError([*problems, *files])
     if only is not None:
-        wanted = choose_row(names_of_rows, only)
-        points, names_of_rows = [points[place] for place in wanted], [names_of_rows[place] for place in wanted]
+        chosen = choose_row(names_of_rows, only)
+        points, names_of_rows = [points[row] for row in chosen], [names_of_rows[row] for row in chosen]
     shorts = short_keys(varying)
     places = {label(override_text(key, value)): file.place("set", key) for key, value in file.spec.set.items()}
     trials: list[Trial] = []
     combos: list[tuple[AxisPoint, ...]] = []
-    found: dict[SpecProblem, list[str]] = {}
+    failing: dict[SpecProblem, list[str]] = {}
     for combination, row in zip(points, names_of_rows, strict=True):
         values = values_of(combination)
         names, unnamed = in_a_name(combination)
         shown = {key: value for key, value in unnamed.items() if key in varying}
         try:
-            config, method, own = load_trial(file.base, combination, given, places)
+            config, method, axis_overrides = load_trial(file.base, combination, given, places)
         except UserError as error:
             name = trial_name(shown, shorts, "trial", names)
-            for problem in _found(error, file, combination):
-                found.setdefault(problem, []).append(name)
+            for problem in _located(error, file, combination):
+                failing.setdefault(problem, []).append(name)
             continue
         id_ = config_hash(config)
         # The recorded spelling: `power.py+surprise.py+lopti` is `power+lopti+surprise`.
         shown |= {METHOD: config.method.name} if METHOD in shown else {}
         name = trial_name(shown, shorts, config.method.name, names)
         name = unique(name, id_, [trial.name for trial in trials])
-        trials.append(Trial(name, id_, method, (*given, *own), values, config, row))
+        trials.append(Trial(name, id_, method, (*given, *axis_overrides), values, config, row))
         combos.append(combination)
-    everywhere = len(points)
-    for (place, message), names in found.items():
-        whose = (
-            "" if len(names) == everywhere else f" (trial{'s' if len(names) > 1 else ''} {some(names, SHOWN_TRIALS)})"
+    for (place, message), names in failing.items():
+        which = (
+            f" (trial{'s' if len(names) > 1 else ''} {some(names, SHOWN_TRIALS)})" if len(names) < len(points) else ""
         )
-        problems.append((place, f"{message}{whose}"))
+        problems.append((place, f"{message}{which}"))
     problems += _duplicates(trials, combos)
-    configs = [trial.config for trial in trials]
-    evaluated = _evaluated(file, trials, problems)
-    problems += eval_problems(file, evaluated)
-    objective = read_objective(file, configs, evaluated, problems)
-    done = () if space is not None else tuple(trials)
+    evaluated, wrong = _evaluated(file, trials)
+    problems += [*wrong, *eval_problems(file, evaluated)]
+    objective, wrong = read_objective(file, [trial.config for trial in trials], evaluated)
+    problems += wrong
     arguments = eval_arguments(file.spec.eval, evaluated)
     flags = tuple(f"--{name}={value}" for name, value in (("only", only), ("seeds", seeds)) if value is not None)
-    sweep = Sweep(file, done, arguments, tuple(overrides), objective, space, tuple(trials), flags=flags)
+    runs = () if space is not None else tuple(trials)
+    sweep = Sweep(file, runs, arguments, tuple(overrides), objective, space, tuple(trials), flags=flags)
     problems += _over_budget(file, trials) if space is None else _search_problems(sweep)
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
@@ -212,13 +214,13 @@ def load_trial(
     return loaded.config, method, own
 
 
-def _found(error: UserError, file: SweepFile, combination: tuple[AxisPoint, ...]) -> list[SpecProblem]:
-    """An error's problems by their places; one that begins with a key is where the key is set."""
+def _located(error: UserError, file: SweepFile, combination: tuple[AxisPoint, ...]) -> list[SpecProblem]:
+    """Return an error's problems by their places; one that begins with a key is where the key is set."""
     if isinstance(error, ConfigError):
         return list(error.by_origin)
     places = {key: file.place("set", key) for key in file.spec.set}
     places |= {key: point.place for point in combination for key in point.values}
-    return [(places.get(said.partition("=")[0], ""), said) for said in error.problems]
+    return [(places.get(message.partition("=")[0], ""), message) for message in error.problems]
 
 
 def at_lines(place: str, named: dict[str, str]) -> str:
@@ -229,20 +231,22 @@ def at_lines(place: str, named: dict[str, str]) -> str:
     return ", ".join(dict.fromkeys(place.split(", ")))
 
 
-def _check_overrides(overrides: Sequence[str], axes: Sequence[Axis], problems: list[SpecProblem]) -> None:
-    """The command line may not set what an axis sets, nor where a trial is kept."""
+def _override_problems(overrides: Sequence[str], axes: SweepAxes) -> list[SpecProblem]:
+    """Return what is wrong with overrides of the command line: they may not set what an axis or the sweep sets."""
+    problems: list[SpecProblem] = []
     for text in overrides:
         key = full_key(text.partition("=")[0].strip())
+        axis = next((axis for axis in axes.axes if key in axis.keys), None)
         try:
             parse_override(KEYS, text)
         except ValueError as error:
             problems.append((label(text), str(error)))
             continue
-        axis = next((axis for axis in axes if key in axis.keys), None)
         if axis is not None:
             problems.append((label(text), f"{key} is an axis ({axis.place}), which would override it"))
         elif key == "run.name":
             problems.append((label(text), "run.name: trials are named by what varies"))
+    return problems
 
 
 def _misplaced_files(
@@ -266,15 +270,6 @@ def _misplaced_files(
 
 def _set(file: SweepFile) -> list[str]:
     return [override_text(key, value) for key, value in file.spec.set.items()]
-
-
-def _points(
-    axes: list[Axis], space: Space | None, file: SweepFile, problems: list[SpecProblem]
-) -> list[tuple[AxisPoint, ...]]:
-    """Every trial of a grid; of a search, which has endless ones, trials at the ends of its space."""
-    if space is None:
-        return combinations(axes, file, problems)
-    return [(*corner, space.seeds[0]) for corner in space.corners()]
 
 
 def _search_problems(sweep: Sweep) -> list[SpecProblem]:
@@ -302,34 +297,34 @@ def _search_problems(sweep: Sweep) -> list[SpecProblem]:
     return found
 
 
-def _evaluated(file: SweepFile, trials: Sequence[Trial], problems: list[SpecProblem]) -> list[Config]:
-    """The configurations that finished trials are evaluated by; ``problems`` get what `eval.set` makes wrong of them.
+def _evaluated(file: SweepFile, trials: Sequence[Trial]) -> tuple[list[Config], list[SpecProblem]]:
+    """Return the configurations that finished trials are evaluated by, and what `eval.set` makes wrong of them.
 
     On a benchmark the keys of a task are the benchmark's, and only those of the section `eval` are looked at.
     """
     spec = file.spec.eval
+    as_trained = [trial.config for trial in trials]
+    on_benchmarks = spec is not None and any(benchmarks_of(spec, config) for config in as_trained)
     wanted = {} if spec is None else spec.set
-    on_benchmarks = spec is not None and any(benchmarks_of(spec, trial.config) for trial in trials)
-    own = {key: value for key, value in wanted.items() if not on_benchmarks or key.startswith("eval.")}
-    if not own or any(key_problem(key) for key in own):
-        return [trial.config for trial in trials]
-    places = {label(override_text(key, value)): file.place("eval", "set", key) for key, value in own.items()}
-    texts = [override_text(key, value) for key, value in own.items()]
-    if spec and "eval.samples" in own:
+    wanted = {key: value for key, value in wanted.items() if not on_benchmarks or key.startswith("eval.")}
+    if not wanted or any(key_problem(key) for key in wanted):
+        return as_trained, []
+    places = {label(override_text(key, value)): file.place("eval", "set", key) for key, value in wanted.items()}
+    texts = [override_text(key, value) for key, value in wanted.items()]
+    if spec and "eval.samples" in wanted:
         # As `rlvr eval`: the k are those that are asked for, or the benchmark's.
         texts = [*(["eval.pass_at=[1]"] if on_benchmarks else []), *texts]
         if spec.pass_at:
             texts.append(asked := f"eval.pass_at={list(spec.pass_at)}")
             places[label(asked)] = file.place("eval", "pass_at")
-    found: list[Config] = []
+    configs: list[Config] = []
     for trial in trials:
         try:
             overrides = [*trial.overrides, *texts]
-            found.append(load(file.base, trial.method, None, None, overrides, import_files=True).config)
+            configs.append(load(file.base, trial.method, None, None, overrides, import_files=True).config)
         except ConfigError as error:
-            problems += [(at_lines(place, places), f"eval.set: {said}") for place, said in error.by_origin]
-            return [trial.config for trial in trials]
-    return found
+            return as_trained, [(at_lines(place, places), f"eval.set: {text}") for place, text in error.by_origin]
+    return configs, []
 
 
 def _duplicates(trials: Sequence[Trial], combos: Sequence[tuple[AxisPoint, ...]]) -> list[SpecProblem]:

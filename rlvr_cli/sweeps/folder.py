@@ -58,11 +58,11 @@ class SearchState:
     """How far an adaptive search is.
 
     Attributes:
-        study: the name of its study, another one where a suggestion or its value would mean something else.
+        study: the name of its study, a hash of the space and of what its ends mean.
         base: configuration files of every trial.
         bound, seeds: the most rollouts that a configuration takes, and its number of trials.
-        configurations, again, refused: suggestions that were run, that were there already, and that were excluded or no
-            configuration.
+        configurations, duplicates, rejected: suggestions that were run, that repeat an earlier one, and that were
+            excluded or no configuration.
         asking: whether more are to come, as far as is known.
         ended: why no more will come and all are settled; None until then.
     """
@@ -72,8 +72,8 @@ class SearchState:
     bound: int
     seeds: int
     configurations: int = 0
-    again: int = 0
-    refused: int = 0
+    duplicates: int = 0
+    rejected: int = 0
     asking: bool = True
     ended: str | None = None
 

@@ -164,16 +164,16 @@ def metric_value(result: dict[str, Any], name: str) -> float | None:
 
 
 def read_objective(
-    file: SweepFile, configs: Sequence[Config], evaluated: Sequence[Config], problems: list[SpecProblem]
-) -> Objective | None:
-    """Return the objective that ``file`` names; None without one, and (with a line in ``problems``) for a faulty one.
+    file: SweepFile, configs: Sequence[Config], evaluated: Sequence[Config]
+) -> tuple[Objective | None, list[SpecProblem]]:
+    """Return the objective that ``file`` names, None without one or for a faulty one, and what is wrong with it.
 
     Args:
         configs: of the trials. evaluated: those that their evaluations have.
     """
     spec = file.spec.objective
     if spec is None:
-        return None
+        return None, []
     every = bool(configs) and all(config.eval.every for config in configs)
     of = spec.of or (HELD_OUT if every else EVAL if file.spec.eval is not None else TRAINING)
     faults = _faults(spec, of, file.spec.eval, evaluated if of == EVAL else configs)
@@ -183,10 +183,9 @@ def read_objective(
             f"objective: neither a larger nor a smaller {spec.metric} is better by definition; set `direction: "
             "minimize` or maximize"
         )
-    problems += [(file.place("objective"), fault) for fault in dict.fromkeys(faults)]
     if faults:
-        return None
-    return Objective(spec.metric, of, bool(higher), _where(file.spec.eval, evaluated) if of == EVAL else {})
+        return None, [(file.place("objective"), fault) for fault in dict.fromkeys(faults)]
+    return Objective(spec.metric, of, bool(higher), _where(file.spec.eval, evaluated) if of == EVAL else {}), []
 
 
 def intermediate_faults(metric: str, configs: Sequence[Config]) -> list[str]:

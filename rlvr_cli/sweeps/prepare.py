@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import json
 from collections.abc import Collection, Sequence
@@ -22,7 +21,7 @@ from rlvr_cli.core.yaml import dump
 from rlvr_cli.methods.equivalence import SameGradient
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.store.arm import same_arms
-from rlvr_cli.sweeps.axes import METHOD, SEED, AxisPoint, in_a_name, values_of
+from rlvr_cli.sweeps.axes import METHOD, AxisPoint, in_a_name, values_of
 from rlvr_cli.sweeps.expand import Sweep, Trial, load_trial
 from rlvr_cli.sweeps.folder import Entry, SearchState, SweepDir, SweepPlan
 from rlvr_cli.sweeps.naming import config_differences, config_hash, short_keys, trial_name, unique
@@ -91,57 +90,34 @@ def check_optuna() -> None:
 def suggested_trials(
     space: Space, points: Sequence[AxisPoint], base: Sequence[Path], given: Sequence[str], taken: Collection[str] = ()
 ) -> list[Trial]:
-    """The trials of one configuration, one a seed. Raises UserError where it is no valid configuration.
+    """Return the trials of one configuration, one a seed. Raises UserError where it is no valid configuration.
 
     Args:
         base, given: configuration files and overrides of every trial. taken: names of other trials.
     """
-    keys = space.keys
-    shorts = short_keys(keys)
-    found: list[Trial] = []
+    keys, shorts = space.keys, short_keys(space.keys)
+    trials: list[Trial] = []
     for seed in space.seeds:
-        values = values_of((*points, seed))
-        names, unnamed = in_a_name((*points, seed))
-        config, method, own = load_trial(base, (*points, seed), given, {})
+        combination = (*points, seed)
+        names, unnamed = in_a_name(combination)
+        config, method, overrides = load_trial(base, combination, given, {})
         id_ = config_hash(config)
         shown = {key: value for key, value in unnamed.items() if key in keys}
         shown |= {METHOD: config.method.name} if METHOD in shown else {}
         name = trial_name(shown, shorts, config.method.name, names)
-        name = unique(name, id_, {*taken, *(trial.name for trial in found)})
-        found.append(Trial(name, id_, method, (*given, *own), values, config))
-    return found
+        name = unique(name, id_, {*taken, *(trial.name for trial in trials)})
+        trials.append(Trial(name, id_, method, (*given, *overrides), values_of(combination), config))
+    return trials
 
 
 def study_name(sweep: Sweep) -> str:
-    """A hash of the space, of the objective, and of what trials at the ends of the space mean."""
+    """Return a hash of the space, of the objective, and of what trials at the ends of the space mean."""
     assert sweep.space is not None
     axes = [(axis_name(axis), labels(axis), repr(axis.interval)) for axis in sweep.space.axes]
     seeds = [dict(point.values) for point in sweep.space.seeds]
-    content = [axes, seeds, repr(sweep.objective), repr(sweep.space.excluding), [trial.id for trial in sweep.corners]]
+    excluded = [exclusion.written for exclusion in sweep.space.exclusions]
+    content = [axes, seeds, repr(sweep.objective), excluded, [trial.id for trial in sweep.corners]]
     return text_digest(json.dumps(content))[:16]
-
-
-def with_suggested(sweep: Sweep, before: SweepPlan | None) -> Sweep:
-    """A search with the trials of ``before`` that are in its space and mean what they meant; a grid as it is."""
-    space = sweep.space
-    if space is None or before is None:
-        return sweep
-    trials: list[Trial] = []
-    for entry in before.trials:
-        parameters = space.locate(entry.varies)
-        seed = next((point for point in space.seeds if point.values.get(SEED) == entry.varies.get(SEED)), None)
-        if parameters is None or seed is None:
-            continue
-        points = space.points(parameters)
-        one = replace(space, seeds=(seed,))
-        try:
-            (trial,) = suggested_trials(one, points, sweep.file.base, sweep.overrides)
-        except UserError:
-            # What is no configuration any more is none of this search's trials.
-            continue
-        if trial.id == entry.id and not space.excludes(points):
-            trials.append(replace(trial, name=entry.name))
-    return replace(sweep, trials=tuple(trials))
 
 
 SHOWN = 6
@@ -156,7 +132,7 @@ class PreparedSweep:
 
 
 def prepare_sweep(sweep: Sweep, folder: SweepDir) -> PreparedSweep:
-    """The plan for ``sweep`` in ``folder``, nothing of which is written.
+    """Return the plan for ``sweep`` in ``folder``, nothing of which is written.
 
     A trial that the folder knows by its identity keeps its name and what was done of it.
 
@@ -164,27 +140,12 @@ def prepare_sweep(sweep: Sweep, folder: SweepDir) -> PreparedSweep:
         UserError: the folder is another sweep's or no sweep's, or a trial's place has another run.
     """
     before = folder.read_plan() if folder.exists() else None
-    sweep = with_suggested(sweep, before)
     if before is None and folder.path.exists() and _foreign(folder.path):
         raise UserError(
             f"{folder.path}: exists and is not a sweep's folder (it has no trials.json). Give the sweep another "
             "`name:`, or move the folder away."
         )
-    known = {entry.id: entry.name for entry in before.trials} if before else {}
-    own = sweep.flags and before and before.file == str(sweep.file.path.resolve())
-    if before and before.trials and not own and not any(trial.id in known for trial in sweep.trials):
-        raise UserError(_of_another_sweep(sweep, folder, before))
-    names: dict[str, str] = {}
-    for trial in sweep.trials:
-        taken = {*known.values(), *names.values()}
-        names[trial.id] = known.get(trial.id) or unique(trial.name, trial.id, taken)
-    wrong = [said for trial in sweep.trials if (said := _occupied(folder, names[trial.id], trial))]
-    if wrong:
-        raise UserError(wrong)
     base = [str(folder.base_dir / name) for name in _copies(sweep)[0]]
-    entries = [entry_of(trial, names[trial.id], base, _method(trial, folder)[0]) for trial in sweep.trials]
-    old = [] if before is None else [entry for entry in before.trials if entry.id not in names]
-    dropped = [replace(entry, named=_stays(sweep, folder, before, entry)) for entry in old]
     spec = sweep.file.spec
     plan = SweepPlan(
         name=sweep.file.name,
@@ -192,7 +153,7 @@ def prepare_sweep(sweep: Sweep, folder: SweepDir) -> PreparedSweep:
         retries=spec.retries,
         eval=None if sweep.eval is None else list(sweep.eval),
         slots=spec.slots.model_dump(),
-        trials=[*entries, *dropped],
+        trials=_grid_entries(sweep, folder, before, base) if sweep.space is None else _search_entries(sweep, before),
         given=[*sweep.given, *sweep.flags],
         objective=sweep.objective,
         search=_search(sweep, base),
@@ -200,11 +161,39 @@ def prepare_sweep(sweep: Sweep, folder: SweepDir) -> PreparedSweep:
     return PreparedSweep(plan, tuple(_notes(before, plan)))
 
 
-def _stays(sweep: Sweep, folder: SweepDir, before: SweepPlan | None, entry: Entry) -> bool:
-    """Whether a trial that is not asked for belongs to the sweep still: a finished one that --only leaves out."""
-    if before is None or not sweep.flags or not entry.named:
-        return False
-    return folder.status(before, entry).state == "finished"
+def _grid_entries(sweep: Sweep, folder: SweepDir, before: SweepPlan | None, base: list[str]) -> list[Entry]:
+    """Return the trials of the file, then those of the folder that it no longer names."""
+    known = {entry.id: entry.name for entry in before.trials} if before else {}
+    continued = sweep.flags and before and before.file == str(sweep.file.path.resolve())
+    if before and before.trials and not continued and not any(trial.id in known for trial in sweep.trials):
+        raise UserError(_of_another_sweep(sweep, folder, before))
+    names: dict[str, str] = {}
+    for trial in sweep.trials:
+        taken = {*known.values(), *names.values()}
+        names[trial.id] = known.get(trial.id) or unique(trial.name, trial.id, taken)
+    wrong = [text for trial in sweep.trials if (text := _occupied(folder, names[trial.id], trial))]
+    if wrong:
+        raise UserError(wrong)
+    entries = [entry_of(trial, names[trial.id], base, _method(trial, folder)[0]) for trial in sweep.trials]
+    old = [] if before is None else [entry for entry in before.trials if entry.id not in names]
+    if before is None or not sweep.flags:
+        return [*entries, *(replace(entry, named=False) for entry in old)]
+    # Finished trials that --only or --seeds leaves out still belong to the sweep.
+    kept = [entry.named and folder.status(before, entry).state == "finished" for entry in old]
+    return [*entries, *(replace(entry, named=named) for entry, named in zip(old, kept, strict=True))]
+
+
+def _search_entries(sweep: Sweep, before: SweepPlan | None) -> list[Entry]:
+    """Return the trials that the search has suggested. Raises UserError where they are from another space."""
+    if before is None:
+        return []
+    if before.search is None or before.search.study != study_name(sweep):
+        raise UserError(
+            f"{sweep.folder}: belongs to another sweep, or to a search over other axes, seeds or settings, or by "
+            "another objective. Undo the change (`trials`, `budget` and the sampler may change), or give it another "
+            "`name:`."
+        )
+    return before.trials
 
 
 def write(sweep: Sweep, folder: SweepDir, plan: SweepPlan) -> None:
@@ -232,27 +221,24 @@ def make_folder(folder: SweepDir) -> None:
 
 
 def check_not_running(sweep: Sweep, folder: SweepDir) -> None:
-    """Raise UserError where the sweep is running, saying whether its file is still the one that it runs by.
+    """Raise UserError where the sweep is running.
 
     Jobs in a cluster's queue forbid another file alone: their leases keep them and workers apart.
     """
     running = folder.running()
     if not running and not visible_jobs(folder):
         return
+    changed = folder.file_copy.exists() and folder.file_copy.read_text(encoding="utf-8") != sweep.file.text
+    if sweep.space is None:
+        changed |= {entry.id for entry in folder.read_plan().named} != {trial.id for trial in sweep.trials}
     how = f"`rlvr sweep status {folder.path}` shows it, `rlvr sweep stop {folder.path}` saves and ends it."
-    before = folder.read_plan()
-    sweep = with_suggested(sweep, before)
-    changes = _changed_trials(before, {trial.id: trial.name for trial in sweep.trials})
-    lines = _changed_lines(folder, sweep)
-    if not changes and not lines:
-        if not running:
-            return
+    if changed:
+        raise UserError(
+            f"{sweep.file.path}: was changed while the sweep {folder.path} is running, or asks for other trials. "
+            f"{how} Then run `rlvr sweep {sweep.file.path}` again: what is finished stays, what is new is added."
+        )
+    if running:
         raise UserError(f"{folder.path}: this sweep is running. {how}")
-    said = "; ".join([*changes, *(f"line {line}" for line in lines)])
-    raise UserError(
-        f"{sweep.file.path}: was changed while the sweep {folder.path} is running by what it said before: {said}. "
-        f"{how} Then run `rlvr sweep {sweep.file.path}` again: what is finished stays, what is new is added."
-    )
 
 
 def _search(sweep: Sweep, base: list[str]) -> SearchState | None:
@@ -333,31 +319,27 @@ def _occupied(folder: SweepDir, name: str, trial: Trial) -> str | None:
 def _of_another_sweep(sweep: Sweep, folder: SweepDir, before: SweepPlan) -> str:
     if edited := _edited_files(sweep, folder, before):
         return (
-            f"{folder.path}: its trials go by files that were edited since: {'; '.join(edited)}. Undo the change to go "
-            "on with them, or give the sweep another `name:` to run all of it with the files as they are now."
+            f"{folder.path}: its trials go by files that were edited since: {'; '.join(edited)}. Undo the change to "
+            "continue them, or give the sweep another `name:` to run all of it with the files as they are now."
         )
-    lines = _changed_lines(folder, sweep)
-    what = f" The sweep files differ: {'; '.join(f'line {line}' for line in lines)}." if lines else ""
     return (
         f"{folder.path}: belongs to another sweep ({before.file}): none of its {len(before.trials)} trials is one of "
-        f"the {len(sweep.trials)} of {sweep.file.path}.{what} Give the sweep another `name:`, or move the folder away."
+        f"the {len(sweep.trials)} of {sweep.file.path}. Give the sweep another `name:`, or move the folder away."
     )
 
 
 def _edited_files(sweep: Sweep, folder: SweepDir, before: SweepPlan) -> list[str]:
-    """The user files that were edited since a trial was begun, as its manifest has them."""
+    """Return the user files that were edited since a trial was begun, with both hashes."""
+    now = {file.path.name: file for trial in sweep.trials for file in user_files(trial.config)}
     for entry in before.trials:
         run = RunDir(folder.path / entry.name)
         kept = run.read_manifest().get("user_files") or () if run.manifest_path.exists() else ()
-        then = {Path(str(one["file"])).name: str(one["sha256"])[:12] for one in kept}
-        now = {one.path.name: one for trial in sweep.trials for one in user_files(trial.config)} if then else {}
-        edited = [
-            f"{now[name].path} ({entry.name} has SHA-256 {digest}..., now it is {now[name].digest}...)"
-            for name, digest in then.items()
-            if name in now and now[name].digest != digest
-        ]
-        if edited:
-            return edited
+        then = {Path(str(file["file"])).name: str(file["sha256"])[:12] for file in kept}
+        if edited := [name for name in then if name in now and now[name].digest != then[name]]:
+            return [
+                f"{now[name].path} ({entry.name} has SHA-256 {then[name]}..., now it is {now[name].digest}...)"
+                for name in edited
+            ]
     return []
 
 
@@ -374,23 +356,3 @@ def _notes(before: SweepPlan | None, plan: SweepPlan) -> list[str]:
     if dropped:
         notes.append(f"no longer named by the sweep file, kept as they are: {some(dropped, SHOWN)}")
     return notes
-
-
-def _changed_trials(before: SweepPlan, names: dict[str, str]) -> list[str]:
-    old = {entry.id: entry.name for entry in before.named}
-    added = [name for id_, name in names.items() if id_ not in old]
-    dropped = [name for id_, name in old.items() if id_ not in names]
-    return [f"{what} {some(which, SHOWN)}" for what, which in (("adds", added), ("no longer names", dropped)) if which]
-
-
-def _changed_lines(folder: SweepDir, sweep: Sweep) -> list[str]:
-    """`7: seeds: 5 -> seeds: 6`, of the sweep file's lines that differ from the copy in the folder."""
-    if not folder.file_copy.exists():
-        return []
-    before, after = folder.file_copy.read_text(encoding="utf-8").splitlines(), sweep.file.text.splitlines()
-    found = []
-    for tag, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        if tag != "equal":
-            old, new = (" ".join(" / ".join(part).split()) or "(nothing)" for part in (before[a:b], after[c:d]))
-            found.append(f"{c + 1}: {old} -> {new}")
-    return found[:SHOWN]

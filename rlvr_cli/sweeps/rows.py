@@ -50,17 +50,17 @@ def trial_rows(file: SweepFile, *, import_files: bool = True) -> dict[str, Sweep
     Raises:
         UserError: every problem of the file's axes, or a search, which has no rows.
     """
-    problems: list[SpecProblem] = []
-    axes = read_axes(file, problems, import_files=import_files)
+    axes = read_axes(file, import_files=import_files)
+    problems = list(axes.problems)
     if file.spec.search is not None:
         problems.append((file.place("search"), "search: suggests its trials; there are no rows to be named"))
-    points = [] if problems else combinations(axes, file, problems)
     if problems:
         raise ConfigError(problems)
+    points = combinations(axes, file)
     common = [(file.place("set", key), override_text(key, value)) for key, value in file.spec.set.items()]
-    found: dict[str, SweepRow] = {}
-    for name, combination in zip(row_names(axes, points), points, strict=True):
-        own = [
+    rows: dict[str, SweepRow] = {}
+    for name, combination in zip(row_names(axes.axes, points), points, strict=True):
+        texts = [
             (
                 point.places.get(key, point.place),
                 override_text(key, point.option if key == METHOD and point.option else value),
@@ -69,9 +69,11 @@ def trial_rows(file: SweepFile, *, import_files: bool = True) -> dict[str, Sweep
             if set(point.values) != {SEED}
             for key, value in point.values.items()
         ]
-        layers = choices_first(KEYS, [Layer(place, parse_override(KEYS, text).data) for place, text in (*common, *own)])
-        found.setdefault(name, SweepRow(tuple(file.base), tuple(layers)))
-    return found
+        layers = choices_first(
+            KEYS, [Layer(place, parse_override(KEYS, text).data) for place, text in (*common, *texts)]
+        )
+        rows.setdefault(name, SweepRow(tuple(file.base), tuple(layers)))
+    return rows
 
 
 def config_source(written: Path, *, import_files: bool = True) -> Path | SweepRow:

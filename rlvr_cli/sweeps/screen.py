@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -16,9 +17,10 @@ from rlvr_cli.core.files import number, tail_jsonl
 from rlvr_cli.core.terminal import Cell, state_text, table_lines
 from rlvr_cli.core.text import duration_in_words
 from rlvr_cli.launch.stopping import say
-from rlvr_cli.sweeps.folder import State, SweepDir, SweepPlan, TrialStatus
+from rlvr_cli.sweeps.folder import Entry, State, SweepDir, SweepPlan, TrialStatus
 
 TAIL_BYTES = 16_384
+Stamps = tuple[tuple[int, int] | None, ...]
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,40 @@ def _progress(sweep: SweepDir, status: TrialStatus) -> TrialProgress:
         seconds = [taken for timing in timings if (taken := number(timing.get("seconds"))) is not None]
         left = (entry.steps - step) * sum(seconds) / len(seconds) if seconds else None
     return TrialProgress(status, rollout, number(row.get("reward")), number(row.get("accuracy")), left)
+
+
+class ProgressReader:
+    """Reads how far the trials of a sweep are; a trial whose files have not changed is not read again."""
+
+    def __init__(self, sweep: SweepDir) -> None:
+        self.sweep = sweep
+        self._read: dict[str, tuple[Stamps, TrialProgress]] = {}
+
+    def read(self, plan: SweepPlan, *, all_again: bool = False) -> list[TrialProgress]:
+        """Return the progress of every trial that the sweep file names.
+
+        Args:
+            all_again: read every trial: the end of a worker releases a lease, which changes no file.
+        """
+        return [self._progress(plan, entry, all_again=all_again) for entry in plan.named]
+
+    def _progress(self, plan: SweepPlan, entry: Entry, *, all_again: bool) -> TrialProgress:
+        run = self.sweep.run_dir(entry)
+        stamps = tuple(map(file_stamp, (self.sweep.attempts_path(entry), run.metrics_path, run.manifest_path)))
+        before = self._read.get(entry.id)
+        if all_again or before is None or before[0] != stamps:
+            before = stamps, _progress(self.sweep, self.sweep.status(plan, entry))
+            self._read[entry.id] = before
+        return before[1]
+
+
+def file_stamp(path: Path) -> tuple[int, int] | None:
+    """Return a file's time of modification, in nanoseconds, and its bytes; None where there is none."""
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return None
+    return stat.st_mtime_ns, stat.st_size
 
 
 COLUMNS = ("trial", "status", "rollout", "reward", "accuracy", "left", "attempts")

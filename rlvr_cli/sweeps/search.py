@@ -1,86 +1,120 @@
-"""Adaptive search: which configurations a sweep runs next, by Optuna, from what those before them came to.
+"""Adaptive search: which configurations a sweep runs next, by Optuna's ask and tell, from the values of earlier ones.
 
-Every worker asks for itself, one at a time; what was suggested and what came of it is in the study (search_study.py).
+Each worker asks for itself, one at a time under a lock. A configuration is a trial of the study in `search.journal`,
+and its runs, one a seed, are trials of the sweep.
 """
 
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
-from statistics import median
+from typing import IO
 
-from optuna.trial import FrozenTrial
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.pruners import MedianPruner, NopPruner
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.trial import FrozenTrial, TrialState
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.layers import override_text
+from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.sweeps.axes import AxisPoint, read_axes
+from rlvr_cli.sweeps.axes import Axis, read_axes
 from rlvr_cli.sweeps.expand import Trial
 from rlvr_cli.sweeps.folder import OPEN, Entry, SearchState, SweepDir, SweepPlan, TrialStatus
 from rlvr_cli.sweeps.objective import Objective
 from rlvr_cli.sweeps.prepare import entry_of, suggested_trials
-from rlvr_cli.sweeps.search_space import Space, split_seeds
-from rlvr_cli.sweeps.search_study import RUNS, SAME, Suggestions
-from rlvr_cli.sweeps.spec import SearchSpec, SpecProblem, read_sweep
-
-
-@dataclass(frozen=True)
-class PruningVerdict:
-    """Why a trial was given up, and at which rollout."""
-
-    rollout: int
-    evidence: str
-
-
-class PruningWatch:
-    """Reports each held-out value of ``run`` to its trial of the study, in order, until the pruner gives it up.
-
-    What it says depends on the values alone, not on when it looks: a run that has gone on in the meantime is given up
-    at the same rollout.
-    """
-
-    def __init__(
-        self, study: Suggestions, trial: FrozenTrial, objective: Objective, run: RunDir, rollouts: int
-    ) -> None:
-        self.study, self.trial, self.objective, self.run, self.rollouts = study, trial, objective, run, rollouts
-        self.values = dict(trial.intermediate_values)
-        # Its process may have been killed between a value and the pruner's word on it.
-        self.verdict = self._judged()
-
-    def __call__(self) -> PruningVerdict | None:
-        """The verdict, once there is one; at the end of the training there is nothing to save any more."""
-        if self.verdict is None:
-            for rollout, value in self.objective.held_out(self.run, max(self.values, default=0)):
-                if rollout >= self.rollouts:
-                    break
-                self.study.report(self.trial, [(rollout, value)])
-                self.values[rollout] = value
-                self.verdict = self._judged()
-                if self.verdict is not None:
-                    break
-        return self.verdict
-
-    def _judged(self) -> PruningVerdict | None:
-        if not self.values or not self.study.prunes(self.trial):
-            return None
-        rollout = max(self.values)
-        best = (max if self.objective.maximize else min)(self.values.values())
-        finished = (trial.intermediate_values for trial in self.study.finished())
-        others = [values[rollout] for values in finished if rollout in values]
-        where = "below" if self.objective.maximize else "above"
-        evidence = (
-            f"{self.objective.metric} was {best:.3f} at best until rollout {rollout}, {where} the median "
-            f"{median(others):.3f} of {len(others)} finished configurations there"
-        )
-        return PruningVerdict(rollout, evidence)
-
+from rlvr_cli.sweeps.search_space import axis_name, labels, search_space
+from rlvr_cli.sweeps.spec import SearchSpec, read_sweep
 
 JOURNAL, LOCK = "search.journal", "search.lock"
 # After so many suggestions in a row without a configuration to run, there is none to be found.
 MOST_IDLE = 100
+# Samplers of numpy take seeds of 32 bits.
+_SEEDS = 2**32
+# User attributes of a trial of the study: the identities of its runs; whether an earlier trial has the same runs; why
+# it is no configuration.
+RUNS, DUPLICATE, REJECTED = "runs", "duplicate", "rejected"
+
+
+class _JournalLock(JournalFileOpenLock):
+    """A lock that ends with its process (flock), taken with a journal that ends with a whole line.
+
+    Optuna's own locks are files that a killed process leaves behind, and a line that a kill cut short would spoil the
+    next.
+    """
+
+    def __init__(self, journal: Path) -> None:
+        self._journal = journal
+        self._stream: IO[bytes] | None = None
+
+    def acquire(self) -> bool:
+        self._stream = self._journal.open("r+b")
+        fcntl.flock(self._stream, fcntl.LOCK_EX)
+        self._stream.truncate(self._stream.read().rfind(b"\n") + 1)
+        return True
+
+    def release(self) -> None:
+        assert self._stream is not None
+        self._stream.close()
+
+
+def distribution(axis: Axis) -> BaseDistribution:
+    """Return what a sampler draws for an axis: one of its points, or a number of its range."""
+    interval = axis.interval
+    if interval is None:
+        return CategoricalDistribution(labels(axis))
+    if interval.whole:
+        return IntDistribution(int(interval.low), int(interval.high), log=interval.log)
+    return FloatDistribution(interval.low, interval.high, log=interval.log)
+
+
+class PruningWatch:
+    """Reports each held-out value of ``run`` to its trial of the study, in order, until the pruner stops it.
+
+    The verdict depends on the values alone, not on when they are read: a run that has gone on in the meantime is
+    stopped at the same rollout.
+    """
+
+    def __init__(self, trial: optuna.Trial, objective: Objective, run: RunDir, rollouts: int) -> None:
+        self.trial, self.objective, self.run, self.rollouts = trial, objective, run, rollouts
+        self.values = _reported(trial)
+        self.evaluations = 0
+        # A worker may have been killed between a report and the verdict on it.
+        self.pruned_at = self._last_if_pruned()
+
+    def __call__(self) -> int | None:
+        """Return the rollout at which the run is stopped; None while it is not, and at the end of its training."""
+        evaluations = sum(1 for _ in self.run.held_out_dir.glob("*/metrics.json"))
+        if self.pruned_at is None and evaluations != self.evaluations:
+            self.evaluations = evaluations
+            for rollout, value in self.objective.held_out(self.run, max(self.values, default=0)):
+                if rollout >= self.rollouts or self.pruned_at is not None:
+                    break
+                self.trial.report(value, rollout)
+                self.values[rollout] = value
+                self.pruned_at = self._last_if_pruned()
+        return self.pruned_at
+
+    def evidence(self) -> str:
+        """Return why the run was stopped."""
+        best = (max if self.objective.maximize else min)(self.values.values())
+        where = "below" if self.objective.maximize else "above"
+        return (
+            f"{self.objective.metric} was {best:.3f} at best until rollout {self.pruned_at}, {where} the median of the "
+            "finished configurations there"
+        )
+
+    def _last_if_pruned(self) -> int | None:
+        return max(self.values) if self.values and self.trial.should_prune() else None
 
 
 class Search:
@@ -90,191 +124,229 @@ class Search:
         assert plan.objective is not None and plan.search is not None
         self.folder, self.objective = folder, plan.objective
         file = read_sweep(folder.file_copy)
-        problems: list[SpecProblem] = []
-        self.space: Space = split_seeds(file, read_axes(file, problems), problems)
-        assert file.spec.search is not None and not problems
+        self.space, _ = search_space(file, read_axes(file))
+        assert file.spec.search is not None
         self.spec: SearchSpec = file.spec.search
         self.budget = file.spec.budget
         self.given = [*(override_text(key, value) for key, value in file.spec.set.items()), *plan.given]
         self.most = min((size for size in (self.spec.trials, self.space.size()) if size is not None), default=None)
-        with self._alone():
-            journal, maximize = folder.path / JOURNAL, self.objective.maximize
-            self.study = Suggestions(journal, plan.search.study, self.space.axes, self.spec, maximize=maximize)
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        pruning, journal = self.spec.pruning, folder.path / JOURNAL
+        with self._locked():
+            self.storage = JournalStorage(JournalFileBackend(str(journal), _JournalLock(journal)))
+            self.study = optuna.create_study(
+                study_name=plan.search.study,
+                storage=self.storage,
+                load_if_exists=True,
+                direction="maximize" if self.objective.maximize else "minimize",
+                pruner=NopPruner()
+                if pruning is None
+                else MedianPruner(pruning.startup, n_warmup_steps=pruning.warmup, n_min_trials=pruning.startup),
+            )
 
     def advance(self) -> SweepPlan:
         """Tell the sampler what has ended, and add trials to the plan while nothing in it is left to be begun."""
-        with self._alone():
-            plan = self.folder.read_plan()
-            after = self._advanced(plan)
-            if after != plan:
-                self.folder.write_plan(after)
-        return after
+        with self._locked():
+            before = self.folder.read_plan()
+            self._drop_unfinished()
+            self._tell(before)
+            plan = self._with_all_seeds(before)
+            while (reason := self._why_no_more(plan)) is None and not self._open(plan):
+                self._ask(plan)
+                plan = self._with_all_seeds(plan)
+            plan = replace(plan, search=self._state(plan, reason))
+            if plan != before:
+                self.folder.write_plan(plan)
+        return plan
 
     def watch(self, entry: Entry) -> PruningWatch | None:
-        """Decides whether to stop a trial early; None for one that always runs to its end.
+        """Return what decides whether to stop a trial early; None for one that always runs to its end.
 
-        The first seed alone is judged, against the first seeds of other configurations; one that a person asked to
-        have tried again is not.
+        The first seed alone is judged, against the first seeds of other configurations; one that the user has asked to
+        retry is not.
         """
         if self.spec.pruning is None or self.folder.pruned_at(entry) is not None:
             return None
-        for trial in self.study.running():
-            if _runs(trial)[:1] == [entry.id] and SAME not in trial.user_attrs:
-                return PruningWatch(self.study, trial, self.objective, self.folder.run_dir(entry), entry.rollouts)
-        return None
+        trial = next((trial for trial in self._running() if _runs(trial)[0] == entry.id), None)
+        if trial is None:
+            return None
+        return PruningWatch(self._live(trial), self.objective, self.folder.run_dir(entry), entry.rollouts)
 
-    def _advanced(self, plan: SweepPlan) -> SweepPlan:
-        self._adopt(plan)
-        self._settle(plan)
-        plan = self._with_all_seeds(plan)
-        while (reason := self._why_no_more(plan)) is None and not self._open(plan):
-            self._suggest(plan)
-            # The value of one that was there already goes to the sampler at once, before the next suggestion.
-            self._settle(plan)
-            plan = self._with_all_seeds(plan)
-        return replace(plan, search=self._state(plan, reason))
+    def configurations(self) -> list[FrozenTrial]:
+        """Return the trials of the study that stand for runs."""
+        return [trial for trial in self._trials_of_study() if RUNS in trial.user_attrs]
 
-    def _suggest(self, plan: SweepPlan) -> None:
-        """Take in what the sampler suggests next, with its runs, or as refused."""
-        parameters = self.study.suggest()
-        points = self.space.points(parameters)
-        if self.space.excludes(points):
-            self.study.refuse(parameters, "excluded")
-            return
+    def _ask(self, plan: SweepPlan) -> None:
+        """Ask the sampler for the next configuration, and take in its runs or reject it."""
+        self.study.sampler = self._sampler(self._asked())
+        trial = self.study.ask({axis_name(axis): distribution(axis) for axis in self.space.axes})
+        points = self.space.points(trial.params)
+        rejected = "excluded" if self.space.excludes(points) else None
+        runs: list[str] = []
         try:
-            runs = [one.id for one in self._trials(points, plan)]
+            runs = [] if rejected else [run.id for run in self._trials(trial.params, plan)]
         except UserError as error:
-            self.study.refuse(parameters, error.problems[0])
+            rejected = error.problems[0]
+        if rejected is not None:
+            trial.set_user_attr(REJECTED, rejected)
+            # A sampler takes what is pruned without a value for the worst.
+            self.study.tell(trial, state=TrialState.PRUNED)
+            return
+        earlier = next((other for other in self.configurations() if _runs(other) == runs), None)
+        if earlier is None:
+            trial.set_user_attr(RUNS, runs)
+            return
+        trial.set_user_attr(DUPLICATE, earlier.number)
+        if earlier.state == TrialState.COMPLETE:
+            self.study.tell(trial, earlier.value)
         else:
-            self.study.add(parameters, runs)
+            self.study.tell(trial, state=TrialState.FAIL)
 
-    def _adopt(self, plan: SweepPlan) -> None:
-        """Give the study every configuration of the plan that it does not know: of another file, or of a grid."""
-        known = {id_ for trial in self.study.configurations() for id_ in _runs(trial)}
-        for entry in plan.named:
-            parameters = None if entry.id in known else self.space.locate(entry.varies)
-            if parameters is not None:
-                runs = [one.id for one in self._trials(self.space.points(parameters), plan)]
-                known.update(runs)
-                self.study.add(parameters, runs)
+    def _drop_unfinished(self) -> None:
+        """End suggestions whose worker was killed before it took them in; the same is asked for again."""
+        for trial in self._trials_of_study():
+            if trial.state == TrialState.RUNNING and RUNS not in trial.user_attrs:
+                state = TrialState.PRUNED if REJECTED in trial.user_attrs else TrialState.FAIL
+                self.study.tell(trial.number, state=state)
 
-    def _settle(self, plan: SweepPlan) -> None:
-        """Tell the sampler of each configuration whose runs have ended. One that has failed may be tried again yet."""
-        statuses = self._looks(plan)
-        for trial in self.study.running():
-            found = [statuses.get(id_) for id_ in _runs(trial)]
-            first = found[0] if found else None
+    def _tell(self, plan: SweepPlan) -> None:
+        """Tell the sampler of each configuration whose runs have ended. One that has failed may be retried yet."""
+        statuses = self._statuses(plan)
+        for trial in self._running():
+            runs = [statuses.get(id_) for id_ in _runs(trial)]
+            first = runs[0]
             if first is None:
                 continue
-            until = self.folder.pruned_at(first.entry)
-            if first.state == "pruned" or (until is not None and first.state == "finished"):
-                self._report(trial, first.entry, until)
-                self.study.give_up(trial)
-            elif all(status is not None and status.state == "finished" for status in found):
-                if SAME not in trial.user_attrs:
-                    # What was suggested twice is one configuration to the pruner.
-                    self._report(trial, first.entry, None)
-                runs = [self.folder.run_dir(status.entry) for status in found if status is not None]
-                values, _ = self.objective.values(runs)
-                self.study.finish(trial, [values.get(run.path) for run in runs])
-
-    def _report(self, trial: FrozenTrial, entry: Entry, until: int | None) -> None:
-        """The first seed's held-out values on the way, which others are held against."""
-        if self.spec.pruning is not None:
-            values = self.objective.held_out(self.folder.run_dir(entry))
-            self.study.report(trial, [(at, value) for at, value in values if until is None or at <= until])
+            if self.folder.pruned_at(first.entry) is not None:
+                self.study.tell(trial.number, state=TrialState.PRUNED)
+                continue
+            folders = [self.folder.run_dir(run.entry) for run in runs if run is not None and run.state == "finished"]
+            if len(folders) < len(runs):
+                continue
+            if self.spec.pruning is not None:
+                # Its worker may have been killed before it reported the last of them.
+                live = self._live(trial)
+                for rollout, value in self.objective.held_out(folders[0], max(_reported(live), default=0)):
+                    live.report(value, rollout)
+            values, _ = self.objective.values(folders)
+            if len(values) < len(runs):
+                self.study.tell(trial.number, state=TrialState.FAIL)
+            else:
+                self.study.tell(trial.number, sum(values.values()) / len(values))
 
     def _with_all_seeds(self, plan: SweepPlan) -> SweepPlan:
         """Add the trials that a configuration lacks: with pruning, the first seed alone until it has come through."""
-        statuses = self._looks(plan)
-        added: dict[str, Entry] = {}
-        for trial in self.study.running():
+        assert plan.search is not None
+        statuses = self._statuses(plan)
+        added: list[Entry] = []
+        for trial in self._running():
             ids = _runs(trial)
-            first = statuses.get(ids[0]) if ids else None
+            first = statuses.get(ids[0])
             through = self.spec.pruning is None or (first is not None and first.state == "finished")
-            wanted = [id_ for id_ in (ids if through else ids[:1]) if id_ not in statuses and id_ not in added]
-            if not wanted:
-                continue
-            assert plan.search is not None
-            for one in self._trials(self.space.points(trial.params), plan):
-                if one.id in wanted:
-                    added[one.id] = self._entry(plan, one, plan.search.base)
-        kept = [entry for entry in plan.trials if entry.id not in added]
-        position = len(plan.named)
-        return replace(plan, trials=[*kept[:position], *added.values(), *kept[position:]]) if added else plan
-
-    def _entry(self, plan: SweepPlan, trial: Trial, base: Sequence[str]) -> Entry:
-        """A trial's place in the plan; one that an earlier file named has it already."""
-        old = next((entry for entry in plan.trials if entry.id == trial.id), None)
-        return entry_of(trial, old.name if old else trial.name, base, trial.method)
+            missing = [id_ for id_ in (ids if through else ids[:1]) if id_ not in statuses]
+            if missing:
+                runs = self._trials(trial.params, plan)
+                added += [entry_of(run, run.name, plan.search.base, run.method) for run in runs if run.id in missing]
+        return replace(plan, trials=[*plan.trials, *added]) if added else plan
 
     def _why_no_more(self, plan: SweepPlan) -> str | None:
-        """Why no further configuration is asked for; None where one may be."""
+        """Return why no further configuration is asked for; None where one may be."""
         assert plan.search is not None
-        known = self.study.counts()[0]
+        known = len(self.configurations())
         if self.most is not None and known >= self.most:
-            every = self.spec.trials is None or known < self.spec.trials
-            return (
-                f"{'all' if every else 'the'} {known} configurations{' that there are' if every else ''} were asked for"
-            )
+            return f"{'the' if self.most == self.spec.trials else 'all'} {known} configurations were asked for"
         if self.budget is not None and self._committed(plan) + plan.search.bound > self.budget:
             return f"the budget of {self.budget:,} rollouts is not enough for another configuration"
-        if self.study.idle() >= MOST_IDLE:
+        latest = (trial for trial in reversed(self._trials_of_study()) if not _was_dropped(trial))
+        if sum(1 for _ in takewhile(lambda trial: RUNS not in trial.user_attrs, latest)) >= MOST_IDLE:
             return f"the last {MOST_IDLE} suggestions were all excluded, no configurations, or there already"
         return None
 
     def _committed(self, plan: SweepPlan) -> int:
-        """Rollouts that the trials take or have taken: of those that were given up, as many as they had."""
-        statuses = self._looks(plan)
+        """Return the rollouts that the trials take or have taken: of those that were pruned, as many as they had."""
+        statuses = self._statuses(plan)
         spent = sum(
             (self.folder.pruned_at(status.entry) or 0) if status.state == "pruned" else status.entry.rollouts
             for status in statuses.values()
         )
-        for trial in self.study.running():
-            first = statuses.get(next(iter(_runs(trial)), ""))
-            if first is not None and SAME not in trial.user_attrs and first.state != "failed":
+        for trial in self._running():
+            first = statuses.get(_runs(trial)[0])
+            if first is not None and first.state != "failed":
                 spent += first.entry.rollouts * sum(id_ not in statuses for id_ in _runs(trial))
         return spent
 
     def _state(self, plan: SweepPlan, reason: str | None) -> SearchState:
         assert plan.search is not None
-        statuses = self._looks(plan)
-        configurations, again, refused = self.study.counts()
-        # What has failed is for a person to look at, and nothing to wait for.
-        waiting = [
-            trial
-            for trial in self.study.running()
-            if not any((status := statuses.get(id_)) and status.state == "failed" for id_ in _runs(trial))
-        ]
+        failed = {id_ for id_, status in self._statuses(plan).items() if status.state == "failed"}
+        # What has failed is for the user to look at, and nothing to wait for.
+        waiting = any(failed.isdisjoint(_runs(trial)) for trial in self._running())
+        trials = self._trials_of_study()
         return replace(
             plan.search,
-            configurations=configurations,
-            again=again,
-            refused=refused,
+            configurations=len(self.configurations()),
+            duplicates=sum(DUPLICATE in trial.user_attrs for trial in trials),
+            rejected=sum(REJECTED in trial.user_attrs for trial in trials),
             asking=reason is None,
             ended=None if reason is None or waiting else reason,
         )
 
     def _open(self, plan: SweepPlan) -> bool:
-        """Whether there is a trial that nobody works on."""
-        return any(status.state in OPEN for status in self._looks(plan).values())
+        """Return whether there is a trial that nobody works on."""
+        return any(status.state in OPEN for status in self._statuses(plan).values())
 
-    def _looks(self, plan: SweepPlan) -> dict[str, TrialStatus]:
+    def _statuses(self, plan: SweepPlan) -> dict[str, TrialStatus]:
         return {status.entry.id: status for status in self.folder.statuses(plan)}
 
-    def _trials(self, points: Sequence[AxisPoint], plan: SweepPlan) -> list[Trial]:
+    def _trials(self, parameters: dict[str, object], plan: SweepPlan) -> list[Trial]:
         assert plan.search is not None
         base = [Path(name) for name in plan.search.base]
-        return suggested_trials(self.space, points, base, self.given, {entry.name for entry in plan.trials})
+        taken = {entry.name for entry in plan.trials}
+        return suggested_trials(self.space, self.space.points(parameters), base, self.given, taken)
+
+    def _trials_of_study(self) -> list[FrozenTrial]:
+        return self.study.get_trials(deepcopy=False)
+
+    def _running(self) -> list[FrozenTrial]:
+        """Return the configurations of which nothing was told yet."""
+        return [trial for trial in self.configurations() if trial.state == TrialState.RUNNING]
+
+    def _live(self, trial: FrozenTrial) -> optuna.Trial:
+        """Return the trial as one that takes reports, whichever process asked for it."""
+        study = self.storage.get_study_id_from_name(self.study.study_name)
+        return optuna.Trial(self.study, self.storage.get_trial_id_from_study_id_trial_number(study, trial.number))
+
+    def _asked(self) -> int:
+        """Return how many suggestions were taken in or rejected, which names the next one's random stream."""
+        return sum(not _was_dropped(trial) for trial in self._trials_of_study())
+
+    def _sampler(self, number: int) -> BaseSampler:
+        seed = stream_seed(self.spec.seed, "search", number) % _SEEDS
+        if self.spec.sampler == "random":
+            return RandomSampler(seed=seed)
+        return TPESampler(seed=seed, n_startup_trials=self.spec.startup)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Whoever asks or tells does it alone; the lock goes with the process."""
-        with (self.folder.state_dir / LOCK).open("a") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
+    def _locked(self) -> Iterator[None]:
+        """Hold the search for this process; the lock ends with it."""
+        descriptor = os.open(self.folder.state_dir / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
+        finally:
+            os.close(descriptor)
 
 
 def _runs(trial: FrozenTrial) -> list[str]:
-    """The identities of a trial's runs, one a seed."""
+    """Return the identities of a configuration's runs, one a seed."""
     return list(trial.user_attrs[RUNS])
+
+
+def _was_dropped(trial: FrozenTrial) -> bool:
+    """Return whether a suggestion was never taken in, because its worker was killed."""
+    return trial.user_attrs.keys().isdisjoint((RUNS, DUPLICATE, REJECTED))
+
+
+def _reported(trial: optuna.Trial) -> dict[int, float]:
+    """Return the values that a trial has, by their rollouts."""
+    frozen = trial.study.get_trials(deepcopy=False)[trial.number]
+    return dict(frozen.intermediate_values)

@@ -124,12 +124,12 @@ class SweepSpec(Section):
         description="An axis: run.seed, from 0 to one less than the number, or those of the list.",
     )
     grid: dict[str, Any] = Field(
-        {}, title="a mapping from keys to lists of values or ranges", description="Each key is an axis of its own."
+        {}, title="a mapping from keys to lists of values", description="Each key is an axis; a range for a search."
     )
-    zip: Annotated[tuple[dict[str, Any], ...], OneOrMore] = Field(
-        (),
-        title="a mapping from keys to lists of one length, or a list of such mappings",
-        description="The keys of a mapping vary together: first values, second values, ...",
+    zip: dict[str, Any] = Field(
+        {},
+        title="a mapping from keys to lists of one length",
+        description="An axis: the keys vary together: first values, second values, ...",
     )
     list: Annotated[tuple[dict[str, Any] | Annotated[tuple[dict[str, Any], ...], FromList], ...], FromList] = Field(
         (),

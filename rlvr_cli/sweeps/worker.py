@@ -34,7 +34,7 @@ BAD_INPUT = 2
 # How long the processes of a trial that was killed may take to let go of its run.
 RELEASE_SECONDS = 60.0
 # All that a run has that was killed before its manifest was written.
-STILLBORN = {"rollouts", "checkpoints", "eval", ".lock", "config.yaml", "log.txt"}
+INCOMPLETE = {"rollouts", "checkpoints", "eval", ".lock", "config.yaml", "log.txt"}
 
 
 class SweepWorker:
@@ -107,9 +107,8 @@ class SweepWorker:
             self.sweep.record(entry, "end", outcome="bad_input", exit_code=None, reason=said, **about)
             return
         code = self._run(command, output, watch)
-        pruned = None if watch is None else watch()
-        if pruned is not None:
-            content = {"reason": pruned.evidence, "rollout": pruned.rollout}
+        if watch is not None and (rollout := watch()) is not None:
+            content = {"reason": watch.evidence(), "rollout": rollout}
             self.sweep.record(entry, "end", outcome="pruned", exit_code=code, **content)
             return
         done = code == 0 and (evaluation or self.sweep.trained(entry))
@@ -128,7 +127,7 @@ class SweepWorker:
         """`rlvr train`, from the start or from the newest checkpoint. Raises UserError where that is not this trial."""
         if not await_release(run.path, RELEASE_SECONDS):
             raise UserError(f"{run.path}: another process is training this run.")
-        clear_stillborn(run)
+        clear_incomplete(run)
         if run.manifest_path.exists():
             return ["train", "--resume", str(run.path), *self.flags]
         config = load_config(
@@ -148,9 +147,9 @@ class SweepWorker:
         return ["eval", str(run.path), *self.flags, *self.plan.eval]
 
     def _run(self, arguments: list[str], output: Path, watch: PruningWatch | None = None) -> int:
-        """Run one command to its end; its exit code. It dies with this process, and this one with its parent.
+        """Run one command to its end and return its exit code. It dies with this process, and this one with its parent.
 
-        A training that ``watch`` gives up gets the signal to save and end.
+        A training that ``watch`` stops gets the signal to save and end.
         """
         check_no_link(output)
         with output.open("ab") as stream:
@@ -161,8 +160,8 @@ class SweepWorker:
                 stderr=subprocess.STDOUT,
                 preexec_fn=partial(end_with_parent, os.getpid()),
             )
-        told = self.stopping
-        if told:
+        terminated = self.stopping
+        if terminated:
             self.child.terminate()
         while True:
             try:
@@ -171,8 +170,8 @@ class SweepWorker:
                 if os.getppid() != self.parent:
                     self.child.kill()
                     os._exit(1)
-                if watch is not None and not told and watch() is not None:
-                    told = True
+                if watch is not None and not terminated and watch() is not None:
+                    terminated = True
                     self.child.terminate()
 
     def _program(self, arguments: list[str]) -> list[str]:
@@ -185,14 +184,14 @@ class SweepWorker:
             self.child.terminate()
 
 
-def clear_stillborn(run: RunDir) -> None:
+def clear_incomplete(run: RunDir) -> None:
     """Delete what is left of a run that was killed before it had a manifest. Raises UserError for anything else."""
     if not run.path.exists() or run.manifest_path.exists():
         return
     others = sorted(
         path.name
         for path in run.path.iterdir()
-        if (path.name not in STILLBORN and not path.name.endswith(".tmp")) or (path.is_dir() and any(path.iterdir()))
+        if (path.name not in INCOMPLETE and not path.name.endswith(".tmp")) or (path.is_dir() and any(path.iterdir()))
     )
     if others:
         raise UserError(

@@ -38,18 +38,18 @@ def end(place: SweepDir, search: Search, entry: Entry, values: list[float]) -> N
     run.config_path.write_text(dump_yaml(config))
     place.record(entry, "start", worker=0, pid=0, step=0)
     watch = search.watch(entry)
-    verdict = None
+    pruned_at = None
     for rollout, value in enumerate(values, start=1):
         folder = run.held_out_dir / f"rollout-{rollout:06d}"
         folder.mkdir(parents=True, exist_ok=True)
         result = {"format": FORMAT, "rollouts": rollout, "metrics": {"avg@32": {"value": value}}}
         write_json(folder / "metrics.json", sealed(result, ""))
-        verdict = watch() if watch is not None else None
-        if verdict is not None:
+        pruned_at = watch() if watch is not None else None
+        if pruned_at is not None:
             break
-    run.update_manifest(status="interrupted" if verdict else "finished")
-    if verdict is not None:
-        place.record(entry, "end", outcome="pruned", reason=verdict.evidence, rollout=verdict.rollout)
+    run.update_manifest(status="finished" if pruned_at is None else "interrupted")
+    if watch is not None and pruned_at is not None:
+        place.record(entry, "end", outcome="pruned", reason=watch.evidence(), rollout=pruned_at)
     else:
         place.record(entry, "end", outcome="finished", reason=None)
 

@@ -31,12 +31,6 @@ CASES = {
         "lr2e-3-epochs2",
     ],
     "zip: {rollout.prompts: [8, 16], rollout.group_size: [16, 8]}": ["prompts8-gs16", "prompts16-gs8"],
-    "zip:\n  - {rollout.prompts: [8, 16], optimizer.lr: [1e-3, 2e-3]}\n  - {update.epochs: [1, 2]}": [
-        "prompts8-lr1e-3-epochs1",
-        "prompts8-lr1e-3-epochs2",
-        "prompts16-lr2e-3-epochs1",
-        "prompts16-lr2e-3-epochs2",
-    ],
     "list:\n  - {method: dgpo, method.policy_loss.n: 2.0}\n  - {method: grpo}\nseeds: 1": ["dgpo-n2", "grpo"],
     "list:\n  - {name: ours, method: dgpo, method.policy_loss.n: 2.0}\n  - {method: grpo}\nseeds: 2": [
         "ours-s0",
@@ -50,11 +44,6 @@ CASES = {
         "low-dgpo",
         "high-dgpo",
     ],
-    "grid: {update.mini_batches: {log_range: [1, 16], count: 5}}": ["mb1", "mb2", "mb4", "mb8", "mb16"],
-    "grid: {optimizer.lr: {log_range: [1e-6, 1e-4], count: 3}}": ["lr1e-6", "lr1e-5", "lr1e-4"],
-    "grid: {update.epochs: {range: [1, 4]}}": ["epochs1", "epochs2", "epochs3", "epochs4"],
-    "grid: {rollout.temperature: {range: [0.6, 1.0], step: 0.2}}": ["temperature0.6", "temperature0.8", "temperature1"],
-    "grid: {rollout.top_p: {range: [0.8, 1], count: 3}}": ["tp0.8", "tp0.9", "tp1"],
     "methods: [grpo, dgpo]\ngrid: {optimizer.lr: [1e-3, 2e-3]}\nexclude: [{method: GRPO, optimizer.lr: 2e-3}]": [
         "grpo-lr1e-3",
         "dgpo-lr1e-3",

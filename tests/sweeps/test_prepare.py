@@ -89,9 +89,7 @@ def test_another_sweep_of_the_same_name_is_refused(tmp_path: Path) -> None:
     other = sweep(tmp_path, TEXT + "set: {optimizer.lr: 1e-3}\n")
     with pytest.raises(UserError) as caught:
         prepare_sweep(other, place)
-    said = caught.value.problems[0]
-    assert "another sweep" in said
-    assert "line 4: (nothing) -> set: {optimizer.lr: 1e-3}" in said and "another `name:`" in said
+    assert "another sweep" in caught.value.problems[0] and "another `name:`" in caught.value.problems[0]
 
 
 def test_a_trial_directory_of_another_sweep_is_refused(tmp_path: Path) -> None:
@@ -121,7 +119,7 @@ def test_a_running_sweep_says_what_was_changed_under_it(tmp_path: Path) -> None:
         changed = sweep(tmp_path, TEXT.replace("seeds: 2", "seeds: 3"))
         with pytest.raises(UserError) as caught:
             check_not_running(changed, place)
-    assert "adds grpo-s2, lopti-s2; line 3: seeds: 2 -> seeds: 3" in caught.value.problems[0]
+    assert "was changed while the sweep" in caught.value.problems[0]
     assert f"rlvr sweep stop {place.path}" in caught.value.problems[0]
 
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import optuna
 import pytest
+from optuna.storages import JournalStorage
 
+from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.store.find import find_runs
 from rlvr_cli.sweeps.folder import OPEN, SweepDir, SweepPlan
 from rlvr_cli.sweeps.ranking import rank
 from rlvr_cli.sweeps.search import Search
-from rlvr_cli.sweeps.search_study import RUNS, Suggestions
 from tests.sweeps.searches import HEAD, begin, end, go_on
 
 SPACE = "methods: [grpo, lopti]\ngrid:\n  optimizer.lr: {log_range: [1e-5, 1e-2]}\n"
@@ -55,7 +56,7 @@ def test_one_seed_and_one_worker_give_the_same_trials(tmp_path: Path, sampler: s
     assert not any(one in suggested(first) for one in suggested(other))
 
 
-@pytest.mark.parametrize("moment", ["one parameter", "all parameters", "in the study"])
+@pytest.mark.parametrize("moment", ["before a parameter", "after the parameters", "in the study"])
 def test_a_suggestion_that_was_cut_short_is_finished_as_it_would_have_been(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
@@ -64,20 +65,23 @@ def test_a_suggestion_that_was_cut_short_is_finished_as_it_would_have_been(
     whole = suggested(go_on(begin(tmp_path / "whole", text), bell))
     place = begin(tmp_path / "cut", text)
     go_on(place, bell, most=3)
-    names = {"one parameter": "suggest_float", "all parameters": "add", "in the study": "write_plan"}
-    where = {"add": Suggestions, "suggest_float": optuna.Trial, "write_plan": SweepDir}
+    where, name = {
+        "before a parameter": (JournalStorage, "set_trial_param"),
+        "after the parameters": (optuna.Trial, "set_user_attr"),
+        "in the study": (SweepDir, "write_plan"),
+    }[moment]
 
     def killed(*arguments: object, **others: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(where[names[moment]], names[moment], killed)
+        patched.setattr(where, name, killed)
         with pytest.raises(KeyboardInterrupt):
             Search(place, place.read_plan()).advance()
     assert len(place.read_plan().trials) == 3
     plan = go_on(place, bell)
     assert suggested(plan) == whole
-    assert len(Search(place, plan).study.configurations()) == 5
+    assert len(Search(place, plan).configurations()) == 5
 
 
 def test_a_kill_within_a_line_of_the_journal_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,14 +105,14 @@ def test_a_kill_within_a_line_of_the_journal_loses_nothing(tmp_path: Path, monke
     os.waitpid(child, 0)
     assert suggested(go_on(place, bell, search=living)) == whole
     read_jsonl(place.path / "search.journal")
-    assert len(Search(place, place.read_plan()).study.configurations()) == 5
+    assert len(Search(place, place.read_plan()).configurations()) == 5
 
 
 def test_every_configuration_has_all_seeds_and_its_value_is_their_mean(tmp_path: Path) -> None:
     place = begin(tmp_path, HEAD + SPACE + "seeds: [3, 5]\nsearch: {trials: 3}\n")
     plan = go_on(place, lambda varies: [0.0, 0.0, 0.0, 0.2 if varies["run.seed"] == 3 else 0.4])
     assert [entry.seed for entry in plan.trials] == [3, 5] * 3
-    assert [trial.value for trial in Search(place, plan).study.configurations()] == pytest.approx([0.3] * 3)
+    assert [trial.value for trial in Search(place, plan).configurations()] == pytest.approx([0.3] * 3)
     assert all(entry.name.endswith(f"-s{entry.seed}") for entry in plan.trials)
 
 
@@ -135,7 +139,7 @@ def test_what_is_excluded_is_not_run(tmp_path: Path) -> None:
     plan = go_on(place, lambda varies: [0.5 if varies["method.name"] == "lopti" else 0.1] * 4)
     found = {(varies["method.name"], varies["update.epochs"]) for varies in suggested(plan)}
     assert found == {("grpo", 1), ("grpo", 2), ("lopti", 1)} and len(plan.trials) == 3
-    assert plan.search is not None and plan.search.ended == "all 3 configurations that there are were asked for"
+    assert plan.search is not None and plan.search.ended == "all 3 configurations were asked for"
 
 
 def test_a_configuration_that_is_there_already_is_not_run_again(
@@ -147,10 +151,10 @@ def test_a_configuration_that_is_there_already_is_not_run_again(
     place = begin(tmp_path, text)
     plan = go_on(place, lambda varies: [0.5] * 4)
     assert 1 <= len(plan.trials) <= 2 and plan.search is not None
-    assert plan.search.configurations == len(plan.trials) and plan.search.again >= 8
+    assert plan.search.configurations == len(plan.trials) and plan.search.duplicates >= 8
     assert plan.search.ended is not None and "there already" in plan.search.ended
-    told = [trial.value for trial in Search(place, plan).study.configurations()]
-    assert told == [0.5] * len(told), "the sampler was told of them all"
+    values = [trial.value for trial in Search(place, plan).study.trials]
+    assert values == [0.5] * len(values), "a repeated suggestion has the value of the first"
 
 
 def test_a_suggestion_that_is_no_configuration_is_told_and_left_out(
@@ -162,7 +166,7 @@ def test_a_suggestion_that_is_no_configuration_is_told_and_left_out(
     text += "grid:\n  rollout.prompts: {range: [8, 10]}\nsearch: {trials: 5, sampler: random}\n"
     plan = go_on(begin(tmp_path, text), lambda varies: [0.5] * 4)
     assert {varies["rollout.prompts"] for varies in suggested(plan)} == {8, 10}
-    assert plan.search is not None and plan.search.refused > 0
+    assert plan.search is not None and plan.search.rejected > 0
 
 
 def test_the_budget_ends_it_and_what_was_given_up_costs_what_it_had(tmp_path: Path) -> None:
@@ -187,7 +191,7 @@ def test_a_first_seed_below_the_median_is_given_up_and_its_other_seeds_are_not_r
     good = [status for status in statuses.values() if status not in bad]
     assert all(status.state == "finished" for status in good) and len(good) == 8
     assert [status.state for status in bad] == ["pruned"] and place.pruned_at(bad[0].entry) == 2
-    assert "accuracy was 0.000 at best until rollout 2, below the median 0.200" in str(bad[0].reason)
+    assert "accuracy was 0.000 at best until rollout 2, below the median" in str(bad[0].reason)
     ranking = rank(place, plan, list(statuses.values()))
     assert ranking is not None and [arm.state for arm in ranking.arms] == ["finished"] * 4 + ["pruned"]
     assert len(ranking.complete) == 4
@@ -199,21 +203,18 @@ def test_a_first_seed_below_the_median_is_given_up_and_its_other_seeds_are_not_r
     assert place.status(plan, bad[0].entry).state in OPEN and search.watch(bad[0].entry) is None
 
 
-def test_a_changed_file_keeps_what_it_still_names_and_learns_from_it(tmp_path: Path) -> None:
-    place = begin(tmp_path, HEAD + SPACE + "search: {trials: 4, sampler: random}\n")
+def test_a_search_may_be_made_longer_and_another_space_is_refused(tmp_path: Path) -> None:
+    text = HEAD + SPACE + "search: {trials: 4, sampler: random}\n"
+    place = begin(tmp_path, text)
     before = go_on(place, bell)
-    wider = SPACE.replace("1e-2", "1e-1").replace("[grpo, lopti]", "[grpo, lopti, dapo]")
-    begin(tmp_path, HEAD + wider + "search: {trials: 6, sampler: random}\n")
+    begin(tmp_path, text.replace("trials: 4", "trials: 6"))
     plan = go_on(place, bell)
     assert plan.trials[:4] == before.trials and len(plan.trials) == 6
-    told = Search(place, plan).study.configurations()
-    assert [trial.user_attrs[RUNS] for trial in told[:4]] == [[entry.id] for entry in before.trials]
-    assert all(trial.value is not None for trial in told)
-    # Narrower: what is outside stays as it is, and is neither continued nor counted.
-    begin(tmp_path, HEAD + SPACE.replace("[grpo, lopti]", "[grpo]") + "search: {trials: 6, sampler: random}\n")
-    plan = go_on(place, bell)
-    assert {entry.method for entry in plan.named} == {"grpo"} and len(plan.named) == 6
-    assert {entry.name for entry in before.trials} <= {entry.name for entry in plan.trials}
+    whole = go_on(begin(tmp_path / "whole", text.replace("trials: 4", "trials: 6")), bell)
+    assert suggested(plan) == suggested(whole)
+    for other in (text.replace("1e-2", "1e-1"), text.replace("grpo, lopti", "grpo"), text + "seeds: 2\n"):
+        with pytest.raises(UserError, match="search over other axes"):
+            begin(tmp_path, other)
 
 
 def test_a_failed_configuration_holds_nothing_up_and_counts_once_it_is_mended(tmp_path: Path) -> None:
@@ -227,7 +228,7 @@ def test_a_failed_configuration_holds_nothing_up_and_counts_once_it_is_mended(tm
     place.record(entry, "retry")
     plan = go_on(place, bell)
     assert states(place) == {"finished": 2}
-    assert all(trial.value is not None for trial in Search(place, plan).study.configurations())
+    assert all(trial.value is not None for trial in Search(place, plan).configurations())
 
 
 def test_kills_leave_attempts_that_say_so(tmp_path: Path) -> None:
