@@ -53,7 +53,7 @@ def build_trainer(
         "seed": config.run.seed,
         "max_steps": batch.steps_total,
         "save_steps": config.checkpoint.every,  # read by no one but trainer_state.json
-        "learning_rate": config.optimizer.peak_lr(lambda: parameters_of(prepared.model)),
+        "learning_rate": config.learning_rate.peak(lambda: parameters_of(prepared.model)),
         "adam_beta1": config.optimizer.betas[0],
         "adam_beta2": config.optimizer.betas[1],
         "adam_epsilon": config.optimizer.eps,

@@ -115,7 +115,7 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRu
         task=problems_name(config.task.name, config.task.data),
         model=config.model.name,
         seed=config.run.seed,
-        learning_rate=config.optimizer.peak_lr(lambda: parameters_of(prepared.model)),
+        learning_rate=config.learning_rate.peak(lambda: parameters_of(prepared.model)),
         step=0,
         rollout=0,
         steps_total=config.batch.steps_total,

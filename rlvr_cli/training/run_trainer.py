@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import Trainer
 
-from rlvr_cli.config.batch import BatchArithmetic, learning_rate_factor
+from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.schema import Config
 from rlvr_cli.launch.stopping import StopRequest
 from rlvr_cli.models.adapter import AdapterFolder
@@ -123,8 +122,7 @@ class RunTrainer(Trainer):
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         if self.lr_scheduler is None:  # type: ignore[has-type]
-            factor = partial(learning_rate_factor, self.config.optimizer, self.batch)
-            self.lr_scheduler = LambdaLR(optimizer or self.optimizer, factor)
+            self.lr_scheduler = LambdaLR(optimizer or self.optimizer, self.config.learning_rate.factor)
             self._created_lr_scheduler = True
         return self.lr_scheduler
 
