@@ -77,6 +77,7 @@ def steps(rollouts: int) -> list[tuple[float, float, int]]:
     from rlvr_cli.training import build
     from rlvr_cli.training import run as running
     from rlvr_cli.training.policy_run import PolicyRunTrainer
+    from rlvr_cli.training.prepare import RunParts
     from rlvr_cli.training.recorder import Recorder
 
     spent, began, waits, found = [0.0], [0.0], [0], []
@@ -94,8 +95,8 @@ def steps(rollouts: int) -> list[tuple[float, float, int]]:
     class Timed(PolicyRunTrainer):
         _rollout_seconds = 0.0
 
-        def __init__(self, **arguments: Any) -> None:
-            super().__init__(**arguments)
+        def __init__(self, parts: RunParts) -> None:
+            super().__init__(parts)
             self.rollouts.engine = timed(self.rollouts.engine)
             began[0] = time.perf_counter()
 

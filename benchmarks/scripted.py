@@ -77,7 +77,7 @@ def group_rewards(rollout: Rollout, generator: torch.Generator) -> list[float]:
 
 
 class Script:
-    """One rollout, handed out again and again (`rlvr_cli.training.scoring.Rollouts`).
+    """One rollout, handed out again and again (as `rlvr_cli.training.rollouts.RolloutSource`).
 
     Attributes:
         told: what a sampler would tell of the tokens: log-probs and entropies, row by row.

@@ -28,34 +28,59 @@ if TYPE_CHECKING:
     from rlvr_cli.methods.unclipped import ImportanceSampling, NoImportanceSampling
     from rlvr_cli.tasks.user import Task
     from rlvr_cli.training.start import resume, train
-    from rlvr_cli.training.trainers import (
-        ACPOMaxTrainer,
-        ACPOMeanTrainer,
-        ACPOTrainer,
-        ASPOTrainer,
-        CEGPPOTrainer,
-        CISPOTrainer,
-        CLTrainer,
-        DAPOTrainer,
-        DGPOTrainer,
-        DrGRPOTrainer,
-        GPPOTrainer,
-        GRPOTrainer,
-        GSPOTrainer,
-        GTPOTrainer,
-        LoptiTrainer,
-        NLTrainer,
-        PLTrainer,
-        PolicyTrainer,
-        PPOTrainer,
-        RAFTPPTrainer,
-        ReinforcePPTrainer,
-        ReweightTrainer,
-        RLOOTrainer,
-        TNCLTrainer,
-        TNNLTrainer,
-        TNPLTrainer,
-    )
+    from rlvr_cli.training.trainer import PolicyTrainer
+
+    # Made from the methods' files (``MethodPreset.trainer``).
+    class ACPOMaxTrainer(PolicyTrainer): ...
+
+    class ACPOMeanTrainer(PolicyTrainer): ...
+
+    class ACPOTrainer(PolicyTrainer): ...
+
+    class ASPOTrainer(PolicyTrainer): ...
+
+    class CEGPPOTrainer(PolicyTrainer): ...
+
+    class CISPOTrainer(PolicyTrainer): ...
+
+    class CLTrainer(PolicyTrainer): ...
+
+    class DAPOTrainer(PolicyTrainer): ...
+
+    class DGPOTrainer(PolicyTrainer): ...
+
+    class DrGRPOTrainer(PolicyTrainer): ...
+
+    class GPPOTrainer(PolicyTrainer): ...
+
+    class GRPOTrainer(PolicyTrainer): ...
+
+    class GSPOTrainer(PolicyTrainer): ...
+
+    class GTPOTrainer(PolicyTrainer): ...
+
+    class LoptiTrainer(PolicyTrainer): ...
+
+    class NLTrainer(PolicyTrainer): ...
+
+    class PLTrainer(PolicyTrainer): ...
+
+    class PPOTrainer(PolicyTrainer): ...
+
+    class RAFTPPTrainer(PolicyTrainer): ...
+
+    class ReinforcePPTrainer(PolicyTrainer): ...
+
+    class ReweightTrainer(PolicyTrainer): ...
+
+    class RLOOTrainer(PolicyTrainer): ...
+
+    class TNCLTrainer(PolicyTrainer): ...
+
+    class TNNLTrainer(PolicyTrainer): ...
+
+    class TNPLTrainer(PolicyTrainer): ...
+
 
 __version__ = "0.1.0"
 __all__ = [
@@ -106,7 +131,7 @@ __all__ = [
     "train",
 ]
 
-# Where everything but the trainers is, which have one module.
+# The modules of everything but the trainers that are named after a method.
 _PLACES = {
     "ACPO": "methods.acpo",
     "ASPO": "methods.aspo",
@@ -121,6 +146,7 @@ _PLACES = {
     "LikelihoodAdvantage": "methods.likelihood",
     "NoImportanceSampling": "methods.unclipped",
     "OnePass": "methods.lopti",
+    "PolicyTrainer": "training.trainer",
     "RLOOAdvantage": "methods.rloo",
     "ImportanceSampling": "methods.unclipped",
     "ReinforcePPAdvantage": "methods.reinforce_pp",
@@ -133,9 +159,20 @@ _PLACES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = _PLACES.get(name, "training.trainers")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+    module = _PLACES.get(name)
+    value = _trainer(name) if module is None else getattr(import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
     return value
+
+
+def _trainer(name: str) -> type[PolicyTrainer]:
+    """Make the class that the preset of a method names as its trainer: PolicyTrainer with this method."""
+    from rlvr_cli.methods.names import METHODS
+    from rlvr_cli.training.trainer import PolicyTrainer
+
+    preset = next(preset for preset in METHODS.values() if preset.trainer == name)
+    text = f"{preset.title} (`rlvr methods show {preset.name}`)."
+    return type(name, (PolicyTrainer,), {"default_method": preset.name, "__doc__": text, "__module__": __name__})
 
 
 def __dir__() -> list[str]:

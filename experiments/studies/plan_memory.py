@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -168,7 +167,7 @@ def train_worst_case(config: Config, prepare_trainer: Callable[[Any], None]) -> 
     from rlvr_cli.tasks.base import prompt_ids
     from rlvr_cli.training.build import build_trainer
     from rlvr_cli.training.packing import own_tokens
-    from rlvr_cli.training.prepare import prepare_run
+    from rlvr_cli.training.prepare import RunParts, prepare_run
     from rlvr_cli.training.progress import Reporter
 
     smaller = worst_case(config)
@@ -182,7 +181,7 @@ def train_worst_case(config: Config, prepare_trainer: Callable[[Any], None]) -> 
         run = create_run(Path(folder), "worst", overwrite=False)
         steps = smaller.batch.steps_total
         with Reporter(run.log_path, console=Console(file=nowhere), rollouts=1, steps=steps) as reporter:
-            trainer: Any = build_trainer(smaller, smaller.batch, run, prepared, Counter(), reporter, StopRequest())
+            trainer: Any = build_trainer(RunParts(prepared, run, reporter, StopRequest()))
             trainer.sampler_checked = True  # nothing was sampled
             # The largest update: each token has a gradient, each row a prompt of its own.
             trainer._grad_mask = lambda rows: own_tokens(rows).bool()

@@ -12,7 +12,6 @@ from rlvr_cli.analyses.gradients import gradient
 from rlvr_cli.analyses.method_step import MethodStep
 from rlvr_cli.analyses.saved_rollout import SavedRollout
 from rlvr_cli.analyses.scoring import LoadedPolicy
-from rlvr_cli.config.batch import learning_rate_factor
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.models.architecture import parameters_of
 
@@ -48,7 +47,7 @@ class ReplayedUpdates:
         self.policy, self.saved, self.step, self.how = policy, saved, step, how
         order = row_order(saved.config.run.seed, saved.number, len(saved.rows))
         self._parts = order.tensor_split(how.split)
-        self._peak = saved.config.optimizer.peak_lr(lambda: parameters_of(policy.model)) if how.lr is None else how.lr
+        self._peak = saved.config.learning_rate.peak(lambda: parameters_of(policy.model)) if how.lr is None else how.lr
         self.has_state = False
         self._adamw = self._make_adamw() if how.optimizer == "adamw" else None
 
@@ -84,8 +83,7 @@ class ReplayedUpdates:
     def _rate(self, made: int) -> float:
         if self.how.lr is not None:
             return self._peak
-        config, step = self.saved.config, self.saved.sampled_after + made
-        return self._peak * learning_rate_factor(config.optimizer, config.batch, step)
+        return self._peak * self.saved.config.learning_rate.factor(self.saved.sampled_after + made)
 
     def _make_adamw(self) -> torch.optim.AdamW:
         settings = self.saved.config.optimizer

@@ -1,13 +1,12 @@
-"""The arithmetic of batches and steps: how a rollout is split into optimizer steps, and the rate of each step."""
+"""The arithmetic of batches and steps: how a rollout is split into optimizer steps."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from rlvr_cli.config.launch import LaunchConfig
 from rlvr_cli.config.rollout import RolloutConfig
-from rlvr_cli.config.update import OptimizerConfig, UpdateConfig
+from rlvr_cli.config.update import UpdateConfig
 
 LARGEST_AUTO_MICRO_BATCH = 16
 
@@ -80,19 +79,3 @@ def nearest_multiples(step: int, wanted: int) -> list[int]:
     """Return the positive multiples of `step` next to `wanted`, at most one on each side."""
     below = wanted // step * step
     return [value for value in (below, below + step) if value > 0]
-
-
-def learning_rate_factor(optimizer: OptimizerConfig, batch: BatchArithmetic, step: int) -> float:
-    """The learning rate of optimizer step ``step`` (from 0) as a share of ``optimizer.lr``.
-
-    Linear from 0 over ``warmup_rollouts``, then constant, or falling along a line or half a cosine that reaches
-    ``final_lr_ratio`` one step after the last.
-    """
-    warmup = optimizer.warmup_rollouts * batch.steps_per_rollout
-    if step < warmup:
-        return (step + 1) / warmup
-    if optimizer.lr_schedule == "constant":
-        return 1.0
-    progress = min(1.0, (step - warmup) / max(1, batch.steps_total - warmup))
-    falling = 1.0 - progress if optimizer.lr_schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
-    return optimizer.final_lr_ratio + (1.0 - optimizer.final_lr_ratio) * falling

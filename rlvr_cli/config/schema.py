@@ -11,8 +11,9 @@ from pydantic import AfterValidator, Field, StringConstraints
 from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.launch import LaunchConfig, SlurmConfig
 from rlvr_cli.config.model import ModelConfig
+from rlvr_cli.config.optimizer import LearningRate, OptimizerConfig
 from rlvr_cli.config.rollout import RolloutConfig, Temperature, TopP
-from rlvr_cli.config.update import OptimizerConfig, UpdateConfig
+from rlvr_cli.config.update import UpdateConfig
 from rlvr_cli.core.section import Count, CountOrZero, FromList, OneOrMore, Section, Text, define_all
 from rlvr_cli.methods.method import AnyMethod, Method
 from rlvr_cli.tasks import Task
@@ -210,3 +211,8 @@ class Config(Section):
         """The sizes of batches and numbers of steps; a configuration that was loaded has sizes that divide."""
         passes = len(self.method.passes.names)
         return BatchArithmetic.of(self.rollout, self.update, self.launch, passes=passes, rollouts=self.train.rollouts)
+
+    @property
+    def learning_rate(self) -> LearningRate:
+        """The learning rate of each optimizer step."""
+        return LearningRate(self.optimizer, self.batch)

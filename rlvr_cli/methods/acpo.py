@@ -141,6 +141,7 @@ ABLATION = ("acpo", "ACPO paper, equation 8, with the bound of the ablation in t
 PRESETS = (
     MethodPreset(
         "acpo",
+        trainer="ACPOTrainer",
         title="Adaptive Clip Policy Optimization",
         summary="Each token's bounds follow the ratio's spread among tokens of similar probability.",
         paper=PAPER,
@@ -169,6 +170,7 @@ PRESETS = (
     ),
     MethodPreset(
         "acpo-max",
+        trainer="ACPOMaxTrainer",
         title="ACPO's ablation: one clip at its largest bound",
         summary="One clip for all tokens: ACPO's largest bound above, 0.2 below.",
         paper=PAPER,
@@ -185,6 +187,7 @@ PRESETS = (
     ),
     MethodPreset(
         "acpo-mean",
+        trainer="ACPOMeanTrainer",
         title="ACPO's ablation: one clip at its average bound",
         summary="One clip for all tokens: the token average of ACPO's bounds, on both sides.",
         paper=PAPER,

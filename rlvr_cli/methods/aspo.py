@@ -89,6 +89,7 @@ PAPER = Paper("ASPO: Asymmetric Importance Sampling Policy Optimization", "Wang 
 PRESETS = (
     MethodPreset(
         "aspo",
+        trainer="ASPOTrainer",
         title="Asymmetric Importance Sampling Policy Optimization",
         summary="Weighs tokens of positive advantage by the reciprocal ratio, so tokens that fell gain most.",
         paper=PAPER,

@@ -48,6 +48,7 @@ PAPER = Paper("MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning 
 PRESETS = (
     MethodPreset(
         "cispo",
+        trainer="CISPOTrainer",
         title="Clipped IS-weight Policy Optimization",
         summary="The clipped ratio as a constant weight, so no token loses its gradient.",
         paper=PAPER,

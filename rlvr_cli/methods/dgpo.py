@@ -57,6 +57,7 @@ PAPER = Paper(
 PRESETS = (
     MethodPreset(
         "dgpo",
+        trainer="DGPOTrainer",
         title="Decoupled Gradient Policy Optimization",
         summary="Beyond the bounds the weight on grad pi decays: as a power on the left, as a root on the right.",
         paper=PAPER,

@@ -69,6 +69,7 @@ PAPER_2 = Paper(
 PRESETS = (
     MethodPreset(
         "gppo",
+        trainer="GPPOTrainer",
         title="Gradient-Preserving Policy Optimization",
         summary="Tokens beyond the bounds keep the weight they have at the bound.",
         paper=PAPER_1,
@@ -90,6 +91,7 @@ PRESETS = (
     ),
     MethodPreset(
         "ce-gppo",
+        trainer="CEGPPOTrainer",
         title="Coordinating Entropy via Gradient-Preserving Policy Optimization",
         summary="GPPO with a separate factor for each bound: beta1 below, beta2 above.",
         paper=PAPER_2,

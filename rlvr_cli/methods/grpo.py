@@ -132,6 +132,7 @@ PAPER_3 = Paper("Understanding R1-Zero-Like Training: A Critical Perspective", "
 PRESETS = (
     MethodPreset(
         "grpo",
+        trainer="GRPOTrainer",
         title="Group Relative Policy Optimization",
         summary="PPO's clipped ratio, with advantages relative to the other completions of the prompt.",
         paper=PAPER_1,
@@ -161,6 +162,7 @@ PRESETS = (
     ),
     MethodPreset(
         "dapo",
+        trainer="DAPOTrainer",
         title="Decoupled Clip and Dynamic Sampling Policy Optimization",
         summary="GRPO with a higher upper bound (clip-higher) and one divisor for all tokens.",
         paper=PAPER_2,
@@ -178,6 +180,7 @@ PRESETS = (
     ),
     MethodPreset(
         "dr-grpo",
+        trainer="DrGRPOTrainer",
         title="Group Relative Policy Optimization Done Right",
         summary="GRPO without its two divisions, by length and by standard deviation.",
         paper=PAPER_3,

@@ -65,6 +65,7 @@ PAPER = Paper("Group Sequence Policy Optimization", "Zheng et al.", "2507.18071"
 PRESETS = (
     MethodPreset(
         "gspo",
+        trainer="GSPOTrainer",
         title="Group Sequence Policy Optimization",
         summary="One length-normalised ratio for the whole completion, clipped as a whole.",
         paper=PAPER,

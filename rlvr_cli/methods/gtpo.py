@@ -272,6 +272,7 @@ PENALTY: Sets = {"shaping.entropy_penalty.gamma": (0.1, "GTPO paper, equation 11
 PRESETS = (
     MethodPreset(
         "gtpo",
+        trainer="GTPOTrainer",
         title="Group-relative Trajectory-based Policy Optimization",
         summary="Spares or doubles tokens that right and wrong answers share; leaves out high-entropy completions.",
         paper=PAPER,

@@ -61,7 +61,7 @@ PAPER_2 = Paper(
 
 
 def _preset(
-    name: str, title: str, summary: str, side: str, equation: str, aliases: tuple[str, ...] = ()
+    name: str, trainer: str, title: str, summary: str, side: str, equation: str, aliases: tuple[str, ...] = ()
 ) -> MethodPreset:
     """Make the preset of a likelihood method from ``equation`` of the landscape paper."""
     source = f"landscape paper, {equation}"
@@ -71,6 +71,7 @@ def _preset(
         divisor = ("constant_length", f"{source}: the longest possible length, rollout.max_new_tokens here")
     return MethodPreset(
         name,
+        trainer=trainer,
         title=title,
         summary=summary,
         paper=PAPER_1,
@@ -96,6 +97,7 @@ EQUATION_7 = "landscape paper, equation 7 and section 4.2"
 PRESETS = (
     _preset(
         "pl",
+        "PLTrainer",
         "Positive Likelihood (PSR)",
         "Only correct completions, all with advantage 1.",
         "positive",
@@ -104,6 +106,7 @@ PRESETS = (
     ),
     _preset(
         "nl",
+        "NLTrainer",
         "Negative Likelihood (NSR)",
         "Only wrong completions, all with advantage -1.",
         "negative",
@@ -111,13 +114,19 @@ PRESETS = (
         ("nsr",),
     ),
     _preset(
-        "cl", "Combined Likelihood", "Correct completions with advantage 1, wrong ones with -1.", "both", "section 4.3"
+        "cl",
+        "CLTrainer",
+        "Combined Likelihood",
+        "Correct completions with advantage 1, wrong ones with -1.",
+        "both",
+        "section 4.3",
     ),
-    _preset("tnpl", "Token-normalised Positive Likelihood", f"PL {CONSTANT}", "positive", "equation 12"),
-    _preset("tnnl", "Token-normalised Negative Likelihood", f"NL {CONSTANT}", "negative", "equation 12"),
-    _preset("tncl", "Token-normalised Combined Likelihood", f"CL {CONSTANT}", "both", "equation 12"),
+    _preset("tnpl", "TNPLTrainer", "Token-normalised Positive Likelihood", f"PL {CONSTANT}", "positive", "equation 12"),
+    _preset("tnnl", "TNNLTrainer", "Token-normalised Negative Likelihood", f"NL {CONSTANT}", "negative", "equation 12"),
+    _preset("tncl", "TNCLTrainer", "Token-normalised Combined Likelihood", f"CL {CONSTANT}", "both", "equation 12"),
     MethodPreset(
         "raft-pp",
+        trainer="RAFTPPTrainer",
         title="RAFT++",
         summary="PL with importance sampling and GRPO's clip.",
         paper=PAPER_2,

@@ -161,6 +161,7 @@ QUARTILES = "AR-Lopti paper, section 4.2: a threshold on the probability; its fi
 PRESETS = (
     MethodPreset(
         "lopti",
+        trainer="LoptiTrainer",
         title="Low-Probability Token Isolation",
         summary="Two passes over each rollout: first the unlikely tokens, then the likely ones.",
         paper=PAPER,

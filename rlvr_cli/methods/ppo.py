@@ -119,6 +119,7 @@ PAPER = Paper("Proximal Policy Optimization Algorithms", "Schulman et al.", "170
 PRESETS = (
     MethodPreset(
         "ppo",
+        trainer="PPOTrainer",
         title="Proximal Policy Optimization",
         summary="An advantage per token from a linear value head on the policy's features (not a separate critic).",
         paper=PAPER,

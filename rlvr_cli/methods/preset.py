@@ -94,10 +94,12 @@ class MethodPreset(Preset):
     Attributes:
         imitates: whether it imitates demonstrations: it has no parts, and so no modifiers.
         inherits: the method whose values it has where `sets` has none; "" = none.
+        trainer: the name of its trainer class, which `rlvr_cli` has; "" = none.
     """
 
     imitates: bool = False
     inherits: str = ""
+    trainer: str = ""
 
     def resolved(self, presets: Mapping[str, MethodPreset]) -> MethodPreset:
         """Add what it inherits, except the keys of a part of which it sets another kind.

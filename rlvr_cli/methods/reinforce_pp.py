@@ -119,6 +119,7 @@ PAPER = Paper("REINFORCE++: A Simple and Efficient Approach for Aligning Large L
 PRESETS = (
     MethodPreset(
         "reinforce-pp",
+        trainer="ReinforcePPTrainer",
         aliases=("reinforce++",),
         title="REINFORCE++",
         summary="Returns with the KL penalty inside the reward, whitened over all tokens of the rollout.",

@@ -52,6 +52,7 @@ FOR_TASK = {"math": {"shaping.reweight.alpha": 0.1}, "gsm8k": {"shaping.reweight
 PRESETS = (
     MethodPreset(
         "reweight",
+        trainer="ReweightTrainer",
         title="Advantage Reweighting",
         summary="Scales each token's advantage by its probability, so unlikely tokens dominate less.",
         paper=PAPER,

@@ -49,6 +49,7 @@ PAPER = Paper(
 PRESETS = (
     MethodPreset(
         "rloo",
+        trainer="RLOOTrainer",
         title="REINFORCE Leave-One-Out",
         summary="Each reward minus the mean reward of the prompt's other completions.",
         paper=PAPER,

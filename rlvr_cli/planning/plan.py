@@ -213,7 +213,7 @@ def _rate(config: Config, model: Architecture | None) -> float | None:
         return model.parameters
 
     try:
-        return config.optimizer.peak_lr(parameters)
+        return config.learning_rate.peak(parameters)
     except Unknown:
         return None
 

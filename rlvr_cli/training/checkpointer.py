@@ -19,7 +19,6 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import load_sharded_checkpoint
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
-from rlvr_cli.config.batch import learning_rate_factor
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import fsync
 from rlvr_cli.models.adapter import load_adapter_of_checkpoint, trained_tensors
@@ -211,8 +210,7 @@ class Checkpointer(TrainerCallback):
         # The rate of the next step was set when the checkpoint was written, before the run was
         # extended; otherwise this is the same number.
         schedule = self.trainer.lr_scheduler
-        config = self.trainer.config
-        factor = learning_rate_factor(config.optimizer, config.batch, saved["last_epoch"])
+        factor = self.trainer.config.learning_rate.factor(saved["last_epoch"])
         saved["_last_lr"] = [peak * factor for peak in saved["base_lrs"]]
         for group, rate in zip(self.trainer.optimizer.param_groups, saved["_last_lr"], strict=True):
             group["lr"] = rate

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlvr_cli.config.batch import learning_rate_factor
 from rlvr_cli.config.load import LoadedConfig, dump_yaml, load, load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
@@ -83,7 +82,7 @@ def _changes(before: Config, after: Config, step: int) -> list[str]:
     optimizer = after.optimizer
     if optimizer.lr_schedule == "constant":
         return []
-    old, new = (learning_rate_factor(config.optimizer, config.batch, step) for config in (before, after))
+    old, new = (config.learning_rate.factor(step) for config in (before, after))
     rollouts = after.train.rollouts
     return [
         f"optimizer.lr_schedule={optimizer.lr_schedule}: the schedule is now that of {rollouts} rollouts. The learning "

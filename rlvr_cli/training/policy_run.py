@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
+from trl import GRPOConfig
 
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.launch.deepspeed_config import is_sharded
 from rlvr_cli.methods.method import Method
-from rlvr_cli.models.adapter import merged
+from rlvr_cli.models.adapter import merged, peft_config
 from rlvr_cli.models.libraries import remote_code_allowed
-from rlvr_cli.models.sampling.engine import Completions, Engine
-from rlvr_cli.tasks.base import Task
-from rlvr_cli.tasks.problem import Problem
 from rlvr_cli.training.alerts import TrainingAlerts
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.packing import TensorRows, row_order, token_rows
+from rlvr_cli.training.prepare import RunParts
 from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource, problem_order
-from rlvr_cli.training.run_trainer import RunTrainer
+from rlvr_cli.training.run_trainer import RunTrainer, run_arguments
 from rlvr_cli.training.sampler_check import Precision, SamplerCheck, log_prob_differences, not_renewed, sampler_check
 from rlvr_cli.training.scoring import evaluating
 from rlvr_cli.training.trainer import PolicyTrainer
@@ -37,41 +38,69 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
     meter: StepMeter
     sampler_checked = False
 
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self.rollouts.model = self.model
-        engine = self.rollouts.engine
+    def __init__(self, run_parts: RunParts) -> None:
+        config, prepared = run_parts.config, run_parts.prepared
+        method = prepared.method
+        assert isinstance(method, Method)
+        args = _arguments(run_parts)
+        engine = prepared.engine
+        assert engine is not None
+        rollouts = RolloutSource(
+            config,
+            prepared.task,
+            prepared.problems,
+            prepared.tokenizer,
+            engine,
+            run_parts.run.rollouts_dir,
+            gather=gather_object,
+            main=args.process_index == 0,
+            on_tokens=run_parts.reporter.sampled,
+        )
+        rows = config.train.rollouts * config.rollout.prompts
+        order = problem_order(len(prepared.problems), rows, config.run.seed)
+        PolicyTrainer.__init__(
+            self,
+            prepared.model,
+            args=args,
+            train_dataset=Dataset.from_dict({"problem": order}),
+            processing_class=prepared.tokenizer,
+            method=method,
+            rollouts=rollouts,
+            meter=StepMeter(method, run_parts.executed, importance=config.rollout.tis_cap is not None),
+            group_size=config.rollout.group_size,
+            tis_cap=config.rollout.tis_cap,
+            micro_tokens=config.update.micro_tokens,
+            micro_rows=config.batch.micro_batch,
+            dropout=config.update.dropout,
+            sampler_exact=_sampler_exact(config, prepared.model, bf16=args.bf16),
+            peft_config=peft_config(config.model.adapter),
+        )
+        self.begin_run(run_parts)
+        rollouts.model, rollouts.weights = self.model, self._sampling_weights
         # With vLLM the second rollout is the first that shows whether it takes new weights, and after a resume too.
         self._checked: SamplerCheck | None = None
         self._checks = ["sampler_check", "sampler_check_after_update"] if isinstance(engine, VllmEngine) else []
-        self.rollouts.engine = (
-            self._with_these_weights(engine) if isinstance(engine, VllmEngine) else self._of_whole_parameters(engine)
+        self.alerts = TrainingAlerts(
+            config, self.batch, self.run, self.reporter, self.accelerator, self.args.learning_rate
         )
-        peak_lr = self.args.learning_rate
-        self.alerts = TrainingAlerts(self.config, self.batch, self.run, self.reporter, self.accelerator, peak_lr)
         self.recorder.watch = self.alerts
 
-    def _of_whole_parameters(self, engine: Engine) -> Engine:
-        """``engine``, which reads weights that may be divided among the processes; each calls it as often."""
+    @contextmanager
+    def _sampling_weights(self) -> Iterator[None]:
+        """Give the sampler the weights of this step: whole ones inside, or a copy where vLLM has older ones.
 
-        def sample(*arguments: Any, **named: Any) -> Completions:
+        Every process enters and leaves as often.
+        """
+        engine, step = self.rollouts.engine, int(self.state.global_step)
+        if not isinstance(engine, VllmEngine):
             with self.whole_model():
-                return engine(*arguments, **named)
-
-        return sample
-
-    def _with_these_weights(self, engine: VllmEngine) -> Engine:
-        """``engine``, which is given the weights first whenever they have changed."""
-
-        def sample(*arguments: Any, **named: Any) -> Completions:
-            step = int(self.state.global_step)
-            if engine.step != step:
-                with self.whole_model(), merged(self.model) as plain:
-                    engine.take(plain, step)
-                self.accelerator.wait_for_everyone()
-            return engine(*arguments, **named)
-
-        return sample
+                yield
+            return
+        if engine.step != step:
+            with self.whole_model(), merged(self.model) as plain:
+                engine.take(plain, step)
+            self.accelerator.wait_for_everyone()
+        yield
 
     def begin_updates(self, rollout: int) -> None:
         self.skips.count += self.rollouts.unscored > 0
@@ -144,6 +173,26 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         self.alerts.resume()
 
 
+def _arguments(run_parts: RunParts) -> GRPOConfig:
+    """Return TRL's arguments for a policy gradient."""
+    config, batch = run_parts.config, run_parts.config.batch
+    return trl_config(
+        **run_arguments(run_parts),
+        per_device_train_batch_size=batch.share,
+        steps_per_generation=config.update.mini_batches,
+        num_iterations=config.update.epochs,
+        # TRL wants at least two; group_size is the true size.
+        num_generations=config.rollout.group_size if config.rollout.group_size > 1 else batch.completions,
+        max_completion_length=config.rollout.max_new_tokens,
+        temperature=config.rollout.temperature,
+        top_p=config.rollout.top_p,
+        top_k=config.rollout.top_k,
+        mask_truncated_completions=config.rollout.drop_truncated,
+        # Only read for the reference model of the KL term, which TRL loads by the policy's name.
+        model_init_kwargs=_loading(config, run_parts.prepared.model.device),
+    )
+
+
 def _loading(config: Config, device: torch.device) -> dict[str, Any] | None:
     """Return TRL's options for loading the reference of the KL term, in the policy's number format on ``device``."""
     options: dict[str, Any] = {"trust_remote_code": True} if remote_code_allowed() else {}
@@ -161,61 +210,3 @@ def _sampler_exact(config: Config, model: Any, *, bf16: bool) -> bool:
     weights = {parameter.dtype for parameter in model.parameters()}
     plain = config.model.adapter.kind == "none" and not config.rollout.uses_vllm and not config.update.dropout
     return plain and not bf16 and weights == {torch.float32}
-
-
-def policy_trainer(
-    method: Method,
-    task: Task,
-    problems: list[Problem],
-    engine: Engine,
-    arguments: dict[str, Any],
-    of_every_run: dict[str, Any],
-) -> PolicyRunTrainer:
-    """The trainer that samples ``problems``.
-
-    Args:
-        arguments: TRL's, as every kind of training has them. of_every_run: those of RunTrainer.
-    """
-    config, batch, model = of_every_run["config"], of_every_run["batch"], of_every_run["model"]
-    args = trl_config(
-        **arguments,
-        per_device_train_batch_size=batch.share,
-        steps_per_generation=config.update.mini_batches,
-        num_iterations=config.update.epochs,
-        # TRL wants at least two; group_size is the true size.
-        num_generations=config.rollout.group_size if config.rollout.group_size > 1 else batch.completions,
-        max_completion_length=config.rollout.max_new_tokens,
-        temperature=config.rollout.temperature,
-        top_p=config.rollout.top_p,
-        top_k=config.rollout.top_k,
-        mask_truncated_completions=config.rollout.drop_truncated,
-        # Only read for the reference model of the KL term, which TRL loads by the policy's name.
-        model_init_kwargs=_loading(config, model.device),
-    )
-    rollouts = RolloutSource(
-        config,
-        task,
-        problems,
-        of_every_run["processing_class"],
-        engine,
-        of_every_run["run"].rollouts_dir,
-        gather=gather_object,
-        main=args.process_index == 0,
-        on_tokens=of_every_run["reporter"].sampled,
-    )
-    rows = config.train.rollouts * config.rollout.prompts
-    order = problem_order(len(problems), rows, config.run.seed)
-    return PolicyRunTrainer(
-        args=args,
-        train_dataset=Dataset.from_dict({"problem": order}),
-        method=method,
-        group_size=config.rollout.group_size,
-        rollouts=rollouts,
-        meter=StepMeter(method, of_every_run["executed"], importance=config.rollout.tis_cap is not None),
-        tis_cap=config.rollout.tis_cap,
-        micro_tokens=config.update.micro_tokens,
-        micro_rows=batch.micro_batch,
-        dropout=config.update.dropout,
-        sampler_exact=_sampler_exact(config, model, bf16=args.bf16),
-        **of_every_run,
-    )

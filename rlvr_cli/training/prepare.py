@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from abc import ABC, abstractmethod
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,31 +18,38 @@ from rlvr_cli.core.hashes import digest
 from rlvr_cli.core.text import count
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.launch.deepspeed_config import check_deepspeed, is_sharded
+from rlvr_cli.launch.stopping import StopRequest
 from rlvr_cli.launch.world import ALONE, World
+from rlvr_cli.methods.method import Method
 from rlvr_cli.models.libraries import import_library, quiet_hub, set_threads
 from rlvr_cli.models.load import check_bitsandbytes, load_model
 from rlvr_cli.models.reading import check_prompts, check_readable, too_long
 from rlvr_cli.models.source import AdapterBase, holds_adapter, prompt_style, resolve_model
 from rlvr_cli.runs.environment import usable_cores
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.trained_on import training_problems, wording_hash
 from rlvr_cli.tasks.base import PROMPTS_MEASURED, Task, prompt_ids
 from rlvr_cli.tasks.problem import Problem
+from rlvr_cli.training.demonstrations import SFTMethod, load_demonstrations
+from rlvr_cli.training.progress import Reporter
 
 if TYPE_CHECKING:
-    from rlvr_cli.methods.method import Method
     from rlvr_cli.models.sampling.engine import Engine
-    from rlvr_cli.training.run_trainer import RunTrainer
-    from rlvr_cli.training.sft import SFTMethod
     from rlvr_cli.training.vllm_engine import VllmEngine
 
 
-@dataclass
-class LoadedParts:
-    """The loaded inputs of every training.
+@dataclass(frozen=True)
+class PreparedRun:
+    """Everything that a training needs, loaded and checked; nothing is on disk yet.
 
     Attributes:
+        threads: CPU threads of this process.
+        use_cache: what the model's configuration says of the cache, which TRL switches off.
         base: ``model`` as what adapters are trained on; None where every weight is trained.
         without_adapter: the experts' weights that get no adapter, where other layers get one.
+        method: a policy gradient, or the demonstrations of supervised fine-tuning, which samples nothing.
+        problems: what completions are sampled for. engine: samples them, for the reason ``engine_reason``.
+        cautions: what the user should know before the training starts.
     """
 
     config: Config
@@ -50,129 +57,62 @@ class LoadedParts:
     model: Any
     tokenizer: Any
     threads: int
+    use_cache: bool
     base: AdapterBase | None
     without_adapter: tuple[str, ...]
-
-
-@dataclass
-class PreparedRun(LoadedParts, ABC):
-    """Everything loaded and checked; nothing on disk yet. The only place where the kinds of training differ.
-
-    Attributes:
-        engine: samples completions, for the reason ``engine_reason``; None where none are.
-        cautions: what a person should know before the training starts.
-    """
-
-    method: Any
-    engine: Any = None
+    method: Method | SFTMethod
+    problems: list[Problem] = field(default_factory=list)
+    engine: Engine | None = None
     engine_reason: str = "none: training samples nothing"
     cautions: tuple[str, ...] = ()
 
-    @abstractmethod
-    def trainer(self, arguments: dict[str, Any], of_every_run: dict[str, Any]) -> RunTrainer:
-        """The trainer, from TRL's arguments and those of RunTrainer that every kind of training has."""
-
-    @abstractmethod
-    def wordings(self) -> list[str]:
-        """Return what is asked in each problem that the model is trained on."""
-
     def problems_sha256(self) -> str | None:
         """Return the hash of the problems in their order; None where the method's fingerprint has it."""
-        return None
-
-    def trained_on(self) -> set[str]:
-        """The hashes of the problems that the model is trained on, here and before."""
-        base = local_path(self.config.model.name)
-        return {*map(wording_hash, self.wordings()), *(training_problems(base) or ())}
-
-    @abstractmethod
-    def announcement(self, rollouts: int, completions: int, steps: str) -> str:
-        """Return how many batches of how many completions there are, and their source; ``steps`` describes each."""
-
-    def with_sampler(self, world: World) -> PreparedRun:
-        """The same with a sampler that is not in this process. Called in every process, with the model whole."""
-        return self
-
-
-@dataclass
-class PreparedPolicy(PreparedRun):
-    """A policy gradient on completions that are sampled for ``problems``."""
-
-    method: Method
-    problems: list[Problem] = field(default_factory=list)
-
-    @classmethod
-    def load(cls, loaded: LoadedParts) -> PreparedPolicy:
-        config, model, task, tokenizer = loaded.config, loaded.model, loaded.task, loaded.tokenizer
-        policy = config.method.policy
-        assert policy is not None
-        problems = task.problems("train", config.task.training_problems, config.run.seed)
-        measured = problems[:PROMPTS_MEASURED]
-        cautions = check_prompts(config, task, measured, tokenizer, _positions(model))
-        if config.eval.every:
-            _check_held_out(config, model, task, tokenizer)
-        engine, reason = (None, "") if config.rollout.uses_vllm else _engine(config, model)
-        method = policy.bound(config.rollout.max_new_tokens)
-        return cls(
-            **vars(loaded), method=method, engine=engine, engine_reason=reason, cautions=cautions, problems=problems
-        )
-
-    def trainer(self, arguments: dict[str, Any], of_every_run: dict[str, Any]) -> RunTrainer:
-        from rlvr_cli.training.policy_run import policy_trainer
-
-        return policy_trainer(self.method, self.task, self.problems, self.engine, arguments, of_every_run)
-
-    def wordings(self) -> list[str]:
-        return [self.task.problem_wording(problem) for problem in self.problems]
-
-    def problems_sha256(self) -> str:
+        if isinstance(self.method, SFTMethod):
+            return None
         return digest([digest(problem.fields) for problem in self.problems])
 
-    def announcement(self, rollouts: int, completions: int, steps: str) -> str:
+    def trained_on(self) -> set[str]:
+        """Return the hashes of the problems that the model is trained on, here and before."""
+        if isinstance(self.method, SFTMethod):
+            wordings = [row.wording for row in self.method.demonstrations]
+        else:
+            wordings = [self.task.problem_wording(problem) for problem in self.problems]
+        base = local_path(self.config.model.name)
+        return {*map(wording_hash, wordings), *(training_problems(base) or ())}
+
+    def announcement(self, steps: str) -> str:
+        """Return how many batches of how many completions there are, and their source; ``steps`` describes each."""
+        rollouts, completions = self.config.train.rollouts, self.config.batch.completions
+        if isinstance(self.method, SFTMethod):
+            number, source = len(self.method.demonstrations), self.method.source
+            batches = "1 batch" if rollouts == 1 else f"{rollouts:,} batches"
+            return f"{batches} of {completions} demonstrations, {steps}; there are {number} ({source})"
         work = f"{count(rollouts, 'rollout')} of {completions} completions, {steps}; sampler: {self.engine_reason}"
         if self.config.rollout.uses_vllm and self.config.eval.every:
             work += " (evaluations during training: this process, not vLLM)"
         return work
 
-    def with_sampler(self, world: World) -> PreparedPolicy:
-        if not self.config.rollout.uses_vllm:
-            return self
-        engine = _vllm(self.config, self, world)
-        return replace(self, engine=engine, engine_reason=engine.reason)
 
+@dataclass(frozen=True)
+class RunParts:
+    """Everything that the trainer of a run is made from.
 
-@dataclass
-class PreparedSFT(PreparedRun):
-    """Supervised fine-tuning on demonstrations."""
+    Attributes:
+        stop: set by a signal; the training ends after the step.
+        executed: how often each term of the method was executed; the trainer counts here.
+    """
 
-    method: SFTMethod
+    prepared: PreparedRun
+    run: RunDir
+    reporter: Reporter
+    stop: StopRequest
+    executed: Counter[str] = field(default_factory=Counter)
 
-    @classmethod
-    def load(cls, loaded: LoadedParts) -> PreparedSFT:
-        from rlvr_cli.training.sft import load_demonstrations
-
-        config = loaded.config
-        method = load_demonstrations(config, loaded.task, loaded.model, loaded.tokenizer)
-        if config.eval.every:
-            _engine(config, loaded.model)
-            _check_held_out(config, loaded.model, loaded.task, loaded.tokenizer)
-        return cls(**vars(loaded), method=method)
-
-    def trainer(self, arguments: dict[str, Any], of_every_run: dict[str, Any]) -> RunTrainer:
-        from rlvr_cli.training.sft import sft_trainer
-
-        return sft_trainer(self.method.demonstrations, arguments, of_every_run)
-
-    def wordings(self) -> list[str]:
-        return [row.wording for row in self.method.demonstrations]
-
-    def announcement(self, rollouts: int, completions: int, steps: str) -> str:
-        number, source = len(self.method.demonstrations), self.method.source
-        batches = "1 batch" if rollouts == 1 else f"{rollouts:,} batches"
-        return f"{batches} of {completions} demonstrations, {steps}; there are {number} ({source})"
-
-
-KINDS: dict[str, type[PreparedPolicy | PreparedSFT]] = {"rl": PreparedPolicy, "sft": PreparedSFT}
+    @property
+    def config(self) -> Config:
+        """The run's configuration."""
+        return self.prepared.config
 
 
 def join(config: Config, world: World) -> int:
@@ -234,8 +174,11 @@ def prepare_run(config: Config, world: World = ALONE) -> PreparedRun:
     threads = join(config, world)
     import_library("rlvr_cli.training.build")
     with world.one_before_the_others() if _may_download(config) else nullcontext():
-        prepared = KINDS[config.method.training].load(_loaded(config, device_of(world, config.launch), threads))
-    return prepared.with_sampler(world)
+        prepared = _loaded(config, device_of(world, config.launch), threads)
+    if config.rollout.uses_vllm and not isinstance(prepared.method, SFTMethod):
+        engine = _vllm(prepared, world)
+        prepared = replace(prepared, engine=engine, engine_reason=engine.reason)
+    return prepared
 
 
 def check_model(config: Config) -> None:
@@ -265,7 +208,7 @@ def _may_download(config: Config) -> bool:
     return source.kind == "hub" or not config.task.is_generated
 
 
-def _loaded(config: Config, device: str, threads: int) -> LoadedParts:
+def _loaded(config: Config, device: str, threads: int) -> PreparedRun:
     dtype = _dtype_of_weights(config, device)
     model, tokenizer = load_model(
         config.model.name,
@@ -279,7 +222,39 @@ def _loaded(config: Config, device: str, threads: int) -> LoadedParts:
         _check_dropout(config, model)
     base, without_adapter = _base(config, model, dtype), _without_adapter(config, model)
     task = config.task.for_model(prompt_style(model.config))
-    return LoadedParts(config, task, model, tokenizer, threads, base, without_adapter)
+    policy = config.method.policy
+    method: Method | SFTMethod
+    problems: list[Problem] = []
+    engine: Engine | None = None
+    reason = PreparedRun.engine_reason
+    cautions: tuple[str, ...] = ()
+    if policy is None:
+        method = load_demonstrations(config, task, model, tokenizer)
+        if config.eval.every:
+            _engine(config, model)  # refuses what cannot sample the model
+    else:
+        problems = task.problems("train", config.task.training_problems, config.run.seed)
+        cautions = check_prompts(config, task, problems[:PROMPTS_MEASURED], tokenizer, _positions(model))
+        if not config.rollout.uses_vllm:
+            engine, reason = _engine(config, model)
+        method = policy.bound(config.rollout.max_new_tokens)
+    if config.eval.every:
+        _check_held_out(config, model, task, tokenizer)
+    return PreparedRun(
+        config,
+        task,
+        model,
+        tokenizer,
+        threads,
+        use_cache=getattr(model.config, "use_cache", True),
+        base=base,
+        without_adapter=without_adapter,
+        method=method,
+        problems=problems,
+        engine=engine,
+        engine_reason=reason,
+        cautions=cautions,
+    )
 
 
 def _dtype_of_weights(config: Config, device: str) -> str:
@@ -347,11 +322,12 @@ def _engine(config: Config, model: Any) -> tuple[Engine, str]:
     return engine_for_adapters(engine, merges=merges), reason
 
 
-def _vllm(config: Config, prepared: PreparedPolicy, world: World) -> VllmEngine:
+def _vllm(prepared: PreparedRun, world: World) -> VllmEngine:
     """Load vLLM as the sampler."""
     from rlvr_cli.models.adapter import merged
     from rlvr_cli.training.vllm_engine import VllmEngine
 
+    config = prepared.config
     prompts = [prompt_ids(prepared.task, problem, prepared.tokenizer) for problem in prepared.problems]
     longest = max(map(len, prompts)) + config.rollout.max_new_tokens
     with merged(prepared.model) as model:

@@ -8,6 +8,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,7 @@ class RolloutSource:
         on_tokens: told how many tokens were sampled since the last call.
 
     Attributes:
+        model: the policy that is sampled. weights: entered around each call of the engine; makes its weights ready.
         seconds: spent on `rollout`, which is sampling and what is judged meanwhile, and on `verify`, which is judging
             after the last completion was sampled.
     """
@@ -102,6 +104,7 @@ class RolloutSource:
         self.noise = 0.0 if policy is None else policy.reward.noise
         self.replaced = policy is not None and bool(policy.reward.terms)
         self.model: Any = None
+        self.weights: Callable[[], AbstractContextManager[None]] = nullcontext
         self.seconds = {"rollout": 0.0, "verify": 0.0}
         self.summary: dict[str, float | None] = {}
         self.unscored = 0
@@ -160,7 +163,8 @@ class RolloutSource:
             top_k=settings.top_k,
             max_rows=settings.batch,
         )
-        return self.engine(self.model, prompts, params, keys=keys, on_progress=self.on_tokens, on_done=on_done)
+        with self.weights():
+            return self.engine(self.model, prompts, params, keys=keys, on_progress=self.on_tokens, on_done=on_done)
 
     def _fill(self, rows: Sequence[int], attempt: int) -> None:
         """Sample and judge completions for ``rows`` of this process.

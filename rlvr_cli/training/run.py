@@ -1,4 +1,22 @@
-"""From a configuration to a trained run on disk: prepare, train or resume, leave a status."""
+"""Train a run: prepare, train or resume, leave a status.
+
+The way of one rollout and of the optimizer steps on it; transformers' ``Trainer`` makes the loop over the steps:
+
+1. ``PolicyTrainer.training_step`` (trainer.py) is an optimizer step. At the first of a rollout, ``_scored_rollout`` has
+   ``RolloutSource.collect`` (rollouts.py) sample completions, with the weights of the step
+   (``PolicyRunTrainer._sampling_weights``, policy_run.py), and judge them (evaluation/judged.py).
+2. ``Scoring.measured`` (scoring.py) adds old and reference log-probs, entropies and values where the method needs them;
+   ``Scoring.scored`` the method's rewards and advantages, over all processes.
+3. ``split_into_steps`` (packing.py) deals the rows to the optimizer steps of the rollout.
+4. Each step: ``PolicyForward`` (forward.py) packs its rows into micro-batches and computes the log-probs of the chosen
+   tokens (log_probs.py), ``objective.loss`` the method's loss, and each micro-batch goes backward.
+5. ``RunTrainer._get_grad_norm`` (run_trainer.py) refuses a step that is not finite; else AdamW moves the weights.
+   ``Recorder`` (recorder.py) writes the step to metrics.jsonl, ``Checkpointer`` (checkpointer.py) saves the run.
+
+The way of ``optimizer.lr``: ``Config.learning_rate`` (config/optimizer.py) is its rule. ``run_arguments`` gives AdamW
+its peak, ``RunTrainer.create_scheduler`` its factor at each step (both run_trainer.py); ``Recorder`` records their
+product.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +60,7 @@ from rlvr_cli.runs.trained_on import write_training_problems
 from rlvr_cli.tasks.sets import problems_name
 from rlvr_cli.training.extension import KEY, check_extension, extend, extended
 from rlvr_cli.training.outcome import outcome_lines
-from rlvr_cli.training.prepare import PreparedRun, join, prepare_run
+from rlvr_cli.training.prepare import PreparedRun, RunParts, join, prepare_run
 from rlvr_cli.training.progress import Reporter
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -95,7 +113,7 @@ def start_training(
     run = context.world.from_main(create)
     with _held(run, context.world):
         context.on_start(run.path)
-        return _train(config, run, prepared, None, console, context)
+        return _train(run, prepared, None, console, context)
 
 
 def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRun, command: str) -> None:
@@ -115,7 +133,7 @@ def _first_manifest(config: Config, run: RunDir, name: str, prepared: PreparedRu
         task=problems_name(config.task.name, config.task.data),
         model=config.model.name,
         seed=config.run.seed,
-        learning_rate=config.optimizer.peak_lr(lambda: parameters_of(prepared.model)),
+        learning_rate=config.learning_rate.peak(lambda: parameters_of(prepared.model)),
         step=0,
         rollout=0,
         steps_total=config.batch.steps_total,
@@ -182,7 +200,7 @@ def resume_training(
                 assert resumption is not None
                 resumption = replace(resumption, notes=(*extend(run, longer), *resumption.notes))
                 run.update_manifest(status="running", finished=None)
-        return _train(config, run, prepared, resumption, console, context)
+        return _train(run, prepared, resumption, console, context)
 
 
 def _submitted(run: RunDir) -> str | None:
@@ -259,26 +277,21 @@ def _seal_at(run: RunDir, checkpoint: Checkpoint | None) -> tuple[Entries, list[
 
 
 def _train(
-    config: Config,
-    run: RunDir,
-    prepared: PreparedRun,
-    resumption: _Resumption | None,
-    console: Console,
-    context: RunContext,
+    run: RunDir, prepared: PreparedRun, resumption: _Resumption | None, console: Console, context: RunContext
 ) -> RunEnd:
-    batch = config.batch
-    executed: Counter[str] = Counter()
+    config, batch = prepared.config, prepared.config.batch
     world, stop = context.world, context.stop
     log_path = run.log_path if world.main else Path(os.devnull)
     output = console if world.main else Console(quiet=True, force_terminal=False)
     with Reporter(log_path, console=output, rollouts=config.train.rollouts, steps=batch.steps_total) as reporter, stop:
         reporter.follow(stop)
+        run_parts = RunParts(prepared, run, reporter, stop)
         again = f"continue with: rlvr train --resume {shlex.quote(str(run.path))}"
         try:
             if resumption:
                 world.from_main(lambda: _rewind(run, resumption, batch, reporter))
             else:
-                reporter.message(_announcement(config, run, prepared, batch))
+                reporter.message(_announcement(run, prepared))
             for caution in (*cautions(config), *prepared.cautions):
                 reporter.message(caution)
             if prepared.without_adapter:
@@ -288,13 +301,13 @@ def _train(
             from rlvr_cli.training.build import build_trainer
 
             checkpoint = resumption.checkpoint if resumption else None
-            trainer = build_trainer(config, batch, run, prepared, executed, reporter, stop)
+            trainer = build_trainer(run_parts)
             trainer.train(resume_from_checkpoint=str(checkpoint.path) if checkpoint else None)
             reached = int(trainer.state.global_step)
             reporter.end()
         except KeyboardInterrupt:
             reporter.end()
-            _close(run, world, executed, "interrupted")
+            _close(run, world, run_parts.executed, "interrupted")
             reporter.message(f"stopped without saving; {again}")
             raise
         except (Exception, SystemExit) as error:
@@ -302,7 +315,7 @@ def _train(
             reporter.log(traceback.format_exc())
             failure = explain(error, run, again)
             try:
-                _close(run, world, executed, "failed", error=str(failure))
+                _close(run, world, run_parts.executed, "failed", error=str(failure))
             except OSError as second:
                 failure.add_note(f"the status could not be written either: {second}")
             if failure is error:
@@ -311,14 +324,14 @@ def _train(
         if reached == batch.steps_total:
             watched = config.train.on_no_signal != "off"
             ending = world.from_main(lambda: _no_signal(config, run)) if watched else None
-            _close(run, world, executed, "finished", no_signal=ending)
+            _close(run, world, run_parts.executed, "finished", no_signal=ending)
             reporter.message(f"finished: {run.path}")
             for line in outcome_lines(run, config.rollout.prompts) if world.main else ():
                 reporter.message(line)
             if ending:
                 reporter.log(f"WARNING: {ending}")  # shown after the last line of all
             return RunEnd(run, "finished", 0)
-        _close(run, world, executed, "interrupted")
+        _close(run, world, run_parts.executed, "interrupted")
         reporter.message(f"saved at step {reached}; {again}")
         return RunEnd(run, "interrupted", stop.exit_code)
 
@@ -327,9 +340,11 @@ def _no_signal(config: Config, run: RunDir) -> str | None:
     return AlertMonitor(config.rollout.prompts, rows=read_jsonl(run.metrics_path)).no_signal_summary()
 
 
-def _announcement(config: Config, run: RunDir, prepared: PreparedRun, batch: BatchArithmetic) -> str:
-    steps = f"{batch.steps_per_rollout} optimizer step{'' if batch.steps_per_rollout == 1 else 's'} each"
-    work = prepared.announcement(config.train.rollouts, batch.completions, steps)
+def _announcement(run: RunDir, prepared: PreparedRun) -> str:
+    config, batch = prepared.config, prepared.config.batch
+    work = prepared.announcement(
+        f"{batch.steps_per_rollout} optimizer step{'' if batch.steps_per_rollout == 1 else 's'} each"
+    )
     together = f" in {batch.processes} processes" if batch.processes > 1 else ""
     rows = config.task.about_data()
     return (

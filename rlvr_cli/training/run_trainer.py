@@ -1,10 +1,8 @@
-"""Common base of the trainers of a run: its use of the hooks of transformers' Trainer."""
+"""Common base of the trainers of a run: TRL's arguments, and the run's use of the hooks of transformers' Trainer."""
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,57 +10,70 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import Trainer
 
-from rlvr_cli.config.batch import BatchArithmetic, learning_rate_factor
-from rlvr_cli.config.schema import Config
-from rlvr_cli.launch.stopping import StopRequest
+from rlvr_cli.launch.deepspeed_config import deepspeed_settings, is_sharded
 from rlvr_cli.models.adapter import AdapterFolder
-from rlvr_cli.models.source import AdapterBase
-from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.models.architecture import parameters_of
+from rlvr_cli.models.gpu import has_bfloat16
 from rlvr_cli.tracking.tracking import RunTracking
 from rlvr_cli.training.checkpointer import Checkpointer
+from rlvr_cli.training.held_out import held_out_evaluation
 from rlvr_cli.training.packing import TensorRows
-from rlvr_cli.training.progress import Reporter
-from rlvr_cli.training.recorder import Evaluate, Recorder, Skips, StopAtStepEnd
+from rlvr_cli.training.prepare import RunParts
+from rlvr_cli.training.recorder import Recorder, Skips, StopAtStepEnd
 from rlvr_cli.training.zero import Zero
 
 
+def run_arguments(run_parts: RunParts) -> dict[str, Any]:
+    """Return TRL's arguments that every kind of training has."""
+    config, run = run_parts.config, run_parts.run
+    gpu, checkpointing, sharded = (
+        torch.cuda.is_available(),
+        config.model.gradient_checkpointing,
+        is_sharded(config.launch),
+    )
+    return {
+        "deepspeed": deepspeed_settings(config.launch),
+        "output_dir": str(run.path),
+        "use_cpu": not gpu and not sharded,
+        "bf16": has_bfloat16(),
+        "gradient_checkpointing": gpu if checkpointing == "auto" else checkpointing == "on",
+        # Every weight has its part in every loss; looking for others costs a walk of the graph in each micro-batch.
+        "ddp_find_unused_parameters": False,
+        "seed": config.run.seed,
+        "max_steps": config.batch.steps_total,
+        "save_steps": config.checkpoint.every,  # read by no one but trainer_state.json
+        "learning_rate": config.learning_rate.peak(lambda: parameters_of(run_parts.prepared.model)),
+        "adam_beta1": config.optimizer.betas[0],
+        "adam_beta2": config.optimizer.betas[1],
+        "adam_epsilon": config.optimizer.eps,
+        "weight_decay": config.optimizer.weight_decay,
+        "max_grad_norm": config.update.max_grad_norm,
+        # DeepSpeed takes no other one of ours, and replaces it by its own for the CPU where it offloads.
+        **({"optim": "adamw_torch"} if sharded else {}),
+    }
+
+
 class RunTrainer(Trainer):
-    """Trains one run and keeps its directory. Mixed in before the trainer that makes the gradient.
+    """Keeps the directory of one run. Mixed in before the trainer that makes the gradient, which calls `begin_run`.
 
     Transformers makes the steps; records, checkpoints and stopping are callbacks. Overridden are what no callback can
     do: ``_get_grad_norm``, called once a step after accumulation and clipping and before the optimizer, where
     ``_tr_loss`` is the sum of the losses since it was set to 0; ``create_scheduler``; ``_load_from_checkpoint``, called
     before the model is wrapped; ``_prepare_for_training``, which wraps it and would load DeepSpeed's own checkpoints.
 
-    Args:
-        evaluate: held-out evaluation after a rollout, called where ``eval.every`` says; None: there is none.
-        executed: how often each term of the method was executed, counted where it is executed.
-        base: the model that adapters are trained on; None where every weight is trained.
-
     Attributes:
+        executed: how often each term of the method was executed, counted where it is executed.
         zero: DeepSpeed's engine, once it has been made; None where every process holds the whole model.
     """
 
     _tr_loss: torch.Tensor
 
-    def __init__(
-        self,
-        *,
-        config: Config,
-        batch: BatchArithmetic,
-        run: RunDir,
-        reporter: Reporter,
-        stop: StopRequest,
-        evaluate: Evaluate | None,
-        executed: Counter[str],
-        base: AdapterBase | None = None,
-        **arguments: Any,
-    ) -> None:
-        self.config, self.batch, self.run = config, batch, run
-        self.reporter, self.executed = reporter, executed
-        self.skips = Skips(config.train, reporter.message)
-        use_cache = getattr(arguments["model"].config, "use_cache", True)
-        super().__init__(**arguments)
+    def begin_run(self, run_parts: RunParts) -> None:
+        """Add the records, checkpoints and signals of the run to the trainer that has just been made."""
+        config, run, base = run_parts.config, run_parts.run, run_parts.prepared.base
+        self.config, self.batch, self.run = config, config.batch, run
+        self.reporter, self.executed = run_parts.reporter, run_parts.executed
+        self.skips = Skips(config.train, run_parts.reporter.message)
         if self.accelerator.ddp_handler is not None:
             # Gradients lie in the buckets that are sent, which would else be as large again.
             self.accelerator.ddp_handler.gradient_as_bucket_view = True
@@ -76,13 +87,13 @@ class RunTrainer(Trainer):
             for parameter in self.model.parameters():
                 if parameter.requires_grad:
                     parameter.data = parameter.data.float()
-        self.recorder = Recorder(self, evaluate)
-        self.checkpointer = Checkpointer(self, use_cache=use_cache)
+        self.recorder = Recorder(self, held_out_evaluation(run, run_parts.prepared))
+        self.checkpointer = Checkpointer(self, use_cache=run_parts.prepared.use_cache)
         # In this order: a step is recorded before it is saved.
-        for callback in (StopAtStepEnd(stop, self.accelerator), self.recorder, self.checkpointer):
+        for callback in (StopAtStepEnd(run_parts.stop, self.accelerator), self.recorder, self.checkpointer):
             self.add_callback(callback)
         if config.track.to and self.accelerator.is_main_process:
-            self.recorder.tracking = RunTracking(config, run, reporter.message)
+            self.recorder.tracking = RunTracking(config, run, run_parts.reporter.message)
 
     def whole_model(self) -> AbstractContextManager[None]:
         """Gather the weights, which DeepSpeed may have divided, for reading; every process enters and leaves."""
@@ -123,8 +134,7 @@ class RunTrainer(Trainer):
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         if self.lr_scheduler is None:  # type: ignore[has-type]
-            factor = partial(learning_rate_factor, self.config.optimizer, self.batch)
-            self.lr_scheduler = LambdaLR(optimizer or self.optimizer, factor)
+            self.lr_scheduler = LambdaLR(optimizer or self.optimizer, self.config.learning_rate.factor)
             self._created_lr_scheduler = True
         return self.lr_scheduler
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,28 +15,7 @@ from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
 from rlvr_cli.training.forward import PolicyForward
 from rlvr_cli.training.packing import TensorRows, own_tokens, padded_rows, token_rows
-from rlvr_cli.training.rollouts import RolloutBatch
-
-
-class Rollouts(Protocol):
-    """A source of completions and rewards."""
-
-    def collect(self, rollout: int, problems: Sequence[int], first_row: int) -> RolloutBatch:
-        """A judged completion for each of ``problems``, the rows of this process; ``first_row`` is its first of all."""
-
-    def before_training(self, problems: Sequence[int]) -> RolloutBatch:
-        """One completion for each of ``problems`` by the untrained model, not judged.
-
-        Asked once, before the first rollout, of methods that measure the untrained model's entropy on problems.
-        """
-
-    def store(self, rewards: Sequence[float], advantages: Sequence[float], values: Sequence[float] | None) -> None:
-        """Keep what was collected, with what its rows are trained with.
-
-        Args:
-            advantages, values: for each row the mean over its tokens; no ``values`` without a value head, NaN for a
-                row without tokens.
-        """
+from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource
 
 
 class Scoring:
@@ -106,7 +85,7 @@ class Scoring:
             measured["correct"] = torch.tensor([int(is_correct) for is_correct in batch.correct], device=mask.device)
         return measured
 
-    def measure_untrained(self, rollouts: Rollouts, samples: int, model: Any, pad_id: int) -> float:
+    def measure_untrained(self, rollouts: RolloutSource, samples: int, model: Any, pad_id: int) -> float:
         """Token mean of the entropy over one completion of each of the first ``samples`` problems, of all processes."""
         accelerator = self.forward.accelerator
         share = range(accelerator.process_index, samples, accelerator.num_processes)

@@ -8,11 +8,8 @@ is cleared.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,185 +19,17 @@ from trl import SFTConfig, SFTTrainer
 
 from rlvr_cli.config.batch import BatchArithmetic
 from rlvr_cli.config.schema import Config
-from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import local_path
-from rlvr_cli.core.hashes import text_digest
-from rlvr_cli.core.text import count
-from rlvr_cli.tasks.base import Task, prompt_ids, response_text
-from rlvr_cli.tasks.files import BadRow, is_jsonl, parsed, raise_if, read_lines, text_problem
+from rlvr_cli.models.adapter import peft_config
+from rlvr_cli.training.demonstrations import Demonstration, SFTMethod
 from rlvr_cli.training.dropout import dropouts, switched_off
+from rlvr_cli.training.prepare import RunParts
 from rlvr_cli.training.rollouts import problem_order
-from rlvr_cli.training.run_trainer import RunTrainer
+from rlvr_cli.training.run_trainer import RunTrainer, run_arguments
 from rlvr_cli.training.trl_arguments import OF_EVERY_TRAINING
 from rlvr_cli.training.zero import refusable
 
 IGNORED = -100
 SUMS = ("tokens", "loss", "entropy", "correct")
-
-
-@dataclass(frozen=True)
-class Demonstration:
-    """Token ids of a prompt and of the completion to imitate, which ends with the end-of-sequence token.
-
-    Attributes:
-        wording: of the problem, or the prompt of a file.
-    """
-
-    prompt: tuple[int, ...]
-    completion: tuple[int, ...]
-    wording: str = ""
-
-
-@dataclass(frozen=True)
-class SFTMethod:
-    """Supervised fine-tuning: the mean negative log-likelihood of the completions' tokens, prompts left out.
-
-    Attributes:
-        source: where the demonstrations come from, in words.
-        demonstrations: checked, in the order of the data.
-    """
-
-    source: str
-    demonstrations: tuple[Demonstration, ...]
-
-    def fingerprint(self) -> dict[str, Any]:
-        """Return what a resumed run must share, as :meth:`Method.fingerprint`; the data are part of the choices."""
-        rows = json.dumps([[row.prompt, row.completion] for row in self.demonstrations])
-        # Not the folder of the file, which may be another one when the run is continued.
-        data = {"source": Path(self.source).name, "count": len(self.demonstrations), "sha256": text_digest(rows)}
-        choices = {"name": "sft", "demonstrations": data}
-        return {
-            "choices": choices,
-            "choices_sha256": text_digest(json.dumps(choices, sort_keys=True)),
-            "code_sha256": text_digest(Path(__file__).read_text(encoding="utf-8")),
-        }
-
-
-def load_demonstrations(config: Config, task: Task, model: Any, tokenizer: Any) -> SFTMethod:
-    """Return the demonstrations that the ``method`` of ``config`` names, as tokens of the model.
-
-    Raises UserError for a task that cannot solve its problems, a file that cannot be read, and every row of it that
-    cannot be trained on.
-    """
-    encoder = _Encoder(tokenizer, config.rollout.max_new_tokens, getattr(model.config, "max_position_embeddings", None))
-    path = config.method.demonstration_file
-    if path is not None:
-        return SFTMethod(path, tuple(_from_file(local_path(path), encoder)))
-    demonstrations, left_out = _worked(config, task, encoder)
-    omitted = f"; {count(left_out, 'problem')} without a solution left out" if left_out else ""
-    return SFTMethod(f"the task's worked solutions{omitted}", tuple(demonstrations))
-
-
-@dataclass(frozen=True)
-class _Encoder:
-    """Turns texts into the tokens of demonstrations.
-
-    Attributes:
-        longest: the most tokens of a completion, its end included.
-        positions: the model's limit on prompt and completion together; None = no limit.
-    """
-
-    tokenizer: Any
-    longest: int
-    positions: int | None
-
-    def ids(self, name: str, text: str) -> list[int]:
-        """Return the token ids of a text, without added special tokens. Raises BadRow where it cannot be written."""
-        if problem := text_problem(text):
-            raise BadRow(f"{name}: {problem}")
-        ids = list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-        if not ids:
-            raise BadRow(f"{name} has no tokens")
-        unknown = self.tokenizer.unk_token_id
-        if unknown is not None and unknown in ids:
-            words = (word for word in text.split() if unknown in self.tokenizer(word)["input_ids"])
-            raise BadRow(f"{name} holds what the model's tokenizer has no token for: {next(words, text)[:40]!r}")
-        return ids
-
-    def demonstration(self, prompt: Sequence[int], completion: str, wording: str) -> Demonstration:
-        """Raises BadRow where prompt and completion cannot be trained on."""
-        ids, end = self.ids("completion", completion), self.tokenizer.eos_token_id
-        ids = ids if ids[-1] == end else [*ids, end]
-        if len(ids) > self.longest:
-            raise BadRow(
-                f"the completion has {len(ids)} tokens, more than rollout.max_new_tokens={self.longest}; make that "
-                "larger, or the completion shorter"
-            )
-        length = len(prompt) + len(ids)
-        if self.positions is not None and length > self.positions:
-            raise BadRow(f"prompt and completion have {length} tokens, the model {self.positions} positions")
-        return Demonstration(tuple(prompt), tuple(ids), wording)
-
-
-def _worked(config: Config, task: Task, encoder: _Encoder) -> tuple[list[Demonstration], int]:
-    """Return each training problem with the first of its worked solutions that the model has room for.
-
-    The number of problems without a solution comes second. What the model learns to write is judged: the text of the
-    tokens.
-    """
-    demonstrations, problems, solved = [], [], []
-    style = " Is task.style the one that the model was made for?" if hasattr(task, "style") else ""
-    training = task.problems("train", config.method.demonstration_count or 0, config.run.seed)
-    for problem in training:
-        solutions = task.solutions(problem)
-        if solutions is None:
-            continue
-        solved.append(problem)
-        prompt, wording = prompt_ids(task, problem, encoder.tokenizer), task.problem_wording(problem)
-        reason = "there are none"
-        for solution in solutions:
-            try:
-                demonstrations.append(encoder.demonstration(prompt, str(solution), wording))
-                break
-            except BadRow as error:
-                reason = str(error)
-        else:
-            problems.append(f"task: the worked solutions of problem {problem.id}: {reason}.{style}")
-    if not solved:
-        raise UserError(
-            f"task {task.name} has no worked solutions to imitate. Give some as method.data, a JSONL file of prompt "
-            "and completion."
-        )
-    raise_if(problems)
-    end = encoder.tokenizer.eos_token_id
-    texts = [response_text(encoder.tokenizer, row.completion, [end]) for row in demonstrations]
-    verdicts = task.judge_many(solved, texts, [False] * len(texts))
-    raise_if(
-        [
-            f"task: the worked solution of problem {problem.id} is judged {verdict.reason} as the model's tokenizer "
-            f"writes it ({text[:40]!r}...). Remove the problem from task.data, or give method.data.{style}"
-            for problem, text, verdict in zip(solved, texts, verdicts, strict=True)
-            if not verdict.correct
-        ]
-    )
-    return demonstrations, len(training) - len(solved)
-
-
-def _from_file(path: Path, encoder: _Encoder) -> list[Demonstration]:
-    """Return the rows of a JSONL file of prompt and completion; raises UserError with the line of every bad one."""
-    if not path.exists():
-        raise UserError(f"method.data={str(path)!r}: no such file. Give a .jsonl file of prompt and completion.")
-    if path.is_dir() or not is_jsonl(path):
-        raise UserError(f"method.data={str(path)!r}: not a .jsonl or .jsonl.gz file of prompt and completion.")
-    demonstrations, problems = [], []
-    for number, line in read_lines(path):
-        try:
-            row = parsed(line)
-            if not isinstance(row, dict):
-                raise BadRow("not a JSON object; a row is {prompt, completion}")
-            if missing := [name for name in ("prompt", "completion") if name not in row]:
-                raise BadRow(f"no field {', '.join(missing)}; a row needs prompt and completion")
-            for name in ("prompt", "completion"):
-                if not isinstance(row[name], str) or not row[name].strip():
-                    raise BadRow(f"{name} must be text")
-            prompt = encoder.ids("prompt", row["prompt"])
-            demonstrations.append(encoder.demonstration(prompt, row["completion"], row["prompt"]))
-        except BadRow as error:
-            problems.append(f"{path}:{number}: {error}")
-    raise_if(problems)
-    if not demonstrations:
-        raise UserError(f"method.data={str(path)!r}: it has no rows.")
-    return demonstrations
 
 
 def sft_config(**settings: Any) -> SFTConfig:
@@ -251,8 +80,8 @@ class StepTokenTrainer(SFTTrainer):
             entropy of the prediction, and how many were the likeliest token; of this process.
     """
 
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(**arguments)
+    def __init__(self, model: Any, **arguments: Any) -> None:
+        super().__init__(model, **arguments)
         # The loss is TRL's and never the model's own, so it is divided by the step's tokens whatever the model takes.
         self.model_accepts_loss_kwargs = True
         self.sums = torch.zeros(len(SUMS), dtype=torch.float64, device=self.args.device)
@@ -275,9 +104,26 @@ class StepTokenTrainer(SFTTrainer):
 class SFTRunTrainer(RunTrainer, StepTokenTrainer):
     """Trains one run by supervised fine-tuning and keeps its directory."""
 
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self.dropouts = [] if self.config.update.dropout else dropouts(self.model)
+    def __init__(self, run_parts: RunParts) -> None:
+        config, batch, prepared = run_parts.config, run_parts.config.batch, run_parts.prepared
+        assert isinstance(prepared.method, SFTMethod)
+        demonstrations = prepared.method.demonstrations
+        order = training_order([len(row.prompt) + len(row.completion) for row in demonstrations], config, batch)
+        args = sft_config(
+            **run_arguments(run_parts),
+            per_device_train_batch_size=batch.micro_batch,
+            gradient_accumulation_steps=batch.micro_batches,
+        )
+        StepTokenTrainer.__init__(
+            self,
+            prepared.model,
+            args=args,
+            train_dataset=training_data(demonstrations, order),
+            processing_class=prepared.tokenizer,
+            peft_config=peft_config(config.model.adapter),
+        )
+        self.begin_run(run_parts)
+        self.dropouts = [] if config.update.dropout else dropouts(self.model)
 
     def training_step(self, *arguments: Any, **named: Any) -> Tensor:
         self.executed.update(["nll"])
@@ -293,19 +139,3 @@ class SFTRunTrainer(RunTrainer, StepTokenTrainer):
         loss, entropy, correct = (value / max(tokens, 1.0) for value in sums)
         values = {"loss": loss, "token_accuracy": correct, "entropy": entropy, "update_tokens": tokens}
         return {name: value if math.isfinite(value) else None for name, value in values.items()}
-
-
-def sft_trainer(
-    demonstrations: Sequence[Demonstration], arguments: dict[str, Any], of_every_run: dict[str, Any]
-) -> SFTRunTrainer:
-    """Return the trainer that imitates ``demonstrations``.
-
-    Args:
-        arguments: TRL's, as every kind of training has them. of_every_run: those of RunTrainer.
-    """
-    config, batch = of_every_run["config"], of_every_run["batch"]
-    order = training_order([len(row.prompt) + len(row.completion) for row in demonstrations], config, batch)
-    args = sft_config(
-        **arguments, per_device_train_batch_size=batch.micro_batch, gradient_accumulation_steps=batch.micro_batches
-    )
-    return SFTRunTrainer(args=args, train_dataset=training_data(demonstrations, order), **of_every_run)

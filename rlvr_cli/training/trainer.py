@@ -51,8 +51,8 @@ from rlvr_cli.training.forward import INPUTS, Outputs, PolicyForward
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.objective import Step, loss, tokens_of
 from rlvr_cli.training.packing import TensorRows, gather_rows, own_tokens, padded_rows, split_into_steps
-from rlvr_cli.training.rollouts import RolloutBatch
-from rlvr_cli.training.scoring import Rollouts, Scoring, evaluating
+from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource
+from rlvr_cli.training.scoring import Scoring, evaluating
 from rlvr_cli.training.trl_arguments import MethodPart, method_of, with_method
 from rlvr_cli.training.value_head import HEAD_FILE, split_off, value_head_for
 from rlvr_cli.workers.reward import LARGEST_REWARD, NUMBER
@@ -115,7 +115,7 @@ class PolicyTrainer(GRPOTrainer):
         overrides: Sequence[str] = (),
         correct: str | None = None,
         correct_above: float = 0.0,
-        rollouts: Rollouts | None = None,
+        rollouts: RolloutSource | None = None,
         meter: StepMeter | None = None,
         group_size: int | None = None,
         tis_cap: float | None = None,

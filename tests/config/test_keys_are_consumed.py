@@ -15,9 +15,9 @@ from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.schema import Config
 
 PACKAGE = Path(rlvr_cli.__file__).parent
-# Showing a key is not acting on it. Of the configuration's own files, only the arithmetic acts.
+# Showing a key is not acting on it. Of the configuration's own files, only the arithmetic and the rate act.
 ONLY_SHOW = {"planning/document.py", "cli/config.py"}
-ACTS = {"config/batch.py", "config/update.py"}
+ACTS = {"config/batch.py", "config/optimizer.py"}
 
 
 SECTION_OF_CLASS = {

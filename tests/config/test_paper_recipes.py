@@ -138,7 +138,9 @@ def configs(paper: str) -> Iterator[Config]:
 
 @pytest.mark.parametrize(("size", "printed"), [("1.5b", 1e-6), ("7b", 4.63e-7), ("14b", 3.27e-7)])
 def test_the_rates_of_dgpo_are_the_printed_ones(size: str, printed: float) -> None:
-    rates = {one.optimizer.peak_lr(lambda: pytest.fail("counted")) for one in configs("dgpo") if size in one.model.name}
+    rates = {
+        one.learning_rate.peak(lambda: pytest.fail("counted")) for one in configs("dgpo") if size in one.model.name
+    }
     assert list(rates) == [pytest.approx(printed, abs=0.5e-9)]
 
 

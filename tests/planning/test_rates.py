@@ -9,7 +9,7 @@ import pytest
 
 from rlvr_cli.cli.app import run
 from rlvr_cli.config.load import dump_yaml, load, load_config
-from rlvr_cli.config.update import ScaleFrom
+from rlvr_cli.config.optimizer import ScaleFrom
 
 RULE = "optimizer.lr={scale_from: {lr: 1e-6, parameters: 1.5e9}}"
 # Printed in the paper (arXiv:2603.14389, appendix A.4 and table 12), by the models' names in billions.
@@ -35,11 +35,11 @@ def test_the_rule_is_stored_and_read_back(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(dump_yaml(config), encoding="utf-8")
     assert load_config([file]) == config
-    assert config.optimizer.peak_lr(lambda: 6_000_000_000) == pytest.approx(5e-7)
+    assert config.learning_rate.peak(lambda: 6_000_000_000) == pytest.approx(5e-7)
 
 
 def test_a_number_asks_for_no_model() -> None:
-    assert load_config(overrides=["optimizer.lr=2e-6"]).optimizer.peak_lr(lambda: pytest.fail("asked")) == 2e-6
+    assert load_config(overrides=["optimizer.lr=2e-6"]).learning_rate.peak(lambda: pytest.fail("asked")) == 2e-6
 
 
 def test_a_file_replaces_the_presets_number_whole_and_an_override_the_files_rule(tmp_path: Path) -> None:

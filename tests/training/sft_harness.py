@@ -18,7 +18,8 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.config.model import LoRAConfig, NoAdapterConfig
 from rlvr_cli.models.adapter import peft_config
 from rlvr_cli.tasks import kk_compact as compact
-from rlvr_cli.training.sft import Demonstration, StepTokenTrainer, sft_config, training_data, training_order
+from rlvr_cli.training.demonstrations import Demonstration
+from rlvr_cli.training.sft import StepTokenTrainer, sft_config, training_data, training_order
 from tests.training.harness import BeforeEachStep, load_base
 
 UPDATES, EPOCHS, ROLLOUTS = 2, 2, 2

@@ -14,8 +14,8 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.load import load_model
 from rlvr_cli.tasks import Problem, Verdict
 from rlvr_cli.tasks.kk import KnightsAndKnaves
+from rlvr_cli.training.demonstrations import load_demonstrations
 from rlvr_cli.training.prepare import prepare_run
-from rlvr_cli.training.sft import load_demonstrations
 from tests.training.sft_runs import configure, resume, rows, start
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.names import METHODS
 from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.training import trainer as training
-from rlvr_cli.training import trainers, trl_arguments
+from rlvr_cli.training import trl_arguments
 from tests.training.harness import load_base
 
 
@@ -51,8 +52,8 @@ def arguments(folder: Path, **changes: Any) -> GRPOConfig:
     return GRPOConfig(**{**settings, **changes})
 
 
-def trainer(folder: Path, method: str, *overrides: str, **changes: Any) -> trainers.PolicyTrainer:
-    return trainers.PolicyTrainer(
+def trainer(folder: Path, method: str, *overrides: str, **changes: Any) -> rlvr_cli.PolicyTrainer:
+    return rlvr_cli.PolicyTrainer(
         load_base(folder),
         reward_funcs=[small_ids_are_better],
         args=arguments(folder, **changes),
@@ -76,11 +77,14 @@ def test_a_model_is_saved_with_what_its_generation_config_does_not_use(tmp_path:
 
 
 def test_the_classes_are_real_and_reached_from_the_package() -> None:
+    named = set()
     for name in dir(rlvr_cli):
         if name.endswith("Trainer") and name != "PolicyTrainer":
             made = getattr(rlvr_cli, name)
-            assert issubclass(made, trainers.PolicyTrainer) and made.__doc__ and made.default_method in METHODS
-    assert rlvr_cli.LoptiTrainer is trainers.LoptiTrainer
+            assert issubclass(made, rlvr_cli.PolicyTrainer) and METHODS[made.default_method].title in made.__doc__
+            named.add(name)
+    assert named == {preset.trainer for preset in METHODS.values() if preset.trainer}
+    assert pickle.loads(pickle.dumps(rlvr_cli.LoptiTrainer)) is rlvr_cli.LoptiTrainer  # noqa: S301
     with pytest.raises(ImportError):
         from rlvr_cli import NoSuchTrainer  # noqa: F401
 
@@ -103,7 +107,7 @@ def test_an_evaluation_logs_the_rewards_of_its_own_prompts(tmp_path: Path) -> No
         return [float(len(completion)) for completion in completions]
 
     held_out = Dataset.from_dict({"prompt": ["c spy", "d spy"]})
-    lopti = trainers.LoptiTrainer(
+    lopti = rlvr_cli.LoptiTrainer(
         load_base(tmp_path),
         [watched],
         arguments(tmp_path, eval_strategy="steps", eval_steps=4, per_device_eval_batch_size=4),
@@ -134,7 +138,7 @@ def test_reward_functions_read_the_text_that_they_read_in_a_run(tmp_path: Path) 
     tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
     for prompt in ("a knight", [{"role": "user", "content": "a knight"}]):
         seen.clear()
-        policy = trainers.PolicyTrainer(
+        policy = rlvr_cli.PolicyTrainer(
             base,
             reward_funcs=[spy],
             args=arguments(tmp_path),
@@ -194,7 +198,7 @@ def test_the_auxiliary_loss_of_a_mixture_is_logged(tmp_path: Path) -> None:
     """As TRL logs it, where all rows are in one pass."""
     tokenizer = make_tokenizer(compact.vocabulary())
     logged = []
-    for kind in (GRPOTrainer, trainers.PolicyTrainer):
+    for kind in (GRPOTrainer, rlvr_cli.PolicyTrainer):
         torch.manual_seed(0)
         mixture = Qwen3MoeForCausalLM(
             Qwen3MoeConfig(
@@ -226,7 +230,7 @@ def test_the_auxiliary_loss_of_a_mixture_is_logged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["grpo", "rloo", "nl", "reinforce-pp"])
 def test_the_logged_advantages_are_those_that_are_trained_with(tmp_path: Path, method: str) -> None:
-    made = trainers.PolicyTrainer(
+    made = rlvr_cli.PolicyTrainer(
         load_base(tmp_path),
         [lambda completion_ids, **columns: [0.0, 1.0, 2.0, None] * (len(completion_ids) // 4)],
         arguments(tmp_path, steps_per_generation=1, max_steps=2, log_completions=True, eval_strategy="steps",
@@ -259,7 +263,7 @@ def test_correct_is_a_reward_above_a_number_of_your_own(tmp_path: Path) -> None:
         return [0.1 if row % 2 else 1.0 for row in range(len(completions))]
 
     def estimated(**changes: Any) -> list[float]:
-        pl = trainers.PLTrainer(
+        pl = rlvr_cli.PLTrainer(
             model=load_base(tmp_path),
             args=arguments(tmp_path),
             processing_class=make_tokenizer(compact.vocabulary()),
@@ -282,7 +286,7 @@ def test_correct_is_a_reward_above_a_number_of_your_own(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"correct='penalti' is none of .* Did you mean `penalty`"):
         estimated(reward_funcs=two, correct="penalti")
     with pytest.raises(ValueError, match="correct_above"):
-        trainers.GRPOTrainer(
+        rlvr_cli.GRPOTrainer(
             model=load_base(tmp_path), reward_funcs=[graded], args=arguments(tmp_path), correct_above=0.5
         )
 
@@ -290,13 +294,13 @@ def test_correct_is_a_reward_above_a_number_of_your_own(tmp_path: Path) -> None:
 def test_arguments_in_the_order_of_trl_and_none_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8})
     model, tokenizer = load_base(tmp_path), make_tokenizer(compact.vocabulary())
-    given = trainers.GRPOTrainer(
+    given = rlvr_cli.GRPOTrainer(
         model, [small_ids_are_better], arguments(tmp_path), data, None, processing_class=tokenizer
     )
     assert given.train_dataset is not None and given.args.max_steps == 8
     # TRL's own defaults are for a GPU.
     monkeypatch.setattr(training, "GRPOConfig", lambda folder: arguments(tmp_path, output_dir=str(tmp_path / folder)))
-    alone = trainers.LoptiTrainer(model, [small_ids_are_better], train_dataset=data, processing_class=tokenizer)
+    alone = rlvr_cli.LoptiTrainer(model, [small_ids_are_better], train_dataset=data, processing_class=tokenizer)
     assert alone.args.output_dir == str(tmp_path / f"{Path(model.config.name_or_path).name}-lopti")
 
 
@@ -327,9 +331,9 @@ def test_what_this_trainer_cannot_do_is_refused(tmp_path: Path) -> None:
         "processing_class": make_tokenizer(compact.vocabulary()),
     }
     with pytest.raises(ValueError, match="pass the model itself"):
-        trainers.PolicyTrainer(method="ppo", model=str(tmp_path / "base"), **ppo)
+        rlvr_cli.PolicyTrainer(method="ppo", model=str(tmp_path / "base"), **ppo)
     with pytest.raises(ValueError, match="groups of 3"):
-        trainers.PolicyTrainer(method="lopti", model=load_base(tmp_path), group_size=3, **ppo)
+        rlvr_cli.PolicyTrainer(method="lopti", model=load_base(tmp_path), group_size=3, **ppo)
     with pytest.warns(UserWarning, match="cannot be resumed"):
         trainer(tmp_path, "lopti", save_steps=3)
 
@@ -339,7 +343,7 @@ def test_a_reward_beyond_float32_names_its_function(tmp_path: Path) -> None:
         return [1e300 * (row % 2) for row in range(len(completions))]
 
     for weights, named in (([1.0], "huge: inf"), ([1e-30], "huge: inf")):
-        made = trainers.PolicyTrainer(
+        made = rlvr_cli.PolicyTrainer(
             load_base(tmp_path),
             [huge],
             arguments(tmp_path, reward_weights=weights),
@@ -358,7 +362,7 @@ def test_images_are_refused_before_anything_is_sampled(tmp_path: Path, column: s
     if where == "train_dataset":
         data = {"train_dataset": images, "eval_dataset": None}
     with pytest.raises(ValueError, match=f"^{where} has the column {column}: "):
-        trainers.PolicyTrainer("no model is loaded", [small_ids_are_better], arguments(tmp_path), **data)
+        rlvr_cli.PolicyTrainer("no model is loaded", [small_ids_are_better], arguments(tmp_path), **data)
 
 
 def test_a_best_model_is_one_by_rewards(tmp_path: Path) -> None:
@@ -369,11 +373,11 @@ def test_a_best_model_is_one_by_rewards(tmp_path: Path) -> None:
     }  # fmt: skip
     held_out = {"one": Dataset.from_dict({"prompt": ["c spy"]})}
     with pytest.raises(ValueError, match=r"has no loss. Set metric_for_best_model=\"eval_reward\" in args"):
-        trainers.PolicyTrainer("none", [small_ids_are_better], arguments(tmp_path, **best), None, held_out)
+        rlvr_cli.PolicyTrainer("none", [small_ids_are_better], arguments(tmp_path, **best), None, held_out)
     plateau = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps", "eval_steps": 1}
     with pytest.raises(ValueError, match=r"metric_for_best_model=\"eval_reward\""):
-        trainers.PolicyTrainer("none", [small_ids_are_better], arguments(tmp_path, **plateau), None, held_out["one"])
-    made = trainers.PolicyTrainer(
+        rlvr_cli.PolicyTrainer("none", [small_ids_are_better], arguments(tmp_path, **plateau), None, held_out["one"])
+    made = rlvr_cli.PolicyTrainer(
         load_base(tmp_path),
         [small_ids_are_better],
         arguments(tmp_path, **best, metric_for_best_model="eval_reward"),
@@ -404,7 +408,7 @@ class ScheduleFree(torch.optim.SGD):
 def test_an_optimizer_with_a_mode_is_put_into_it(tmp_path: Path) -> None:
     model = load_base(tmp_path)
     optimizer = ScheduleFree(model.parameters(), lr=0.1)
-    made = trainers.PolicyTrainer(
+    made = rlvr_cli.PolicyTrainer(
         model,
         [small_ids_are_better],
         arguments(tmp_path, eval_strategy="steps", eval_steps=2, max_steps=4, per_device_eval_batch_size=4),

@@ -1,0 +1,110 @@
+"""The section `optimizer`: AdamW, and the learning rate of each optimizer step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rlvr_cli.config.batch import BatchArithmetic
+from rlvr_cli.core.section import CountOrZero, FromList, Probability, Section
+
+_STRICT = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+Parameters = Annotated[float, Field(ge=1.0, le=1e15)]
+Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class ScaleFrom(BaseModel):
+    """A rate that was found good for a model of another size.
+
+    Attributes:
+        lr: that rate.
+        parameters: that model's number of parameters.
+        this_model: the number that stands for the model trained; None = its parameters, counted.
+    """
+
+    model_config = _STRICT
+
+    lr: Annotated[float, Field(gt=0.0, le=1.0)]
+    parameters: Parameters
+    this_model: Parameters | None = None
+
+    def rate(self, parameters: float) -> float:
+        """lr sqrt(N0 / N) for a model of ``parameters`` = N (DGPO, arXiv:2603.14389, equation 45).
+
+        The paper's own numbers, 4.63e-7 and 3.27e-7, follow from its models' names, 1.5, 7 and 14 billion, and not
+        from their numbers of parameters (1.777, 7.616 and 14.770 billion); ``this_model`` gives such a name.
+        """
+        size = parameters if self.this_model is None else self.this_model
+        return float(self.lr * (self.parameters / size) ** 0.5)
+
+
+class ScaledRate(BaseModel):
+    """The one key of a learning rate that is a rule and no number. One value for the rest of the configuration."""
+
+    model_config = ConfigDict(
+        **_STRICT, title="a mapping {scale_from: {lr: a number, parameters: a number, this_model: a number}}"
+    )
+
+    scale_from: ScaleFrom
+
+
+class OptimizerConfig(Section):
+    """AdamW and its learning-rate schedule."""
+
+    lr: Annotated[float, Field(gt=0.0, le=1.0)] | ScaledRate = Field(
+        1e-6,
+        description="Peak learning rate; or from a model of another size: scale_from.lr x sqrt(scale_from.parameters / "
+        "this model's), where this_model may stand for the last.",
+    )
+    betas: Annotated[tuple[Beta, Beta], FromList] = Field(
+        (0.9, 0.95), description="Decay of AdamW's running mean and of its running square."
+    )
+    eps: Annotated[float, Field(gt=0.0, le=1.0)] = Field(1e-8, description="AdamW's epsilon.")
+    weight_decay: Annotated[float, Field(ge=0.0, le=1.0)] = Field(0.0, description="AdamW's weight decay.")
+    lr_schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="Learning rate after the warm-up."
+    )
+    warmup_rollouts: CountOrZero = Field(0, description="Rollouts over which the learning rate rises from 0.")
+    final_lr_ratio: Probability = Field(
+        0.1, description="Learning rate at the end as a share of lr (lr_schedule linear or cosine)."
+    )
+
+
+@dataclass(frozen=True)
+class LearningRate:
+    """The learning rate of each optimizer step of a training: ``peak * factor(step)``.
+
+    Every reader has it from ``Config.learning_rate``; a value head multiplies it by ``method.critic.lr_ratio``.
+    """
+
+    optimizer: OptimizerConfig
+    batch: BatchArithmetic
+
+    def peak(self, parameters: Callable[[], int]) -> float:
+        """Return the largest rate; ``parameters``, the model's number of them, is called where ``lr`` is a rule."""
+        lr = self.optimizer.lr
+        if not isinstance(lr, ScaledRate):
+            return lr
+        named = lr.scale_from.this_model
+        return lr.scale_from.rate(named if named is not None else parameters())
+
+    def factor(self, step: int) -> float:
+        """Return the rate of optimizer step ``step`` (from 0) as a share of the peak.
+
+        Linear from 0 over ``warmup_rollouts``, then constant, or falling along a line or half a cosine that reaches
+        ``final_lr_ratio`` one step after the last.
+        """
+        optimizer, batch = self.optimizer, self.batch
+        warmup = optimizer.warmup_rollouts * batch.steps_per_rollout
+        if step < warmup:
+            return (step + 1) / warmup
+        if optimizer.lr_schedule == "constant":
+            return 1.0
+        progress = min(1.0, (step - warmup) / max(1, batch.steps_total - warmup))
+        linear = optimizer.lr_schedule == "linear"
+        falling = 1.0 - progress if linear else 0.5 * (1.0 + math.cos(math.pi * progress))
+        return optimizer.final_lr_ratio + (1.0 - optimizer.final_lr_ratio) * falling

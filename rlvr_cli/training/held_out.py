@@ -1,0 +1,52 @@
+"""Evaluate a run on held-out problems while it trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlvr_cli.evaluation.evaluate import evaluate_with
+from rlvr_cli.evaluation.settings import EvalSettings
+from rlvr_cli.launch.world import world_of_group
+from rlvr_cli.models.adapter import merged
+from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.store.evaluation import Provenance
+from rlvr_cli.tasks.sets import problems_name
+from rlvr_cli.training.prepare import PreparedRun
+from rlvr_cli.training.recorder import Evaluate
+
+
+def held_out_evaluation(run: RunDir, prepared: PreparedRun) -> Evaluate | None:
+    """Return a function from the number of rollouts done to the held-out metrics; None without `eval.every`.
+
+    Generated problems are of the dev split: who watches these numbers chooses settings by them, and the test split is
+    for what is reported in the end.
+    Everything is kept under ``eval/in-training/rollout-N``; the random streams are those of `rlvr eval`, so an
+    evaluation leaves no trace in training and repeats exactly after a resume.
+    Every process calls it, with weights that are whole, and samples its share; rank 0 alone writes, and gets the means.
+    """
+    config = prepared.config
+    if config.eval.every == 0:
+        return None
+    split = "dev" if config.task.is_generated else config.eval.split
+    from rlvr_cli.evaluation.sampling import LocalSampler
+
+    settings = EvalSettings.from_config(config, split=split)
+    problems = prepared.task.problems(split, settings.problems, settings.problems_seed)
+    benchmark = problems_name(config.task.name, config.task.data)
+
+    def evaluate_after(rollouts: int) -> dict[str, Any] | None:
+        folder = run.held_out_dir / f"rollout-{rollouts:06d}"
+        world = world_of_group()
+        with merged(prepared.model) as model:
+            sampler = LocalSampler(model, prepared.tokenizer, world=world)
+            if not world.main:
+                sampler.help(prepared.task, problems, settings)
+                return None
+            steps = (rollouts * config.batch.steps_per_rollout,)
+            made = Provenance(f"rollout {rollouts}", config.model.name, benchmark, steps, rollouts)
+            metrics: dict[str, Any] = evaluate_with(
+                sampler, prepared.task, problems, settings, folder, provenance=made
+            ).result["metrics"]
+        return metrics
+
+    return evaluate_after
