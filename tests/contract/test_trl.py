@@ -33,7 +33,8 @@ SOURCES = {
     "GRPOTrainer.training_step": "9e18632f7dd8e8d8",
     "GRPOTrainer._load_optimizer_and_scheduler": "5c1772becdfd7fdb",
     "GRPOTrainer.log": "1e7772819cc8cf09",
-    "Trainer._save": "b136889e87928376",
+    # transformers 5.17, which vLLM 0.31 needs, and 5.23, which in addition returns early in ranks that do not write.
+    "Trainer._save": "bf720120f407bab3 b136889e87928376",
     "Trainer._run_epoch": "31aff00f34c302a2",
     "Trainer._maybe_log_save_evaluate": "af101534f0f7b2d7",
     "Trainer._prepare_for_training": "f55950593d7e10c0",
@@ -52,7 +53,7 @@ def test_the_source_we_were_written_against_is_unchanged() -> None:
         owner, method = name.split(".")
         source = inspect.getsource(getattr({"GRPOTrainer": GRPOTrainer, "Trainer": Trainer}[owner], method))
         found = hashlib.sha256(source.encode()).hexdigest()[:16]
-        assert found == SOURCES[name], f"{name} changed: check rlvr_cli/training/trainer.py against it"
+        assert found in SOURCES[name].split(), f"{name} changed: check rlvr_cli/training/trainer.py against it"
 
 
 def test_every_kind_of_training_has_the_same_settings(tmp_path: Path) -> None:
