@@ -92,8 +92,10 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         name = self._checks.pop(0) if self._checks else "sampler_check"
         self.sampler_checked = not self._checks
         mask = rows["completion_mask"]
-        with evaluating(self.model):  # as the sampler
-            own = self.forward.without_gradient(self.model, rows).log_probs
+        own = None if self.scoring.trust_sampler_log_probs or self.config.update.dropout else rows.get("old_log_probs")
+        if own is None:
+            with evaluating(self.model):  # as the sampler
+                own = self.forward.without_gradient(self.model, rows).log_probs
         differences = log_prob_differences(token_rows(batch.log_probs, mask), own, mask)
         check = sampler_check(self.accelerator.gather(differences), self._precision())
         self.reporter.log(check.sentence())
@@ -203,6 +205,7 @@ def policy_trainer(
         on_tokens=of_every_run["reporter"].sampled,
     )
     rows = config.train.rollouts * config.rollout.prompts
+    cap, exact = config.rollout.largest_weight, _sampler_exact(config, model, bf16=args.bf16)
     order = problem_order(len(problems), rows, config.run.seed)
     return PolicyRunTrainer(
         args=args,
@@ -210,11 +213,11 @@ def policy_trainer(
         method=method,
         group_size=config.rollout.group_size,
         rollouts=rollouts,
-        meter=StepMeter(method, of_every_run["executed"], importance=config.rollout.tis_cap is not None),
-        tis_cap=config.rollout.tis_cap,
+        meter=StepMeter(method, of_every_run["executed"], importance=cap is not None, mismatch=not exact),
+        tis_cap=cap,
         micro_tokens=config.update.micro_tokens,
         micro_rows=batch.micro_batch,
         dropout=config.update.dropout,
-        sampler_exact=_sampler_exact(config, model, bf16=args.bf16),
+        sampler_exact=exact,
         **of_every_run,
     )
