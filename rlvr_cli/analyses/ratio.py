@@ -276,7 +276,7 @@ def _notes(saved: SavedRollout, how: Replay, replay: ReplayedUpdates) -> tuple[s
             f"There is no matching AdamW state at step {saved.old.step}: it starts from zero, so its first steps are "
             "larger than the run's."
         )
-    if saved.config.rollout.tis_cap is not None:
+    if saved.config.rollout.largest_weight is not None:
         lines.append("The run's weights for another sampler (rollout.tis_cap) are left out.")
     return tuple(lines)
 

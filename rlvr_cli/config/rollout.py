@@ -10,8 +10,9 @@ from rlvr_cli.core.section import Count, CountOrZero, Section
 
 TopP = Annotated[float, Field(gt=0.0, le=1.0)]
 Temperature = Annotated[float, Field(gt=0.0, le=100.0)]
-# Share of a GPU's memory that vLLM takes next to a trainer: TRL's default.
-COLOCATE_MEMORY = 0.3
+# Share of a GPU's memory that vLLM takes next to a trainer, and the largest weight of a token that it sampled: TRL's
+# default, and the cap of Yao et al. and verl.
+COLOCATE_MEMORY, VLLM_TIS_CAP = 0.3, 2.0
 
 
 class VllmConfig(Section):
@@ -65,13 +66,20 @@ class RolloutConfig(Section):
         "in the training processes; auto = local where the architecture is supported, else transformers.",
     )
     vllm: VllmConfig = Field(default=VllmConfig(), description=str(VllmConfig.__doc__))
-    tis_cap: Annotated[float, Field(ge=1.0, le=1e6)] | None = Field(
-        None,
+    tis_cap: Annotated[float, Field(ge=1.0, le=1e6)] | Literal["auto"] | None = Field(
+        "auto",
         description="Weigh each token by the trainer's probability over the sampler's, at most this (truncated "
-        "importance sampling); null = no weights, the sampler is taken for the policy.",
+        "importance sampling); null = no weights, the sampler is taken for the policy; auto = 2 with vLLM, else null.",
     )
 
     @property
     def uses_vllm(self) -> bool:
         """Return whether vLLM samples the training's completions."""
         return self.engine == "vllm_colocate"
+
+    @property
+    def largest_weight(self) -> float | None:
+        """Return the cap that ``tis_cap`` stands for; None = no weights."""
+        if self.tis_cap == "auto":
+            return VLLM_TIS_CAP if self.uses_vllm else None
+        return self.tis_cap

@@ -20,7 +20,9 @@ REGION_METRICS = {"LN": "clip_frac/low", "HP": "clip_frac/high", "LP": "outside/
 REGIONS = tuple(REGION_METRICS)
 # Of means whose square is still a number.
 LARGEST = 1e150
-IMPORTANCE = ("importance/weight", "importance/capped", "importance/tokens")
+# Of trainer against sampler, over the tokens that the updates read.
+MISMATCH = ("mismatch/log_prob", "mismatch/kl", "mismatch/above_2", "mismatch/below_half")
+IMPORTANCE = ("importance/weight", "importance/capped")
 OF_TRAINED = ("drift", "drift_square", "distance", "kl_old", "kl_reference", "entropy_trained")
 # What keeps a verifier from an opinion, by the reasons of verdicts.
 VERIFIER = {"verifier/timeout": ("timeout", "died"), "verifier/unparsed": ("unparsed",)}
@@ -33,7 +35,8 @@ class StepMeter:
 
     Args:
         executed: counts how often each term of the method was executed; None = a new counter.
-        importance: whether tokens are weighed for the difference between trainer and sampler.
+        mismatch: whether the sampler is compared with the trainer. importance: whether tokens are weighed for the
+            difference between the two.
         entropies: whether to average the entropies of the tokens that are trained on (`entropy_trained`), where no
             rollout's summary has those of all.
     """
@@ -42,13 +45,19 @@ class StepMeter:
         *("tokens", "trained", "moved", "drift", "drift_square", "distance", "kl_old", "kl_reference"),
         *("entropy_trained", "policy_loss", "value_loss", "aux_loss", "aux_loss_share"),
         *REGIONS,
-        *IMPORTANCE,
+        *(*MISMATCH, *IMPORTANCE, "compared"),
     )
 
     def __init__(
-        self, method: Method, executed: Counter[str] | None = None, *, importance: bool = False, entropies: bool = False
+        self,
+        method: Method,
+        executed: Counter[str] | None = None,
+        *,
+        mismatch: bool = False,
+        importance: bool = False,
+        entropies: bool = False,
     ) -> None:
-        self.method, self.importance, self.entropies = method, importance, entropies
+        self.method, self.mismatch, self.importance, self.entropies = method, mismatch, importance, entropies
         # `executed or Counter()` would discard an empty counter.
         self.executed: Counter[str] = Counter() if executed is None else executed
         self._sums = torch.zeros(len(self.SUMS), dtype=torch.float64)
@@ -98,15 +107,19 @@ class StepMeter:
             drift.new_zeros(()) if value_loss is None else value_loss.double(),
             *(drift.new_zeros(()) for _ in ("aux_loss", "aux_loss_share")),
             *((getattr(where, name) & trained).sum(dtype=torch.float64) for name in REGIONS),
-            *(drift.new_zeros(()) for _ in IMPORTANCE),
+            *(drift.new_zeros(()) for _ in (*MISMATCH, *IMPORTANCE, "compared")),
         ]
         self._sums = self._sums.to(drift.device) + torch.stack(sums)
 
-    def add_importance(self, weights: Tensor, capped: Tensor, read: Tensor) -> None:
-        """Take in the weights of the tokens that a forward pass read, and which of them the cap cut."""
-        sums = [torch.where(read, values, 0).sum(dtype=torch.float64) for values in (weights, capped, read.double())]
-        self._sums = self._sums.to(weights.device)
-        self._sums[-len(IMPORTANCE) :] += torch.stack(sums)
+    def add_mismatch(self, log_ratios: Tensor, cap: float | None, read: Tensor) -> None:
+        """Take in log(pi_old / pi_sampler) (n, T) of the tokens that a forward pass read, weighed up to ``cap``."""
+        apart = torch.where(read, log_ratios, 0).double()
+        ratios, cap = apart.exp(), math.inf if cap is None else cap
+        distances = (apart.abs(), k3(torch.zeros_like(apart), apart), ratios > 2, ratios < 0.5)
+        weights = (torch.where(read, ratios.clamp(max=cap), 0), ratios > cap)
+        sums = [values.sum(dtype=torch.float64) for values in (*distances, *weights, read)]
+        self._sums = self._sums.to(apart.device)
+        self._sums[-len(sums) :] += torch.stack(sums)
 
     def add_aux_loss(self, aux_loss: Tensor, share: Tensor) -> None:
         """Take in the auxiliary loss () of a mixture of experts in one forward pass, by its share () of the step."""
@@ -129,13 +142,16 @@ class StepMeter:
         the direction of their advantage, whose gradient the clipped ratio cuts; ``outside/low`` and ``outside/high``,
         those in the two other corners; ``trained``, the share with an advantage; ``policy_loss``, the mean of
         -F A, whose gradient is the method's.
-        ``importance/weight`` is the mean weight for a sampler that differs, ``importance/capped`` the share of weights
-        that the cap cut. ``aux_loss`` is the mean auxiliary loss of a mixture of experts, before its coefficient.
+        ``mismatch/log_prob`` is the mean |log pi_old - log pi_sampler|, ``mismatch/kl`` the k3 estimate of
+        KL(pi_sampler || pi_old), ``mismatch/above_2`` and ``mismatch/below_half`` the shares of tokens whose ratio
+        pi_old / pi_sampler is beyond; ``importance/weight`` is the mean weight for a sampler that differs,
+        ``importance/capped`` the share of weights that the cap cut, all over the tokens that the updates read.
+        ``aux_loss`` is the mean auxiliary loss of a mixture of experts, before its coefficient.
         """
         named = dict(zip(self.SUMS, sums, strict=True))
         count, moved = max(named["tokens"], 1.0), named["moved"] or math.nan
         mean = {name: value / (moved if name in OF_TRAINED else count) for name, value in named.items()}
-        weighed = max(named["importance/tokens"], 1.0)
+        compared = max(named["compared"], 1.0)
         # Python raises where a float's square overflows; the sum of squares is infinite then.
         variance = mean["drift_square"] - (mean["drift"] ** 2 if abs(mean["drift"]) < LARGEST else math.inf)
         values = {
@@ -149,7 +165,8 @@ class StepMeter:
             "policy_loss": mean["policy_loss"],
             **{metric: mean[name] for name, metric in REGION_METRICS.items()},
             "trained": mean["trained"],
-            **({name: named[name] / weighed for name in IMPORTANCE[:2]} if self.importance else {}),
+            **({name: named[name] / compared for name in MISMATCH} if self.mismatch else {}),
+            **({name: named[name] / compared for name in IMPORTANCE} if self.importance else {}),
             **({"value_loss": mean["value_loss"]} if self.method.advantage.needs_values else {}),
             **({"aux_loss": named["aux_loss"] / share} if (share := named["aux_loss_share"]) else {}),
             "update_tokens": named["tokens"],

@@ -59,13 +59,13 @@ class Loss:
         total: () with gradient.
         tokens: what the coefficients were computed from, detached.
         values: () the value loss, summed over its tokens; None without a value head.
-        importance: (n, T) the weights for a sampler that differs, and where the cap cut them; None without a cap.
+        mismatch: (n, T) log(pi_old / pi_sampler); None where the sampler is not compared.
     """
 
     total: Tensor
     tokens: Tokens
     values: Tensor | None
-    importance: tuple[Tensor, Tensor] | None
+    mismatch: Tensor | None
 
 
 def loss(
@@ -80,11 +80,12 @@ def loss(
         tis_cap: largest weight of a token; None = no weights.
     """
     tokens = tokens_of(rows, outputs.log_probs.detach(), outputs.entropies, grad_mask)
-    correction, importance = rows.get("importance_sampling_ratio"), None
+    correction, mismatch = rows.get("importance_sampling_ratio"), None
+    if "sampler_log_probs" in rows:
+        mismatch = log_ratios(tokens.old_log_probs, rows["sampler_log_probs"])
     if tis_cap is not None:
-        ratios = importance_ratios(tokens.old_log_probs, rows["sampler_log_probs"])
-        correction = ratios.clamp(max=tis_cap)
-        importance = (correction, ratios > tis_cap)
+        assert mismatch is not None
+        correction = mismatch.exp().clamp(max=tis_cap)
     coefficients = method.coefficients(tokens, step.count, step.which, step.statistics, sampler_correction=correction)
     total = -(coefficients * outputs.log_probs).sum()
     values = None
@@ -95,7 +96,7 @@ def loss(
         values = value_loss(outputs.values, rows["values"], rows["returns"], selected, step.tokens, critic.clip)
         total = total + critic.coef * values
         values = values.detach() * step.tokens
-    return Loss(total, tokens, values, importance)
+    return Loss(total, tokens, values, mismatch)
 
 
 def tokens_of(
@@ -114,7 +115,7 @@ def tokens_of(
     )
 
 
-def importance_ratios(old_log_probs: Tensor, sampler_log_probs: Tensor) -> Tensor:
-    """(B, T) pi_old / pi_sampler; 1 where the sampler could not say (NaN)."""
+def log_ratios(old_log_probs: Tensor, sampler_log_probs: Tensor) -> Tensor:
+    """Return log(pi_old / pi_sampler) (B, T); 0 where the sampler gave no number (NaN)."""
     difference = old_log_probs.detach() - sampler_log_probs
-    return torch.where(difference.isnan(), 0.0, difference).exp()
+    return torch.where(difference.isnan(), 0.0, difference)

@@ -58,6 +58,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         )
         rows = config.train.rollouts * config.rollout.prompts
         order = problem_order(len(prepared.problems), rows, config.run.seed)
+        cap, exact = config.rollout.largest_weight, _sampler_exact(config, prepared.model, bf16=args.bf16)
         PolicyTrainer.__init__(
             self,
             prepared.model,
@@ -66,13 +67,13 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
             processing_class=prepared.tokenizer,
             method=method,
             rollouts=rollouts,
-            meter=StepMeter(method, run_parts.executed, importance=config.rollout.tis_cap is not None),
+            meter=StepMeter(method, run_parts.executed, importance=cap is not None, mismatch=not exact),
             group_size=config.rollout.group_size,
-            tis_cap=config.rollout.tis_cap,
+            tis_cap=cap,
             micro_tokens=config.update.micro_tokens,
             micro_rows=config.batch.micro_batch,
             dropout=config.update.dropout,
-            sampler_exact=_sampler_exact(config, prepared.model, bf16=args.bf16),
+            sampler_exact=exact,
             peft_config=peft_config(config.model.adapter),
         )
         self.begin_run(run_parts)
@@ -121,8 +122,11 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         name = self._checks.pop(0) if self._checks else "sampler_check"
         self.sampler_checked = not self._checks
         mask = rows["completion_mask"]
-        with evaluating(self.model):  # as the sampler
-            own = self.forward.without_gradient(self.model, rows).log_probs
+        dropped = self.config.update.dropout or self.config.model.adapter.kind != "none"
+        own = None if self.scoring.trust_sampler_log_probs or dropped else rows.get("old_log_probs")
+        if own is None:
+            with evaluating(self.model):  # as the sampler
+                own = self.forward.without_gradient(self.model, rows).log_probs
         differences = log_prob_differences(token_rows(batch.log_probs, mask), own, mask)
         check = sampler_check(self.accelerator.gather(differences), self._precision())
         self.reporter.log(check.sentence())

@@ -25,7 +25,7 @@ class Scoring:
         forward: forward passes of the policy.
         several_steps: whether more than one optimizer step is made from each rollout.
         correct_above: a completion without a verdict is correct where what it is judged by is above this.
-        tis_cap: as in objective.py; None = no weights.
+        compare_sampler: whether the updates compare the sampler's log-probs with the policy's.
         trust_sampler_log_probs: whether the log-probs and entropies of a sampler are taken for the policy's.
 
     Attributes:
@@ -40,11 +40,12 @@ class Scoring:
         group_size: int,
         several_steps: bool,
         correct_above: float,
-        tis_cap: float | None,
+        compare_sampler: bool,
         trust_sampler_log_probs: bool,
     ) -> None:
         self.method, self.forward, self.group_size, self.several_steps = method, forward, group_size, several_steps
-        self.correct_above, self.tis_cap, self.trust_sampler_log_probs = correct_above, tis_cap, trust_sampler_log_probs
+        self.correct_above, self.trust_sampler_log_probs = correct_above, trust_sampler_log_probs
+        self.compare_sampler = compare_sampler
         self.initial_entropy: float | None = None
 
     def measured(
@@ -61,7 +62,7 @@ class Scoring:
         first_entropy = method.needs_initial_entropy and self.initial_entropy is None
         entropies_needed = method.needs_rollout_entropies or first_entropy
         old_needed = method.needs_rollout_log_probs
-        if batch is not None and self.tis_cap is not None:
+        if batch is not None and self.compare_sampler:
             measured["sampler_log_probs"] = token_rows(batch.log_probs, mask)
         if batch is not None and self.trust_sampler_log_probs:
             # Lopti's first pass can leave out what it does not train on only if it knows the old log-probs before it.

@@ -201,7 +201,7 @@ class PolicyTrainer(GRPOTrainer):
             group_size=self.group_size,
             several_steps=self.steps_per_rollout > 1,
             correct_above=correct_above,
-            tis_cap=tis_cap,
+            compare_sampler=tis_cap is not None or self.meter.mismatch,
             # With weights for a sampler that differs, the old log-probs must be the trainer's own.
             trust_sampler_log_probs=sampler_exact and tis_cap is None,
         )
@@ -551,8 +551,8 @@ class PolicyTrainer(GRPOTrainer):
     def _loss(self, step: Step, rows_used: TensorRows, grad_mask: Tensor, outputs: Outputs, *, rows: int) -> Tensor:
         """Return the loss of some of a step's rows, for the backward pass; ``rows`` of this process."""
         terms = loss(self.method, step, rows_used, grad_mask, outputs, self.tis_cap)
-        if terms.importance is not None:
-            self.meter.add_importance(*terms.importance, grad_mask)
+        if terms.mismatch is not None:
+            self.meter.add_mismatch(terms.mismatch, self.tis_cap, grad_mask)
         self.meter.add(terms.tokens, step.which, step.statistics, terms.values)
         # Gradients are averaged over the processes, and every part is a share of the step of all of them.
         total: Tensor = terms.total * self.accelerator.num_processes

@@ -11,7 +11,8 @@ from __future__ import annotations
 import copy
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,11 +91,21 @@ class VllmEngine(Engine):
             self.vllm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights.items())})
         except (ValueError, KeyError, RuntimeError, AssertionError) as error:
             raise RunError(f"vLLM refused the weights: {' '.join(str(error).split())[:400]}") from error
+        self._check_taken(weights)
         if self.sleeps:
             self.vllm.wake_up(tags=["kv_cache"])
         # It holds keys and values of the weights before.
         self.vllm.reset_prefix_cache()
         self.step = step
+
+    def _check_taken(self, weights: dict[str, Tensor]) -> None:
+        """Raise RunError where two of vLLM's tensors are not those of ``weights``, in vLLM's number format."""
+        for held in self.vllm.apply_model(partial(tensor_sums, weights=weights)):
+            if stale := [name for name, (ours, theirs) in held.items() if ours != theirs]:
+                raise RunError(
+                    f"vLLM did not take the weights of the update: {' and '.join(stale)} differ from the trainer's. It "
+                    "would sample with old weights. rollout.engine=local samples with the trainer's own."
+                )
 
     def __call__(
         self,
@@ -127,6 +138,29 @@ class VllmEngine(Engine):
         everyone: list[list[tuple[Sequence[int], int]]] = gather_object([own])
         first = self.world.rank // self.parallel * self.parallel
         return everyone[first : first + self.parallel]
+
+
+def tensor_sums(model: torch.nn.Module, *, weights: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
+    """Return the checksums of two tensors in ``weights`` and in vLLM's ``model``, by name.
+
+    Of the tensors that vLLM keeps as they are in files (it joins q, k and v, and divides others among GPUs) the first
+    and the last of the layers' matrices, which adapters change too; others where there are none.
+    """
+    kept = {
+        name: held for name, held in model.named_parameters() if name in weights and held.shape == weights[name].shape
+    }
+    matrices = [name for name, own in kept.items() if own.dim() > 1 and ".layers." in name]
+    names = matrices or list(kept)
+    return {
+        name: (tensor_sum(weights[name], kept[name].dtype), tensor_sum(kept[name], kept[name].dtype))
+        for name in dict.fromkeys([*names[:1], *names[-1:]])
+    }
+
+
+def tensor_sum(tensor: Tensor, dtype: torch.dtype) -> int:
+    """Return the sum of the bits of the numbers of ``tensor`` in ``dtype``, which is exact in any order."""
+    whole = {2: torch.int16, 4: torch.int32}[dtype.itemsize]
+    return int(tensor.detach().to(dtype).contiguous().view(whole).sum(dtype=torch.int64))
 
 
 def log_prob_mode(config: Config) -> str:

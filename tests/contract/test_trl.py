@@ -25,6 +25,7 @@ from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import OF_EVERY_TRAINING, trl_config, with_method
 from tests.training.harness import load_base, method_of, train
 
+# Two hashes: transformers 5.17, which vLLM 0.31 needs, and 5.23, which adds models that are sharded as they load.
 SOURCES = {
     "GRPOTrainer._generate_and_score_completions": "1fa48922792dcd5c",
     "GRPOTrainer._calculate_rewards": "736ae29b083840b5",
@@ -33,15 +34,15 @@ SOURCES = {
     "GRPOTrainer.training_step": "9e18632f7dd8e8d8",
     "GRPOTrainer._load_optimizer_and_scheduler": "5c1772becdfd7fdb",
     "GRPOTrainer.log": "1e7772819cc8cf09",
-    "Trainer._save": "b136889e87928376",
-    "Trainer._run_epoch": "31aff00f34c302a2",
+    "Trainer._save": "bf720120f407bab3 b136889e87928376",
+    "Trainer._run_epoch": "ebe374933064ecd6 31aff00f34c302a2",
     "Trainer._maybe_log_save_evaluate": "af101534f0f7b2d7",
-    "Trainer._prepare_for_training": "f55950593d7e10c0",
+    "Trainer._prepare_for_training": "0a4d89b3fdfdd070 f55950593d7e10c0",
     "Trainer._init_training_state": "8fbd17ebb7d3793d",
-    "Trainer._load_from_checkpoint": "a2804e8d93a297e3",
+    "Trainer._load_from_checkpoint": "4711d0506786db15 a2804e8d93a297e3",
     "Trainer._clip_grad_norm": "ebfa9dc91d3088ab",
-    "Trainer.create_optimizer": "c798977d9dca3601",
-    "Trainer.training_step": "e9760c8ee10308d5",
+    "Trainer.create_optimizer": "daff86cde6ccc56d c798977d9dca3601",
+    "Trainer.training_step": "a95f8c94253a5148 e9760c8ee10308d5",
     "Trainer._get_grad_norm": "913ba6f52f074d10",
     "Trainer.create_scheduler": "a9edec70a59bffa5",
 }
@@ -52,7 +53,7 @@ def test_the_source_we_were_written_against_is_unchanged() -> None:
         owner, method = name.split(".")
         source = inspect.getsource(getattr({"GRPOTrainer": GRPOTrainer, "Trainer": Trainer}[owner], method))
         found = hashlib.sha256(source.encode()).hexdigest()[:16]
-        assert found == SOURCES[name], f"{name} changed: check rlvr_cli/training/trainer.py against it"
+        assert found in SOURCES[name].split(), f"{name} changed: check rlvr_cli/training/trainer.py against it"
 
 
 def test_every_kind_of_training_has_the_same_settings(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from rlvr_cli.runs.seal import file_hash
 from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.training import run as running
 from rlvr_cli.training.metrics import StepMeter
-from rlvr_cli.training.objective import importance_ratios
+from rlvr_cli.training.objective import log_ratios
 from rlvr_cli.training.packing import token_rows
 from rlvr_cli.training.prepare import PreparedRun
 from rlvr_cli.training.rollouts import RolloutBatch
@@ -208,7 +208,7 @@ def test_resume_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_the_sampler_could_not_say_is_not_weighed() -> None:
     old, said = torch.tensor([[-1.0, -2.0, 0.0]]), torch.tensor([[-2.0, torch.nan, 0.0]])
-    torch.testing.assert_close(importance_ratios(old, said), torch.tensor([[1.0, 0.0, 0.0]]).exp())
+    torch.testing.assert_close(log_ratios(old, said), torch.tensor([[1.0, 0.0, 0.0]]))
 
 
 def test_values_take_the_places_of_their_tokens() -> None:

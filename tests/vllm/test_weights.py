@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 from rlvr_cli.training.value_head import NAME
-from rlvr_cli.training.vllm_engine import policy_tensors, vllm_policy_config
+from rlvr_cli.training.vllm_engine import policy_tensors, tensor_sums, vllm_policy_config
 from tests.training.harness import tiny_model
 
 IDS = torch.arange(2, 22).reshape(2, 10)
@@ -28,3 +29,19 @@ def test_what_vllm_gets_is_the_policy(tmp_path: Path, untie: bool) -> None:
         assert torch.equal(model(IDS).logits, loaded(IDS).logits)
     assert loaded.config.tie_word_embeddings is not untie
     assert ("lm_head.weight" in weights) is untie
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_that_were_not_taken_show(dtype: torch.dtype) -> None:
+    trained = tiny_model().float()
+    held = copy.deepcopy(trained).to(dtype)
+    weights = policy_tensors(trained, untie=False)
+    sums = tensor_sums(held, weights=weights)
+    assert len(sums) == 2 and all(ours == theirs for ours, theirs in sums.values())
+    # Joined or packed by vLLM: of another shape, and not compared.
+    held.get_parameter(next(iter(sums))).data = torch.zeros(0)
+    assert next(iter(sums)) not in tensor_sums(held, weights=weights)
+    with torch.no_grad():
+        for weight in trained.parameters():
+            weight.add_(0.01)
+    assert all(ours != theirs for ours, theirs in tensor_sums(held, weights=weights).values())

@@ -76,9 +76,8 @@ def load_vllm(
         vllm = import_module("vllm")
     except ImportError as error:
         raise UserError(
-            f"{option}: the package vllm cannot be imported ({error}). vLLM 0.31 needs a different transformers "
-            "version than rlvr, and a plain install would replace it. Serve the model from a separate environment, or "
-            "see docs/rollout-engines.md."
+            f"{option}: the package vllm cannot be imported ({error}). Install it with `pip install 'rlvr[vllm]'`; on "
+            "CPUs as docs/rollout-engines.md says."
         ) from error
     import torch
 
