@@ -133,7 +133,7 @@ def _change_rows(names: Sequence[str], found: ProbabilityFindings) -> Iterator[d
     for change in found.changes:
         for name, mean, size, quantiles in zip(names, change.mean, change.size, change.quantiles, strict=True):
             row = {"by": change.by, "group": name, "mean": mean, "size": size, "match": change.match}
-            yield row | {f"q{share:g}": value for share, value in zip(QUANTILES, quantiles or (), strict=False)}
+            yield row | {f"q{100 * share:.0f}": value for share, value in zip(QUANTILES, quantiles or (), strict=False)}
 
 
 def _summary(found: ProbabilityFindings) -> dict[str, float | None]:

@@ -162,7 +162,7 @@ def _bin_rows(of: Ratios) -> Iterator[dict[str, Any]]:
         yield {
             "bin": f"{part.low:.2g} to {part.high:.2g}",
             **{name: value for name, value in row.items() if name != "quantiles"},
-            **{f"q{share:g}": value for share, value in quantiles},
+            **{f"q{100 * share:.0f}": value for share, value in quantiles},
         }
 
 
@@ -523,6 +523,14 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
             color=updates,
         )
     )
+    made = frames["updates"]
+    replayed_last = made.loc[made["policy"] == "replayed", "updates"].max()
+    by_bin = replayed("bins").transform_filter(f"datum.updates == {replayed_last}")
+    inner = by_bin.mark_bar(size=12).encode(x=alt.X("bin:N", sort=None), y=alt.Y("q25:Q", title="ratio"), y2="q75:Q")
+    outer = by_bin.mark_rule().encode(x=alt.X("bin:N", sort=None), y="q1:Q", y2="q99:Q")
+    clipped = by_bin.mark_bar().encode(
+        x=alt.X("bin:N", sort=None), y=alt.Y("clipped:Q", title="clipped tokens", axis=alt.Axis(format="%"))
+    )
     tokens = (
         alt.Chart(frames["tokens"])
         .mark_circle(opacity=0.5)
@@ -537,7 +545,7 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
         .mark_line(point=True)
         .encode(x=alt.X("updates:Q"), y=alt.Y("log ratio:Q", title="log ratio, low over high"), color="of:N")
     )
-    above, below = alt.hconcat(spreads, tokens), alt.hconcat(measured + expected, dominance)
+    above, below = alt.hconcat(inner + outer, spreads, tokens), alt.hconcat(measured + expected, clipped, dominance)
     return alt.vconcat(above.resolve_scale(color="independent"), below.resolve_scale(color="independent"))
 
 

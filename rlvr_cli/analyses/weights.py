@@ -413,7 +413,16 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
             color="method:N",
         )
     )
-    return alt.hconcat(tokens, bias)
+    places = (
+        alt.Chart(frames["tokens"])
+        .mark_circle(opacity=0.6)
+        .encode(
+            x=alt.X("old_prob:Q", title="old probability", scale=alt.Scale(type="log")),
+            y=alt.Y("ratio:Q", scale=alt.Scale(type="log")),
+            color="advantage:N",
+        )
+    )
+    return alt.vconcat(alt.hconcat(places, bias).resolve_scale(color="independent"), tokens)
 
 
 ANALYSIS = Analysis(

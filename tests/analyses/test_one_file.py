@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,3 +98,12 @@ def test_every_analysis_has_its_page_and_its_line() -> None:
     index = (DOCS / "README.md").read_text()
     for name in analyses():
         assert (DOCS / f"{name}.md").is_file() and f"[{name}]({name}.md)" in index
+
+
+def test_every_analysis_that_the_papers_pages_name_is_there() -> None:
+    named = {
+        name
+        for page in (DOCS.parent / "papers").glob("*.md")
+        for name in re.findall(r"rlvr analyze (\w+)", page.read_text())
+    }
+    assert named and named <= set(analyses())
