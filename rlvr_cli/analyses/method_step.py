@@ -153,7 +153,7 @@ def quarters(old_probs: Tensor) -> Iterator[tuple[str, Tensor]]:
         yield f"p {low:.2f} to {high:.2f}", (old_probs >= low) & below
 
 
-def thinned(chosen: Tensor, most: int = 2000) -> Tensor:
+def thinned(chosen: Tensor, most: int = 500) -> Tensor:
     """(N, T) at most ``most`` of the ``chosen`` tokens, evenly spaced: those to draw, as there may be millions."""
     places = chosen.nonzero()
     kept = places[:: max(1, -(-len(places) // most))]

@@ -470,10 +470,11 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
     groups = alt.Chart(frames["groups"]).mark_bar().encode(x=group, y=alt.Y("norm:Q", title="norm of the gradient"))
     changes = (
         alt.Chart(frames["changes"])
+        .transform_filter("datum.size > 0")
         .mark_point(filled=True)
         .encode(
             x=group,
-            y=alt.Y("size:Q", title="mean |change of p|", scale=alt.Scale(type="symlog", constant=1e-9)),
+            y=alt.Y("size:Q", title="mean |change of p|", scale=alt.Scale(type="log")),
             color=alt.Color("by:N", title="step by", sort=None),
         )
     )
@@ -486,7 +487,7 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
             color=alt.Color("method:N", sort=None),
         )
     )
-    return alt.vconcat(alt.hconcat(tokens, groups), alt.hconcat(changes, directions)).resolve_scale(color="independent")
+    return alt.vconcat(tokens | groups, (changes | directions).resolve_scale(color="independent"))
 
 
 ANALYSIS = Analysis(
