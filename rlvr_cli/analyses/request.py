@@ -94,19 +94,6 @@ def analysis_of(name: str) -> Analysis:
     return known[name]
 
 
-def options_of(name: str, values: Mapping[Any, Any]) -> Section:
-    """The keys of analysis ``name`` from plain values.
-
-    Raises:
-        UserError: every unknown key and every value out of range.
-    """
-    kind, problems = analysis_of(name), list[str]()
-    options = _checked(name, kind, values, {}, problems)
-    if options is None:
-        raise UserError(problems)
-    return options
-
-
 def _options(name: str, kind: Analysis, overrides: Sequence[str], problems: list[str]) -> Section | None:
     values: dict[str, Any] = {}
     places: dict[str, str] = {}
@@ -121,12 +108,9 @@ def _options(name: str, kind: Analysis, overrides: Sequence[str], problems: list
             places[key] = label(text)
         except YamlProblem as problem:
             problems.append(f"{label(text)}: {problem.message}")
-    return _checked(name, kind, values, places, problems)
-
-
-def _checked(
-    name: str, kind: Analysis, values: Mapping[Any, Any], places: Mapping[str, str], problems: list[str]
-) -> Section | None:
+    if values and not kind.options.model_fields:
+        problems.append(f"{', '.join(places.values())}: {name} has no keys.")
+        return None
     options, faults = read_section(kind.options, values, name)
     for fault in faults:
         key = str(fault.path[0])
