@@ -1,35 +1,36 @@
-"""What an analysis is given and what it gives, and how it has its place: by being defined. Imports no torch.
+"""An analysis is one file of this folder: measure -> data frames, plot(frames) -> chart, headline(frames) -> sentence.
 
-    @analysis("how often kinds of words occur", paper="AR-Lopti", options=WordsOptions, policy=False)
-    def words(subject: AnalysisInput, options: WordsOptions) -> Findings:
-        ...
+    ANALYSIS = Analysis(
+        "how often kinds of words occur", paper="AR-Lopti", options=WordsOptions, measure=measure, plot=plot,
+        headline=headline, policy=False,
+    )
 
-Its name is the function's. `rlvr analyze` lists and runs it.
+Its name is the file's. Options, terminal, JSON, CSV and the picture are made here and in `request`. Imports no torch.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field
 
 from rlvr_cli.analyses.saved_rollout import SavedRollout, find_saved_rollout
 from rlvr_cli.core.lazy import Tensor
 from rlvr_cli.core.section import FromList, Section, Text, define_all
-from rlvr_cli.core.table import Table
 from rlvr_cli.runs.folder import RunDir
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    import altair as alt
+    import pandas as pd
 
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 Methods = Annotated[tuple[Text, ...], FromList, Field(min_length=1, max_length=8)]
-Options = TypeVar("Options", bound=Section)
 
 
 def rising(bounds: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -74,70 +75,64 @@ def names_of(runs: Sequence[RunDir]) -> list[str]:
     return [run.name if names.count(run.name) == 1 else str(run.path) for run in runs]
 
 
-@dataclass(frozen=True)
-class Findings:
-    """What an analysis found.
+Frames = dict[str, "pd.DataFrame"]
 
-    Attributes:
-        headline: the main number in one sentence.
-        numbers: JSON values, all that was computed; ``summary`` in it holds the scalars by which runs are compared.
-        tables: for people.
-        reading: a paragraph on how to read the figure, and what the paper saw.
-        draw: makes the figure, inside ``charts.figure.style()``.
-        notes: what weakens the numbers here.
+
+def frames_of(summary: Mapping[str, Any], notes: Iterable[str] = (), **tables: Iterable[Mapping[str, Any]]) -> Frames:
+    """Return the frames of an analysis.
+
+    Args:
+        summary: the single numbers by which runs are compared: one row, a column each.
+        notes: what weakens the numbers. tables: rows of the other frames, by name.
     """
+    import pandas as pd
 
-    headline: str
-    numbers: dict[str, Any]
-    tables: tuple[Table, ...]
-    reading: str
-    draw: Callable[[], Figure]
-    notes: tuple[str, ...] = ()
+    frames = {name: pd.DataFrame(list(rows)) for name, rows in tables.items()}
+    return {**frames, "summary": pd.DataFrame([dict(summary)]), "notes": pd.DataFrame({"note": list(notes)})}
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows as JSON values; None for a number that does not exist."""
+    return [
+        {str(name): None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
+        for row in frame.to_dict("records")
+    ]
+
+
+def summary_of(frames: Frames) -> dict[str, Any]:
+    """Return the single numbers by their names."""
+    return records(frames["summary"])[0]
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """An analysis that has its place.
+    """An analysis.
 
     Attributes:
         summary: one line for people. paper: whose question it is.
         options: the keys that it takes.
-        measure: looks at the subject. Raises UserError where the runs do not hold what it needs.
+        measure: computes the frames, `summary` and `notes` among them (`frames_of`). Raises UserError where the runs do
+            not hold what it needs.
+        plot: draws them, from the frames alone. headline: the main number in one sentence.
         runs: most runs that it takes; None for any number.
         policy: whether it needs a checkpoint, of which there must be one then.
     """
 
-    name: str
     summary: str
     paper: str
     options: type[Section]
-    measure: Callable[[AnalysisInput, Any], Findings]
-    runs: int | None
-    policy: bool
-
-
-_DEFINED: dict[str, Analysis] = {}
-MeasureFunction = Callable[[AnalysisInput, Options], Findings]
-
-
-def analysis(
-    summary: str, *, paper: str, options: type[Options], runs: int | None = 1, policy: bool = True
-) -> Callable[[MeasureFunction[Options]], MeasureFunction[Options]]:
-    """Give a function its place among the analyses, by its name. The arguments are those of `Analysis`."""
-
-    def define(measure: MeasureFunction[Options]) -> MeasureFunction[Options]:
-        name = measure.__name__
-        _DEFINED[name] = Analysis(name, summary, paper, options, measure, runs, policy)
-        return measure
-
-    return define
+    measure: Callable[[AnalysisInput, Any], Frames]
+    plot: Callable[[Frames], alt.TopLevelMixin]
+    headline: Callable[[Frames], str]
+    runs: int | None = 1
+    policy: bool = True
 
 
 @cache
 def analyses() -> Mapping[str, Analysis]:
-    """Every analysis by its name, in the order of names."""
-    define_all(__package__)
-    return dict(sorted(_DEFINED.items()))
+    """Return every analysis by its name, in the order of names."""
+    modules = {module.__name__.rpartition(".")[2]: module for module in define_all(__package__)}
+    return {name: module.ANALYSIS for name, module in modules.items() if hasattr(module, "ANALYSIS")}
 
 
 def over(first: float | None, second: float | None) -> float | None:
@@ -148,11 +143,6 @@ def over(first: float | None, second: float | None) -> float | None:
 def minus(first: float | None, second: float | None) -> float | None:
     """``first - second``; None where one of them does not exist."""
     return None if first is None or second is None else first - second
-
-
-def number_text(value: float | None, form: str) -> str:
-    """The number in the format ``form``; `-` where there is none."""
-    return "-" if value is None else format(value, form)
 
 
 def mean_of(values: Tensor) -> float | None:

@@ -15,24 +15,20 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from pydantic import Field
 
-from rlvr_cli.analyses.base import AnalysisInput, Findings, analysis, number_text
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, frames_of, records, summary_of
 from rlvr_cli.analyses.saved_rollout import last_rollouts, read_groups
 from rlvr_cli.analyses.scoring import learned_from, padded
-from rlvr_cli.charts.figure import COLOURS
-from rlvr_cli.charts.lines import running_mean
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, Section
-from rlvr_cli.core.table import Table
-from rlvr_cli.core.text import shortened, visible
+from rlvr_cli.core.text import visible
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.grpo import group_advantage
 from rlvr_cli.methods.gtpo import ConflictMask, mirrored
@@ -40,16 +36,8 @@ from rlvr_cli.models.load import load_tokenizer
 from rlvr_cli.runs.folder import RunDir
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    import altair as alt
 
-_READING = (
-    "A token is in conflict where completions of both signs of the advantage have it at the same place, counted from "
-    "the start (prefix) or from the end (suffix), without a gap up to it. GRPO pushes it up in some completions and "
-    "down in others; GTPO drops the pushes down and doubles those up (equation 9), which keeps the size of the signal "
-    "where the two balance. A shared prefix is pushed by the sum of A / |o| of the completions that begin with it "
-    "(equation 6): that is negative where the right ones are longer, although right completions need the prefix. The "
-    "GTPO paper finds conflicts mostly in formatting tokens, and more of them with larger groups (figure 5b)."
-)
 # A sum this small next to the sum of the sizes of its terms is 0 but for rounding, whose sign means nothing.
 ROUNDING = 1e-12
 # Equation 9: nothing on conflict tokens of rows with A < 0, twice on those of rows with A > 0.
@@ -60,7 +48,6 @@ _PUSHES = {
     "penalised_correct_share": "of tokens, net",
     "negative_net_share": "of shared prefixes, net",
 }
-MOST_TEXT = 16
 
 
 class ConflictsOptions(Section):
@@ -70,35 +57,33 @@ class ConflictsOptions(Section):
     top: Count = Field(12, description="Tokens shown: the most frequent in conflicts.")
 
 
-@analysis(
-    "tokens that right and wrong completions of a problem share", paper="GTPO", options=ConflictsOptions, policy=False
-)
-def conflicts(subject: AnalysisInput, options: ConflictsOptions) -> Findings:
-    """The conflicts in the last ``options.rollouts`` saved rollouts up to ``subject.rollout``.
+def measure(inputs: AnalysisInput, options: ConflictsOptions) -> Frames:
+    """Count the conflicts in the last ``options.rollouts`` saved rollouts up to ``inputs.rollout``.
 
     Raises:
         UserError: no saved rollout, one without token ids, a file that was altered.
     """
-    run = subject.run
+    run = inputs.run
     config = load_config([run.config_path], from_start=True)
-    numbers = last_rollouts(run, subject.rollout, options.rollouts)
+    numbers = last_rollouts(run, inputs.rollout, options.rollouts)
     tallies = {number: tally(_rollout(run, number, config)) for number in numbers}
     total = pooled(tallies.values())
-    found = conflict_summary(total)
-    tokens = _tokens(total, config, options.top)
-    return Findings(
-        headline=_headline(found, total, numbers),
-        numbers={
-            "summary": found,
-            "rollouts": {str(number): conflict_summary(one) for number, one in tallies.items()},
-            "counts": {name: value for name, value in dataclasses.asdict(total).items() if not isinstance(value, dict)},
-            "spans": {"prefix": _sorted(total.prefix_spans), "suffix": _sorted(total.suffix_spans)},
-            "tokens": tokens,
-        },
-        tables=(_trend(tallies), _pushes(total), _top(tokens)),
-        reading=_READING,
-        draw=lambda: conflicts_figure(tallies, total, tokens),
-        notes=_notes(total, config),
+    sides = {"prefix": total.prefix_spans, "suffix": total.suffix_spans}
+    return frames_of(
+        conflict_summary(total),
+        _notes(total, config),
+        rollouts=[{"rollout": number, **conflict_summary(of)} for number, of in tallies.items()],
+        counts=[
+            {"count": name, "value": value}
+            for name, value in dataclasses.asdict(total).items()
+            if not isinstance(value, dict)
+        ],
+        tokens=_tokens(total, config, options.top),
+        spans=[
+            {"side": side, "length": length, "completions": counts[length]}
+            for side, counts in sides.items()
+            for length in sorted(counts)
+        ],
     )
 
 
@@ -135,63 +120,7 @@ def _tokens(total: Tally, config: Config, top: int) -> list[dict[str, Any]]:
     ]
 
 
-def _headline(found: Mapping[str, float | None], total: Tally, numbers: Sequence[int]) -> str:
-    where = f"rollout {numbers[0]}" if len(numbers) == 1 else f"rollouts {numbers[0]} to {numbers[-1]}"
-    if not total.conflict:
-        return f"No token of {where} is in conflict."
-    return (
-        f"{_percent(found['conflict_share'])} of the {total.tokens:,} tokens of {where} are in conflict "
-        f"({_percent(found['conflict_prefix_share'])} in prefixes, {_percent(found['conflict_suffix_share'])} in "
-        f"suffixes), in {_percent(found['groups_share'])} of the groups. GRPO's pushes on them are "
-        f"{_percent(found['negative_push_share'])} downwards, and {_percent(found['penalised_correct_share'])} of them "
-        "are pushed down on the whole."
-    )
-
-
-def _trend(tallies: Mapping[int, Tally]) -> Table:
-    names = {
-        "conflict_share": "in conflict",
-        "conflict_prefix_share": "prefix",
-        "conflict_suffix_share": "suffix",
-        "groups_share": "of groups",
-        "negative_push_share": "pushed down",
-        "penalised_correct_share": "net down",
-        "negative_net_share": "shared prefixes net down",
-    }
-    rows = [
-        (
-            str(number),
-            *(_percent(conflict_summary(one)[name]) for name in names),
-            number_text(conflict_summary(one)["span_mean"], ".1f"),
-        )
-        for number, one in tallies.items()
-    ]
-    return Table("by rollout", ("from 0", *names.values(), "mean span"), rows)
-
-
-def _pushes(total: Tally) -> Table:
-    rows = [
-        ("GRPO", f"{total.up:.4g}", f"{total.down:.4g}", f"{total.up - total.down:+.4g}"),
-        ("GTPO", f"{total.gtpo_up:.4g}", f"{total.gtpo_down:.4g}", f"{total.gtpo_up - total.gtpo_down:+.4g}"),
-    ]
-    return Table("sum of |A| / |o| over conflict tokens", ("gradient", "up", "down", "net"), rows)
-
-
-def _top(tokens: Sequence[Mapping[str, Any]]) -> Table:
-    rows = [
-        (
-            repr(one["text"]),
-            str(one["prefix"]),
-            str(one["suffix"]),
-            _percent(one["share"]),
-            _percent(one["penalised"] / (one["prefix"] + one["suffix"])),
-        )
-        for one in tokens
-    ]
-    return Table("tokens most often in conflict", ("token", "in prefixes", "in suffixes", "share", "net down"), rows)
-
-
-def _notes(total: Tally, config: Config) -> tuple[str, ...]:
+def _notes(total: Tally, config: Config) -> list[str]:
     notes = []
     if not total.mixed:
         notes.append(
@@ -203,15 +132,38 @@ def _notes(total: Tally, config: Config) -> tuple[str, ...]:
             f"The run was trained with {config.method.name}; the pushes are those that GRPO would have made on its "
             "rollouts."
         )
-    return tuple(notes)
+    return notes
 
 
-def _sorted(counts: Mapping[int, int]) -> dict[str, int]:
-    return {str(length): counts[length] for length in sorted(counts)}
+def headline(frames: Frames) -> str:
+    """Give the shares of tokens and groups in conflict, and which way GRPO pushes them."""
+    numbers = frames["rollouts"]["rollout"].tolist()
+    counts = {row["count"]: row["value"] for row in records(frames["counts"])}
+    where = f"rollout {numbers[0]}" if len(numbers) == 1 else f"rollouts {numbers[0]} to {numbers[-1]}"
+    if not counts["conflict"]:
+        return f"No token of {where} is in conflict."
+    share = {name: f"{value:.1%}" for name, value in summary_of(frames).items() if name.endswith("_share")}
+    return (
+        f"{share['conflict_share']} of the {int(counts['tokens']):,} tokens of {where} are in conflict "
+        f"({share['conflict_prefix_share']} in prefixes, {share['conflict_suffix_share']} in suffixes), in "
+        f"{share['groups_share']} of the groups. GRPO's pushes on them are {share['negative_push_share']} downwards, "
+        f"and {share['penalised_correct_share']} of them are pushed down on the whole."
+    )
 
 
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
+def plot(frames: Frames) -> alt.TopLevelMixin:
+    """Draw the shares by rollout: of tokens in conflict, and of what GRPO pushes down."""
+    import altair as alt
+
+    return alt.hconcat(
+        *(
+            alt.Chart(frames["rollouts"].rename(columns=names), title=title)
+            .transform_fold(list(names.values()), as_=["of", "share"])
+            .mark_line(point=True)
+            .encode(x=alt.X("rollout:Q"), y=alt.Y("share:Q", axis=alt.Axis(format="%")), color="of:N")
+            for names, title in ((_SHARES, "tokens in conflict"), (_PUSHES, "what GRPO pushes down (GTPO: none)"))
+        )
+    ).resolve_scale(color="independent")
 
 
 @dataclass(frozen=True)
@@ -427,65 +379,12 @@ def _mean(lengths: Counter[int]) -> float | None:
     return _share(sum(length * count for length, count in lengths.items()), lengths.total())
 
 
-def conflicts_figure(tallies: Mapping[int, Tally], total: Tally, tokens: Sequence[Mapping[str, Any]]) -> Figure:
-    """Must be called inside ``charts.figure.style()``."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10.0, 7.2), layout="constrained")
-    (left, right), (lower_left, lower_right) = figure.subplots(2, 2)
-    _draw_lines(left, tallies, _SHARES, "share of all tokens in conflict", 0)
-    _draw_lines(right, tallies, _PUSHES, "share that GRPO pushes down (GTPO: none)", len(_SHARES))
-    right.axhline(0.5, color="#7F7F7F", linewidth=0.8, zorder=0.9)
-    right.set_ylim(-0.02, 1.02)
-    _draw_spans(lower_left, total)
-    _draw_bars(lower_right, tokens)
-    return figure
-
-
-def _draw_lines(axes: Any, tallies: Mapping[int, Tally], names: Mapping[str, str], title: str, first: int) -> None:
-    """Dots, and a running mean over a tenth of the rollouts."""
-    axes.set_title(title)
-    axes.set_xlabel("rollout, from 0")
-    for place, (name, label) in enumerate(names.items(), start=first):
-        points = [
-            (number, value) for number, one in tallies.items() if (value := conflict_summary(one)[name]) is not None
-        ]
-        x, y = np.array([at for at, _ in points]), np.array([value for _, value in points])
-        look: dict[str, Any] = {"color": COLOURS[place]}
-        axes.plot(x, y, "o", markersize=3, alpha=0.4, markeredgewidth=0, **look)
-        axes.plot(x, running_mean(y, max(1, round(len(y) / 10))), linewidth=1.5, label=label, **look)
-    axes.set_ylim(bottom=0)
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=len(names), columnspacing=1.0)
-
-
-def _draw_spans(axes: Any, total: Tally) -> None:
-    """Of how many completions the run is at least so long; logarithmic, as a few are very long."""
-    axes.set_title("completions whose run of conflict tokens is at least so long")
-    axes.set_xlabel("tokens")
-    for place, (label, counts) in enumerate((("prefix", total.prefix_spans), ("suffix", total.suffix_spans)), start=1):
-        if counts:
-            lengths = sorted(counts)
-            left = [sum(counts[other] for other in lengths[at:]) for at in range(len(lengths))]
-            axes.step(lengths, left, where="pre", color=COLOURS[place], linewidth=1.5, label=label)
-            axes.plot(lengths[-1], left[-1], "o", markersize=3, color=COLOURS[place])
-    if total.conflict:
-        axes.set_yscale("log")
-        axes.set_xlim(left=0)
-        axes.legend(fontsize=8)
-
-
-def _draw_bars(axes: Any, tokens: Sequence[Mapping[str, Any]]) -> None:
-    axes.set_title("tokens most often in conflict")
-    if not tokens:
-        axes.text(0.5, 0.5, "none", transform=axes.transAxes, ha="center", color="#777777")
-        return
-    places = list(range(len(tokens)))
-    prefix, suffix = ([one[side] for one in tokens] for side in ("prefix", "suffix"))
-    axes.barh(places, prefix, color=COLOURS[1], label="prefix")
-    axes.barh(places, suffix, left=prefix, color=COLOURS[2], label="suffix")
-    # Dollar signs are mathematics to matplotlib.
-    axes.set_yticks(places, [shortened(repr(one["text"]), MOST_TEXT).replace("$", r"\$") for one in tokens])
-    axes.invert_yaxis()
-    axes.set_xlabel("times in conflict")
-    axes.legend(fontsize=8)
+ANALYSIS = Analysis(
+    "tokens that right and wrong completions of a problem share",
+    paper="GTPO",
+    options=ConflictsOptions,
+    measure=measure,
+    plot=plot,
+    headline=headline,
+    policy=False,
+)

@@ -14,36 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import AnalysisInput, Findings, analysis
-from rlvr_cli.analyses.method_step import REGIONS, Applied, ScoredTokens, apply_method, differs, quarters
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, frames_of, records, summary_of
+from rlvr_cli.analyses.method_step import REGIONS, Applied, ScoredTokens, apply_method, differs, quarters, thinned
 from rlvr_cli.analyses.scoring import ScoredRun, score_rollout
-from rlvr_cli.charts.figure import COLOURS
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import CountOrZero, FromList, Section, Text
-from rlvr_cli.core.table import Table
 from rlvr_cli.describe.named import replayed_configs
 from rlvr_cli.methods.method import Method
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    import altair as alt
 
-
-READING = (
-    "A dot is a token, in the colour and shape of its region by the bounds of the first method. Left: what multiplies "
-    "its grad log pi in the gradient of each method; on the line both give it the same. Right: the difference of the "
-    "two over the ratio. Coefficients include the KL term and the normaliser."
-)
 BEFORE, AFTER = 8, 4
-GROUP_HEADER = ("", "tokens", "differ", "sum |a|", "sum |b|", "sum |a - b|", "|a| / |b|", "cosine")
-TOKEN_HEADER = ("row:token", "region", "p_old", "ratio", "A of a", "A of b", "w of a", "w of b", "a - b", "text")
-# Told apart by shape too, where they lie on one another.
-_LOOKS = {
-    "LN": (COLOURS[0], "v", 22),
-    "HP": (COLOURS[1], "^", 22),
-    "LP": (COLOURS[2], "<", 22),
-    "HN": (COLOURS[3], ">", 22),
-    "M": ("#8C8C8C", "o", 6),
-}
 
 
 class DifferenceOptions(Section):
@@ -55,39 +37,36 @@ class DifferenceOptions(Section):
     top: CountOrZero = Field(10, description="Tokens listed: those of the largest difference.")
 
 
-@dataclass(frozen=True)
-class MethodDifference:
-    """Two methods, the rollout they were compared on, and what came out."""
-
-    first: Method
-    second: Method
-    run: ScoredRun
-    found: CoefficientDifference
-
-
-@analysis("on which tokens two methods' gradients differ, and by how much", paper="any", options=DifferenceOptions)
-def difference(subject: AnalysisInput, options: DifferenceOptions) -> Findings:
-    """The difference of ``options.methods`` on the subject's rollout at its policy.
+def measure(inputs: AnalysisInput, options: DifferenceOptions) -> Frames:
+    """Compare ``options.methods`` on the rollout of ``inputs`` at its policy.
 
     Raises:
         UserError: an unknown method, or one that cannot be applied to a saved rollout; no such rollout or checkpoint.
     """
     configs = replayed_configs(options.methods)
-    saved = subject.saved()
+    saved = inputs.saved()
     first, second = (config.bound(saved.config.rollout.max_new_tokens) for config in configs)
     run = score_rollout(saved, [first, second])
-    outcome = MethodDifference(first, second, run, method_difference(first, second, run.scored, top=options.top))
-    tokens = list(_token_rows(outcome))
-    return Findings(
-        headline=_headline(outcome),
-        numbers=_numbers(outcome),
-        tables=(
-            Table("by region and by old probability", GROUP_HEADER, list(group_rows(outcome))),
-            *([Table("the tokens that differ most", TOKEN_HEADER, tokens)] if tokens else []),
-        ),
-        reading=READING,
-        draw=lambda: difference_figure(first, second, run.scored),
-        notes=tuple(_notes(outcome)),
+    found = method_difference(first, second, run.scored, top=options.top)
+    total = found.total
+    return frames_of(
+        {
+            **run.numbers,
+            "tokens": total.tokens,
+            "differing": total.differing,
+            "cosine": total.cosine,
+            "norm_ratio": total.norm_ratio,
+            "largest_log_ratio": found.largest_drift,
+            **{f"differing_{group.name}": group.differing for group in found.by_region if group.tokens},
+        },
+        _notes(first, second, run, found.largest_drift),
+        methods=[{"method": "a", "name": first.name}, {"method": "b", "name": second.name}],
+        groups=[dataclasses.asdict(group) for group in (total, *found.by_region, *found.by_old_prob) if group.tokens],
+        largest=[
+            {**dataclasses.asdict(token), "problem": saved.rows[token.row]["problem"], **_context(token, run)}
+            for token in found.largest
+        ],
+        tokens=_tokens(first, second, run.scored),
     )
 
 
@@ -199,60 +178,21 @@ def _largest(a: Applied, b: Applied, scored: ScoredTokens, top: int) -> Iterator
         )
 
 
-def _numbers(outcome: MethodDifference) -> dict[str, Any]:
-    """All that was computed."""
-    first, second, saved, found = outcome.first, outcome.second, outcome.run.saved, outcome.found
-    total = found.total
-    return {
-        "summary": {
-            "tokens": total.tokens,
-            "differing": total.differing,
-            "cosine": total.cosine,
-            "norm_ratio": total.norm_ratio,
-            "largest_log_ratio": found.largest_drift,
-            **{f"differing_{group.name}": group.differing for group in found.by_region if group.tokens},
-        },
-        "a": first.name,
-        "b": second.name,
-        "rollout": saved.number,
-        "old_policy": saved.old.step,
-        "sampled_after_step": saved.sampled_after,
-        "current_policy": saved.current.step,
-        "sampling_gap": outcome.run.sampling_gap,
-        "largest_log_ratio": found.largest_drift,
-        "total": dataclasses.asdict(found.total),
-        "by_region": [dataclasses.asdict(group) for group in found.by_region],
-        "by_old_prob": [dataclasses.asdict(group) for group in found.by_old_prob],
-        "largest": [
-            {**dataclasses.asdict(token), "problem": saved.rows[token.row]["problem"], **_context(token, outcome)}
-            for token in found.largest
-        ],
-    }
+def _tokens(first: Method, second: Method, scored: ScoredTokens) -> Iterator[dict[str, Any]]:
+    """Yield the tokens to draw, by region."""
+    a, b = apply_method(first, scored), apply_method(second, scored)
+    ratios = (scored.log_probs - scored.old_log_probs).exp()
+    for region in REGIONS:
+        chosen = thinned(getattr(a.regions, region))
+        columns = (ratios[chosen], a.coefficients[chosen], b.coefficients[chosen])
+        for ratio, of_a, of_b in zip(*(column.tolist() for column in columns), strict=True):
+            yield {"region": region, "ratio": ratio, "a": of_a, "b": of_b, "difference": of_a - of_b}
 
 
-def _headline(outcome: MethodDifference) -> str:
-    """One sentence."""
-    first, second, found = outcome.first, outcome.second, outcome.found
-    total = found.total
-    pair = f"{first.name} (a) and {second.name} (b)"
-    if not total.differing:
-        return f"{pair} have the same coefficient on all {total.tokens:,} tokens: the same gradient."
-    where = [
-        f"{group.sum_difference / total.sum_difference:.0%} in {group.name}"
-        for group in sorted(found.by_region, key=lambda group: -group.sum_difference)
-        if group.sum_difference >= 0.005 * total.sum_difference
-    ]
-    angle = "" if total.cosine is None else f"; cosine {total.cosine:.6f}"
-    size = "" if total.norm_ratio is None else f", norm of a / b {total.norm_ratio:.4f}"
-    share = f"{total.differing:.2%}" if total.differing >= 0.0001 else f"{total.differing:.1e} (share)"
-    return f"{pair} differ on {share} of {total.tokens:,} tokens{angle}{size}. Of the difference: {', '.join(where)}."
-
-
-def _notes(outcome: MethodDifference) -> list[str]:
+def _notes(first: Method, second: Method, run: ScoredRun, largest_drift: float) -> list[str]:
     """What a reader must know to trust the numbers."""
-    first, second, run = outcome.first, outcome.second, outcome.run
     lines = []
-    if outcome.found.largest_drift == 0:
+    if largest_drift == 0:
         lines.append(
             "Every ratio is 1: the current policy is the old one. Token weights cannot differ there by their clipping; "
             "what differs comes from advantages, shaping, normalisers, or weights that are not 1 at ratio 1."
@@ -270,51 +210,23 @@ def _notes(outcome: MethodDifference) -> list[str]:
     return lines
 
 
-def group_rows(outcome: MethodDifference) -> Iterator[tuple[str, ...]]:
-    """Rows of the table of groups; an empty group is left out."""
-    found = outcome.found
-    for group in (found.total, *found.by_region, *found.by_old_prob):
-        if group.tokens:
-            yield _group_row(group)
+def headline(frames: Frames) -> str:
+    """Give the share of tokens that differ, the angle, and the regions that the difference is in."""
+    summary, (total, *groups) = summary_of(frames), records(frames["groups"]) or [{}]
+    pair = " and ".join(f"{name} ({letter})" for letter, name in frames["methods"].to_numpy().tolist())
+    if not summary["differing"]:
+        return f"{pair} have the same coefficient on all {summary['tokens']:,} tokens: the same gradient."
+    shares = {group["name"]: group["sum_difference"] / total["sum_difference"] for group in groups}
+    regions = sorted((name for name in REGIONS if shares.get(name, 0) >= 0.005), key=lambda name: -shares[name])
+    where = [f"{shares[name]:.0%} in {name}" for name in regions]
+    angle = "" if total["cosine"] is None else f"; cosine {total['cosine']:.6f}"
+    size = "" if total["norm_ratio"] is None else f", norm of a / b {total['norm_ratio']:.4f}"
+    share = f"{total['differing']:.2%} of {total['tokens']:,} tokens"
+    return f"{pair} differ on {share}{angle}{size}. Of the difference: {', '.join(where)}."
 
 
-def _token_rows(outcome: MethodDifference) -> Iterator[tuple[str, ...]]:
-    """Rows of the table of tokens."""
-    for token in outcome.found.largest:
-        context = _context(token, outcome)
-        yield (
-            f"{token.row}:{token.position}",
-            token.region,
-            f"{token.old_prob:.4f}",
-            f"{token.ratio:.3f}",
-            f"{token.advantage_a:+.2f}",
-            f"{token.advantage_b:+.2f}",
-            _number(token.weight_a),
-            _number(token.weight_b),
-            f"{token.coefficient_a - token.coefficient_b:+.2e}",
-            f"{context['before']}[{context['token']}]{context['after']}",
-        )
-
-
-def _group_row(group: GroupDifference) -> tuple[str, ...]:
-    return (
-        group.name,
-        f"{group.tokens:,}",
-        f"{group.differing:.2%}",
-        f"{group.sum_a:.3e}",
-        f"{group.sum_b:.3e}",
-        f"{group.sum_difference:.3e}",
-        "-" if group.norm_ratio is None else f"{group.norm_ratio:.4f}",
-        "-" if group.cosine is None else f"{group.cosine:.6f}",
-    )
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}".replace("-0.000", "0.000")
-
-
-def _context(token: TokenDifference, outcome: MethodDifference) -> dict[str, str]:
-    ids, tokenizer = outcome.run.saved.rows[token.row]["token_ids"], outcome.run.tokenizer
+def _context(token: TokenDifference, run: ScoredRun) -> dict[str, str]:
+    ids, tokenizer = run.saved.rows[token.row]["token_ids"], run.tokenizer
     start, place = max(0, token.position - BEFORE), token.position
     return {
         "before": _text(tokenizer, ids[start:place]),
@@ -329,37 +241,26 @@ def _text(tokenizer: Any, ids: list[int]) -> str:
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
-def difference_figure(first: Method, second: Method, scored: ScoredTokens) -> Figure:
-    """One dot a token, by region. Must be called inside ``charts.figure.style()``."""
-    from matplotlib.figure import Figure
+def plot(frames: Frames) -> alt.TopLevelMixin:
+    """Draw a dot for each token: both coefficients, and their difference over the ratio."""
+    import altair as alt
 
-    a, b = apply_method(first, scored), apply_method(second, scored)
-    ratios = (scored.log_probs - scored.old_log_probs).exp()
-    figure = Figure(figsize=(10.0, 4.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    # The many tokens inside the region go below the few outside.
-    for region in reversed(REGIONS):
-        chosen = getattr(a.regions, region)
-        if not bool(chosen.any()):
-            continue
-        colour, marker, size = _LOOKS[region]
-        look: dict[str, Any] = {"color": colour, "marker": marker, "s": size, "alpha": 0.7, "linewidths": 0}
-        # An SVG with an element for every token would be larger than the rollout.
-        look["rasterized"] = True
-        left.scatter(b.coefficients[chosen], a.coefficients[chosen], label=region, **look)
-        right.scatter(ratios[chosen], (a.coefficients - b.coefficients)[chosen], label=region, **look)
-    ends = torch.stack([a.coefficients, b.coefficients])
-    span = [float(ends.min()), float(ends.max())]
-    left.plot(span, span, color="#7F7F7F", linewidth=0.8, zorder=0.9)
-    left.set_xlabel(f"coefficient of {second.name}")
-    left.set_ylabel(f"coefficient of {first.name}")
-    left.set_title("what multiplies grad log π of each token")
-    right.set_xscale("log")
-    right.set_xlabel(r"ratio  $r = \pi\,/\,\pi_{\mathrm{old}}$")
-    right.set_ylabel(f"{first.name} minus {second.name}")
-    right.set_title("their difference over the ratio")
-    handles, labels = right.get_legend_handles_labels()
-    figure.legend(
-        handles[::-1], labels[::-1], loc="outside lower center", ncols=len(labels), title=f"region of {first.name}"
+    a, b = frames["methods"]["name"]
+    base = alt.Chart(frames["tokens"]).mark_circle(opacity=0.6)
+    colour = alt.Color("region:N", title=f"region of {a}")
+    both = base.encode(x=alt.X("b:Q", title=f"coefficient of {b}"), y=alt.Y("a:Q", title=f"coefficient of {a}"))
+    difference = base.encode(
+        x=alt.X("ratio:Q", title="ratio", scale=alt.Scale(type="log")),
+        y=alt.Y("difference:Q", title=f"{a} minus {b}"),
     )
-    return figure
+    return alt.hconcat(both.encode(color=colour), difference.encode(color=colour))
+
+
+ANALYSIS = Analysis(
+    "on which tokens two methods' gradients differ, and by how much",
+    paper="any",
+    options=DifferenceOptions,
+    measure=measure,
+    plot=plot,
+    headline=headline,
+)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,16 +21,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import AnalysisInput, Findings, Share, analysis
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, Share, frames_of, summary_of
 from rlvr_cli.analyses.gradients import gradient, norm
 from rlvr_cli.analyses.method_step import MethodStep, ScoredTokens
 from rlvr_cli.analyses.saved_rollout import SavedRollout, drawn_rows
 from rlvr_cli.analyses.scoring import ScoredRun, load_policy, score_rollout
-from rlvr_cli.charts.figure import COLOURS
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, Section, Text
 from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.core.table import Table
 from rlvr_cli.describe.named import policy_config, replayed_configs
 from rlvr_cli.methods.base import PolicyLoss
 from rlvr_cli.methods.high_entropy import HighEntropy
@@ -39,28 +36,16 @@ from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.unclipped import ImportanceSampling, NoImportanceSampling
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    import altair as alt
 
 # Methods whose policy loss is put in place of the full update's.
 VARIANTS = ("cispo", "dapo", "acpo")
-READING = (
-    "Upper row: norm of each gradient relative to the full update's, in percent; above each bar the mean principal "
-    "angle to it. 0 degrees: the same dominant directions in every weight matrix; the dashed line below is what "
-    "subspaces drawn at random have. Lower row: the angle matrix by matrix, from the first layer to the last, in the "
-    "colours of the bars. Parts of the update (left, middle) keep its divisor, so that they add up; hollow marks are "
-    "the norms if each is divided by its own number of tokens. The paper (figure 4) has tokens below 0.2 largest and "
-    "best aligned (409%, 27.8 degrees), negative advantages better aligned than positive ones (28.0 against 40.5), and "
-    "norms that explode without clipping (20,177%) and with CISPO (3,268%) but hardly change on policy (98%, at 47.4 "
-    "degrees)."
-)
 TOKENS, SIGNS, CLIPPING = "tokens", "sign of the advantage", "clipping"
 # The paper's k is 128, a 16th of the width of the smaller of its two models.
 PAPER_K = 128
 NARROWEST = 16
 # Singular values below this share of the largest are rounding of float32 gradients and have no direction.
 _RANK = 1e-6
-_FULL: dict[str, Any] = {"color": "#7F7F7F", "linewidth": 0.9, "linestyle": (0, (4, 3)), "zorder": 0.9}
-_LAYER = re.compile(r"\.(\d+)\.")
 
 
 class DirectionsOptions(Section):
@@ -78,16 +63,14 @@ class DirectionsOptions(Section):
     matrices: Count | None = Field(None, description="Most weight matrices to take angles of; null = all.")
 
 
-@analysis("angles between the updates of groups of tokens", paper="ACPO", options=DirectionsOptions)
-def directions(subject: AnalysisInput, options: DirectionsOptions) -> Findings:
-    """The update of ``options.method`` on the subject's rollout at its policy, against parts and variants of it.
+def measure(inputs: AnalysisInput, options: DirectionsOptions) -> Frames:
+    """Compare the update of ``options.method`` on a rollout at its policy with parts and variants of it.
 
     Raises:
         UserError: an unknown method, or one that cannot be applied to a saved rollout; no such rollout or checkpoint.
     """
     (config,) = replayed_configs([options.method])
-    saved = subject.saved()
-
+    saved = inputs.saved()
     length = saved.config.rollout.max_new_tokens
     method = config.bound(length)
     run = score_rollout(saved, [method])
@@ -101,14 +84,26 @@ def directions(subject: AnalysisInput, options: DirectionsOptions) -> Findings:
     ]
     full = torch.where(kept, step.full_coefficients(), 0.0)
     found = _compare(saved, full, [group.of_rows(kept) for group in every], options)
-    numbers = _numbers(run, step, found)
-    return Findings(
-        headline=_headline(numbers["summary"], run.place, method.name),
-        numbers=numbers,
-        tables=(group_table(found),),
-        reading=READING,
-        draw=lambda: directions_figure(found),
-        notes=tuple(_notes(run, step, found, options)),
+    return frames_of(
+        dict(_summary(run, step, found)),
+        _notes(run, step, found, options),
+        groups=[
+            {
+                "group": group.name,
+                "kind": group.kind,
+                "of": group.what,
+                "tokens": group.tokens,
+                "norm": compared.norm if compared else None,
+                "own_norm": own_norm(group, compared, found.learned) if compared else None,
+                "angle": compared.angle if compared else None,
+            }
+            for group, compared in found.groups
+        ],
+        angles=[
+            {"group": group.name, "kind": group.kind, "matrix": matrix, "k": found.reference.k[matrix], "angle": angle}
+            for group, compared in found.groups
+            for matrix, angle in (compared.angles if compared else {}).items()
+        ],
     )
 
 
@@ -148,29 +143,11 @@ def own_norm(group: GradientGroup, compared: Compared, learned: int) -> float | 
     return None if group.kind == CLIPPING else compared.norm * learned / group.tokens
 
 
-def _numbers(run: ScoredRun, step: MethodStep, found: GradientDirections) -> dict[str, Any]:
-    """All that was computed."""
-    return {
-        **run.numbers,
-        "method": step.method.name,
-        "full_norm": found.reference.norm,
-        "k": found.reference.k,
-        "groups": {
-            group.name: {
-                "kind": group.kind,
-                "what": group.what,
-                "tokens": group.tokens,
-                "norm": compared.norm if compared else None,
-                "angles": compared.angles if compared else {},
-            }
-            for group, compared in found.groups
-        },
-        "summary": dict(_summary(run, step, found)),
-    }
-
-
-def _summary(run: ScoredRun, step: MethodStep, found: GradientDirections) -> Iterator[tuple[str, float | int | None]]:
+def _summary(run: ScoredRun, step: MethodStep, found: GradientDirections) -> Iterator[tuple[str, Any]]:
     tokens = step.tokens
+    yield from run.numbers.items()
+    yield "method", step.method.name
+    yield "full_norm", found.reference.norm
     yield "tokens", int(tokens.mask.sum())
     yield "tokens_with_advantage", int((tokens.mask.bool() & (tokens.advantages != 0)).sum())
     yield "updates_since", run.saved.current.step - run.saved.sampled_after
@@ -185,34 +162,19 @@ def _summary(run: ScoredRun, step: MethodStep, found: GradientDirections) -> Ite
             yield f"own_norm_{group.name}", own_norm(group, compared, found.learned) if compared else None
 
 
-def _headline(summary: Mapping[str, Any], where: str, method: str) -> str:
-    """One sentence; ``where`` the tokens are from."""
+def headline(frames: Frames) -> str:
+    """Give norm and angle of unlikely tokens, likely ones, and of no clipping."""
+    summary = summary_of(frames)
+    method = summary["method"]
+    where = f"rollout {summary['rollout']} under the policy of step {summary['current_policy']}"
     if summary["norm_noclip"] is None:
         return f"The update of {method} on {where} is 0: no token has an advantage, so nothing has a direction."
     parts = (
-        f"{what}: {_percent(summary[f'norm_{name}'])} of its norm at {_degrees(summary[f'angle_{name}'])}"
-        for name, what in (("low", "unlikely tokens"), ("high", "likely ones"), ("noclip", "no clipping"))
-        if summary[f"norm_{name}"] is not None
+        f"{name}: {summary[f'norm_{group}']:,.1%} of its norm at {summary[f'angle_{group}']:.1f}\u00b0"
+        for group, name in (("low", "unlikely tokens"), ("high", "likely ones"), ("noclip", "no clipping"))
+        if summary[f"norm_{group}"] is not None and summary[f"angle_{group}"] is not None
     )
     return f"Against the update of {method} on {where}; {'; '.join(parts)}."
-
-
-def group_table(found: GradientDirections) -> Table:
-    """A row each group."""
-    rows = [
-        (
-            group.name,
-            group.what,
-            f"{group.tokens:,}",
-            _percent(compared.norm if compared else None),
-            _percent(own_norm(group, compared, found.learned) if compared else None),
-            _degrees(compared.angle if compared else None),
-        )
-        for group, compared in found.groups
-    ]
-    rows.append(("random", "subspaces drawn at random", "", "", "", _degrees(found.random_angle)))
-    header = ("group", "what", "tokens", "norm", "norm, own divisor", "mean angle")
-    return Table("Against the full update", header, rows)
 
 
 def _notes(run: ScoredRun, step: MethodStep, found: GradientDirections, options: DirectionsOptions) -> Iterator[str]:
@@ -237,14 +199,6 @@ def _notes(run: ScoredRun, step: MethodStep, found: GradientDirections, options:
         )
     if len(step.method.passes.names) > 1:
         yield f"{step.method.name}: the passes are added up at the current policy."
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.1%}"
-
-
-def _degrees(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}\u00b0"
 
 
 @dataclass(frozen=True)
@@ -439,63 +393,32 @@ def _directions(shape: torch.Size, k: int | None) -> int:
     return min(PAPER_K, max(1, shorter // NARROWEST)) if k is None else min(k, shorter)
 
 
-def directions_figure(found: GradientDirections) -> Figure:
-    """A column each for tokens, signs and clipping. Must be called inside ``charts.figure.style()``."""
-    from matplotlib.figure import Figure
+def plot(frames: Frames) -> alt.TopLevelMixin:
+    """Draw norm and mean angle of each group, and the angle matrix by matrix."""
+    import altair as alt
 
-    figure = Figure(figsize=(12.0, 6.8), layout="constrained")
-    grid = figure.subplots(2, 3, sharey="row", width_ratios=(3, 2, 5))
-    for column, kind in enumerate((TOKENS, SIGNS, CLIPPING)):
-        _draw_norms(grid[0, column], found, kind)
-        _draw_angles(grid[1, column], found, kind)
-    grid[0, 0].set_ylabel("norm, % of the full update's")
-    grid[1, 0].set_ylabel("mean principal angle to the full update, degrees")
-    return figure
-
-
-def _draw_norms(axes: Any, found: GradientDirections, kind: str) -> None:
-    groups = [(group, compared) for group, compared in found.groups if group.kind == kind]
-    for place, (group, compared) in enumerate(groups):
-        if compared is None:
-            continue
-        axes.bar(place, 100 * compared.norm, 0.7, color=COLOURS[place])
-        own = own_norm(group, compared, found.learned)
-        tallest = max(compared.norm, own or 0.0)
-        if own is not None:
-            axes.plot(place, 100 * own, "o", markerfacecolor="none", markeredgecolor=COLOURS[place], markersize=6)
-        if compared.angle is not None:
-            axes.annotate(
-                f"{compared.angle:.1f}\u00b0",
-                (place, 100 * tallest),
-                xytext=(0, 5),
-                textcoords="offset points",
-                ha="center",
-                fontsize=8,
-            )
-    axes.axhline(100, **_FULL)
-    if any(compared is not None for _, compared in groups):
-        axes.set_yscale("log")
-    axes.margins(y=0.15)
-    axes.set_xticks(range(len(groups)), [group.what.replace(" of ", "\nof ") for group, _ in groups], fontsize=8)
-    axes.grid(axis="x", visible=False)
-    axes.set_title(kind)
+    groups = alt.Chart(frames["groups"]).encode(x=alt.X("group:N", sort=None, title=None), color="kind:N")
+    norms = groups.mark_bar().encode(
+        y=alt.Y("norm:Q", title="norm, of the full update's", axis=alt.Axis(format="%"), scale=alt.Scale(type="symlog"))
+    )
+    angles = groups.mark_point(filled=True, size=60).encode(y=alt.Y("angle:Q", title="mean angle, degrees"))
+    matrices = (
+        alt.Chart(frames["angles"])
+        .mark_line(point=True)
+        .encode(
+            x=alt.X("matrix:N", sort=None, title=None),
+            y=alt.Y("angle:Q", title="angle, degrees"),
+            color=alt.Color("group:N", sort=None),
+        )
+    )
+    return alt.vconcat(alt.hconcat(norms, angles), matrices).resolve_scale(color="independent")
 
 
-def _draw_angles(axes: Any, found: GradientDirections, kind: str) -> None:
-    names = list(found.reference.k)
-    groups = [(group, compared) for group, compared in found.groups if group.kind == kind]
-    for place, (_, compared) in enumerate(groups):
-        if compared is not None and compared.angles:
-            at = [names.index(name) for name in compared.angles]
-            axes.plot(at, list(compared.angles.values()), "o-", markersize=3, color=COLOURS[place])
-    if found.random_angle is not None:
-        axes.axhline(found.random_angle, **_FULL)
-    firsts: dict[str, int] = {}
-    for index, name in enumerate(names):
-        layer = _LAYER.search(name)
-        firsts.setdefault(layer[1] if layer else name, index)
-    # So many layers as can be read.
-    every = max(1, len(firsts) // 8)
-    axes.set_xticks(list(firsts.values())[::every], list(firsts)[::every])
-    axes.set_xlabel("layer, its matrices in their order")
-    axes.set_ylim(0, 92)
+ANALYSIS = Analysis(
+    "angles between the updates of groups of tokens",
+    paper="ACPO",
+    options=DirectionsOptions,
+    measure=measure,
+    plot=plot,
+    headline=headline,
+)

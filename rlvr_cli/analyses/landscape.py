@@ -1,81 +1,32 @@
-"""`rlvr analyze landscape`: the course of training of runs and arms, and completions from around a collapse.
+"""`rlvr analyze landscape`: the course of training of runs and arms, from metrics.jsonl, and where it collapsed.
 
-Curves and single numbers are those of metrics.jsonl.
+A run that did not collapse is censored: its collapse, if it has one, comes after its last rollout.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from pydantic import Field
-
-from rlvr_cli.analyses.base import AnalysisInput, Findings, analysis, names_of
-from rlvr_cli.charts.figure import COLOURS, DASHES
-from rlvr_cli.charts.lines import ArmLine, Panel, arm_line, extent, metric_axis
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, frames_of, names_of, records
 from rlvr_cli.collapse.alerts import NO_SIGNAL, Alert, AlertMonitor
 from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.files import number
-from rlvr_cli.core.section import Count, Section
-from rlvr_cli.core.table import Table
-from rlvr_cli.core.text import count, one_line, shortened, told_apart
+from rlvr_cli.core.section import Section
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.intervals import mean_interval
 from rlvr_cli.store.arm import Arm, group_arms
-from rlvr_cli.store.completions import sampled_completions
 from rlvr_cli.store.find import Run, find_runs
-from rlvr_cli.store.metrics import HELD_OUT, METRICS, Metric
-from rlvr_cli.store.training import Points, by_rollout, curve_as_json, learning_curves, recorded_values, whole_rows
+from rlvr_cli.store.metrics import HELD_OUT
+from rlvr_cli.store.training import Points, by_rollout, learning_curves, recorded_values, whole_rows
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    import altair as alt
 
-MOST_TEXT = 400
-# Columns of the tables: what is shown of the summary, and its name for people.
-_COLUMNS = {
-    "courses: accuracy and collapse": {
-        "accuracy_start": "start",
-        "accuracy_best": "best",
-        "accuracy_end": "end",
-        "accuracy_held_out": "held-out",
-        "collapsed": "collapsed",
-        "collapse_at": "at rollout",
-        "truncated_end": "truncated",
-    },
-    "courses: length and entropy": {
-        "length_start": "length",
-        "length_end": "end",
-        "length_largest_ratio": "largest/start",
-        "entropy_start": "entropy",
-        "entropy_end": "end",
-        "entropy_largest_ratio": "largest/start",
-    },
-    "courses: updates": {
-        "steps_per_rollout": "a rollout",
-        "grad_norm_mean": "grad norm",
-        "prob_distance_mean": "|pi - pi_old|",
-        "ratio_distance_mean": "rms of r - 1",
-        "clip_share_mean": "clipped",
-        "value_correct_end": "value if right",
-        "value_incorrect_end": "if wrong",
-    },
-}
-_READING = (
-    "Each panel is one number over the rollouts: a line is the mean over the runs of an arm, its band Student's 95% "
-    "interval over them at each rollout by itself (of two runs: their curves); a cross is the rollout at which a run's "
-    "collapse was told. The landscape paper sees, with one update a rollout: PL loses entropy and length and then "
-    "accuracy, and stays there (figures 2, 9, 10); NL gains entropy and length with bursts of the gradient norm, and "
-    "is not stable there (11); CL collapses later, GRPO hardly ever (4). Clipping with several updates, and token "
-    "normalisation, delay or prevent it (3, 5); several updates without clipping hasten it (7), and |pi - pi_old| "
-    "grows until the collapse (13). PPO's value head predicts less than 0 on wrong completions, which no value can be "
-    "where rewards are 0 and 1 (8)."
-)
 # Rollouts that the start and the end of a run are the mean of.
 START, END = 3, 5
 # A length has collapsed or exploded when it is beyond this factor of its start for so many rollouts in a row.
@@ -84,94 +35,83 @@ SHORT, LONG, LASTING = 0.5, 2.0, 5
 WARNING_FIRST, WARNING_SPREAD, WARNING_LASTING = 5, 4.0, 3
 # How the names of rollouts end that a run may not reach, and of differences of those.
 _CENSORED = ("_at", "_lead")
-Summary = dict[str, float | int | None]
-COLUMNS = 3
-MOST_NAME = 60
-# Panels, by the metrics in each, the second of them dashed; the latter where some run has values that are not all 0.
-_ALWAYS = (("accuracy",), ("length",), ("entropy",), ("grad_norm",))
-_WHERE_KNOWN = (
-    ("prob_distance",),
-    ("ratio_distance",),
-    ("kl_reference",),
-    ("clip_share",),
-    ("truncated",),
-    ("eval",),
-    ("value/correct", "value/incorrect"),
+CURVES = (
+    "accuracy",
+    "length",
+    "entropy",
+    "grad_norm",
+    "prob_distance",
+    "kl_old",
+    "kl_reference",
+    "truncated",
+    "value/correct",
+    "value/incorrect",
 )
-# Of several numbers of a line.
-_DERIVED = {
-    "ratio_distance": Metric("√ mean (r - 1)²", lowest=0.0, log_scale=True),
-    "clip_share": Metric("clipped tokens", share=True, lowest=0.0, axis="share of tokens"),
-}
-_DASHED = (0, (4, 2))
+Summary = dict[str, float | int | None]
 
 
 class LandscapeOptions(Section):
-    """Keys of `rlvr analyze landscape`."""
-
-    samples: Count = Field(1, description="Problems whose completions before and after the collapse are shown.")
+    """`rlvr analyze landscape` has no keys."""
 
 
-@analysis(
-    "length, entropy, gradient norm and accuracy over training",
-    paper="landscape",
-    options=LandscapeOptions,
-    runs=None,
-    policy=False,
-)
-def landscape(subject: AnalysisInput, options: LandscapeOptions) -> Findings:
-    """The courses of the runs, up to ``subject.rollout`` where that is given.
+def measure(inputs: AnalysisInput, options: LandscapeOptions) -> Frames:
+    """Compute the courses of the runs, up to ``inputs.rollout`` where there is one.
 
     Raises:
         UserError: a run without any optimizer step, or without that rollout; two runs of one arm with the same seed.
     """
-    selected = find_runs([str(run.path) for run in subject.runs], subject.root, unfinished=True)
+    selected = find_runs([str(run.path) for run in inputs.runs], inputs.root, unfinished=True)
     runs, problems = selected.runs, list(selected.problems)
     arms: tuple[Arm, ...] = ()
     with collecting(problems):
         arms = group_arms(runs, alone=True) if runs else ()
     names = dict(zip((run.path for run in runs), names_of([run.dir for run in runs]), strict=True))
-    courses = {names[run.path]: found for run in runs if (found := _course(run, subject.rollout, problems)) is not None}
+    courses = {}
+    for run in runs:
+        with collecting(problems):
+            courses[names[run.path]] = _course(run, inputs.rollout)
     if problems:
         raise UserError(problems)
     members = {arm.name: [names[run.path] for run in arm.runs.values()] for arm in arms}
-    samples = _samples(arms, names, courses, options.samples)
-    of_arms = {arm: [courses[name] for name in members[arm]] for arm in members}
-    return Findings(
-        headline=_headline(of_arms),
-        numbers={
-            "summary": next(iter(courses.values())).summary if len(courses) == 1 else {},
-            "runs": {name: _as_json(found) for name, found in courses.items()},
-            "arms": {arm: {"runs": members[arm], "summary": _means(of_arms[arm])} for arm in members},
-            "samples": samples,
-        },
-        tables=(*_tables(of_arms), _collapses(courses), *_shown(samples)),
-        reading=_READING,
-        draw=lambda: landscape_figure(of_arms),
-        notes=_notes(courses),
+    arm_of = {run: arm for arm, group in members.items() for run in group}
+    return frames_of(
+        next(iter(courses.values())).summary if len(courses) == 1 else {},
+        _notes(courses),
+        arms=[
+            {"arm": arm, "number": name, **mean}
+            for arm, group in members.items()
+            for name, mean in _means([courses[run] for run in group]).items()
+        ],
+        collapses=[
+            {"arm": arm_of[run], "run": run, **row} for run, found in courses.items() for row in _collapses(found)
+        ],
+        runs=[{"arm": arm_of[run], "run": run, **found.summary} for run, found in courses.items()],
+        curves=[
+            {"arm": arm_of[run], "run": run, "metric": name, "rollout": at + 1, "value": value}
+            for run, found in courses.items()
+            for name, points in found.curves.items()
+            for at, value in points
+        ],
     )
 
 
-def _course(run: Run, last: int | None, problems: list[str]) -> Course | None:
+def _course(run: Run, last: int | None) -> Course:
     rows = whole_rows(read_record(run.dir, run.dir.metrics_path))
     if not rows:
-        problems.append(f"{run.path}: has no optimizer step yet, so there is nothing to analyze.")
-        return None
+        raise UserError(f"{run.path}: has no optimizer step yet, so there is nothing to analyze.")
     newest = max(row["rollout"] for row in rows)
     if last is not None and last > newest:
-        problems.append(f"{run.path}: there is no rollout {last} yet; the newest is {newest}.")
-        return None
+        raise UserError(f"{run.path}: there is no rollout {last} yet; the newest is {newest}.")
     kept = [row for row in rows if last is None or row["rollout"] <= last]
     return course(kept, run.config.rollout.prompts)
 
 
-def _as_json(found: Course) -> dict[str, Any]:
-    return {
-        "summary": found.summary,
-        "collapses": [asdict(collapse) for collapse in found.collapses],
-        "kl": found.kl,
-        "curves": {name: curve_as_json(points) for name, points in found.curves.items() if points},
-    }
+def _collapses(found: Course) -> Iterator[dict[str, Any]]:
+    for alert in found.collapses:
+        yield {"rollout": alert.first + 1, "censored": False, "pattern": alert.title, "evidence": alert.evidence}
+    if not found.collapses:
+        text = f"none; censored at rollout {found.rollouts}"
+        yield {"rollout": found.rollouts, "censored": True, "pattern": text, "evidence": None}
 
 
 def _means(courses: Sequence[Course]) -> dict[str, dict[str, Any]]:
@@ -183,121 +123,73 @@ def _means(courses: Sequence[Course]) -> dict[str, dict[str, Any]]:
     for name in courses[0].summary:
         values = [float(value) for run in courses if (value := run.summary[name]) is not None]
         if name.endswith(_CENSORED) and len(values) < len(courses):
-            means[name] = {"mean": None, "low": None, "high": None, "runs": len(values)}
+            means[name] = {"mean": None, "low": None, "high": None, "runs": len(values), "of": len(courses)}
         elif values:
             estimate = mean_interval(values)
-            means[name] = {"mean": estimate.value, "low": estimate.low, "high": estimate.high, "runs": estimate.n}
+            means[name] = {
+                "mean": estimate.value,
+                "low": estimate.low,
+                "high": estimate.high,
+                "runs": estimate.n,
+                "of": len(courses),
+            }
     return means
 
 
-def _headline(arms: Mapping[str, Sequence[Course]]) -> str:
-    courses = [found for group in arms.values() for found in group]
-    if len(courses) > 1:
-        told = [f"{sum(bool(found.collapses) for found in group)} of {len(group)} {arm}" for arm, group in arms.items()]
-        return f"{len(courses)} runs in {len(arms)} arms. Collapsed: {', '.join(told)}."
-    (found,) = courses
-    numbers = {name: _figure(found.summary[f"accuracy_{name}"]) for name in ("start", "best", "end")}
-    end = f"Accuracy {numbers['start']} at the start, {numbers['best']} at best, {numbers['end']} at the end"
-    if not found.collapses:
-        return f"{end} of {found.rollouts} rollouts; no collapse."
-    first = found.collapses[0]
-    return f"{end} of {found.rollouts} rollouts; {first.title} at rollout {first.first + 1}."
-
-
-def _tables(arms: Mapping[str, Sequence[Course]]) -> list[Table]:
-    tables = []
-    for title, columns in _COLUMNS.items():
-        rows = []
-        for arm, group in arms.items():
-            means = _means(group)
-            cells = [_cell(means[name], len(group)) if name in means else "-" for name in columns]
-            rows.append((arm, str(len(group)), *cells))
-        tables.append(Table(f"{title}, means over runs", ("arm", "runs", *columns.values()), rows))
-    return tables
-
-
-def _cell(mean: Mapping[str, Any], runs: int) -> str:
-    return f"{mean['runs']} of {count(runs, 'run')}" if mean["mean"] is None else _figure(mean["mean"])
-
-
-def _collapses(courses: Mapping[str, Course]) -> Table:
-    rows = []
-    for name, run in courses.items():
-        rows += [(name, str(alert.first + 1), alert.title, alert.evidence) for alert in run.collapses]
-        if not run.collapses:
-            rows.append((name, f"not within {run.rollouts}", "", ""))
-    return Table("collapses", ("run", "at rollout", "pattern", "what moved"), rows)
-
-
-def _samples(
-    arms: Sequence[Arm], names: Mapping[str, str], courses: Mapping[str, Course], most: int
-) -> list[dict[str, Any]]:
-    """Completions of the first run of each arm that collapsed, from before and after; of its ends where none did."""
-    found = []
-    for arm in arms:
-        runs = list(arm.runs.values())
-        run = next((one for one in runs if courses[names[one.path]].collapses), runs[0])
-        one = courses[names[run.path]]
-        # Not the last of the run: what was saved after the rollouts looked at is no part of this.
-        around = (0, one.rollouts - 1)
-        if one.collapses:
-            around = (max(0, one.collapses[0].first - one.window), one.collapses[0].first)
-        for pair in sampled_completions(run.dir, most, rollouts=around).pairs:
-            for sampled in pair:
-                found += [
-                    {
-                        "run": names[run.path],
-                        "rollout": sampled.rollout,
-                        "problem": sampled.problem,
-                        "correct": completion.correct,
-                        "reason": completion.reason,
-                        "tokens": completion.tokens,
-                        "text": completion.text or "".join(piece.text for piece in completion.pieces),
-                    }
-                    for completion in sampled.completions
-                ]
-    return found
-
-
-def _shown(samples: Sequence[Mapping[str, Any]]) -> list[Table]:
-    rows = [
-        (
-            str(one["run"]),
-            str(one["rollout"]),
-            str(one["reason"]),
-            str(one["tokens"]),
-            shortened(one_line(one["text"]), MOST_TEXT),
-        )
-        for one in samples
-    ]
-    return (
-        [Table("completions before and after", ("run", "rollout", "verdict", "tokens", "text"), rows)] if rows else []
-    )
-
-
-def _notes(courses: Mapping[str, Course]) -> tuple[str, ...]:
+def _notes(courses: Mapping[str, Course]) -> list[str]:
     notes = []
     short = [name for name, found in courses.items() if found.rollouts < 8]
     if short:
         notes.append(f"{', '.join(short)}: fewer than 8 rollouts, too few for meaningful starts, ends and warnings.")
     if all(found.summary["steps_per_rollout"] == 1 for found in courses.values()):
         notes.append("With one update a rollout the updated policy is the one that sampled: both distances are 0.")
-    return tuple(notes)
+    return notes
 
 
-def _figure(value: float | int | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+def headline(frames: Frames) -> str:
+    """Give the course of one run, or how many runs of each arm collapsed."""
+    runs = records(frames["runs"])
+    if len(runs) > 1:
+        arms = frames["runs"].groupby("arm", sort=False)["collapsed"].agg(["sum", "count"])
+        counts = ", ".join(f"{row['sum']:.0f} of {row['count']:.0f} {arm}" for arm, row in arms.iterrows())
+        return f"{len(runs)} runs in {len(arms)} arms. Collapsed: {counts}."
+    (run,), first = runs, records(frames["collapses"])[0]
+    start, best, end = (
+        "-" if run[f"accuracy_{name}"] is None else f"{run[f'accuracy_{name}']:.4g}"
+        for name in ("start", "best", "end")
+    )
+    collapse = f"no collapse (censored at rollout {run['rollouts']})"
+    if not first["censored"]:
+        collapse = f"{first['pattern']} at rollout {first['rollout']}"
+    return f"Accuracy {start} at the start, {best} at best, {end} at the end of {run['rollouts']} rollouts; {collapse}."
+
+
+def plot(frames: Frames) -> alt.TopLevelMixin:
+    """Draw a panel for each number that is not 0 throughout."""
+    import altair as alt
+
+    curves = frames["curves"]
+    moved = curves.groupby("metric")["value"].transform(lambda values: values.abs().max()) > 0
+    return (
+        alt.Chart(curves[moved])
+        .mark_line()
+        .encode(
+            x=alt.X("rollout:Q"), y=alt.Y("value:Q", title=None), color=alt.Color("arm:N", sort=None), detail="run:N"
+        )
+        .properties(width=220, height=140)
+        .facet(alt.Facet("metric:N", sort=None, title=None), columns=3)
+        .resolve_scale(y="independent")
+    )
 
 
 @dataclass(frozen=True)
 class Course:
-    """How a run went.
+    """The course of a run.
 
     Attributes:
         curves: by name; a value is the mean over the rollout's updates. What the run did not record has no points.
         summary: single numbers, None where there is none; rollouts in it count from 1.
-        collapses: the alerts but that of a missing signal. window: rollouts that their rules look at.
-        rollouts: how many there were.
+        collapses: the alerts but that of a missing signal. rollouts: how many there were.
         kl: the curve that stands for the KL divergence: to the reference, else, with several updates a rollout, to the
             policy that sampled; None where there is neither.
     """
@@ -305,7 +197,6 @@ class Course:
     curves: dict[str, Points]
     summary: Summary
     collapses: tuple[Alert, ...]
-    window: int
     rollouts: int
     kl: str | None
 
@@ -334,7 +225,7 @@ def course(rows: Sequence[Mapping[str, Any]], problems: int) -> Course:
         "updates": len(rows),
         "rollouts": rollouts,
     }
-    return Course(curves, summary, collapses, monitor.window, rollouts, kl)
+    return Course(curves, summary, collapses, rollouts, kl)
 
 
 def stays_beyond(points: Points, beyond: Callable[[float], bool], lasting: int) -> int | None:
@@ -364,7 +255,7 @@ def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
     # Whichever accuracy it is: the arms of a landscape are evaluated alike.
     held_out = (points for name, points in learning_curves(rows).items() if name.startswith(HELD_OUT))
     return {
-        **{name: by_rollout(recorded_values(rows, name)) for name in ("kl_old", *chain(*_ALWAYS, *_WHERE_KNOWN))},
+        **{name: by_rollout(recorded_values(rows, name)) for name in CURVES},
         "eval": next(held_out, ()),
         "ratio_distance": by_rollout((row["rollout"], _ratio_distance(row)) for row in rows),
         "clip_share": by_rollout((row["rollout"], _clip_share(row)) for row in rows),
@@ -442,14 +333,14 @@ def _moments(curves: Mapping[str, Points], kl: str | None) -> Summary:
     kl_at = None if kl is None else warning(curves[kl])
     lead = None if entropy_at is None or kl_at is None else kl_at - entropy_at
     # The same order with a warning that did not come counted as later than any that did.
-    order = np.sign((kl_at or math.inf) - (entropy_at or math.inf)) if entropy_at or kl_at else 0
+    first, second = entropy_at or math.inf, kl_at or math.inf
     return {
         "length_collapse_at": stays_beyond(length, lambda value: value < SHORT * start, LASTING),
         "length_explosion_at": stays_beyond(length, lambda value: value > LONG * start, LASTING),
         "entropy_warning_at": entropy_at,
         "kl_warning_at": kl_at,
         "entropy_warning_lead": lead,
-        "entropy_warning_first": None if kl is None else int(order),
+        "entropy_warning_first": None if kl is None else (first < second) - (first > second),
     }
 
 
@@ -461,84 +352,13 @@ def _ratio(value: float | None, start: float | None) -> float | None:
     return value / start if value is not None and start else None
 
 
-def landscape_figure(arms: Mapping[str, Sequence[Course]]) -> Figure:
-    """A panel for each number that some run has. Must be called inside ``charts.figure.style()``."""
-    from matplotlib.figure import Figure
-
-    courses = [found for group in arms.values() for found in group]
-    moved = [
-        names
-        for names in _WHERE_KNOWN
-        if any(value for found in courses for name in names for _, value in found.curves[name])
-    ]
-    panels = [*_ALWAYS, *moved]
-    rows = -(-len(panels) // COLUMNS)
-    shown = told_apart(list(arms), MOST_NAME)
-    figure = Figure(figsize=(11.0, 2.5 * rows + 0.5 + 0.18 * len(arms)), layout="constrained")
-    grid = figure.subplots(rows, COLUMNS, squeeze=False)
-    for axes, names in zip(grid.flat, panels, strict=False):
-        _panel(axes, names, arms)
-    for axes in grid.flat[len(panels) :]:
-        axes.set_visible(False)
-    _legend(figure, list(shown.values()))
-    return figure
-
-
-def _panel(axes: Any, names: Sequence[str], arms: Mapping[str, Sequence[Course]]) -> None:
-    metrics = [_DERIVED.get(name) or METRICS[name] for name in names]
-    scale = metric_axis(metrics[0])
-    axes.set_title(metrics[0].heading + "".join(f" (dashed: {metric.label})" for metric in metrics[1:]))
-    axes.set_ylabel(scale.label)
-    axes.set_xlabel("rollout")
-    lines = []
-    for second, name in enumerate(names):
-        for place, (arm, group) in enumerate(arms.items()):
-            look = {**_look(place), **({"linestyle": _DASHED} if second else {})}
-            curves = [_points(found, name) for found in group if found.curves[name]]
-            found = arm_line(place, arm, curves, scale, alone=len(arms) == 1, intervals=[None] * len(curves))
-            if found is not None:
-                lines.append(found.line)
-                _draw(axes, found, look)
-            if name in ("accuracy", "length"):
-                _mark(axes, group, name, look)
-    height = extent([Panel("", tuple(lines))], scale)
-    if height.linear is not None:
-        axes.set_yscale("symlog", linthresh=height.linear)
-    if height.high > height.low:
-        axes.set_ylim(height.low, height.high)
-
-
-def _points(found: Course, name: str) -> tuple[np.ndarray, np.ndarray]:
-    points = np.array(found.curves[name], dtype=np.float64)
-    return points[:, 0] + 1, points[:, 1]
-
-
-def _look(place: int) -> dict[str, Any]:
-    return {"color": COLOURS[place % len(COLOURS)], "linestyle": DASHES[place // len(COLOURS) % len(DASHES)]}
-
-
-def _draw(axes: Any, found: ArmLine, look: dict[str, Any]) -> None:
-    line = found.line
-    for x, y in [*([line.raw] if line.raw is not None else []), *line.singles]:
-        axes.plot(x, y, linewidth=0.6, alpha=0.5, **look)
-    if line.low is not None and line.high is not None and not line.few:
-        axes.fill_between(line.x, line.low, line.high, color=look["color"], alpha=0.16, linewidth=0)
-    axes.plot(line.x, line.mean, linewidth=1.5, **look)
-
-
-def _mark(axes: Any, group: Sequence[Course], name: str, look: dict[str, Any]) -> None:
-    """A cross on the run's own curve where its collapse was told."""
-    for found in group:
-        values = dict(found.curves[name])
-        for collapse in found.collapses[:1]:
-            if collapse.first in values:
-                axes.plot(collapse.first + 1, values[collapse.first], "x", color=look["color"], markersize=6, zorder=5)
-
-
-def _legend(figure: Any, names: Sequence[str]) -> None:
-    from matplotlib.lines import Line2D
-
-    handles = [Line2D([], [], linewidth=1.5, **_look(place)) for place in range(len(names))]
-    handles.append(Line2D([], [], color="#555555", marker="x", linestyle="none"))
-    columns = max(1, min(4, 150 // (max(map(len, names)) + 8)))
-    figure.legend(handles, [*names, "alert raised"], loc="outside lower center", ncols=columns)
+ANALYSIS = Analysis(
+    "length, entropy, gradient norm and accuracy over training",
+    paper="landscape",
+    options=LandscapeOptions,
+    measure=measure,
+    plot=plot,
+    headline=headline,
+    runs=None,
+    policy=False,
+)

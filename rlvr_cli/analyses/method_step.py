@@ -151,3 +151,12 @@ def quarters(old_probs: Tensor) -> Iterator[tuple[str, Tensor]]:
         # Rounding may leave a probability just above 1.
         below = (old_probs < high) | (high == QUARTERS[-1])
         yield f"p {low:.2f} to {high:.2f}", (old_probs >= low) & below
+
+
+def thinned(chosen: Tensor, most: int = 500) -> Tensor:
+    """(N, T) at most ``most`` of the ``chosen`` tokens, evenly spaced: those to draw, as there may be millions."""
+    places = chosen.nonzero()
+    kept = places[:: max(1, -(-len(places) // most))]
+    shown = torch.zeros_like(chosen)
+    shown[kept[:, 0], kept[:, 1]] = True
+    return shown

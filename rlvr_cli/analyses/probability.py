@@ -7,48 +7,46 @@ the rollout, where every ratio is 1, and a step is one of plain SGD: theta + lr 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import math
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import AnalysisInput, Bounds, Findings, Methods, analysis, mean_of, number_text, over
+from rlvr_cli.analyses.base import (
+    Analysis,
+    AnalysisInput,
+    Bounds,
+    Frames,
+    Methods,
+    frames_of,
+    mean_of,
+    over,
+    records,
+    summary_of,
+)
 from rlvr_cli.analyses.gradients import Gradient, gradient, logit_gradients, norm, stepped, token_norms
 from rlvr_cli.analyses.method_step import MethodStep
 from rlvr_cli.analyses.saved_rollout import drawn_rows
 from rlvr_cli.analyses.scoring import LoadedPolicy, Rows, load_policy, score_rollout
-from rlvr_cli.charts.figure import COLOURS
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, CountOrZero, Section
 from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.core.table import Table
 from rlvr_cli.describe.named import replayed_configs
 from rlvr_cli.methods.base import quantile
 from rlvr_cli.stats.correlation import pearson, spearman
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    import altair as alt
 
-READING = (
-    "Left above: the gradient of single tokens against 1 - p, over all parameters and, in grey, at the logits, where "
-    "AR-Lopti's proposition 4.2 has it between the two lines; the paper finds it roughly proportional over all "
-    "parameters too. Right above: the norm of each group's part of the update, next to the group's share. Left below: "
-    "how far one step of plain SGD moves the probabilities of each group when all tokens make it, the lowest group "
-    "alone, or the highest alone; in the paper the lowest group's step looks like the whole one, and moves the highest "
-    "group more than its own does. Right below: the share of tokens with a positive advantage that rise; in the paper "
-    "it falls with the probability to about one half, and Advantage Reweighting and Lopti lift it."
-)
 # Of the two sides of a bound, for what float64 rounds.
 ROUNDING = 1e-9
 QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.99)
-_BY = {"all": "all tokens", "low": "lowest group", "high": "highest group"}
 
 
 class ProbabilityOptions(Section):
@@ -74,22 +72,17 @@ class ProbabilityOptions(Section):
     seed: CountOrZero = Field(0, description="Of the draw of those tokens.")
 
 
-@analysis(
-    "gradient norms, and what an update moves, by the tokens' probability", paper="AR-Lopti", options=ProbabilityOptions
-)
-def probability(subject: AnalysisInput, options: ProbabilityOptions) -> Findings:
+def measure(inputs: AnalysisInput, options: ProbabilityOptions) -> Frames:
     """Measure a saved rollout at the policy that sampled it.
 
     Raises:
         UserError: an unknown method, no rollout or policy, or no token that has an advantage.
     """
     configs = replayed_configs(options.methods)
-    saved = subject.saved()
+    saved = inputs.saved()
     methods = [config.bound(saved.config.rollout.max_new_tokens) for config in configs]
-    dtype = None if options.dtype is None else getattr(torch, options.dtype)
-    policy = load_policy(
-        saved, saved.old, dtype=dtype or (torch.float32 if torch.cuda.is_available() else torch.float64)
-    )
+    dtype = getattr(torch, options.dtype or ("float32" if torch.cuda.is_available() else "float64"))
+    policy = load_policy(saved, saved.old, dtype=dtype)
     run = score_rollout(dataclasses.replace(saved, current=saved.old), methods, policy)
     chosen = drawn_rows(saved, options.rows)
     steps = [MethodStep.of(method, run.scored).part(torch.tensor(chosen)) for method in methods]
@@ -108,25 +101,39 @@ def probability(subject: AnalysisInput, options: ProbabilityOptions) -> Findings
         sample=options.tokens,
         seed=options.seed,
     )
-    numbers = {
-        "summary": _summary(found),
+    context = {
         "rollout": saved.number,
         "policy": saved.old.step,
         "sampling_gap": run.sampling_gap,
         "rows": len(chosen),
         "tokens": sum(group.tokens for group in found.groups),
-        **dataclasses.asdict(found),
     }
-    # Thousands of values, one a token, which the figure alone shows.
-    numbers["at_logits"] = {key: getattr(found.at_logits, key) for key in ("pearson", "spearman")}
-    return Findings(
-        headline=_headline(found),
-        numbers=numbers,
-        tables=_tables(found),
-        reading=READING,
-        draw=functools.partial(probability_figure, found),
-        notes=tuple(run.notes),
+    names = [_name(group.low, group.high) for group in found.groups]
+    sampled = (found.sampled.rest, found.sampled.norms, found.sampled_at_logits.norms)
+    return frames_of(
+        {**_summary(found), **context},
+        run.notes,
+        groups=[{"group": name, **dataclasses.asdict(of)} for name, of in zip(names, found.groups, strict=True)],
+        changes=_change_rows(names, found),
+        directions=[
+            {"method": of.method, "group": name, "positive": rising, "negative": falling}
+            for of in found.directions
+            for name, rising, falling in zip(
+                (*names, "all"), (*of.positive, of.positive_all), (*of.negative, of.negative_all), strict=True
+            )
+        ],
+        tokens=[
+            {"rest": rest, "norm": size, "norm_at_logits": at_logits}
+            for rest, size, at_logits in zip(*sampled, strict=True)
+        ],
     )
+
+
+def _change_rows(names: Sequence[str], found: ProbabilityFindings) -> Iterator[dict[str, Any]]:
+    for change in found.changes:
+        for name, mean, size, quantiles in zip(names, change.mean, change.size, change.quantiles, strict=True):
+            row = {"by": change.by, "group": name, "mean": mean, "size": size, "match": change.match}
+            yield row | {f"q{100 * share:.0f}": value for share, value in zip(QUANTILES, quantiles or (), strict=False)}
 
 
 def _summary(found: ProbabilityFindings) -> dict[str, float | None]:
@@ -166,49 +173,14 @@ def _summary(found: ProbabilityFindings) -> dict[str, float | None]:
     }
 
 
-def _headline(found: ProbabilityFindings) -> str:
-    """One sentence."""
-    numbers = _summary(found)
-    low, high = found.groups[0], found.groups[-1]
-    per_token, moved = numbers["norm_low_over_high"], numbers["change_high_by_low_over_by_high"]
-    first = (
-        f"Tokens {_name(low.low, low.high)} are {low.share:.1%} of all and have {_times(per_token)} the gradient of "
-        f"those {_name(high.low, high.high)}, token for token"
-    )
-    return f"{first}; a step on them alone moves the latter {_times(moved)} as far as their own step does."
-
-
-def _tables(found: ProbabilityFindings) -> tuple[Table, ...]:
-    """Groups, changes, directions."""
-    names = [_name(group.low, group.high) for group in found.groups]
-    groups = [
-        (
-            name,
-            f"{group.tokens:,}",
-            f"{group.share:.1%}",
-            f"{group.positive:.0%}",
-            number_text(group.positive_advantage, "+.2f"),
-            f"{group.negative:.0%}",
-            number_text(group.negative_advantage, "+.2f"),
-            f"{group.norm:.3g}",
-            number_text(group.norm_per_token, ".3g"),
-            number_text(group.norm_at_logits, ".3g"),
-        )
-        for name, group in zip(names, found.groups, strict=True)
-    ]
-    header = ("", "tokens", "share", "A > 0", "mean", "A < 0", "mean", "norm", "norm a token", "at the logits")
-    changes = [
-        (change.by, *(number_text(value, ".2e") for value in change.size), number_text(change.match, ".3f"))
-        for change in found.changes
-    ]
-    directions = [
-        (of.method, *(number_text(value, ".1%") for value in of.positive), number_text(of.positive_all, ".1%"))
-        for of in found.directions
-    ]
+def headline(frames: Frames) -> str:
+    """Compare the lowest group of tokens with the highest."""
+    numbers, groups = summary_of(frames), records(frames["groups"])
+    low, high = groups[0], groups[-1]
     return (
-        Table("Groups by old probability", header, groups),
-        Table("Mean |change of probability| in one step made by", ("", *names, "match with all"), changes),
-        Table("Tokens with A > 0 that rise in one step", ("", *names, "all"), directions),
+        f"Tokens {low['group']} are {low['share']:.1%} of all and have {_times(numbers['norm_low_over_high'])} the "
+        f"gradient of those {high['group']}, token for token; a step on them alone moves the latter "
+        f"{_times(numbers['change_high_by_low_over_by_high'])} as far as their own step does."
     )
 
 
@@ -485,79 +457,44 @@ def _quantiles(values: Tensor) -> tuple[float, ...] | None:
     return tuple(float(quantile(values, share)) for share in QUANTILES) if values.numel() else None
 
 
-def probability_figure(found: ProbabilityFindings) -> Figure:
-    """Four panels. Must be called inside ``charts.figure.style()``."""
-    from matplotlib.figure import Figure
+def plot(frames: Frames) -> alt.TopLevelMixin:
+    """Draw single tokens, the groups' gradients, what a step moves, and the tokens that rise."""
+    import altair as alt
 
-    figure = Figure(figsize=(10.0, 7.4), layout="constrained")
-    (tokens, groups), (changes, directions) = figure.subplots(2, 2)
-    names = [f"{group.low:.2g} to {group.high:.2g}" for group in found.groups]
-    _draw_tokens(tokens, found)
-    _draw_groups(groups, found, names)
-    _draw_changes(changes, found, names)
-    _draw_directions(directions, found, names)
-    return figure
-
-
-def _draw_tokens(axes: Any, found: ProbabilityFindings) -> None:
-    of, at_logits = found.sampled, found.sampled_at_logits
-    look: dict[str, Any] = {"alpha": 0.6, "linewidths": 0, "rasterized": True}
-    axes.scatter(of.rest, of.norms, s=9, color=COLOURS[0], **look)
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel(r"$1 - \pi$")
-    axes.set_ylabel(r"$\|\nabla_\theta \log \pi\|$", color=COLOURS[0])
-    said = "" if of.pearson is None or of.spearman is None else f" (r = {of.pearson:.2f}, ranks {of.spearman:.2f})"
-    axes.set_title(f"gradient of single tokens{said}")
-    logits = axes.twinx()
-    logits.spines["right"].set_visible(True)
-    logits.grid(visible=False)
-    logits.scatter(at_logits.rest, at_logits.norms, s=5, color="#7F7F7F", **look)
-    for slope in (1.0, math.sqrt(2)):
-        logits.plot([0, 1], [0, slope], color="#7F7F7F", linewidth=0.7)
-    # Below the other cloud, so that both are seen.
-    logits.set_ylim(0, 3)
-    logits.set_ylabel("at the logits, and its bounds", color="#7F7F7F")
-
-
-def _draw_groups(axes: Any, found: ProbabilityFindings, names: list[str]) -> None:
-    places = range(len(names))
-    axes.bar([place - 0.2 for place in places], [group.norm for group in found.groups], 0.4, color=COLOURS[0])
-    axes.set_xticks(list(places), names)
-    axes.set_xlabel(r"$\pi_{\mathrm{old}}$")
-    axes.set_ylabel("norm of the group's gradient", color=COLOURS[0])
-    axes.set_title("the groups' parts of the update")
-    shares = axes.twinx()
-    shares.spines["right"].set_visible(True)
-    shares.grid(visible=False)
-    shares.bar([place + 0.2 for place in places], [100 * group.share for group in found.groups], 0.4, color=COLOURS[4])
-    shares.set_ylabel("share of the tokens (%)", color=COLOURS[4])
+    group = alt.X("group:N", sort=None, title="old probability")
+    tokens = (
+        alt.Chart(frames["tokens"])
+        .mark_circle(opacity=0.6)
+        .encode(x=alt.X("rest:Q", title="1 - p"), y=alt.Y("norm:Q", title="norm of grad log p"))
+    )
+    groups = alt.Chart(frames["groups"]).mark_bar().encode(x=group, y=alt.Y("norm:Q", title="norm of the gradient"))
+    changes = (
+        alt.Chart(frames["changes"])
+        .transform_filter("datum.size > 0")
+        .mark_point(filled=True)
+        .encode(
+            x=group,
+            y=alt.Y("size:Q", title="mean |change of p|", scale=alt.Scale(type="log")),
+            color=alt.Color("by:N", title="step by", sort=None),
+        )
+    )
+    directions = (
+        alt.Chart(frames["directions"])
+        .mark_line(point=True)
+        .encode(
+            x=group,
+            y=alt.Y("positive:Q", title="tokens with A > 0 that rise", axis=alt.Axis(format="%")),
+            color=alt.Color("method:N", sort=None),
+        )
+    )
+    return alt.vconcat(tokens | groups, (changes | directions).resolve_scale(color="independent"))
 
 
-def _draw_changes(axes: Any, found: ProbabilityFindings, names: list[str]) -> None:
-    width = 0.8 / len(found.changes)
-    for index, change in enumerate(found.changes):
-        places = [place - 0.4 + (index + 0.5) * width for place in range(len(names))]
-        heights = [value or 0.0 for value in change.size]
-        axes.bar(places, heights, 0.9 * width, color=COLOURS[index], label=_BY[change.by])
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, high * (high / low) ** 0.35)
-    axes.set_xticks(range(len(names)), names)
-    axes.set_xlabel(r"$\pi_{\mathrm{old}}$")
-    axes.set_ylabel(r"mean $|\Delta \pi|$")
-    axes.set_title("what one step moves")
-    axes.legend(title="a step made by", loc="upper center", ncols=len(found.changes))
-
-
-def _draw_directions(axes: Any, found: ProbabilityFindings, names: list[str]) -> None:
-    for index, of in enumerate(found.directions):
-        known = [(place, 100 * value) for place, value in enumerate(of.positive) if value is not None]
-        look = {"color": COLOURS[index % len(COLOURS)], "marker": "os^vD<>p"[index % 8], "markersize": 5}
-        axes.plot([place for place, _ in known], [value for _, value in known], label=of.method, **look)
-    axes.axhline(50, color="#7F7F7F", linewidth=0.8)
-    axes.set_xticks(range(len(names)), names)
-    axes.set_ylim(0, 102)
-    axes.set_xlabel(r"$\pi_{\mathrm{old}}$")
-    axes.set_ylabel("of the tokens with A > 0 (%)")
-    axes.set_title("tokens that rise in one step")
-    axes.legend()
+ANALYSIS = Analysis(
+    "gradient norms, and what an update moves, by the tokens' probability",
+    paper="AR-Lopti",
+    options=ProbabilityOptions,
+    measure=measure,
+    plot=plot,
+    headline=headline,
+)

@@ -8,41 +8,40 @@ which is the current policy's.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from rlvr_cli.analyses.base import AnalysisInput, Findings, analysis, mean_of, minus, number_text, over, rising
+from rlvr_cli.analyses.base import (
+    Analysis,
+    AnalysisInput,
+    Frames,
+    frames_of,
+    mean_of,
+    minus,
+    over,
+    records,
+    rising,
+    summary_of,
+)
 from rlvr_cli.analyses.expected_gradient import expected_gradient, lemma_spread, log_ratio, reversal_kappas
-from rlvr_cli.analyses.method_step import MethodStep
+from rlvr_cli.analyses.method_step import MethodStep, thinned
 from rlvr_cli.analyses.replay import Replay, ReplayedUpdates
 from rlvr_cli.analyses.saved_rollout import SavedRollout
 from rlvr_cli.analyses.scoring import LoadedPolicy, load_policy, score_rollout
-from rlvr_cli.charts.figure import COLOURS
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.core.section import Count, FromList, Section
-from rlvr_cli.core.table import Table
 from rlvr_cli.methods.base import quantile
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    import altair as alt
 
-READING = (
-    "Above, from the left: the ratio by probability after the last update (box: half of the tokens, whiskers: 98%); "
-    "its standard deviation against 1 - p after each number of updates, with the slope 2 of ACPO's lemma 1 dotted; the "
-    "tokens in the plane of probability and entropy between the theoretical bounds, clipped ones crossed: the paper "
-    "has them where both are low. Below: mean |G|, G = (1 - p) F A, by probability, measured (solid) and by "
-    "proposition 1 (dashed); the share of clipped tokens by probability; and the log ratio of mean |G| of low and high "
-    "tokens over the updates, also with signs: above 0 low-probability tokens dominate, and the paper has it fall "
-    "below."
-)
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 # A clipped token's entropy is compared with that of so many others on either side of it in probability.
 NEIGHBOURS = 5
@@ -74,18 +73,13 @@ class RatioOptions(Section):
     )
 
 
-@analysis(
-    "spread of the importance ratio, what is clipped, and who dominates the gradient",
-    paper="ACPO",
-    options=RatioOptions,
-)
-def ratio(subject: AnalysisInput, options: RatioOptions) -> Findings:
+def measure(inputs: AnalysisInput, options: RatioOptions) -> Frames:
     """Make the run's updates on a saved rollout again, and measure the ratios after some of them.
 
     Raises:
         UserError: no rollout or policy, a method whose updates cannot be made again, or nothing to learn from.
     """
-    saved = subject.saved()
+    saved = inputs.saved()
     config = load_config([saved.run.config_path]).method.policy
     if config is None:
         raise UserError(f"{saved.run.path}: {saved.config.method.name} has no importance ratio.")
@@ -95,45 +89,81 @@ def ratio(subject: AnalysisInput, options: RatioOptions) -> Findings:
     policy = load_policy(saved, saved.old, dtype=dtype)
     run = score_rollout(saved, [method], policy)
     kept = MethodStep.of(method, run.scored)
-    tokens = dataclasses.replace(
-        kept.tokens, log_probs=run.scored.old_log_probs, entropies=run.scored.rollout.entropies
-    )
-    start = dataclasses.replace(kept, tokens=tokens)
+    entropies = run.scored.rollout.entropies
+    assert entropies is not None
+    start = kept.at(run.scored.old_log_probs, entropies)
     if not bool((start.tokens.mask.bool() & (start.tokens.advantages != 0)).any()):
         raise UserError(
             f"{saved.run.path}: no token of rollout {saved.number} has an advantage: all completions of each problem "
             "have the same reward. Choose another --rollout."
         )
     replay = ReplayedUpdates(policy, saved, start, how)
-    entropies = run.scored.rollout.entropies
-    assert entropies is not None
     before = measure_updates(0, start, entropies, bins=options.bins, groups=options.groups)
     after, last = _follow(policy, replay, start, options)
-    at_checkpoint = measure_updates(
-        saved.current.step - saved.sampled_after, kept, entropies, bins=options.bins, groups=options.groups
-    )
-    kappas = _analytic(start, options.bins)
-    numbers: dict[str, Any] = {
-        "summary": _summary(before, after, kappas),
+    updates = saved.current.step - saved.sampled_after
+    at_checkpoint = measure_updates(updates, kept, entropies, bins=options.bins, groups=options.groups)
+    context = {
         "rollout": saved.number,
         "policy": saved.old.step,
         "method": method.name,
         "split": how.split,
         "kept_optimizer_state": replay.has_state,
         "sampling_gap": run.sampling_gap,
-        "before": dataclasses.asdict(before),
-        "updates": [dataclasses.asdict(of) for of in after],
-        "checkpoint": {"step": saved.current.step, **dataclasses.asdict(at_checkpoint)},
+        "checkpoint": saved.current.step,
     }
-    vocabulary = int(policy.model.config.vocab_size)
-    return Findings(
-        headline=_headline(after, numbers["summary"]),
-        numbers=numbers,
-        tables=_tables(before, after),
-        reading=READING,
-        draw=functools.partial(ratio_figure, before, after, last, vocabulary),
-        notes=(*run.notes, *_notes(saved, how, replay)),
+    return ratio_frames(
+        {**_summary(before, after, _analytic(start, options.bins)), **context},
+        [("replayed", of) for of in (before, *after)] + [("checkpoint", at_checkpoint)],
+        last,
+        (*run.notes, *_notes(saved, how, replay)),
     )
+
+
+def ratio_frames(
+    summary: Mapping[str, Any],
+    every: Sequence[tuple[str, Ratios]],
+    tokens: Sequence[tuple[float, float, bool]],
+    notes: Sequence[str] = (),
+) -> Frames:
+    """Return the frames of the ratios after some updates, each with the policy that made them."""
+    return frames_of(
+        summary,
+        notes,
+        updates=[{"policy": policy, **_update_row(of)} for policy, of in every],
+        bins=[{"policy": policy, "updates": of.updates, **row} for policy, of in every for row in _bin_rows(of)],
+        spreads=[
+            {"policy": policy, "updates": of.updates, "rest": rest, "spread": spread}
+            for policy, of in every
+            for rest, spread in zip(of.exponent.rest, of.exponent.spread, strict=True)
+        ],
+        tokens=[dict(zip(("old_prob", "entropy", "clipped"), token, strict=True)) for token in tokens],
+    )
+
+
+def _update_row(of: Ratios) -> dict[str, Any]:
+    sides = {
+        which: log_ratio(getattr(of.bins[0], which), getattr(of.bins[-1], which))
+        for which in ("magnitude", "signed", "expected_magnitude", "expected_signed")
+    }
+    return {
+        "updates": of.updates,
+        "kappa": of.kappa,
+        "exponent": of.exponent.exponent,
+        "fit": of.exponent.fit,
+        **{f"clipped_{name}": value for name, value in dataclasses.asdict(of.clipped).items()},
+        **{f"dominance_{which}": value for which, value in sides.items()},
+    }
+
+
+def _bin_rows(of: Ratios) -> Iterator[dict[str, Any]]:
+    for part in of.bins:
+        row: Mapping[str, Any] = dataclasses.asdict(part)
+        quantiles = zip(QUANTILES, row["quantiles"] or (), strict=False)
+        yield {
+            "bin": f"{part.low:.2g} to {part.high:.2g}",
+            **{name: value for name, value in row.items() if name != "quantiles"},
+            **{f"q{100 * share:.0f}": value for share, value in quantiles},
+        }
 
 
 def _replay(saved: SavedRollout, options: RatioOptions) -> Replay:
@@ -150,7 +180,7 @@ def _replay(saved: SavedRollout, options: RatioOptions) -> Replay:
 
 def _follow(
     policy: LoadedPolicy, replay: ReplayedUpdates, start: MethodStep, options: RatioOptions
-) -> tuple[list[Ratios], Plane]:
+) -> tuple[list[Ratios], list[tuple[float, float, bool]]]:
     """The ratios after each of ``options.updates``, and the plane after the last."""
     entropies = start.tokens.entropies
     assert entropies is not None
@@ -212,60 +242,24 @@ def _summary(
     }
 
 
-def _headline(after: list[Ratios], numbers: dict[str, Any]) -> str:
-    """One sentence."""
-    first, last = after[0], after[-1]
+def headline(frames: Frames) -> str:
+    """Give the spread of low tokens relative to high ones, and when the dominance changes sides."""
+    numbers = summary_of(frames)
+    updates = [row for row in records(frames["updates"]) if row["policy"] == "replayed" and row["updates"]]
+    bins = records(frames["bins"])
+    first, last = updates[0]["updates"], updates[-1]["updates"]
+    low, high = f"tokens below p {bins[0]['high']:.2g}", f"tokens above {bins[-1]['low']:.2g}"
     times, reversal = numbers["spread_low_over_high"], numbers["reversal_at"]
-    low, high = f"tokens below p {last.bins[0].high:.2g}", f"tokens above {last.bins[-1].low:.2g}"
-    if times is None or all(_dominance(of, "magnitude") is None for of in after):
-        return f"After {last.updates} updates on the rollout, {low} and {high} cannot be compared."
+    if times is None or all(row["dominance_magnitude"] is None for row in updates):
+        return f"After {last} updates on the rollout, {low} and {high} cannot be compared."
     dominance = (
         "low-probability tokens have the larger gradients throughout"
         if reversal is None
-        else f"high-probability tokens have the larger gradients from {reversal} on"
+        else f"high-probability tokens have the larger gradients from {int(reversal)} on"
     )
     return (
-        f"After {last.updates} updates on the rollout the ratio of {low} spreads {times:.3g} times as far as that of "
-        f"{high}; over {first.updates} to {last.updates} updates, {dominance}."
-    )
-
-
-def _tables(before: Ratios, after: list[Ratios]) -> tuple[Table, ...]:
-    """By probability after the last update, and over the updates."""
-    last = after[-1]
-    bins = [
-        (
-            f"p {of.low:.2g} to {of.high:.2g}",
-            f"{of.tokens:,}",
-            number_text(of.mean, ".4f"),
-            number_text(of.spread, ".3g"),
-            number_text(of.clipped, ".2%"),
-            number_text(of.magnitude, ".3g"),
-            number_text(of.expected_magnitude, ".3g"),
-            number_text(of.signed, ".3g"),
-            number_text(of.expected_signed, ".3g"),
-        )
-        for of in last.bins
-    ]
-    header = ("", "tokens", "mean r", "std r", "clipped", "E|G|", "by prop. 1", "|E G|", "by prop. 1")
-    updates = [
-        (
-            str(of.updates),
-            f"{of.kappa:.3g}",
-            number_text(of.bins[0].spread, ".3g"),
-            number_text(of.bins[-1].spread, ".3g"),
-            number_text(of.exponent.exponent, ".2f"),
-            number_text(of.exponent.fit, ".2f"),
-            number_text(of.clipped.share, ".2%"),
-            number_text(_dominance(of, "magnitude"), "+.2f"),
-            number_text(_dominance(of, "signed"), "+.2f"),
-        )
-        for of in (before, *after)
-    ]
-    over = ("updates", "kappa", "std low", "std high", "exponent", "R2", "clipped", "dominance", "signed")
-    return (
-        Table(f"By old probability, after {last.updates} updates", header, bins),
-        Table("By updates since the rollout (dominance: log ratio of low and high)", over, updates),
+        f"After {last} updates on the rollout the ratio of {low} spreads {times:.3g} times as far as that of {high}; "
+        f"over {first} to {last} updates, {dominance}."
     )
 
 
@@ -369,15 +363,6 @@ class Ratios:
     kappa: float
 
 
-@dataclass(frozen=True)
-class Plane:
-    """Tokens with an advantage in the plane of probability and entropy (nats), and which are clipped."""
-
-    probabilities: tuple[float, ...]
-    entropies: tuple[float, ...]
-    clipped: tuple[bool, ...]
-
-
 def measure_updates(updates: int, now: MethodStep, old_entropies: Tensor, *, bins: int, groups: int) -> Ratios:
     """The ratios of a rollout's tokens after ``updates``.
 
@@ -408,11 +393,12 @@ def measure_updates(updates: int, now: MethodStep, old_entropies: Tensor, *, bin
     )
 
 
-def plane(now: MethodStep, old_entropies: Tensor) -> Plane:
-    """Where the clipped tokens lie (figure 2c)."""
-    learned = now.tokens.mask.bool() & (now.tokens.advantages != 0)
-    of = (now.tokens.old_probs, old_entropies, clipped_tokens(now))
-    return Plane(*(tuple(values[learned].tolist()) for values in of))
+def plane(now: MethodStep, old_entropies: Tensor) -> list[tuple[float, float, bool]]:
+    """Return probability, entropy (nats) and whether it is clipped of the tokens to draw (figure 2c)."""
+    learned, cut = now.tokens.mask.bool() & (now.tokens.advantages != 0), clipped_tokens(now)
+    shown = thinned(learned & cut) | thinned(learned & ~cut)
+    columns = (now.tokens.old_probs, old_entropies, cut)
+    return list(zip(*(values[shown].tolist() for values in columns), strict=True))
 
 
 def entropy_bounds(probabilities: Tensor, vocabulary: int) -> tuple[Tensor, Tensor]:
@@ -519,135 +505,55 @@ def _at_equal_probability(clipped: Tensor, others: Tensor, old_probs: Tensor, va
     return float((values[clipped] - nearby).mean())
 
 
-def ratio_figure(before: Ratios, after: Sequence[Ratios], where: Plane, vocabulary: int) -> Figure:
-    """Six panels. Must be called inside ``charts.figure.style()``."""
-    from matplotlib import colormaps
-    from matplotlib.figure import Figure
+def plot(frames: Frames) -> alt.TopLevelMixin:
+    """Draw the ratio's spread, the clipped tokens, the gradients by probability, and who dominates."""
+    import altair as alt
 
-    figure = Figure(figsize=(14.0, 7.6), layout="constrained")
-    (boxes, spreads, clipped), (gradients, shares, dominance) = figure.subplots(2, 3)
-    shades = [colormaps["viridis_r"](0.15 + 0.8 * index / max(len(after) - 1, 1)) for index in range(len(after))]
-    names = [f"{of.low:.2g} to {of.high:.2g}" for of in after[-1].bins]
-    _draw_boxes(boxes, after[-1], names)
-    _draw_spreads(spreads, after, shades)
-    _draw_plane(clipped, where, vocabulary, after[-1].updates)
-    _draw_bins(gradients, after, shades, names)
-    _draw_shares(shares, after, shades, names)
-    _draw_dominance(dominance, before, after)
-    return figure
+    def replayed(name: str) -> alt.Chart:
+        rows = frames[name]
+        return alt.Chart(rows if rows.empty else rows.query("policy == 'replayed' and updates > 0"))
 
-
-def _draw_boxes(axes: Any, last: Ratios, names: list[str]) -> None:
-    at = {share: index for index, share in enumerate(QUANTILES)}
-    boxes = [
-        {
-            "med": of.quantiles[at[0.5]],
-            "q1": of.quantiles[at[0.25]],
-            "q3": of.quantiles[at[0.75]],
-            "whislo": of.quantiles[at[0.01]],
-            "whishi": of.quantiles[at[0.99]],
-        }
-        for of in last.bins
-        if of.quantiles is not None
-    ]
-    places = [index for index, of in enumerate(last.bins) if of.quantiles is not None]
-    axes.bxp(boxes, positions=places, showfliers=False, medianprops={"color": COLOURS[1]})
-    axes.set_yscale("log")
-    axes.set_xticks(range(len(names)), names)
-    axes.set_xlabel(r"$\pi_{\mathrm{old}}$")
-    axes.set_ylabel(r"ratio  $r = \pi\,/\,\pi_{\mathrm{old}}$")
-    axes.set_title(f"the ratio after {last.updates} updates")
-
-
-def _draw_spreads(axes: Any, after: Sequence[Ratios], shades: Sequence[Any]) -> None:
-    for of, shade in zip(after, shades, strict=True):
-        slope = "" if of.exponent.exponent is None else f" (slope {of.exponent.exponent:.2f})"
-        axes.plot(
-            of.exponent.rest, of.exponent.spread, marker="o", markersize=3, color=shade, label=f"{of.updates}{slope}"
+    logarithmic, updates = alt.Scale(type="log"), alt.Color("updates:O")
+    spreads = (
+        replayed("spreads")
+        .mark_line(point=True)
+        .encode(
+            x=alt.X("rest:Q", title="1 - p", scale=logarithmic),
+            y=alt.Y("spread:Q", title="standard deviation of the ratio", scale=logarithmic),
+            color=updates,
         )
-    last = after[-1].exponent
-    if last.rest:
-        start, end = min(last.rest), max(last.rest)
-        top = max(last.spread)
-        axes.plot([start, end], [top * (start / end) ** 2, top], ":", color="#7F7F7F")
-        axes.set_ylim(min(min(of.exponent.spread, default=top) for of in after) / 2, 2 * top)
-    # Without a point there is nothing that a logarithmic scale could show.
-    if any(of.exponent.rest for of in after):
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-    axes.set_xlabel(r"$1 - \pi_{\mathrm{old}}$")
-    axes.set_ylabel("standard deviation of the ratio")
-    axes.set_title("spread, and lemma 1 (dotted)")
-    axes.legend(title="updates")
-
-
-def _draw_plane(axes: Any, where: Plane, vocabulary: int, updates: int) -> None:
-    line = torch.linspace(0.002, 0.998, 300, dtype=torch.float64)
-    for bound in entropy_bounds(line, vocabulary):
-        axes.plot(line, bound, color="#7F7F7F", linewidth=0.9)
-    probabilities, entropies = torch.tensor(where.probabilities), torch.tensor(where.entropies)
-    cut = torch.tensor(where.clipped, dtype=torch.bool)
-    look: dict[str, Any] = {"rasterized": True}
-    axes.scatter(
-        probabilities[~cut], entropies[~cut], s=6, alpha=0.4, linewidths=0, color=COLOURS[0], label="kept", **look
     )
-    axes.scatter(
-        probabilities[cut], entropies[cut], s=18, marker="x", linewidths=0.9, color=COLOURS[1], label="clipped", **look
+    made = frames["updates"]
+    replayed_last = made.loc[made["policy"] == "replayed", "updates"].max()
+    by_bin = replayed("bins").transform_filter(f"datum.updates == {replayed_last}")
+    inner = by_bin.mark_bar(size=12).encode(x=alt.X("bin:N", sort=None), y=alt.Y("q25:Q", title="ratio"), y2="q75:Q")
+    outer = by_bin.mark_rule().encode(x=alt.X("bin:N", sort=None), y="q1:Q", y2="q99:Q")
+    clipped = by_bin.mark_bar().encode(
+        x=alt.X("bin:N", sort=None), y=alt.Y("clipped:Q", title="clipped tokens", axis=alt.Axis(format="%"))
     )
-    axes.set_xlabel(r"$\pi_{\mathrm{old}}$")
-    axes.set_ylabel("entropy (nats)")
-    axes.set_title(f"clipped after {updates} updates")
-    axes.legend()
+    tokens = (
+        alt.Chart(frames["tokens"])
+        .mark_circle(opacity=0.5)
+        .encode(x=alt.X("old_prob:Q"), y=alt.Y("entropy:Q", title="entropy (nats)"), color="clipped:N")
+    )
+    bins = replayed("bins").encode(x=alt.X("bin:N", sort=None, title="old probability"), color=updates)
+    measured = bins.mark_line(point=True).encode(y=alt.Y("magnitude:Q", title="mean |G|"))
+    expected = bins.mark_line(strokeDash=[4, 3]).encode(y=alt.Y("expected_magnitude:Q", title="mean |G|"))
+    dominance = (
+        replayed("updates")
+        .transform_fold(["dominance_magnitude", "dominance_expected_magnitude"], as_=["of", "log ratio"])
+        .mark_line(point=True)
+        .encode(x=alt.X("updates:Q"), y=alt.Y("log ratio:Q", title="log ratio, low over high"), color="of:N")
+    )
+    above, below = alt.hconcat(inner + outer, spreads, tokens), alt.hconcat(measured + expected, clipped, dominance)
+    return alt.vconcat(above.resolve_scale(color="independent"), below.resolve_scale(color="independent"))
 
 
-def _draw_bins(axes: Any, after: Sequence[Ratios], shades: Sequence[Any], names: list[str]) -> None:
-    for of, shade in zip(after, shades, strict=True):
-        for which, look in (("magnitude", "-o"), ("expected_magnitude", "--")):
-            known = [(index, getattr(part, which)) for index, part in enumerate(of.bins) if getattr(part, which)]
-            label = str(of.updates) if which == "magnitude" else None
-            axes.plot([x for x, _ in known], [y for _, y in known], look, markersize=3, color=shade, label=label)
-    axes.set_yscale("log")
-    axes.set_xticks(range(len(names)), names)
-    axes.set_xlabel(r"$\pi_{\mathrm{old}}$")
-    axes.set_ylabel(r"mean $|G|$")
-    axes.set_title("gradient, measured and by proposition 1 (dashed)")
-    axes.legend(title="updates")
-
-
-def _draw_shares(axes: Any, after: Sequence[Ratios], shades: Sequence[Any], names: list[str]) -> None:
-    width = 0.8 / len(after)
-    for index, (of, shade) in enumerate(zip(after, shades, strict=True)):
-        places = [place - 0.4 + (index + 0.5) * width for place in range(len(names))]
-        axes.bar(places, [100 * (part.clipped or 0.0) for part in of.bins], 0.9 * width, color=shade, label=of.updates)
-    axes.set_xticks(range(len(names)), names)
-    axes.set_xlabel(r"$\pi_{\mathrm{old}}$")
-    axes.set_ylabel("of the tokens with an advantage (%)")
-    axes.set_title("clipped tokens")
-    axes.legend(title="updates")
-
-
-def _draw_dominance(axes: Any, before: Ratios, after: Sequence[Ratios]) -> None:
-    looks = {
-        "magnitude": ("mean |G|", "-o", COLOURS[0]),
-        "expected_magnitude": ("mean |G|, proposition 1", "--", COLOURS[0]),
-        "signed": ("|mean G|", "-s", COLOURS[1]),
-        "expected_signed": ("|mean G|, proposition 1", "--", COLOURS[1]),
-    }
-    highest = 0.0
-    for which, (label, look, colour) in looks.items():
-        values = [
-            (of.updates, log_ratio(getattr(of.bins[0], which), getattr(of.bins[-1], which))) for of in (before, *after)
-        ]
-        known = [(updates, value) for updates, value in values if value is not None]
-        axes.plot([x for x, _ in known], [y for _, y in known], look, markersize=4, color=colour, label=label)
-        if which != "expected_signed":
-            highest = max([highest, *(value for _, value in known)])
-    # Where nothing is clipped, what is left of the signed expectation is nothing over still less.
-    axes.set_ylim(top=2 * highest + 1)
-    axes.axhline(0, color="#7F7F7F", linewidth=0.8)
-    axes.set_xscale("symlog", base=2, linthresh=1)
-    axes.set_xticks([0, *(of.updates for of in after)], ["0", *(str(of.updates) for of in after)])
-    axes.set_xlabel("updates since the rollout")
-    axes.set_ylabel("log ratio, low over high")
-    axes.set_title("who dominates")
-    axes.legend()
+ANALYSIS = Analysis(
+    "spread of the importance ratio, what is clipped, and who dominates the gradient",
+    paper="ACPO",
+    options=RatioOptions,
+    measure=measure,
+    plot=plot,
+    headline=headline,
+)

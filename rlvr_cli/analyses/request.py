@@ -7,20 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlvr_cli.analyses.base import Analysis, AnalysisInput, Findings, analyses
-from rlvr_cli.charts.figure import check_path, style, write_figure
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, analyses, records
+from rlvr_cli.charts.figure import check_path, write_chart
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_json
 from rlvr_cli.core.layers import label
 from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.section import Section
-from rlvr_cli.core.text import did_you_mean
+from rlvr_cli.core.table import ResultDocument, Table
+from rlvr_cli.core.text import did_you_mean, shortened
 from rlvr_cli.core.yaml import YamlProblem, parse, yaml_text
 from rlvr_cli.models.libraries import set_threads
 from rlvr_cli.runs.folder import find_run
 
 FOLDER = "analysis"
+# Rows and letters of a cell that a terminal shows; the files hold all.
+MOST_ROWS = 40
+MOST_TEXT = 60
 
 
 @dataclass(frozen=True)
@@ -90,19 +94,6 @@ def analysis_of(name: str) -> Analysis:
     return known[name]
 
 
-def options_of(name: str, values: Mapping[Any, Any]) -> Section:
-    """The keys of analysis ``name`` from plain values.
-
-    Raises:
-        UserError: every unknown key and every value out of range.
-    """
-    kind, problems = analysis_of(name), list[str]()
-    options = _checked(name, kind, values, {}, problems)
-    if options is None:
-        raise UserError(problems)
-    return options
-
-
 def _options(name: str, kind: Analysis, overrides: Sequence[str], problems: list[str]) -> Section | None:
     values: dict[str, Any] = {}
     places: dict[str, str] = {}
@@ -117,12 +108,9 @@ def _options(name: str, kind: Analysis, overrides: Sequence[str], problems: list
             places[key] = label(text)
         except YamlProblem as problem:
             problems.append(f"{label(text)}: {problem.message}")
-    return _checked(name, kind, values, places, problems)
-
-
-def _checked(
-    name: str, kind: Analysis, values: Mapping[Any, Any], places: Mapping[str, str], problems: list[str]
-) -> Section | None:
+    if values and not kind.options.model_fields:
+        problems.append(f"{', '.join(places.values())}: {name} has no keys.")
+        return None
     options, faults = read_section(kind.options, values, name)
     for fault in faults:
         key = str(fault.path[0])
@@ -145,31 +133,48 @@ def _default_figure(name: str, subject: AnalysisInput) -> Path:
     return folder / FOLDER / f"{'-'.join(parts)}.svg"
 
 
-def analyze_and_write(request: AnalyzeRequest) -> Findings:
-    """The findings; the figure and, next to it, the numbers are written before it returns.
+def analyze_and_write(request: AnalyzeRequest) -> ResultDocument:
+    """Return the result, once the chart and, next to it, the numbers are written.
 
     Raises:
         UserError: the runs do not hold what the analysis needs.
     """
     set_threads(load_config([request.subject.run.config_path]).run.threads)
-    found = analysis_of(request.name).measure(request.subject, request.options)
-    request.figure.parent.mkdir(parents=True, exist_ok=True)
-    with style():
-        write_figure(found.draw(), request.figure)
-    write_json(request.numbers, analysis_as_json(request, found))
-    return found
-
-
-def analysis_as_json(request: AnalyzeRequest, found: Findings) -> dict[str, object]:
-    """What was analysed, how, and what came out."""
-    return {
+    kind = analysis_of(request.name)
+    frames = kind.measure(request.subject, request.options)
+    headline, rows = kind.headline(frames), {name: records(frame) for name, frame in frames.items()}
+    notes = [row["note"] for row in rows.pop("notes")]
+    data = {
         "analysis": request.name,
         "options": request.options.model_dump(mode="json"),
         "runs": [str(run.path) for run in request.subject.runs],
         "rollout": request.subject.rollout,
         "step": request.subject.step,
-        "headline": found.headline,
-        "numbers": found.numbers,
-        "notes": list(found.notes),
+        "headline": headline,
+        "frames": rows,
+        "notes": notes,
         "figure": str(request.figure),
     }
+    request.figure.parent.mkdir(parents=True, exist_ok=True)
+    write_chart(kind.plot(frames), request.figure)
+    write_json(request.numbers, data)
+    single = [{"number": name, "value": value} for name, value in rows["summary"][0].items()]
+    tables = {**{name: of for name, of in rows.items() if name != "summary"}, "summary": single}
+    return ResultDocument(
+        tables=[_table(name, of) for name, of in tables.items() if 0 < len(of) <= MOST_ROWS or name == "summary"],
+        data=data,
+        rows=[{"frame": name, **row} for name, of in rows.items() for row in of],
+        before=[headline, *(f"Note: {line}" for line in notes)],
+        after=[f"figure: {request.figure}, numbers: {request.numbers}"],
+    )
+
+
+def _table(name: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    header = list(dict.fromkeys(key for row in rows for key in row))
+    return Table(name.replace("_", " "), header, [[_cell(row.get(key)) for key in header] for row in rows])
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return " ".join(map(_cell, value))
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else shortened(str(value), MOST_TEXT)

@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from rlvr_cli.analyses.base import AnalysisInput, Findings, analysis, names_of
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, frames_of, names_of, records
 from rlvr_cli.analyses.saved_rollout import last_rollouts, saved_numbers
-from rlvr_cli.analyses.word_lists import WordKind, compiled, find_lists, read_lists
-from rlvr_cli.charts.figure import COLOURS
+from rlvr_cli.analyses.word_lists import compiled, find_lists, read_lists
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import number
 from rlvr_cli.core.section import Count, Section, Text
-from rlvr_cli.core.table import Table
-from rlvr_cli.core.text import listed, shortened, some, told_apart
+from rlvr_cli.core.text import listed, some
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.correlation import Correlation, clustered_pearson, clustered_spearman
@@ -31,32 +29,11 @@ from rlvr_cli.store.evaluation import read_samples
 from rlvr_cli.store.metrics import GREEDY
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    import altair as alt
 
-MOST_WORDS = 60
-_READING = (
-    "Of one run: a panel is a kind of words, a dot the completions of about one frequency, its height their mean "
-    "reward with a 95% interval; a line that rises says that completions with more of these words are paid better. Of "
-    "several runs: bars of the mean frequency, with 95% intervals over problems, next to that of the policy before "
-    "training. AR-Lopti finds r > 0 for analysis, statement and causal indicator, r < 0 for conclusion indicator, "
-    "assumption and assertion, and that its methods use more of the first three and fewer of the others than GRPO "
-    "(figure 5). A correlation is no cause: harder problems have longer completions and lower rewards "
-    "(`per='100 words'` takes the length out)."
-)
 Kinds = Sequence[re.Pattern[str]]
 SAMPLES = "samples.jsonl"
 COLUMNS = 3
-MOST_NAME = 24
-START = "before training"
-
-
-@dataclass(frozen=True)
-class RunWords:
-    """What was looked at in a run, and what was found of each kind, by its name; ``before``: before training."""
-
-    looked: Looked
-    kinds: dict[str, KindFound]
-    before: dict[str, KindFound]
 
 
 class WordsOptions(Section):
@@ -73,15 +50,8 @@ class WordsOptions(Section):
     bins: Count = Field(10, description="Bins of frequency in the figure.")
 
 
-@analysis(
-    "how often kinds of words occur, against the reward",
-    paper="AR-Lopti",
-    options=WordsOptions,
-    runs=None,
-    policy=False,
-)
-def words(subject: AnalysisInput, options: WordsOptions) -> Findings:
-    """The words in the last ``options.rollouts`` saved rollouts of each run up to ``subject.rollout``.
+def measure(inputs: AnalysisInput, options: WordsOptions) -> Frames:
+    """Count the words in the last ``options.rollouts`` saved rollouts of each run up to ``inputs.rollout``.
 
     Raises:
         UserError: lists that cannot be read, a run without a saved rollout or that evaluation, no rewards.
@@ -89,148 +59,111 @@ def words(subject: AnalysisInput, options: WordsOptions) -> Findings:
     lists = read_lists(find_lists(options.lists))
     patterns = [compiled(kind) for kind in lists.values()]
     problems: list[str] = []
-    runs: dict[str, RunWords] = {}
-    for name, run in zip(names_of(subject.runs), subject.runs, strict=True):
+    runs: dict[str, Looked] = {}
+    for name, run in zip(names_of(inputs.runs), inputs.runs, strict=True):
         try:
-            looked = look(run, patterns, subject.rollout, options)
+            runs[name] = look(run, patterns, inputs.rollout, options)
         except UserError as error:
             problems += error.problems
-            continue
-        of = {
-            part: dict(zip(lists, found_in(counted, options.per), strict=True)) if counted is not None else {}
-            for part, counted in (("now", looked.counted), ("before", looked.start))
-        }
-        runs[name] = RunWords(looked, of["now"], of["before"])
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
-    summaries = {name: _summary(run) for name, run in runs.items()}
-    return Findings(
-        headline=_headline(runs),
-        numbers={
-            "summary": next(iter(summaries.values())) if len(runs) == 1 else {},
-            "runs": {name: {"summary": summaries[name], **_as_json(run)} for name, run in runs.items()},
-            "lists": {name: list(kind.forms()) for name, kind in lists.items()},
-        },
-        tables=(_list_table(lists), *(_table(name, run, options.per) for name, run in runs.items())),
-        reading=_READING,
-        draw=lambda: words_figure(
-            {name: (run.looked.counted, run.kinds, run.before) for name, run in runs.items()}, options.per, options.bins
-        ),
-        notes=_notes(runs, options.per),
+    kinds, completions, bins = list[dict[str, Any]](), list[dict[str, Any]](), list[dict[str, Any]]()
+    for name, looked in runs.items():
+        counted, frequencies = looked.counted, looked.counted.frequencies(options.per)
+        start = dict(zip(lists, found_in(looked.start, options.per), strict=True)) if looked.start else {}
+        completions.append(
+            {
+                "run": name,
+                "of": looked.where,
+                "completions": len(counted.rewards),
+                "words_mean": float(counted.words.mean()),
+                "reward_mean": float(counted.rewards.mean()),
+                "occurrences": int(counted.counts.sum()),
+            }
+        )
+        for place, (kind, found) in enumerate(zip(lists, found_in(counted, options.per), strict=True)):
+            kinds.append({"run": name, "kind": kind, **_row(found, start.get(kind))})
+            bins += [
+                {"run": name, "kind": kind, "frequency": at, "reward": of.value, "low": of.low, "high": of.high}
+                for at, of in binned(frequencies[:, place], counted.rewards, options.bins)
+            ]
+    return frames_of(
+        _summary(completions[0], kinds) if len(runs) == 1 else {},
+        _notes(runs, kinds, options.per),
+        completions=completions,
+        kinds=kinds,
+        bins=bins,
+        lists=[{"kind": name, "words": ", ".join(kind.forms())} for name, kind in lists.items()],
     )
 
 
-def _summary(run: RunWords) -> dict[str, float | int | None]:
-    summary: dict[str, float | int | None] = {
-        "completions": len(run.looked.counted.rewards),
-        "words_mean": float(run.looked.counted.words.mean()),
-        "reward_mean": float(run.looked.counted.rewards.mean()),
-        "occurrences": sum(found.occurrences for found in run.kinds.values()),
-    }
-    for name, found in run.kinds.items():
-        start = run.before[name].frequency.value if run.before else None
-        summary |= {
-            f"{name}_frequency": found.frequency.value,
-            f"{name}_share": found.share,
-            f"{name}_pearson": found.pearson.value if found.pearson else None,
-            f"{name}_spearman": found.spearman.value if found.spearman else None,
-            f"{name}_start": start,
-            f"{name}_change": None if start is None else found.frequency.value - start,
+def _row(found: KindFound, start: KindFound | None) -> dict[str, Any]:
+    row: dict[str, Any] = {"occurrences": found.occurrences, "share": found.share}
+    for name in ("frequency", "pearson", "spearman"):
+        value = getattr(found, name)
+        ends = ("value", "low", "high")
+        row |= {
+            name if end == "value" else f"{name}_{end}": getattr(value, end) if value is not None else None
+            for end in ends
         }
+    row["start"] = start.frequency.value if start else None
+    return row | {"change": found.frequency.value - start.frequency.value if start else None}
+
+
+def _summary(completions: Mapping[str, Any], kinds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    summary = {name: completions[name] for name in ("completions", "words_mean", "reward_mean", "occurrences")}
+    for row in kinds:
+        names = ("frequency", "share", "pearson", "spearman", "start", "change")
+        summary |= {f"{row['kind']}_{name}": row[name] for name in names}
     return summary
 
 
-def _as_json(run: RunWords) -> dict[str, Any]:
-    def kinds(of: Mapping[str, KindFound]) -> dict[str, Any]:
-        return {
-            name: {
-                "occurrences": found.occurrences,
-                "frequency": found.frequency.as_json(),
-                "share": found.share,
-                "pearson": found.pearson.as_json() if found.pearson else None,
-                "spearman": found.spearman.as_json() if found.spearman else None,
-            }
-            for name, found in of.items()
-        }
-
-    return {"of": run.looked.where, "kinds": kinds(run.kinds), "before": kinds(run.before)}
-
-
-def _headline(runs: Mapping[str, RunWords]) -> str:
-    completions = sum(len(run.looked.counted.rewards) for run in runs.values())
-    if not any(found.occurrences for run in runs.values() for found in run.kinds.values()):
-        return (
-            f"No such word: none of the {completions:,} completions has a word of the lists, so there is nothing to "
-            "compare. Name lists that fit the text with lists=FILE."
-        )
-    if len(runs) > 1:
-        return f"{len(runs)} runs, {completions:,} completions."
-    ((_, run),) = runs.items()
-    up, down = [], []
-    for name, found in run.kinds.items():
-        if found.pearson is not None and found.pearson.low is not None and found.pearson.high is not None:
-            up += [name] if found.pearson.low > 0 else []
-            down += [name] if found.pearson.high < 0 else []
-    said = [
-        *([f"{listed(up)} with higher rewards"] if up else []),
-        *([f"{listed(down)} with lower ones" if up else f"{listed(down)} with lower rewards"] if down else []),
-    ]
-    return f"{completions:,} completions. " + (
-        f"More words of {' and of '.join(said)}." if said else "No kind of words goes with the reward beyond the noise."
-    )
-
-
-def _list_table(lists: Mapping[str, WordKind]) -> Table:
-    rows = [(name, shortened(", ".join(kind.forms()), MOST_WORDS)) for name, kind in lists.items()]
-    return Table("words that are counted", ("kind", "words and forms"), rows)
-
-
-def _table(name: str, run: RunWords, per: str) -> Table:
-    rows = []
-    for kind, found in run.kinds.items():
-        start = f"{run.before[kind].frequency.value:.3g}" if run.before else "-"
-        rows.append(
-            (
-                kind,
-                str(found.occurrences),
-                _estimate(found.frequency),
-                start,
-                f"{found.share:.1%}",
-                _correlation(found.pearson),
-                _correlation(found.spearman),
-            )
-        )
-    header = ("kind", "times", f"per {per} [95%]", "at the start", "have any", "Pearson [95%]", "Spearman [95%]")
-    return Table(f"{name}: {run.looked.where}, {len(run.looked.counted.rewards):,} completions", header, rows)
-
-
-def _estimate(found: Estimate) -> str:
-    if found.low is None or found.high is None:
-        return f"{found.value:.3g}"
-    return f"{found.value:.3g} [{found.low:.3g}, {found.high:.3g}]"
-
-
-def _correlation(found: Correlation | None) -> str:
-    if found is None:
-        return "-"
-    if found.low is None or found.high is None:
-        return f"{found.value:+.2f}"
-    return f"{found.value:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
-
-
-def _notes(runs: Mapping[str, RunWords], per: str) -> tuple[str, ...]:
+def _notes(runs: Mapping[str, Looked], kinds: Sequence[Mapping[str, Any]], per: str) -> list[str]:
     notes = []
-    for name, run in runs.items():
-        absent = [kind for kind, found in run.kinds.items() if not found.occurrences]
-        if absent and len(absent) < len(run.kinds):
+    for name, looked in runs.items():
+        rows = [row for row in kinds if row["run"] == name]
+        absent = [row["kind"] for row in rows if not row["occurrences"]]
+        if absent and len(absent) < len(rows):
             notes.append(f"{name}: no word of {listed(absent)}.")
-        if (run.looked.counted.rewards == run.looked.counted.rewards[0]).all():
+        if (looked.counted.rewards == looked.counted.rewards[0]).all():
             notes.append(f"{name}: all rewards are the same, so nothing correlates with them.")
-    if any(run.looked.start is None for run in runs.values()):
+    if any(looked.start is None for looked in runs.values()):
         notes.append("The rollout before training was not saved for every run, so these runs have no start value.")
     if per == "completion":
         notes.append("Counts grow with the length of a completion; per='100 words' divides by it.")
-    return tuple(notes)
+    return notes
+
+
+def headline(frames: Frames) -> str:
+    """Name the kinds whose correlation with the reward has an interval on one side of 0."""
+    runs, kinds = records(frames["completions"]), records(frames["kinds"])
+    total = sum(row["completions"] for row in runs)
+    if not any(row["occurrences"] for row in runs):
+        return (
+            f"No such word: none of the {total:,} completions has a word of the lists, so there is nothing to "
+            "compare. Name lists that fit the text with lists=FILE."
+        )
+    if len(runs) > 1:
+        return f"{len(runs)} runs, {total:,} completions."
+    up = [row["kind"] for row in kinds if row["pearson_low"] is not None and row["pearson_low"] > 0]
+    down = [row["kind"] for row in kinds if row["pearson_high"] is not None and row["pearson_high"] < 0]
+    sides = [f"{listed(of)} with {side} rewards" for of, side in ((up, "higher"), (down, "lower")) if of]
+    return f"{total:,} completions. " + (
+        f"More words of {' and of '.join(sides)}."
+        if sides
+        else "No kind of words goes with the reward beyond the noise."
+    )
+
+
+def plot(frames: Frames) -> alt.TopLevelMixin:
+    """Draw the mean reward by frequency, a panel for each kind."""
+    import altair as alt
+
+    base = alt.Chart().encode(x=alt.X("frequency:Q"), color="run:N")
+    points = base.mark_line(point=True).encode(y=alt.Y("reward:Q", title="mean reward"))
+    bars = base.mark_rule().encode(y="low:Q", y2="high:Q")
+    panel = alt.layer(points, bars, data=frames["bins"]).properties(width=200, height=140)
+    return panel.facet("kind:N", columns=COLUMNS).resolve_scale(x="independent")
 
 
 @dataclass(frozen=True)
@@ -397,74 +330,13 @@ def _frequency(values: Array, problems: Sequence[str]) -> Estimate:
     return found if found.low is None else replace(found, low=max(0.0, found.low))
 
 
-WordCounts = tuple[Counted, Mapping[str, KindFound], Mapping[str, KindFound]]
-
-
-def words_figure(runs: Mapping[str, WordCounts], per: str, bins: int) -> Figure:
-    """A panel for each kind. Must be called inside ``charts.figure.style()``.
-
-    Args:
-        runs: by name: completions, what was found of each kind, and what before training.
-        per: what a frequency is of. bins: of frequency, for one run.
-    """
-    from matplotlib.figure import Figure
-
-    kinds = list(next(iter(runs.values()))[1])
-    rows = -(-len(kinds) // COLUMNS)
-    figure = Figure(figsize=(10.0, 2.6 * rows + 0.2), layout="constrained")
-    grid = figure.subplots(rows, COLUMNS, squeeze=False)
-    for place, (axes, kind) in enumerate(zip(grid.flat, kinds, strict=False)):
-        axes.set_title(kind.replace("_", " "))
-        if not any(found[kind].occurrences for _, found, _ in runs.values()):
-            axes.text(0.5, 0.5, "no such word", transform=axes.transAxes, ha="center", color="#777777")
-            axes.set_xticks([])
-            axes.set_yticks([])
-        elif len(runs) == 1:
-            ((counted, found, _),) = runs.values()
-            _draw_rewards(axes, counted, found[kind], place, per, bins)
-        else:
-            _draw_bars(axes, {name: (found[kind], before.get(kind)) for name, (_, found, before) in runs.items()}, per)
-    for axes in grid.flat[len(kinds) :]:
-        axes.set_visible(False)
-    return figure
-
-
-def _draw_rewards(axes: Any, counted: Counted, found: KindFound, place: int, per: str, bins: int) -> None:
-    points = binned(counted.frequencies(per)[:, place], counted.rewards, bins)
-    x, y = [at for at, _ in points], [reward.value for _, reward in points]
-    axes.errorbar(x, y, yerr=_errors([reward for _, reward in points]), fmt="o-", markersize=4, color=COLOURS[0])
-    axes.set_xlabel(f"times in a {per}" if per == "completion" else f"times in {per}")
-    axes.set_ylabel("mean reward")
-    said = [
-        f"{letter} = {value.value:+.2f}"
-        for letter, value in (("r", found.pearson), (r"$\rho$", found.spearman))
-        if value is not None
-    ]
-    axes.text(0.98, 0.97, "  ".join(said), transform=axes.transAxes, ha="right", va="top", fontsize=8)
-
-
-def _draw_bars(axes: Any, runs: Mapping[str, tuple[KindFound, KindFound | None]], per: str) -> None:
-    shown = told_apart(list(runs), MOST_NAME)
-    start = next((before for _, before in runs.values() if before is not None), None)
-    bars = {
-        **({START: start.frequency} if start is not None else {}),
-        **{shown[name]: f.frequency for name, (f, _) in runs.items()},
-    }
-    colours = [*(["#7F7F7F"] if start is not None else []), *(COLOURS[place % 6] for place in range(len(runs)))]
-    places = list(range(len(bars)))
-    estimates = list(bars.values())
-    axes.barh(
-        places, [one.value for one in estimates], xerr=_errors(estimates), color=colours, error_kw={"linewidth": 1}
-    )
-    axes.set_yticks(places, list(bars), fontsize=7)
-    axes.invert_yaxis()
-    axes.set_xlim(left=0)
-    axes.set_xlabel(f"per {per}")
-
-
-def _errors(estimates: list[Estimate]) -> list[list[float]]:
-    """Below and above; 0 where there is no interval."""
-    return [
-        [0.0 if one.low is None else one.value - one.low for one in estimates],
-        [0.0 if one.high is None else one.high - one.value for one in estimates],
-    ]
+ANALYSIS = Analysis(
+    "how often kinds of words occur, against the reward",
+    paper="AR-Lopti",
+    options=WordsOptions,
+    measure=measure,
+    plot=plot,
+    headline=headline,
+    runs=None,
+    policy=False,
+)

@@ -67,6 +67,31 @@ def style() -> AbstractContextManager[None]:
     return matplotlib.rc_context(settings)
 
 
+def svg(chart: Any) -> str:
+    """Return an altair chart as SVG."""
+    import vl_convert
+
+    return str(vl_convert.vegalite_to_svg(_spec(chart)))
+
+
+def write_chart(chart: Any, path: Path) -> None:
+    """Replace ``path`` by an altair chart, in the format of its suffix."""
+    import vl_convert
+
+    if path.suffix.lower() == ".svg":
+        replace_file(path, svg(chart).encode())
+    else:
+        replace_file(path, vl_convert.vegalite_to_png(_spec(chart), scale=2))
+
+
+def _spec(chart: Any) -> dict[str, Any]:
+    import altair
+
+    with altair.data_transformers.enable("default", max_rows=None):
+        spec: dict[str, Any] = chart.to_dict()
+    return spec
+
+
 def write_figure(figure: Figure, path: Path) -> None:
     """Replace ``path`` by the picture, in the format of its suffix: a reader sees the old file or the new one.
 
@@ -77,9 +102,14 @@ def write_figure(figure: Figure, path: Path) -> None:
     # Neither the time nor the library's version: equal numbers give equal bytes.
     metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": "rlvr"}}[kind]
     figure.savefig(picture, format=kind, dpi=150, metadata=metadata)
+    replace_file(path, picture.getvalue())
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write ``path``: a reader sees the old file or the new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_bytes(picture.getvalue())
+        temporary.write_bytes(content)
         fsync(temporary)
         temporary.replace(path)
     except BaseException:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rlvr_cli.cli.options import RUNS, Runs, output
-from rlvr_cli.cli.output import TablesFormat, show, waiting
+from rlvr_cli.cli.output import ListFormat, show, waiting
 
 
 def command(
@@ -40,7 +40,7 @@ def command(
         ),
     ] = None,
     root: Runs = RUNS,
-    form: TablesFormat = "table",
+    form: ListFormat = "table",
 ) -> None:
     """Look closely at a saved rollout and a checkpoint: numbers, a figure, and how to read it."""
     if name is None:
@@ -52,20 +52,9 @@ def command(
         name, run or [], root, rollout=rollout, step=step, overrides=overrides or [], figure=figure
     )
     waiting()
-    from rlvr_cli.analyses.request import analysis_as_json as json_of
     from rlvr_cli.analyses.request import analyze_and_write
-    from rlvr_cli.core.table import ResultDocument
 
-    found = analyze_and_write(request)
-    show(
-        form,
-        ResultDocument(
-            tables=found.tables,
-            data=json_of(request, found),
-            before=[found.headline, *(f"Note: {line}" for line in found.notes)],
-            after=[found.reading, "", f"figure: {request.figure}, numbers: {request.numbers}"],
-        ),
-    )
+    show(form, analyze_and_write(request))
 
 
 def _list(form: str) -> None:

@@ -68,27 +68,29 @@ def test_probability(root: Path, capsys: pytest.CaptureFixture[str], tmp_path: P
     keys = ["methods=[grpo, grpo+lopti, 'grpo+lopti:passes.order=high_first']", "tokens=5", "rows=20"]
     found = analyzed(capsys, root, "probability", *keys, "--rollout", "0", "--output", str(figure))
     assert figure.stat().st_size > 10_000
-    summary = found["numbers"]["summary"]
+    summary = found["summary"]
     assert summary["bounds_violated"] == 0
     assert summary["norm_low_over_high"] > 1
     assert summary["norm_low_over_high"] == summary["norm_per_token_low"] / summary["norm_per_token_high"]
     assert {"right_high_grpo", "right_high_lopti", "right_all_lopti_passes_order_high_first"} <= summary.keys()
     assert sum(summary[f"share_{index}"] for index in range(1, 5)) == pytest.approx(1)
-    assert (found["numbers"]["rows"], found["notes"]) == (20, [])
+    assert (summary["rows"], found["notes"]) == (20, [])
 
 
 def test_ratio(root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     figure = tmp_path / "ratio.png"
     found = analyzed(capsys, root, "ratio", "updates=[1, 4]", "--rollout", "1", "--step", "8", "--output", str(figure))
     assert figure.stat().st_size > 10_000
-    numbers = found["numbers"]
-    assert [of["updates"] for of in numbers["updates"]] == [1, 4]
+    rows = [(row["policy"], row["updates"]) for row in found["updates"]]
+    assert rows == [("replayed", 0), ("replayed", 1), ("replayed", 4), ("checkpoint", 4)]
     # All four updates of the run are made again, and their policy is the checkpoint's.
-    at_checkpoint = numbers["checkpoint"]
-    assert (at_checkpoint["step"], at_checkpoint["updates"]) == (8, 4)
-    for made, kept in zip(numbers["updates"][-1]["bins"], at_checkpoint["bins"], strict=True):
-        assert made["spread"] == pytest.approx(kept["spread"], rel=0.02, abs=1e-4)
-    summary = numbers["summary"]
+    summary = found["summary"]
+    assert summary["checkpoint"] == 8
+    spreads = {
+        policy: [row["spread"] for row in found["bins"] if (row["policy"], row["updates"]) == (policy, 4)]
+        for policy in ("replayed", "checkpoint")
+    }
+    assert spreads["replayed"] == pytest.approx(spreads["checkpoint"], rel=0.02, abs=1e-4)
     assert summary["spread_low_over_high"] > 1
     assert summary["spread_growth"] > 1
     assert summary["dominance_first"] > 0
@@ -100,7 +102,7 @@ def test_plain_gradient_steps_need_a_rate(root: Path, capsys: pytest.CaptureFixt
         analyzed(capsys, root, "ratio", "optimizer=sgd", f"lr={lr}", "split=1", "updates=[1]", "--rollout", "0")
         for lr in ("1e-3", "1e-2")
     )
-    spreads = [found["numbers"]["summary"]["kappa_first"] for found in (small, large)]
+    spreads = [found["summary"]["kappa_first"] for found in (small, large)]
     assert spreads[1] == pytest.approx(10 * spreads[0], rel=0.2)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,17 +10,18 @@ from typing import Any
 import pytest
 import torch
 
-from rlvr_cli.analyses.base import AnalysisInput
+from rlvr_cli.analyses.base import AnalysisInput, summary_of
 from rlvr_cli.analyses.conflicts import (
+    ANALYSIS,
     ConflictsOptions,
     Tally,
     conflict_summary,
-    conflicts,
+    measure,
     pooled,
     shared_spans,
     tally,
 )
-from rlvr_cli.charts.figure import style
+from rlvr_cli.charts.figure import svg
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import append_jsonl
@@ -200,29 +200,27 @@ def test_the_last_rollouts_up_to_the_one_that_is_asked_for(tmp_path: Path) -> No
     quiet = [record([11, 23, 1], 1.0), record([11, 23, 31, 1], 1.0)]
     run = make_run(tmp_path, {0: quiet, 4: conflicting, 5: quiet})
     subject = AnalysisInput((run,), tmp_path)
-    found = conflicts(subject, ConflictsOptions(rollouts=2)).numbers
-    assert list(found["rollouts"]) == ["4", "5"]
-    assert found["summary"]["groups_share"] == 0.5
+    found = measure(subject, ConflictsOptions(rollouts=2))
+    assert found["rollouts"]["rollout"].tolist() == [4, 5]
+    assert summary_of(found)["groups_share"] == 0.5
     # 11 and 23 from the start, the end of the text from the end, in both rows.
-    assert found["summary"]["conflict_share"] == 6 / 14
-    assert [one["id"] for one in found["tokens"]] == [1, 11, 23]
-    assert all(one["text"] for one in found["tokens"])
-    json.dumps(found, allow_nan=False)
-    nothing = conflicts(AnalysisInput((run,), tmp_path, rollout=0), ConflictsOptions())
-    assert nothing.numbers["summary"]["conflict_share"] == 0
-    assert any("same reward" in note for note in nothing.notes)
-    with style():
-        nothing.draw()
+    assert summary_of(found)["conflict_share"] == 6 / 14
+    assert found["tokens"]["id"].tolist() == [1, 11, 23]
+    assert found["tokens"]["text"].all()
+    nothing = measure(AnalysisInput((run,), tmp_path, rollout=0), ConflictsOptions())
+    assert summary_of(nothing)["conflict_share"] == 0
+    assert nothing["notes"]["note"].str.contains("same reward").any()
+    assert "</svg>" in svg(ANALYSIS.plot(nothing))
     with pytest.raises(UserError, match="no rollout 3"):
-        conflicts(AnalysisInput((run,), tmp_path, rollout=3), ConflictsOptions())
+        measure(AnalysisInput((run,), tmp_path, rollout=3), ConflictsOptions())
 
 
 def test_a_run_without_rollouts_or_with_half_a_group_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no rollout was saved"):
-        conflicts(AnalysisInput((make_run(tmp_path / "a", {}),), tmp_path), ConflictsOptions())
+        measure(AnalysisInput((make_run(tmp_path / "a", {}),), tmp_path), ConflictsOptions())
     odd = make_run(tmp_path / "b", {0: [record([1], 1.0)] * 3})
     with pytest.raises(UserError, match="do not form groups of 2"):
-        conflicts(AnalysisInput((odd,), tmp_path), ConflictsOptions())
+        measure(AnalysisInput((odd,), tmp_path), ConflictsOptions())
 
 
 def test_where_pushes_balance_rounding_is_no_push_down() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.analyses.base import AnalysisInput
-from rlvr_cli.analyses.landscape import LandscapeOptions, course, landscape, stays_beyond, warning
-from rlvr_cli.charts.figure import style
+from rlvr_cli.analyses.base import AnalysisInput, records, summary_of
+from rlvr_cli.analyses.landscape import ANALYSIS, LandscapeOptions, course, measure, stays_beyond, warning
+from rlvr_cli.charts.figure import svg
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import append_jsonl
@@ -174,38 +173,44 @@ def test_runs_of_one_arm_are_averaged_and_one_run_is_flat(tmp_path: Path) -> Non
         make_run(tmp_path, "b", lines(10, accuracy=[0.6] * 10), seed=1),
         make_run(tmp_path, "c", lines(10, accuracy=[0.1] * 10), method="pl"),
     ]
-    found = landscape(AnalysisInput(tuple(runs), tmp_path), LandscapeOptions())
-    assert set(found.numbers["runs"]) == {"a", "b", "c"}
-    assert found.numbers["summary"] == {}
-    assert found.numbers["arms"]["grpo"]["summary"]["accuracy_end"]["mean"] == pytest.approx(0.5)
-    assert found.numbers["arms"]["grpo"]["runs"] == ["a", "b"]
-    json.dumps(found.numbers, allow_nan=False)
-    with style():
-        found.draw()
-    alone = landscape(AnalysisInput((runs[0],), tmp_path), LandscapeOptions())
-    assert alone.numbers["summary"] == found.numbers["runs"]["a"]["summary"]
-    assert all(value is None or math.isfinite(value) for value in alone.numbers["summary"].values())
-    cut = landscape(AnalysisInput((runs[0],), tmp_path, rollout=6), LandscapeOptions())
-    assert cut.numbers["summary"]["rollouts"] == 7
+    found = measure(AnalysisInput(tuple(runs), tmp_path), LandscapeOptions())
+    by_run = {row["run"]: row for row in records(found["runs"])}
+    assert {run: row["arm"] for run, row in by_run.items()} == {"a": "grpo", "b": "grpo", "c": "pl"}
+    assert summary_of(found) == {}
+    means = {(row["arm"], row["number"]): row for row in records(found["arms"])}
+    assert means["grpo", "accuracy_end"]["mean"] == pytest.approx(0.5)
+    assert "</svg>" in svg(ANALYSIS.plot(found))
+    alone = measure(AnalysisInput((runs[0],), tmp_path), LandscapeOptions())
+    summary = summary_of(alone)
+    assert summary == {name: by_run["a"][name] for name in summary}
+    assert all(value is None or math.isfinite(value) for value in summary.values())
+    cut = measure(AnalysisInput((runs[0],), tmp_path, rollout=6), LandscapeOptions())
+    assert summary_of(cut)["rollouts"] == 7
 
 
 def test_the_rollout_of_a_collapse_is_censored_in_a_run_without_one(tmp_path: Path) -> None:
     runs = (make_run(tmp_path, "a", lines(20)), make_run(tmp_path, "b", collapsing(), seed=1))
-    both = landscape(AnalysisInput(runs, tmp_path), LandscapeOptions())
-    (summary,) = (arm["summary"] for arm in both.numbers["arms"].values())
-    assert summary["collapse_at"] == {"mean": None, "low": None, "high": None, "runs": 1}
-    assert summary["collapsed"]["mean"] == 0.5
-    assert both.tables[0].rows[0][7] == "1 of 2 runs"
-    (collapses,) = (table for table in both.tables if table.title == "collapses")
-    assert ("a", "not within 20", "", "") in collapses.rows
-    alone = landscape(AnalysisInput(runs[1:], tmp_path), LandscapeOptions())
-    (summary,) = (arm["summary"] for arm in alone.numbers["arms"].values())
-    assert summary["collapse_at"]["mean"] == alone.numbers["summary"]["collapse_at"]
+    both = measure(AnalysisInput(runs, tmp_path), LandscapeOptions())
+    means = {row["number"]: row for row in records(both["arms"])}
+    onset = means["collapse_at"]
+    assert (onset["mean"], onset["low"], onset["high"], onset["runs"], onset["of"]) == (None, None, None, 1, 2)
+    assert means["collapsed"]["mean"] == 0.5
+    first, second = records(both["collapses"])[:2]
+    assert (first["run"], first["rollout"], first["censored"], first["pattern"]) == (
+        "a",
+        20,
+        True,
+        "none; censored at rollout 20",
+    )
+    assert (second["run"], second["censored"]) == ("b", False)
+    assert "Collapsed: 1 of 2" in ANALYSIS.headline(both)
+    healthy = measure(AnalysisInput(runs[:1], tmp_path), LandscapeOptions())
+    assert "no collapse (censored at rollout 20)" in ANALYSIS.headline(healthy)
 
 
 def test_what_cannot_be_looked_at_is_said_for_every_run(tmp_path: Path) -> None:
     runs = (make_run(tmp_path, "empty", []), make_run(tmp_path, "short", lines(3), seed=1))
     with pytest.raises(UserError) as error:
-        landscape(AnalysisInput(runs, tmp_path, rollout=5), LandscapeOptions())
+        measure(AnalysisInput(runs, tmp_path, rollout=5), LandscapeOptions())
     assert len(error.value.problems) == 2
     assert "no optimizer step" in error.value.problems[0] and "no rollout 5" in error.value.problems[1]

@@ -3,54 +3,60 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import rlvr_cli.analyses
-from rlvr_cli.analyses.base import _DEFINED, analyses
+from rlvr_cli.analyses.base import analyses
 from rlvr_cli.cli.app import run
 from tests.analyses.lab_runs import trained
 
 DOCS = Path(__file__).parents[2] / "docs/analyses"
-FILE = '''
-"""`rlvr analyze lengths`: the longest completion."""
-
+FILE = """
 from __future__ import annotations
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Findings, AnalysisInput, analysis
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, frames_of, summary_of
 from rlvr_cli.analyses.saved_rollout import last_rollouts, read_rollout
 from rlvr_cli.core.section import Count, Section
-from rlvr_cli.core.table import Table
 
 
 class LengthsOptions(Section):
     rollouts: Count = Field(2, description="Saved rollouts that are looked at.")
 
 
-@analysis("how long completions are", paper="nobody", options=LengthsOptions, policy=False)
-def lengths(subject: AnalysisInput, options: LengthsOptions) -> Findings:
-    numbers = last_rollouts(subject.run, subject.rollout, options.rollouts)
-    longest = {number: max(row["tokens"] for row in read_rollout(subject.run, number)) for number in numbers}
+def measure(inputs: AnalysisInput, options: LengthsOptions) -> Frames:
+    numbers = last_rollouts(inputs.run, inputs.rollout, options.rollouts)
+    longest = {number: max(row["tokens"] for row in read_rollout(inputs.run, number)) for number in numbers}
+    rows = [{"rollout": number, "longest": most} for number, most in longest.items()]
+    return frames_of({"longest": max(longest.values())}, rollouts=rows)
 
-    def draw():
-        from matplotlib.figure import Figure
 
-        figure = Figure()
-        figure.subplots().plot(list(longest), list(longest.values()))
-        return figure
+def headline(frames: Frames) -> str:
+    return f"The longest of {len(frames['rollouts'])} rollouts has {summary_of(frames)['longest']} tokens."
 
-    return Findings(
-        headline=f"The longest of {len(numbers)} rollouts has {max(longest.values())} tokens.",
-        numbers={"summary": {"longest": max(longest.values())}},
-        tables=(Table("by rollout", ("rollout", "longest"), [(str(at), str(most)) for at, most in longest.items()]),),
-        reading="Longer is longer.",
-        draw=draw,
-    )
-'''
+
+def plot(frames: Frames):
+    import altair as alt
+
+    return alt.Chart(frames["rollouts"]).mark_line(point=True).encode(x="rollout:Q", y="longest:Q")
+
+
+ANALYSIS = Analysis(
+    "how long completions are",
+    paper="nobody",
+    options=LengthsOptions,
+    measure=measure,
+    plot=plot,
+    headline=headline,
+    policy=False,
+)
+"""
 
 
 @pytest.fixture
@@ -59,7 +65,7 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(rlvr_cli.analyses, "__path__", [*rlvr_cli.analyses.__path__, str(tmp_path)])
     analyses.cache_clear()
     yield
-    _DEFINED.pop("lengths", None)
+    sys.modules.pop("rlvr_cli.analyses.lengths", None)
     analyses.cache_clear()
 
 
@@ -92,3 +98,12 @@ def test_every_analysis_has_its_page_and_its_line() -> None:
     index = (DOCS / "README.md").read_text()
     for name in analyses():
         assert (DOCS / f"{name}.md").is_file() and f"[{name}]({name}.md)" in index
+
+
+def test_every_analysis_that_the_papers_pages_name_is_there() -> None:
+    named = {
+        name
+        for page in (DOCS.parent / "papers").glob("*.md")
+        for name in re.findall(r"rlvr analyze (\w+)", page.read_text())
+    }
+    assert named and named <= set(analyses())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlvr_cli.analyses.base import AnalysisInput
+from rlvr_cli.analyses.base import AnalysisInput, summary_of
 from rlvr_cli.analyses.word_lists import WordKind, compiled, past, plural, read_lists
-from rlvr_cli.analyses.words import WordsOptions, binned, count_words, words
-from rlvr_cli.charts.figure import style
+from rlvr_cli.analyses.words import ANALYSIS, WordsOptions, binned, count_words, measure
+from rlvr_cli.charts.figure import svg
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import append_jsonl
@@ -105,24 +104,22 @@ def test_words_that_are_paid_and_the_start(tmp_path: Path) -> None:
         "a",
         {0: records(["since"] * 4, [0.0] * 4), 7: records(texts, [1.0, -1.0] * 24), 8: records(["so"], [1.0])},
     )
-    found = words(AnalysisInput((run,), tmp_path, rollout=7), WordsOptions(rollouts=1))
-    summary = found.numbers["summary"]
+    found = measure(AnalysisInput((run,), tmp_path, rollout=7), WordsOptions(rollouts=1))
+    summary = summary_of(found)
     assert summary["conclusion_indicator_pearson"] == summary["conclusion_indicator_spearman"] == pytest.approx(1)
     assert summary["assumption_pearson"] == pytest.approx(-1)
     assert summary["causal_indicator_pearson"] is None
     assert (summary["causal_indicator_start"], summary["causal_indicator_change"]) == (1, -1)
     assert (summary["completions"], summary["words_mean"], summary["reward_mean"]) == (48, 3, 0)
     assert summary["conclusion_indicator_frequency"] == summary["conclusion_indicator_share"] == 0.5
-    assert "conclusion_indicator with higher rewards" in found.headline
-    both = words(
+    assert "conclusion_indicator with higher rewards" in ANALYSIS.headline(found)
+    both = measure(
         AnalysisInput((run, make_run(tmp_path, "b", {3: records(texts, [0.0] * 48)})), tmp_path), WordsOptions()
     )
-    assert both.numbers["summary"] == {} and set(both.numbers["runs"]) == {"a", "b"}
-    assert any("all rewards are the same" in note for note in both.notes)
-    for one in (found, both):
-        json.dumps(one.numbers, allow_nan=False)
-        with style():
-            one.draw()
+    assert summary_of(both) == {} and set(both["kinds"]["run"]) == {"a", "b"}
+    assert both["notes"]["note"].str.contains("all rewards are the same").any()
+    for frames in (found, both):
+        assert "</svg>" in svg(ANALYSIS.plot(frames))
 
 
 def test_the_samples_of_an_evaluation_but_not_the_greedy_ones(tmp_path: Path) -> None:
@@ -138,24 +135,25 @@ def test_the_samples_of_an_evaluation_but_not_the_greedy_ones(tmp_path: Path) ->
         lines = [*samples, sample(1, "so so so so")]
         append_jsonl(run.eval_dir / name / "samples.jsonl", [{**line, "check": sample_check(line)} for line in lines])
     subject = AnalysisInput((run,), tmp_path)
-    found = words(subject, WordsOptions(evaluation="kk-test-*")).numbers
-    assert found["summary"]["completions"] == 2 and found["summary"]["conclusion_indicator_frequency"] == 3
-    assert found["runs"]["a"]["of"] == "kk-test-1" and found["summary"]["conclusion_indicator_start"] == 1
+    found = measure(subject, WordsOptions(evaluation="kk-test-*"))
+    summary = summary_of(found)
+    assert summary["completions"] == 2 and summary["conclusion_indicator_frequency"] == 3
+    assert found["completions"]["of"].tolist() == ["kk-test-1"] and summary["conclusion_indicator_start"] == 1
     with pytest.raises(UserError, match="several evaluations are called kk"):
-        words(subject, WordsOptions(evaluation="kk-*"))
+        measure(subject, WordsOptions(evaluation="kk-*"))
     with pytest.raises(UserError, match=r"no evaluation is called math.* There are: kk-dev-1, kk-test-1"):
-        words(subject, WordsOptions(evaluation="math"))
+        measure(subject, WordsOptions(evaluation="math"))
 
 
 def test_a_text_without_any_of_the_words_is_said_plainly(tmp_path: Path) -> None:
     run = make_run(tmp_path, "lab", {0: records(["KNK A: BK t no"] * 4, [1.0, 0.0, 1.0, 0.0])})
-    found = words(AnalysisInput((run,), tmp_path), WordsOptions())
-    assert found.headline.startswith("No such word")
-    assert found.numbers["summary"]["assertion_pearson"] is None
+    found = measure(AnalysisInput((run,), tmp_path), WordsOptions())
+    assert ANALYSIS.headline(found).startswith("No such word")
+    assert summary_of(found)["assertion_pearson"] is None
     lists = tmp_path / "lists.yaml"
     lists.write_text("checks:\n  words: [t, f]\n", encoding="utf-8")
-    own = words(AnalysisInput((run,), tmp_path), WordsOptions(lists=str(lists), per="100 words"))
-    assert own.numbers["summary"]["checks_frequency"] == 20
+    own = measure(AnalysisInput((run,), tmp_path), WordsOptions(lists=str(lists), per="100 words"))
+    assert summary_of(own)["checks_frequency"] == 20
 
 
 def test_every_fault_of_a_list_is_said_with_its_line(tmp_path: Path) -> None:
@@ -177,7 +175,7 @@ def test_every_fault_of_a_list_is_said_with_its_line(tmp_path: Path) -> None:
 def test_runs_without_rollouts_are_all_named(tmp_path: Path) -> None:
     runs = (make_run(tmp_path, "a", {}), make_run(tmp_path, "b", {0: records(["so"], [None])}))
     with pytest.raises(UserError) as error:
-        words(AnalysisInput(runs, tmp_path), WordsOptions())
+        measure(AnalysisInput(runs, tmp_path), WordsOptions())
     assert ["no rollout was saved" in error.value.problems[0], "has a reward" in error.value.problems[1]] == [
         True,
         True,
