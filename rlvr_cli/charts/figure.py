@@ -1,9 +1,11 @@
-"""Figures without a display: the same style, the same bytes for the same numbers, whole files or none."""
+"""Charts as SVG for a page and as files: the same bytes for the same numbers, whole files or none, nothing fetched."""
 
 from __future__ import annotations
 
 import io
 import os
+import re
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from rlvr_cli.core.files import fsync
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    import altair
     from matplotlib.figure import Figure
 
 FORMATS = {".png": "png", ".svg": "svg"}
@@ -28,6 +31,39 @@ DASHES: tuple[Any, ...] = (
     (0, (6, 1.6, 1.2, 1.6, 1.2, 1.6)),
     (0, (2, 3)),
 )
+# The variables of a page, which knows what is light, dark or paper, and what a file has in their place.
+INK, MUTED, GRID, PAPER = (f"var(--{name})" for name in ("ink", "muted", "grid", "paper"))
+_IN_FILES = {"ink": "#1b1f24", "muted": "#57606a", "grid": "#d8dce1", "paper": "#ffffff"}
+_AXIS = {
+    "domainColor": GRID,
+    "tickColor": MUTED,
+    "gridColor": GRID,
+    "labelColor": INK,
+    "titleColor": INK,
+    "labelFontSize": 12,
+    "titleFontSize": 12,
+    "titleFontWeight": "normal",
+}
+_CONFIG: dict[str, Any] = {
+    "aria": False,
+    "background": None,
+    "font": "sans-serif",
+    "view": {"stroke": None},
+    "axis": _AXIS,
+    "title": {"color": INK, "fontSize": 12, "fontWeight": "normal", "anchor": "start"},
+    "header": {"labelColor": INK, "titleColor": INK, "labelFontSize": 12, "titleFontSize": 12},
+    "legend": {"labelColor": INK, "titleColor": INK, "labelFontSize": 12, "titleFontSize": 12, "labelLimit": 0},
+    "text": {"color": INK, "fontSize": 12},
+    "rule": {"color": MUTED},
+    "range": {"category": [f"var(--c{arm})" for arm in range(len(COLOURS))]},
+}
+_OF_ARM = re.compile(r'(<\w+)( [^<>]*?(?:fill|stroke)="var\(--[ct](\d+))')
+# What a picture does not need: empty paths, roles within an image, classes of the library.
+_EMPTY = re.compile(
+    r'<path class="(?:back|fore)ground"(?![^>]* (?:fill|stroke)=)[^>]*/>'
+    r'| (?:aria-hidden|pointer-events|role|aria-roledescription|class)="[^"]*"| opacity="1"'
+)
+_VARIABLE = re.compile(r"var\(--(?:t\d+, var\(--(ink)\)|c(\d+)|(\w+))\)")
 _STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9.0,
@@ -57,6 +93,67 @@ def check_path(path: Path) -> None:
         raise UserError(f"{path}: the folder {path.parent} cannot be written to.")
 
 
+def colour(arm: int) -> str:
+    """Return the colour of an arm, by its place among the arms: a variable of the page, `var(--c2)`."""
+    return f"var(--c{arm})"
+
+
+def text_colour(arm: int) -> str:
+    """Return the colour of text, for text that belongs to an arm and is hidden with it."""
+    return f"var(--t{arm}, {INK})"
+
+
+def dash(arm: int) -> list[float]:
+    """Return the dashes of an arm's line; colour and dashes together differ for the first 64 arms."""
+    pattern = DASHES[(arm + arm // len(COLOURS)) % len(DASHES)]
+    return [1, 0] if pattern == "solid" else list(pattern[1])
+
+
+def svg(chart: altair.TopLevelMixin) -> str:
+    """Return a chart as an `<svg>` element for a page, without size, ids and background; its description is spoken.
+
+    Colours are variables of the page, which has them for light, dark and paper. What is painted in :func:`colour` or
+    :func:`text_colour` of an arm gets `data-arm`, by which the page can hide it. Categories are arms where a chart says
+    nothing else.
+    """
+    import altair
+    import vl_convert
+
+    with altair.data_transformers.enable("default", max_rows=None):
+        spec = chart.to_dict(validate=False)
+    config = spec.get("config", {})
+    spec["config"] = {**config, **_CONFIG}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            spec["config"][key] = {**value, **_CONFIG.get(key, {})}
+    label = escape(spec.pop("description", "") or "chart")
+    text = vl_convert.vegalite_to_svg(spec, vl_version="6.4")
+    size = re.search(r'viewBox="[^"]*"', text)
+    body = text[text.index(">") + 1 :]
+    box = size[0] if size else ""
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{label}" {box}>'
+    return head + _OF_ARM.sub(r'\1 data-arm="\3"\2', _EMPTY.sub("", body))
+
+
+def write_chart(chart: altair.TopLevelMixin, path: Path) -> None:
+    """Replace ``path`` by the chart on white, in the format of its suffix; a reader sees the old file or the new."""
+    import vl_convert
+
+    text = _VARIABLE.sub(_file_colour, svg(chart))
+    end = text.index(">") + 1
+    text = f'{text[:end]}<rect width="100%" height="100%" fill="#ffffff"/>{text[end:]}'
+    size = re.search(r'viewBox="0 0 (\S+) (\S+)"', text)
+    if size:
+        text = text.replace("<svg ", f'<svg width="{size[1]}" height="{size[2]}" ', 1)
+    png = path.suffix.lower() == ".png"
+    replace_file(path, vl_convert.svg_to_png(text, scale=2) if png else text.encode())
+
+
+def _file_colour(variable: re.Match[str]) -> str:
+    arm = variable[2]
+    return COLOURS[int(arm) % len(COLOURS)] if arm else _IN_FILES[variable[1] or variable[3]]
+
+
 def style() -> AbstractContextManager[None]:
     """The style of every figure; what the user's own matplotlib is set to has no effect inside."""
     import matplotlib
@@ -65,31 +162,6 @@ def style() -> AbstractContextManager[None]:
     # A figure is drawn by the canvas it is saved with: no backend is chosen, and no display is looked for.
     del settings["backend"]
     return matplotlib.rc_context(settings)
-
-
-def svg(chart: Any) -> str:
-    """Return an altair chart as SVG."""
-    import vl_convert
-
-    return str(vl_convert.vegalite_to_svg(_spec(chart)))
-
-
-def write_chart(chart: Any, path: Path) -> None:
-    """Replace ``path`` by an altair chart, in the format of its suffix."""
-    import vl_convert
-
-    if path.suffix.lower() == ".svg":
-        replace_file(path, svg(chart).encode())
-    else:
-        replace_file(path, vl_convert.vegalite_to_png(_spec(chart), scale=2))
-
-
-def _spec(chart: Any) -> dict[str, Any]:
-    import altair
-
-    with altair.data_transformers.enable("default", max_rows=None):
-        spec: dict[str, Any] = chart.to_dict()
-    return spec
 
 
 def write_figure(figure: Figure, path: Path) -> None:

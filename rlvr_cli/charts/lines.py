@@ -25,7 +25,7 @@ class Line:
     """One arm in one panel; every array is [points] and finite, but for ``low`` and ``high``.
 
     Attributes:
-        arm: its place among the arms of the figure, which decides colour, dashes and marker, unless ``look`` does.
+        arm: its place among the arms of the figure, which decides colour, dashes and marker.
         x, mean: the line; without points where no x is common to the runs.
         low, high: the band, NaN where there is none; None without one.
         raw: what a running mean was taken of, drawn lightly.
@@ -41,7 +41,6 @@ class Line:
     raw: Points | None = None
     singles: tuple[Points, ...] = ()
     few: bool = False
-    look: int | None = None
 
     @property
     def curves(self) -> list[Points]:
@@ -51,11 +50,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines over one x axis; ``context``: (x, low, high) of a grey area behind them."""
+    """Lines over one x axis."""
 
     title: str
     lines: tuple[Line, ...]
-    context: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -117,7 +115,6 @@ def extent(panels: Sequence[Panel], axis: YAxis) -> Extent:
     """
     lines = [line for panel in panels for line in panel.lines]
     heights = [y for line in lines for _, y in line.curves if len(y)]
-    heights += [part for panel in panels if panel.context for part in panel.context[1:] if len(part)]
     every = np.concatenate(heights) if heights else np.zeros(1)
     low, high = min(0.0, float(every.min())), max(0.0, float(every.max()))
     linear = _linear(every) if axis.wide else None

@@ -189,10 +189,9 @@ def _show(request: CompareRequest, form: str, figure: Path | None) -> None:
     comparison = compare_arms(scores)
     show(form, comparison_document(comparison))
     if figure is not None:
-        from rlvr_cli.charts.figure import style, write_figure
+        from rlvr_cli.charts.figure import write_chart
         from rlvr_cli.compare.figure import comparison_figure
 
-        with style():
-            write_figure(comparison_figure(comparison), figure)
+        write_chart(comparison_figure(comparison), figure)
         if form == "table":
             echo(f"\n{figure}: differences and their intervals")

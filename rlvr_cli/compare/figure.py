@@ -5,45 +5,48 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rlvr_cli.charts.figure import COLOURS
+from rlvr_cli.charts.figure import INK, colour
 from rlvr_cli.compare.results import ArmResult, Comparison
 from rlvr_cli.compare.words import metric_text
 from rlvr_cli.store.metrics import metric as declared
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-MARKERS = "os^Dv<>P"
-# The share of the space between two tasks that their arms take.
-_SPREAD = 0.6
+    import altair
 
 
-def comparison_figure(comparison: Comparison) -> Figure:
-    """Draw each arm minus the baseline, on the mean over tasks and on each task.
-
-    Must be called inside ``charts.figure.style()``.
-    """
-    from matplotlib.figure import Figure
+def comparison_figure(comparison: Comparison) -> altair.LayerChart:
+    """Return each arm minus the baseline, on the mean over tasks and on each task."""
+    import altair
+    import pandas as pd
 
     tasks: dict[str, Sequence[ArmResult]] = {f"mean of {len(comparison.tasks)}": comparison.rows}
     tasks |= {name: task.rows for name, task in comparison.tasks.items()}
     arms = [row.arm for row in comparison.rows if row.contrast]
-    figure = Figure(figsize=(7.0, 2.0 + 0.35 * len(tasks) * max(1.0, len(arms) / 2)), layout="constrained")
-    axes = figure.subplots()
-    factor = declared(comparison.metric).factor
-    for line, rows in enumerate(tasks.values()):
-        differences = {row.arm: row.contrast.difference for row in rows if row.contrast}
-        for place, arm in enumerate(arms):
-            estimate, y = differences[arm], line + _SPREAD * ((place + 0.5) / len(arms) - 0.5)
-            colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
-            label = arm if line == 0 else None
-            axes.plot([estimate.value * factor], [y], marker, color=colour, markersize=5, label=label)
-            if estimate.low is not None and estimate.high is not None:
-                axes.plot([estimate.low * factor, estimate.high * factor], [y, y], color=colour, linewidth=1.4)
-    axes.axvline(0.0, color="#7F7F7F", linewidth=0.8)
-    axes.set_yticks(range(len(tasks)), list(tasks))
-    axes.set_ylim(len(tasks) - 0.5, -0.5)
-    unit = declared(comparison.metric).unit
-    axes.set_xlabel(f"{metric_text(comparison)} minus that of {comparison.scores.baseline} ({unit}), 95% interval")
-    figure.legend(loc="outside lower center", ncols=min(6, len(arms)))
-    return figure
+    metric = declared(comparison.metric)
+    table = pd.DataFrame(
+        [
+            {"task": name, "arm": row.arm}
+            | {
+                end: None if value is None else value * metric.factor
+                for end, value in (("low", one.low), ("value", one.value), ("high", one.high))
+            }
+            for name, rows in tasks.items()
+            for row in rows
+            if row.contrast and (one := row.contrast.difference)
+        ]
+    )
+    title = f"{metric_text(comparison)} minus that of {comparison.scores.baseline} ({metric.unit}), 95% interval"
+    base = altair.Chart(table).encode(
+        y=altair.Y("task:N", sort=list(tasks), title=None, axis=altair.Axis(labelLimit=0, ticks=False)),
+        yOffset=altair.YOffset("arm:N", sort=arms),
+        color=altair.Color(
+            "arm:N", title=None, scale=altair.Scale(domain=arms, range=[colour(place) for place in range(len(arms))])
+        ),
+    )
+    dots = base.mark_point(filled=True, size=45, opacity=1).encode(x=altair.X("value:Q", title=title))
+    lines = base.mark_rule(strokeWidth=1.6).transform_filter("isValid(datum.low)")
+    zero = altair.Chart(pd.DataFrame([{"value": 0.0}])).mark_rule(color=INK, strokeWidth=0.8).encode(x="value:Q")
+    height = altair.Step(max(14, 40 // max(1, len(arms))))
+    return altair.layer(zero, lines.encode(x=altair.X("low:Q", title=title), x2="high:Q"), dots).properties(
+        width=460, height=height
+    )

@@ -90,7 +90,7 @@ def final_accuracy(setting: MeasuredSetting) -> tuple[str, str] | None:
     `avg@8 is 0.733 after training.` and `avg@8 0.733 [0.676, 0.791] (kk-gen, test: ...)`
     """
     ids, metrics = _common(setting)
-    metric = next((name for name in metrics if name.startswith("avg@")), "greedy" if "greedy" in metrics else None)
+    metric = _accuracy(metrics)
     if not ids or metric is None:
         return None
     ((_, own),) = setting.arms.items()
@@ -102,6 +102,19 @@ def final_accuracy(setting: MeasuredSetting) -> tuple[str, str] | None:
     )
 
 
+def accuracies(setting: MeasuredSetting) -> tuple[str, dict[str, CrossedEstimate]]:
+    """Return the name of the accuracy that all evaluations have, and its mean by arm; none without a common problem."""
+    ids, metrics = _common(setting)
+    metric = _accuracy(metrics)
+    if not ids or metric is None:
+        return "", {}
+    return metric, {name: _estimate(metric, own, ids) for name, own in setting.arms.items()}
+
+
+def _accuracy(metrics: Sequence[str]) -> str | None:
+    return next((name for name in metrics if name.startswith("avg@")), "greedy" if "greedy" in metrics else None)
+
+
 def _common(setting: MeasuredSetting) -> tuple[list[str], list[str]]:
     """Return the problems that all evaluations have, and the metrics that all of their problems have."""
     evaluations = setting.evaluations
@@ -111,10 +124,14 @@ def _common(setting: MeasuredSetting) -> tuple[list[str], list[str]]:
 
 
 def _mean(metric: str, evaluations: Sequence[Evaluation], ids: Sequence[str]) -> str:
+    return with_interval(metric, _estimate(metric, evaluations, ids))
+
+
+def _estimate(metric: str, evaluations: Sequence[Evaluation], ids: Sequence[str]) -> CrossedEstimate:
     tables = [{row.id: row.values[metric] for row in evaluation.rows} for evaluation in evaluations]
     scores = np.array([[values[problem] for problem in ids] for values in tables])
     limits = bounds(metric, *(evaluation.result for evaluation in evaluations))
-    return with_interval(metric, arm_mean(scores, bounds=limits))
+    return arm_mean(scores, bounds=limits)
 
 
 def _title(evaluation: Evaluation) -> str:

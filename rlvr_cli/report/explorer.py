@@ -12,7 +12,7 @@ from typing import Any
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import number
 from rlvr_cli.core.text import count, one_line, shortened, visible
-from rlvr_cli.report.charts.svg import Chart
+from rlvr_cli.report.charts.chart import Chart
 from rlvr_cli.report.data import ReportData
 from rlvr_cli.report.evaluations import BASE, MeasuredSetting, MetricChange, first_and_last
 from rlvr_cli.store.completions import cut_middle
@@ -88,7 +88,13 @@ def explorer(
     Args:
         names: of the arms, as the charts have them. problems: gets a line for each damaged file.
     """
-    points = {chart.key: [asdict(panel) for panel in chart.panels] for chart in charts if chart.panels}
+    points = {
+        chart.key: [
+            {"title": one.title, "axis": one.axis, "frame": one.frame, "lines": [asdict(line) for line in one.lines]}
+            for one in chart.panels
+        ]
+        for chart in charts
+    }
     found = sources(subject, evaluations, changes, problems)
     completions, how = packed_completions(names, found, problems)
     return Explorer(tuple(names), pack(points), completions, how)
@@ -138,6 +144,7 @@ def packed_completions(names: Sequence[str], found: Sequence[Source], problems: 
             ranks.setdefault((_set(one), row.id), rank)
     sets = list(dict.fromkeys(map(_set, kept)))
     read = [(at, row) for at, row in read if (_set(kept[at]), row["problem"]) in ranks]
+    ranks = _differing_first(ranks, kept, read)
     read.sort(key=lambda pair: (sets.index(_set(kept[pair[0]])), _rank(ranks, kept, pair)))
     deepest = 1 + max(ranks.values())
     most = deepest
@@ -153,6 +160,21 @@ def packed_completions(names: Sequence[str], found: Sequence[Source], problems: 
             f"a page holds {MOST_BYTES / 1e6:g} MB of them, compressed. The runs' samples.jsonl have all."
         )
     return text, how
+
+
+def _differing_first(
+    ranks: Mapping[tuple[str, str], int], kept: Sequence[Source], read: Sequence[tuple[int, Mapping[str, Any]]]
+) -> dict[tuple[str, str], int]:
+    """Ranks of the problems, those first whose answers differ: what is the same everywhere says least."""
+    answers: dict[tuple[str, str], set[str | None]] = {}
+    for at, row in read:
+        answers.setdefault((_set(kept[at]), row["problem"]), set()).add(row["answer"])
+    ordered = sorted(ranks, key=lambda key: (len(answers.get(key, ())) < 2, ranks[key]))
+    found: dict[str, int] = {}
+    places = {}
+    for key in ordered:
+        places[key] = found[key[0]] = found.get(key[0], -1) + 1
+    return places
 
 
 def _set(one: Source) -> str:

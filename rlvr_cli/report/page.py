@@ -15,16 +15,17 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import one_line, told_apart
 from rlvr_cli.report.answer import PageAnswer, answer
+from rlvr_cli.report.charts.chart import MOST_SHOWN, Chart
+from rlvr_cli.report.charts.cost import cost_figure
 from rlvr_cli.report.charts.effects import effects_figure
 from rlvr_cli.report.charts.learning import learning_figures
-from rlvr_cli.report.charts.lines import MOST_SHOWN
 from rlvr_cli.report.charts.over_k import over_k_figures
 from rlvr_cli.report.charts.reasons import reasons_figure
-from rlvr_cli.report.charts.svg import Chart
 from rlvr_cli.report.data import ReportData
 from rlvr_cli.report.evaluations import (
     Budgets,
     MeasuredSetting,
+    accuracies,
     budgets,
     change_of,
     changes_table,
@@ -33,10 +34,11 @@ from rlvr_cli.report.evaluations import (
 )
 from rlvr_cli.report.explorer import ArmPlaces, Explorer, arm_places, explorer
 from rlvr_cli.report.setup import Commands, commands, differences_table, environment_table, runs_table, settings_table
-from rlvr_cli.report.training import AlertReport, cost_table, course_table, find_alerts
+from rlvr_cli.report.training import AlertReport, arms_spent, cost_table, course_table, find_alerts, mean_cost
 from rlvr_cli.store.completions import SampledCompletions, bin_names, sampled_completions
 
 SECTIONS = {
+    "differences": "Differences",
     "curves": "Learning curves",
     "comparison": "Comparison",
     "cost": "Cost",
@@ -93,7 +95,7 @@ class Page:
     @property
     def sections(self) -> list[tuple[str, str]]:
         """Anchor and title of each section."""
-        return list(SECTIONS.items())
+        return [one for one in SECTIONS.items() if one[0] != "differences" or self.figures.effects]
 
 
 def make_page(subject: ReportData, output: Path | None = None) -> Page:
@@ -111,7 +113,14 @@ def make_page(subject: ReportData, output: Path | None = None) -> Page:
     names = [called[one_line(arm.name)] for arm in subject.arms]
     places = arm_places(subject, names)
     figures = _draw_figures(subject, names, places, evaluations, problems)
-    explored = explorer(subject, names, [*figures.learning, *figures.over_k], evaluations, changes, problems)
+    explored = explorer(
+        subject,
+        names,
+        [*figures.learning, *figures.over_k, *filter(None, [figures.cost])],
+        evaluations,
+        changes,
+        problems,
+    )
     cost = cost_table(subject, problems)
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
@@ -186,6 +195,7 @@ class Figures:
     over_k: tuple[Chart, ...]
     over_k_of: str
     effects: Chart | None
+    cost: Chart | None
     reasons: Chart | None
     completions: tuple[Shown, ...]
 
@@ -215,11 +225,19 @@ def _draw_figures(
     # Of several settings the first: a chart holds one.
     measured = evaluations[0] if evaluations else None
     own = {name: measured.arms.get(arm.name, ()) if measured else () for name, arm in named}
+    metric, means = accuracies(measured) if measured else ("", {})
+    spent = arms_spent(subject, problems)
     return Figures(
         learning=tuple(_try(partial(learning_figures, arms, subject.request.match or "rollouts"), [], problems)),
         over_k=tuple(_try(partial(over_k_figures, own), [], problems)),
         over_k_of=measured.title if measured else "",
         effects=effects_figure(subject.comparison, places.by_name) if subject.comparison else None,
+        cost=cost_figure(
+            {name: mean_cost(spent[arm.name]) for name, arm in named if arm.name in spent},
+            metric,
+            {name: means[arm.name] for name, arm in named if arm.name in means},
+            names,
+        ),
         reasons=_try(partial(reasons_figure, arms), None, problems),
         completions=tuple(completions),
     )

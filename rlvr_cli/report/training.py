@@ -47,15 +47,7 @@ def cost_table(subject: ReportData, problems: list[str]) -> Table | None:
     Args:
         problems: gets a line for each run whose records are damaged.
     """
-    arms = _begun(subject)
-    spent: dict[str, list[dict[str, float]]] = {}
-    for run, name in ((run, arm.name) for arm in arms for run in arm.runs.values()):
-        if not (subject.metrics[run.path] and subject.timings[run.path]):
-            continue
-        try:
-            spent.setdefault(name, []).append(_spent(subject, run))
-        except RunError as error:
-            problems.append(str(error))
+    arms, spent = _begun(subject), arms_spent(subject, problems)
     if not spent:
         return None
     base = _means(spent[subject.baseline.name]) if subject.baseline.name in spent else {}
@@ -70,6 +62,25 @@ def cost_table(subject: ReportData, problems: list[str]) -> Table | None:
         note=f"In the mean over the runs ({counts}), until the last recorded step. Time is that of training: without "
         "held-out evaluations, checkpoints and starting up.",
     )
+
+
+def arms_spent(subject: ReportData, problems: list[str]) -> dict[str, list[dict[str, float]]]:
+    """What each run of an arm has spent, by the arm's name; arms without a step or its time are left out."""
+    spent: dict[str, list[dict[str, float]]] = {}
+    for run, name in ((run, arm.name) for arm in subject.arms for run in arm.runs.values()):
+        if not (subject.metrics[run.path] and subject.timings[run.path]):
+            continue
+        try:
+            spent.setdefault(name, []).append(_spent(subject, run))
+        except RunError as error:
+            problems.append(str(error))
+    return spent
+
+
+def mean_cost(spent: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Tokens and seconds of a run, in the mean over runs."""
+    means = _means(spent)
+    return {"tokens": means.get("tokens sampled", 0.0), "seconds": means[ALL]}
 
 
 def _begun(subject: ReportData) -> list[Arm]:

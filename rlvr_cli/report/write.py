@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.charts.figure import DASHES
+from rlvr_cli.charts.figure import COLOURS, dash
 from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_text
@@ -99,7 +99,8 @@ def render(page: Page) -> str:
     environment = template_environment(TEMPLATES, autoescape=True, finalize=_printable)
     environment.filters["code"] = _code
     environment.globals["arms"] = page.places
-    environment.globals["dashes"] = ["none" if one == "solid" else " ".join(map(str, one[1])) for one in DASHES]
+    environment.globals["dash"] = lambda arm: " ".join(map(str, dash(arm)))
+    environment.globals["colours"] = len(COLOURS)
     script = (TEMPLATES / "explorer.js").read_text(encoding="utf-8")
     # Of all scripts a browser runs this one alone.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

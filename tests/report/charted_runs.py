@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from rlvr_cli.config.load import dump_yaml, load_config
-from rlvr_cli.report.charts.svg import Chart
+from rlvr_cli.report.charts.chart import Chart
 from rlvr_cli.runs.folder import RunDir, create_run
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -54,23 +54,26 @@ def column(figure: Chart, name: str, **where: str) -> list[str]:
     return [row[header.index(name)] for row in rows if all(row[header.index(key)] == v for key, v in where.items())]
 
 
+def elements(figure: Chart) -> list[ElementTree.Element]:
+    """All elements of a chart's pictures."""
+    return [element for panel in figure.panels for element in ElementTree.fromstring(panel.svg).iter()]
+
+
 def heights(figure: Chart, colour: str = "--c0", width: str = "1.8") -> np.ndarray:
     """[points] y in the picture of the line of this colour and width, positive upwards."""
     (path,) = [
         element.attrib["d"]
-        for element in ElementTree.fromstring(figure.svg).iter(f"{SVG}path")
-        if f"stroke: var({colour})" in element.get("style", "") and f"stroke-width: {width}" in element.get("style", "")
+        for element in elements(figure)
+        if element.get("stroke") == f"var({colour})" and element.get("stroke-width") == width and "d" in element.attrib
     ]
-    numbers = np.array([float(one) for one in path.replace("M", "").replace("L", "").split()])
-    return -numbers[1::2]
+    return np.array([-float(point.split(",")[1]) for point in path[1:].split("L")])
 
 
 def thin_lines(figure: Chart) -> list[str]:
     """The paths of single runs."""
-    paths = ElementTree.fromstring(figure.svg).iter(f"{SVG}path")
-    return [path.attrib["d"].replace("M ", "M") for path in paths if "stroke-opacity: 0.55" in path.get("style", "")]
+    return [one.attrib["d"] for one in elements(figure) if one.get("stroke-width") == "0.8" and one.get("data-arm")]
 
 
-def texts(svg: str) -> list[str]:
-    """What can be read in a picture."""
-    return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+def texts(figure: Chart) -> list[str]:
+    """What can be read in a chart's pictures."""
+    return [element.text or "" for element in elements(figure) if element.tag == f"{SVG}text"]

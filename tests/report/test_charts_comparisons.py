@@ -91,11 +91,11 @@ def test_effects_are_the_comparisons_differences_around_a_zero(tmp_path: Path) -
         assert difference.low is not None and difference.high is not None
         shown = [f"{100 * value:+z.1f}" for value in (difference.value, difference.low, difference.high)]
         assert [column(figure, name, arm=row.arm)[0] for name in ("difference, points", "low", "high")] == shown
-        assert f"{shown[0]} ({shown[1]} to {shown[2]})" in texts(figure.svg)
+        assert f"{shown[0]} ({shown[1]} to {shown[2]})" in texts(figure)
         assert column(figure, "verdict", arm=row.arm) == [VERDICTS[row.contrast.verdict]]
-    assert {"0", "better →", "← worse", "points, minus grpo"} <= set(texts(figure.svg))
+    assert {"0", "better →", "← worse", "points, minus grpo"} <= set(texts(figure))
     # What is drawn of an arm can be hidden with it.
-    assert set(re.findall('data-arm="([0-9])"', figure.svg)) == {"1", "2"}
+    assert set(re.findall('data-arm="([0-9])"', figure.panels[0].svg)) == {"1", "2"}
 
 
 def test_a_difference_without_an_interval_is_a_point_that_says_so(tmp_path: Path) -> None:
@@ -103,9 +103,9 @@ def test_a_difference_without_an_interval_is_a_point_that_says_so(tmp_path: Path
     evaluations(tmp_path, "lopti", [[2, 3, 4]])
     request = CompareRequest(names=(str(tmp_path),), root=tmp_path, baseline="grpo")
     comparison = compare_task(read_scores(request).first)
-    figure = effects_figure(comparison, {})
+    figure = effects_figure(comparison, {"lopti": 1})
     assert column(figure, "low") == ["-"]
-    assert "+16.7, no interval" in texts(figure.svg)
+    assert "+16.7, no interval" in texts(figure)
     assert "Without an interval: lopti." in figure.caption
 
 
@@ -133,7 +133,7 @@ def test_reasons_are_the_first_rollout_and_the_last_ones(tmp_path: Path) -> None
         "3",
     )
     assert "Never given: too_long." in figure.caption
-    assert {"correct", "wrong", "a", "b"} <= set(texts(figure.svg))
+    assert {"correct", "wrong", "a", "b"} <= set(texts(figure))
     # Of few runs each is drawn, in place of an interval as wide as the chart.
     assert "Small lines: the runs" in figure.caption and "is in the table." in figure.caption
 

@@ -82,5 +82,17 @@ def test_training_imports_no_server_no_tracker_and_no_chart(tmp_path: Path) -> N
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": root}, capture_output=True, text=True, check=True
     )
-    unused = {"deepspeed", "vllm", "matplotlib", "optuna", "math_verify", "fastapi", "wandb", "mlflow", "tensorboard"}
+    unused = {
+        "deepspeed",
+        "vllm",
+        "matplotlib",
+        "altair",
+        "vl_convert",
+        "optuna",
+        "math_verify",
+        "fastapi",
+        "wandb",
+        "mlflow",
+        "tensorboard",
+    }
     assert not unused & set(done.stdout.split())

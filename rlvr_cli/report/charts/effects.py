@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.compare.results import ArmOnTask, Contrast, TaskComparison
 from rlvr_cli.compare.words import VERDICTS, decimals, p_text
 from rlvr_cli.core.text import one_line, shortened, told_apart
 from rlvr_cli.evaluation.tables import metric_name
-from rlvr_cli.report.charts.lines import CHARACTER
-from rlvr_cli.report.charts.svg import (
-    FONT,
-    GRID,
-    INK,
-    MUTED,
-    PAPER,
-    SERIES,
-    WIDTH,
-    Chart,
-    of_arm,
-    page_style,
-    page_svg,
-    tick,
-)
+from rlvr_cli.report.charts.chart import MOST_IN_ROW, Chart, DrawnPanel, Row, draw_rows
 from rlvr_cli.store.metrics import metric as declared
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_ROW, _HEAD, _FOOT, _SIDE = 3.2 * FONT, 6.0, 40.0, 14.0
 
 
 def effects_figure(comparison: TaskComparison, places: Mapping[str, int]) -> Chart:
@@ -56,9 +35,8 @@ def effects_figure(comparison: TaskComparison, places: Mapping[str, int]) -> Cha
         + (" One run an arm: the interval is over problems alone, and says nothing of the methods." * _one_run(rows))
         + (f" Without an interval: {', '.join(without)}." if without else "")
     )
-    with page_style():
-        svg = page_svg(_draw(rows, places, metric, base), "effects", title, caption)
-    return Chart("effects", title, svg, (caption,), _table(rows, metric, tested=comparison.tested))
+    table = _table(rows, metric, tested=comparison.tested)
+    return Chart("effects", title, (_draw(title, rows, places, metric, base),), (caption,), table)
 
 
 def _comparisons(count: int) -> str:
@@ -69,79 +47,29 @@ def _one_run(rows: list[tuple[ArmOnTask, Contrast]]) -> bool:
     return any(not contrast.difference.spread_of_runs for _, contrast in rows)
 
 
-def _draw(rows: list[tuple[ArmOnTask, Contrast]], places: Mapping[str, int], metric: str, base: str) -> Figure:
-    from matplotlib.figure import Figure
-
-    height = _HEAD + _ROW * len(rows) + _FOOT
-    picture = Figure(figsize=(WIDTH / 72, height / 72))
-    wide = WIDTH - 2 * _SIDE
-    axes = picture.add_axes((_SIDE / WIDTH, _FOOT / height, wide / WIDTH, _ROW * len(rows) / height))
+def _draw(
+    title: str, rows: list[tuple[ArmOnTask, Contrast]], places: Mapping[str, int], metric: str, base: str
+) -> DrawnPanel:
     factor, of = declared(metric).factor, declared(metric).unit
-    ends = [0.0]
-    for _, contrast in rows:
-        difference = contrast.difference
-        ends += [factor * end for end in (difference.value, difference.low, difference.high) if end is not None]
+    names = told_apart([one_line(row.arm) for row, _ in rows], MOST_IN_ROW)
+    drawn = [
+        Row(
+            arm=places.get(row.arm),
+            name=name,
+            text=_text(contrast, metric),
+            value=factor * contrast.difference.value,
+            full=contrast.verdict in ("higher", "lower"),
+            low=None if contrast.difference.low is None else factor * contrast.difference.low,
+            high=None if contrast.difference.high is None else factor * contrast.difference.high,
+        )
+        for (row, contrast), name in zip(rows, names.values(), strict=True)
+    ]
+    ends = [0.0, *(end for row in drawn for end in (row.value, row.low, row.high) if end is not None)]
     margin = 0.06 * ((max(ends) - min(ends)) or 1.0)
-    axes.set_xlim(min(ends) - margin, max(ends) + margin)
-    axes.set_ylim(_ROW * len(rows), 0)
-    axes.axvline(0.0, color=INK, linewidth=1.0, zorder=1.6)
-    texts = [_text(contrast, metric) for _, contrast in rows]
-    room = int(wide / CHARACTER) - max(map(len, texts)) - 2
-    names = told_apart([one_line(row.arm) for row, _ in rows], max(12, room))
-    for place, ((row, contrast), name, text) in enumerate(zip(rows, names.values(), texts, strict=True)):
-        own = of_arm(places[row.arm]) if row.arm in places else {}
-        _row(axes, contrast, metric, (name, text), _ROW * place, own)
-    _scale(axes)
-    below: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "top"}
-    axes.annotate(f"{of}, minus {shortened(base, 28)}", (0.5, 0), (0, -22), ha="center", **below)
     better = declared(metric).higher_is_better
     left, right = {True: ("worse", "better"), False: ("better", "worse"), None: ("lower", "higher")}[better]
-    for share, text, side in ((0.0, f"← {left}", "left"), (1.0, f"{right} →", "right")):
-        axes.annotate(text, (share, 0), (0, -22), ha=side, color=MUTED, **below)
-    return picture
-
-
-def _row(
-    axes: Axes, contrast: Contrast, metric: str, said: tuple[str, str], top: float, own: Mapping[str, Any]
-) -> None:
-    """Name and numbers in one line, the interval below them; ``own``: what makes them the arm's."""
-    factor = declared(metric).factor
-    difference = contrast.difference
-    told = contrast.verdict in ("higher", "lower")
-    across = axes.get_yaxis_transform()
-    # The lines of the scale pass behind the words.
-    behind = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.0}
-    for share, words, side in ((0, said[0], "left"), (1, said[1], "right")):
-        axes.text(share, top + 1.1 * FONT, words, transform=across, va="baseline", ha=side, bbox=behind, **own)
-    at, colour = top + 2.0 * FONT, SERIES[0]
-    if difference.low is not None and difference.high is not None:
-        ends = [factor * difference.low, factor * difference.high]
-        axes.plot(ends, [at, at], color=colour, linewidth=2.0, zorder=2.4, solid_capstyle="butt", **own)
-        caps: dict[str, Any] = {"marker": "|", "markersize": 8, "markeredgewidth": 1.6, **own}
-        axes.plot(ends, [at, at], color=colour, linestyle="none", **caps)
-    axes.plot(
-        [factor * difference.value],
-        [at],
-        linestyle="none",
-        marker="o",
-        markersize=7.5,
-        markerfacecolor=colour if told else PAPER,
-        markeredgecolor=colour,
-        markeredgewidth=1.6,
-        zorder=2.6,
-        **own,
-    )
-
-
-def _scale(axes: Axes) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    axes.set_yticks([])
-    axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: ("+" if value > 0 else "") + tick(value)))
-    axes.grid(visible=False, axis="y")
-    axes.spines["left"].set_visible(False)
-    axes.spines["bottom"].set_color(GRID)
+    domain = (min(ends) - margin, max(ends) + margin)
+    return draw_rows(title, drawn, domain, f"{of}, minus {shortened(base, 28)}", (f"← {left}", f"{right} →"))
 
 
 def _text(contrast: Contrast, metric: str) -> str:

@@ -9,10 +9,9 @@ from functools import partial
 import numpy as np
 
 from rlvr_cli.charts.lines import MOST_RAW, ArmLine, Extent, Panel, Points, XAxis, arm_line, extents
-from rlvr_cli.core.text import listed, one_line, told_apart
-from rlvr_cli.report.charts.lines import BAND_FROM, MOST_ARMS, MOST_TITLE, STRETCHES, draw_panels
+from rlvr_cli.core.text import listed, one_line
+from rlvr_cli.report.charts.chart import BAND_FROM, MOST_ARMS, STRETCHES, Chart, draw_panels, legend, new_figure
 from rlvr_cli.report.charts.metrics import MetricFigure, Recorded, crossed_band, metric_figures, recorded
-from rlvr_cli.report.charts.svg import Chart, new_figure, page_style, page_svg
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.store.metrics import metric as declared
 from rlvr_cli.store.training import BUDGETS
@@ -35,51 +34,27 @@ def learning_figures(arms: Mapping[str, Sequence[RunDir]], budget: str = "rollou
         raise ValueError(f"a budget is one of {', '.join(BUDGETS)}, not {budget!r}")
     read = {name: [recorded(run, budget) for run in runs] for name, runs in arms.items()}
     every = [run for runs in read.values() for run in runs if run.rows]
-    with page_style():
-        return [figure for metric in metric_figures(every) for figure in _figures(metric, read, budget)]
+    figures = (_figure(metric, read, budget) for metric in metric_figures(every))
+    return [figure for figure in figures if figure is not None]
 
 
-def _figures(metric: MetricFigure, arms: Arms, budget: str) -> list[Chart]:
-    panels = {title: _lines(metric, title, arms, budget) for title in metric.panels}
-    if not any(lines for lines, _ in panels.values()):
-        return []
-    count = max(len(lines) for lines, _ in panels.values())
-    if count > MOST_ARMS and len(panels) > 1:
-        # An arm has a panel of its own there, so each panel is a figure.
-        return [_figure(metric, {title: one}, arms, budget, part=title) for title, one in panels.items() if one[0]]
-    return [_figure(metric, panels, arms, budget)]
-
-
-def _figure(
-    metric: MetricFigure, panels: Mapping[str, tuple[list[ArmLine], int]], arms: Arms, budget: str, part: str = ""
-) -> Chart:
-    names = [one_line(name) for name in arms]
-    x = _x_axis(budget, [one for lines, _ in panels.values() for one in lines])
-    apart = any(len(lines) > MOST_ARMS for lines, _ in panels.values())
-    if apart:
-        ((_, (lines, _)),) = panels.items()
-        drawn = by_arm(lines)
-    else:
-        drawn = _merged(
-            [Panel(title, tuple(one.line for one in lines)) for title, (lines, _) in panels.items() if lines]
-        )
-    shared = apart or metric.held_out
-    scales = extents(drawn, metric.axis, shared=shared)
-    picture, read = draw_panels(
-        drawn, x, metric.axis, scales, named=len(arms) > 1 and not apart, marked=metric.held_out
-    )
-    key = f"{metric.key}-{part.partition(':')[0].replace('@', '-')}" if part else metric.key
-    title = f"{metric.title}, {part}" if part else metric.title
-    missing = sum(gaps for _, gaps in panels.values())
-    every = [one for lines, _ in panels.values() for one in lines]
-    caption = learning_caption(metric, every, names, x, scales, ranged=apart, missing=missing)
+def _figure(metric: MetricFigure, arms: Arms, budget: str) -> Chart | None:
+    found = {title: _lines(metric, title, arms, budget) for title in metric.panels}
+    panels = {title: lines for title, (lines, _) in found.items()}
+    every = [one for lines in panels.values() for one in lines]
+    if not every:
+        return None
+    x = _x_axis(budget, every)
+    drawn = _merged([Panel(title, tuple(one.line for one in lines)) for title, lines in panels.items() if lines])
+    scales = extents(drawn, metric.axis, shared=metric.held_out)
+    missing = sum(gaps for _, gaps in found.values())
     return Chart(
-        key=key,
-        title=title,
-        svg=page_svg(picture, key, title, " ".join(caption)),
-        sentences=caption,
-        table=curve_table({title: lines for title, (lines, _) in panels.items()}, x, share=metric.axis.share),
-        panels=read,
+        key=metric.key,
+        title=metric.title,
+        panels=draw_panels(metric.title, drawn, x, metric.axis, scales, marked=metric.held_out),
+        sentences=learning_caption(metric, every, [one_line(name) for name in arms], x, scales, missing=missing),
+        table=curve_table(panels, x, share=metric.axis.share),
+        arms=legend(drawn, len(arms)),
     )
 
 
@@ -121,18 +96,6 @@ def _merged(panels: list[Panel]) -> list[Panel]:
     return panels
 
 
-def by_arm(lines: Sequence[ArmLine]) -> list[Panel]:
-    """A panel for each arm, all in the first colour, with the range of all arms' means behind."""
-    called = told_apart([one.line.name for one in lines], MOST_TITLE)
-    means = [(one.line.x, one.line.mean) for one in lines if len(one.line.x)]
-    if not means:
-        return [Panel(called[one.line.name], (replace(one.line, look=0),)) for one in lines]
-    at = np.unique(np.concatenate([x for x, _ in means]))
-    heights = np.array([np.interp(at, x, y, left=np.nan, right=np.nan) for x, y in means])
-    context = (at, np.nanmin(heights, axis=0), np.nanmax(heights, axis=0))
-    return [Panel(called[one.line.name], (replace(one.line, look=0),), context) for one in lines]
-
-
 def _x_axis(budget: str, lines: Sequence[ArmLine]) -> XAxis:
     if budget == "seconds":
         last = max(float(x[-1]) for one in lines for x, _ in one.line.curves if len(x))
@@ -150,14 +113,14 @@ def learning_caption(
     x: XAxis,
     scales: Sequence[Extent],
     *,
-    ranged: bool,
     missing: int,
 ) -> tuple[str, ...]:
     """The caption of a figure of :mod:`learning`, plain sentences.
 
-    ``names``: of all arms. ``ranged``: whether the range of all means lies behind. ``missing``: values left out.
+    ``names``: of all arms. ``missing``: values left out.
     """
-    parts = [metric.note, *_bands(lines), *_early_ends(lines, x), *_drawing(lines, scales, ranged=ranged)]
+    crowd = crowded(len({one.line.name for one in lines}))
+    parts = [metric.note, *(crowd or (*_bands(lines), *_early_ends(lines, x))), *_drawing(lines, scales)]
     without = [name for name in names if name not in {one.line.name for one in lines}]
     if without:
         parts.append(f"Without a value: {listed(without)}.")
@@ -166,6 +129,16 @@ def learning_caption(
     if all((y == 0).all() for one in lines for _, y in one.line.curves):
         parts.append("Every value is 0.")
     return tuple(part for part in parts if part)
+
+
+def crowded(arms: int) -> tuple[str, ...]:
+    """What a caption says where there are too many arms for more than their means."""
+    if arms <= MOST_ARMS:
+        return ()
+    return (
+        f"Line: the mean over an arm's runs, alone: of more than {MOST_ARMS} arms, intervals are in the table below "
+        "and under the pointer.",
+    )
 
 
 def _bands(lines: Sequence[ArmLine]) -> list[str]:
@@ -221,7 +194,7 @@ def _early_ends(lines: Sequence[ArmLine], x: XAxis) -> list[str]:
     return parts
 
 
-def _drawing(lines: Sequence[ArmLine], scales: Sequence[Extent], *, ranged: bool) -> list[str]:
+def _drawing(lines: Sequence[ArmLine], scales: Sequence[Extent]) -> list[str]:
     parts = []
     windows = sorted({one.window for one in lines if one.window > 1})
     if windows:
@@ -233,8 +206,6 @@ def _drawing(lines: Sequence[ArmLine], scales: Sequence[Extent], *, ranged: bool
         parts.append("Of points too many to be seen, the least and the greatest of each stretch are drawn.")
     if any(scale.linear is not None for scale in scales):
         parts.append("The scale of heights is linear at the bottom, with its 0, and logarithmic above.")
-    if ranged:
-        parts.append("Grey: from the lowest to the highest of all arms' means.")
     if any(scale.cut for scale in scales):
         parts.append("A band leaves the frame; its ends are in the table.")
     return parts

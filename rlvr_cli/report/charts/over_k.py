@@ -11,9 +11,8 @@ from rlvr_cli.charts.lines import ArmLine, Line, Panel, XAxis, YAxis, extents
 from rlvr_cli.compare.results import arm_mean
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.text import listed, one_line
-from rlvr_cli.report.charts.learning import by_arm, curve_table
-from rlvr_cli.report.charts.lines import BAND_FROM, MOST_ARMS, draw_panels
-from rlvr_cli.report.charts.svg import Chart, page_style, page_svg
+from rlvr_cli.report.charts.chart import BAND_FROM, Chart, draw_panels, legend
+from rlvr_cli.report.charts.learning import crowded, curve_table
 from rlvr_cli.stats.passk import majority_at_k, pass_at_k
 from rlvr_cli.store.evaluation import Evaluation, read_samples
 from rlvr_cli.store.metrics import bounds
@@ -67,8 +66,7 @@ def over_k_figures(arms: Mapping[str, Sequence[Evaluation]]) -> list[Chart]:
     ids = [row.id for row in every[0].rows if row.id in shared]
     tables = {name: [_samples(one, ids, n) for one in runs] for name, runs in named.items() if runs}
     notes = _notes(arms, named, every, shared)
-    with page_style():
-        return [_figure(kind, tables, list(named), ids, ks, notes) for kind in _KINDS]
+    return [_figure(kind, tables, list(named), ids, ks, notes) for kind in _KINDS]
 
 
 def _has_samples(one: Evaluation) -> bool:
@@ -103,8 +101,7 @@ def _figure(
     lines = [_line(names.index(name), one_line(name), runs, kind, ids, ks) for name, runs in tables.items()]
     x = XAxis("samples k", ticks=tuple(ks))
     y = YAxis(f"{kind.name}@k", share=True)
-    many = len(lines) > MOST_ARMS
-    panels = by_arm(lines) if many else [Panel("", tuple(one.line for one in lines))]
+    panels = [Panel("", tuple(one.line for one in lines))]
     key, title = f"{kind.name}-over-k", f"{kind.name}@k over k"
     counts = {one.line.name: one.runs for one in lines}
     same = len(set(counts.values())) == 1
@@ -115,18 +112,19 @@ def _figure(
     few = all(one.line.few for one in lines)
     lone = "; of one run it is over problems alone and says nothing of another" if min(counts.values()) == 1 else ""
     interval = f"95% interval of the mean over runs and problems ({of}), at each k by itself{lone}"
+    drawn = (
+        f"Thin lines: the runs; the {interval}, is in the table below."
+        if few
+        else f"Band: {interval}. Where no value varies there is none."
+    )
     caption = (
         f"{kind.name}@k: {kind.meaning}.",
         f"From the same {ks[-1]} samples of each problem for every k.",
-        f"Thin lines: the runs; the {interval}, is in the table below."
-        if few
-        else f"Band: {interval}. Where no value varies there is none.",
+        *(crowded(len(lines)) or (drawn,)),
         *notes,
     )
-    scales = extents(panels, y, shared=True)
-    picture, read = draw_panels(panels, x, y, scales, named=len(names) > 1 and not many, marked=True)
-    svg = page_svg(picture, key, title, " ".join(caption))
-    return Chart(key, title, svg, caption, curve_table({"": lines}, x, share=True), read)
+    pictures = draw_panels(title, panels, x, y, extents(panels, y, shared=True), marked=True)
+    return Chart(key, title, pictures, caption, curve_table({"": lines}, x, share=True), legend(panels, len(names)))
 
 
 def _line(arm: int, name: str, runs: Sequence[Samples], kind: _Kind, ids: Sequence[str], ks: Sequence[int]) -> ArmLine:

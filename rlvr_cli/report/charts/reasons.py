@@ -4,39 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from rlvr_cli.core.text import listed, one_line, shortened, told_apart
-from rlvr_cli.report.charts.lines import BAND_FROM, CHARACTER, MARKERS, MOST_ARMS
+from rlvr_cli.core.text import listed, one_line, told_apart
+from rlvr_cli.report.charts.chart import BAND_FROM, MOST_IN_ROW, Chart, DrawnPanel, Row, draw_rows, new_figure
 from rlvr_cli.report.charts.metrics import Recorded, recorded
-from rlvr_cli.report.charts.svg import (
-    FONT,
-    GRID,
-    MUTED,
-    PAPER,
-    SERIES,
-    WIDTH,
-    Chart,
-    new_figure,
-    of_arm,
-    page_style,
-    page_svg,
-    percent_tick,
-)
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.stats.intervals import Estimate, mean_interval
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # The policy hardly moves within its last rollouts, and one rollout alone is noisy.
 LAST = 5
 _PREFIX = "reason/"
-_ROW, _HEAD, _FOOT = 1.35 * FONT, 26.0, 24.0
-_LONGEST = 20
 
 
 @dataclass(frozen=True)
@@ -83,9 +60,7 @@ def reasons_figure(arms: Mapping[str, Sequence[RunDir]]) -> Chart | None:
     never = [name for name, found in rates.items() if found and name not in shown]
     title = "Reasons of the verdicts, before and after"
     caption = _caption(shown, read, never)
-    with page_style():
-        svg = page_svg(_draw(shown, several=len(arms) > 1), "reasons", title, caption)
-    return Chart("reasons", title, svg, (caption,), _table(shown))
+    return Chart("reasons", title, (_draw(title, shown, several=len(arms) > 1),), (caption,), _table(shown))
 
 
 def _rates(arms: Mapping[str, Sequence[Recorded]], reason: str) -> list[_Rate]:
@@ -112,7 +87,7 @@ def _caption(shown: Mapping[str, Sequence[_Rate]], arms: Mapping[str, Sequence[R
     interval = "95% interval of the mean over runs (Student's t), of the last rollouts"
     drawn = ["Small lines: the runs, in their last rollouts."] if any(one.few for one in rates) else []
     if max(counts) >= BAND_FROM:
-        drawn.append(f"Bar: {interval}.")
+        drawn.append(f"Line with ends: {interval}.")
     elif drawn:
         drawn.append(f"The {interval}, is in the table.")
     runs = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
@@ -123,87 +98,26 @@ def _caption(shown: Mapping[str, Sequence[_Rate]], arms: Mapping[str, Sequence[R
     )
 
 
-def _draw(shown: Mapping[str, Sequence[_Rate]], *, several: bool) -> Figure:
-    from matplotlib.figure import Figure
-
-    labels = [one.name for found in shown.values() for one in found] if several else list(shown)
-    left = CHARACTER * min(_LONGEST, max(map(len, labels))) + 14.0
-    right = CHARACTER * len("100.0% to 100.0%") + 8.0
-    called = told_apart(list(dict.fromkeys(one.name for found in shown.values() for one in found)), _LONGEST)
-    count = sum(len(found) + 1.25 * several for found in shown.values())
-    tall = _ROW * count + 0.5 * _ROW
-    height = _HEAD + tall + _FOOT
-    picture = Figure(figsize=(WIDTH / 72, height / 72))
-    axes = picture.add_axes((left / WIDTH, _FOOT / height, (WIDTH - left - right) / WIDTH, tall / height))
-    axes.set_xlim(-0.02, 1.02)
-    axes.set_ylim(tall, 0)
-    _scale(axes)
-    across = axes.get_yaxis_transform()
-    wide = WIDTH - left - right
-    at = 0.75 * _ROW
+def _draw(title: str, shown: Mapping[str, Sequence[_Rate]], *, several: bool) -> DrawnPanel:
+    called = told_apart(list(dict.fromkeys(one.name for found in shown.values() for one in found)), MOST_IN_ROW)
+    rows = []
     for reason, found in shown.items():
-        if several:
-            axes.text(-left / wide, at + 0.1 * _ROW, reason, transform=across, va="center", weight="bold")
-            at += _ROW
+        rows += [Row(None, reason)] if several else []
         for one in found:
-            label = called[one.name] if several else shortened(reason, _LONGEST)
-            own: dict[str, Any] = {"transform": across, "va": "center", **(of_arm(one.arm) if several else {})}
-            axes.text(-left / wide + 8.0 * several / wide, at, label, **own)
-            axes.text(1 + right / wide, at, _text(one), ha="right", **own)
-            _row(axes, one, at)
-            at += _ROW
-        at += 0.25 * _ROW * several
-    axes.annotate(
-        "share of completions", (0, 1), (0, 9), xycoords="axes fraction", textcoords="offset points", va="bottom"
-    )
-    axes.annotate(
-        "first to last",
-        (1, 1),
-        (right, 9),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        va="bottom",
-        ha="right",
-        color=MUTED,
-    )
-    return picture
-
-
-def _row(axes: Axes, one: _Rate, at: float) -> None:
-    colour, shape, own = SERIES[one.arm % MOST_ARMS], MARKERS[one.arm % MOST_ARMS], of_arm(one.arm)
-    first, last = one.first.value, one.last.value
-    if one.few:
-        look: dict[str, Any] = {"marker": "|", "markersize": 9, "markeredgewidth": 1.2, "alpha": 0.7, **own}
-        axes.plot(one.runs, [at] * len(one.runs), color=colour, linestyle="none", clip_on=False, **look)
-    elif one.last.low is not None and one.last.high is not None:
-        ends = np.clip([one.last.low, one.last.high], 0.0, 1.0)
-        axes.plot(ends, [at, at], color=colour, linewidth=5.0, alpha=0.3, solid_capstyle="butt", **own)
-    axes.plot([first, last], [at, at], color=colour, linewidth=1.4, **own)
-    for value, fill in ((first, PAPER), (last, colour)):
-        axes.plot(
-            [value],
-            [at],
-            linestyle="none",
-            marker=shape,
-            markersize=6.5,
-            markerfacecolor=fill,
-            markeredgecolor=colour,
-            markeredgewidth=1.3,
-            clip_on=False,
-            zorder=2.6,
-            **own,
-        )
-
-
-def _scale(axes: Axes) -> None:
-    from matplotlib.ticker import FuncFormatter
-
-    axes.set_yticks([])
-    axes.set_xticks([0, 0.25, 0.5, 0.75, 1.0])
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: percent_tick(value)))
-    axes.grid(visible=True, axis="x")
-    axes.spines["left"].set_visible(False)
-    axes.spines["bottom"].set_color(GRID)
+            spread = not one.few and one.last.low is not None and one.last.high is not None
+            rows.append(
+                Row(
+                    arm=one.arm if several else 0,
+                    name=called[one.name] if several else reason,
+                    text=_text(one),
+                    value=one.last.value,
+                    low=max(0.0, one.last.low) if spread and one.last.low is not None else None,
+                    high=min(1.0, one.last.high) if spread and one.last.high is not None else None,
+                    start=one.first.value,
+                    marks=one.runs if one.few else (),
+                )
+            )
+    return draw_rows(title, rows, (0.0, 1.0), "share of completions, first to last", share=True)
 
 
 def _text(one: _Rate) -> str:

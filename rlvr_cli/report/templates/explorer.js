@@ -37,7 +37,7 @@
 
   function setUpArms() {
     if (!boxes.length) return;
-    one("#arms").hidden = false;
+    for (const hidden of all("#arms [hidden]")) hidden.hidden = false;
     one("#arms details").open = boxes.length < 9 && window.innerWidth > 640;
     for (const box of boxes) box.addEventListener("change", showArms);
     for (const button of all("#arms button")) {
@@ -50,48 +50,29 @@
     showArms();
   }
 
-  // Values: a slider over each chart, for pointers and for arrow keys; what it says is read aloud.
+  // Values: a slider over each picture, for pointers and for arrow keys; what it says is read aloud.
 
   // Of a panel's numbers below it, and between it and the values above, in the units of a picture.
   const TICKS = 24, GAP = 6;
+  // Lines whose values are listed at a time: those nearest to the pointer, of keys those with the greatest values.
+  const MOST = 8;
 
-  function setUpChart(figure, panels) {
-    const plot = one(".plot", figure), svg = one("svg", plot);
+  function setUpPanel(plot, title, panel) {
+    const svg = one("svg", plot), [, top, , bottom] = panel.frame;
     const [, , wide, tall] = svg.getAttribute("viewBox").split(" ").map(Number);
     const marks = document.createElementNS(SVG, "g");
     const tip = make("div", { class: "tip", "aria-hidden": "true" });
     const probe = make("div", {
-      class: "probe", role: "slider", tabindex: "0", "aria-label": `Values of ${one("h3", figure).textContent}`,
-      "aria-valuemin": "1",
+      class: "probe", role: "slider", tabindex: "0", "aria-valuemin": "1",
+      "aria-label": `Values of ${title}${panel.title ? `, ${panel.title}` : ""}`,
     });
-    let places = [], at = -1;
-    tip.hidden = true;
+    let lines = [], places = [], at = -1;
     svg.append(marks);
     plot.append(probe, tip);
 
-    // Of many arms each has a panel of its own, which moves up where others are off; on paper all stand in their places.
-    const own = all("g[data-arm]", svg).filter((group) => one("[data-arm]", group));
-    const moved = panels.map(() => [0, 0]);
-
-    function arrange() {
-      if (own.length !== panels.length) return;
-      const left = panels.map((_, number) => number).filter((number) => !off.has(panels[number].lines[0].arm));
-      left.forEach((number, slot) => {
-        moved[number] = [0, 1].map((side) => panels[slot].frame[side] - panels[number].frame[side]);
-        ["--right", "--down"].forEach((name, side) => own[number].style.setProperty(name, `${moved[number][side]}px`));
-      });
-      const lowest = (count) => panels[Math.max(0, count - 1)].frame[1];
-      svg.style.setProperty("--shorter", `${(100 * (lowest(left.length) - lowest(panels.length))) / wide}%`);
-    }
-
     function findPlaces() {
-      arrange();
-      places = [];
-      panels.forEach((panel, number) => {
-        const shown = panel.lines.filter((line) => !off.has(line.arm));
-        const across = [...new Set(shown.flatMap((line) => line.x))].sort((a, b) => a - b);
-        places.push(...across.map((x) => ({ panel, number, x, lines: shown })));
-      });
+      lines = panel.lines.filter((line) => !off.has(line.arm));
+      places = [...new Set(lines.flatMap((line) => line.x))].sort((a, b) => a - b);
       probe.setAttribute("aria-valuemax", String(Math.max(1, places.length)));
       show(-1);
     }
@@ -109,57 +90,54 @@
       marks.append(element);
     }
 
-    function show(place) {
+    function show(place, y = 0) {
       at = place;
       marks.replaceChildren();
       tip.replaceChildren();
-      tip.hidden = !places[at];
+      tip.hidden = !(at in places);
       if (tip.hidden) {
         probe.setAttribute("aria-valuenow", "1");
         probe.setAttribute("aria-valuetext", "press an arrow key to read values");
         return;
       }
-      const { panel, number, x, lines } = places[at], [right, down] = moved[number];
-      const [, top, , bottom] = panel.frame;
+      const x = places[at];
       const found = lines.map((line) => [line, nearest(line, x)]).filter(([, best]) => best >= 0);
-      const exact = found.find(([line, best]) => line.x[best] === x) ?? found[0];
-      const head = `${panel.title ? `${panel.title}, ` : ""}${exact[0].at[exact[1]]} ${panel.axis}`;
-      marks.setAttribute("transform", `translate(${right} ${down})`);
+      const near = [...found].sort(([a, i], [b, j]) => Math.abs(a.y[i] - y) - Math.abs(b.y[j] - y)).slice(0, MOST);
+      const [first, exact] = found.find(([line, best]) => line.x[best] === x);
+      const head = `${panel.title ? `${panel.title}, ` : ""}${first.at[exact]} ${panel.axis}`;
       draw("line", { x1: x, x2: x, y1: top, y2: bottom, class: "rule" });
       tip.append(make("b", {}, head));
       const said = [];
-      for (const [line, best] of found) {
-        const colour = `--at: var(--c${panels.length > 8 ? 0 : line.arm % 8})`;
+      for (const [line, best] of found.filter((one) => near.includes(one))) {
+        const colour = `--at: var(--c${line.arm})`;
         draw("circle", { cx: line.x[best], cy: line.y[best], r: 4, class: "dot", style: colour });
-        const other = line.at[best] === exact[0].at[exact[1]] ? "" : ` at ${line.at[best]}`;
+        const other = line.at[best] === first.at[exact] ? "" : ` at ${line.at[best]}`;
         const value = `${line.said[best]}${other}`;
         tip.append(make("span", { style: colour }, boxes.length > 1 ? `${line.name}: ` : "", make("i", {}, value)));
         said.push(boxes.length > 1 ? `${line.name} ${value}` : value);
+      }
+      if (near.length < found.length) {
+        said.push(`${found.length - near.length} more`);
+        tip.append(`${said.at(-1)}, further away`);
       }
       probe.setAttribute("aria-valuenow", String(at + 1));
       probe.setAttribute("aria-valuetext", `${head}: ${said.join("; ")}`);
       // Below the panel, so that it hides no line; above it where the window ends.
       const scale = plot.clientWidth / wide, room = plot.clientWidth - tip.offsetWidth;
-      tip.style.left = `${Math.max(0, Math.min(room, (x + right) * scale - tip.offsetWidth / 2))}px`;
-      tip.style.top = `${(bottom + down + TICKS) * scale}px`;
+      tip.style.left = `${Math.max(0, Math.min(room, x * scale - tip.offsetWidth / 2))}px`;
+      tip.style.top = `${(bottom + TICKS) * scale}px`;
       const ends = tip.getBoundingClientRect();
       if (ends.bottom > window.innerHeight && plot.getBoundingClientRect().top > ends.height) {
-        tip.style.top = `${(top + down - GAP) * scale - ends.height}px`;
+        tip.style.top = `${(top - GAP) * scale - ends.height}px`;
       }
     }
 
     function point(event) {
       const box = svg.getBoundingClientRect();
       const x = ((event.clientX - box.left) * wide) / box.width, y = ((event.clientY - box.top) * tall) / box.height;
-      const away = ({ frame: [left, top, right, bottom] }, x, y) =>
-        Math.hypot(Math.max(left - x, 0, x - right), Math.max(top - y, 0, y - bottom));
-      let best = -1, least = Infinity;
-      places.forEach((place, here) => {
-        const [right, down] = moved[place.number];
-        const far = 1e6 * away(place.panel, x - right, y - down) + Math.abs(place.x + right - x);
-        if (far < least) [best, least] = [here, far];
-      });
-      if (best !== at) show(best);
+      let best = -1;
+      places.forEach((place, here) => { if (best < 0 || Math.abs(place - x) < Math.abs(places[best] - x)) best = here; });
+      if (best !== at || lines.length > MOST) show(best, y);
     }
 
     probe.addEventListener("pointermove", point);
@@ -295,7 +273,10 @@
   async function start() {
     setUpArms();
     const charts = await unpack("data-charts");
-    for (const [key, panels] of Object.entries(charts ?? {})) setUpChart(one(`#figure-${key}`), panels);
+    for (const [key, panels] of Object.entries(charts ?? {})) {
+      const figure = one(`#figure-${key}`), title = one("h3", figure).textContent;
+      all(".plot", figure).forEach((plot, number) => setUpPanel(plot, title, panels[number]));
+    }
     const completions = await unpack("data-completions");
     if (completions) setUpCompletions(completions);
     document.documentElement.dataset.ready = "yes";

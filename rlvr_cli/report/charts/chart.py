@@ -1,0 +1,431 @@
+"""What a report's charts are made of: panels of lines, rows of values, and what a pointer reads of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlvr_cli.charts.figure import INK, MUTED, PAPER, colour, dash, svg, text_colour
+from rlvr_cli.charts.lines import Extent, Line, Panel, XAxis, YAxis
+from rlvr_cli.core.text import shortened
+
+if TYPE_CHECKING:
+    import altair
+
+# Pixels where a picture is shown at this width; on a narrow page it shrinks to three quarters.
+WIDTH = 460.0
+# Of more arms the means alone are drawn.
+MOST_ARMS = 8
+# With fewer runs the interval of their mean is so wide that a chart would show nothing else.
+BAND_FROM = 5
+# Characters of an arm's name in a legend, in a row of a chart.
+MOST_SHOWN, MOST_IN_ROW = 60, 40
+_SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "triangle-left")
+_LEFT, _RIGHT, _TOP, _BOTTOM = 48.0, 14.0, 26.0, 38.0
+_HEIGHT, _SMALL_HEIGHT, _FLAT_HEIGHT = 200.0, 110.0, 40.0
+# Stretches of a line whose least and greatest points are drawn: with their ends 100 points at most.
+STRETCHES = 25
+# Of a line, that a pointer meets.
+_MOST_READ = 100
+_TICK = "abs(datum.value) >= 10000 ? format(datum.value, '~s') : format(datum.value, '.4~g')"
+_PERCENT = "format(datum.value, '.3~%')"
+
+
+@dataclass(frozen=True)
+class Readings:
+    """One line for a pointer: ``x`` and ``y`` in the units of the picture, ``at`` and ``said`` the same in words."""
+
+    arm: int
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    at: tuple[str, ...]
+    said: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DrawnPanel:
+    """One picture of a chart.
+
+    Attributes:
+        svg: an `<svg>` element. axis: what x is. lines: what a pointer reads, none of a picture of rows.
+        frame: left, top, right, bottom of the lines' place in the units of the picture.
+    """
+
+    title: str
+    svg: str
+    axis: str = ""
+    frame: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    lines: tuple[Readings, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One chart.
+
+    Attributes:
+        key: its name among the charts of a page; letters, digits and hyphens.
+        title: what it shows, in a few words.
+        panels: its pictures. arms: place and name of each arm that a legend must explain.
+        sentences: of the caption, plain text: what lines and bands are, how many runs, what was left out.
+        table: a header and rows, the numbers of the chart as text.
+    """
+
+    key: str
+    title: str
+    panels: tuple[DrawnPanel, ...]
+    sentences: tuple[str, ...]
+    table: tuple[tuple[str, ...], ...]
+    arms: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def caption(self) -> str:
+        """All of the caption."""
+        return " ".join(self.sentences)
+
+
+def new_figure(value: float | None, *, share: bool) -> str:
+    """A number of a table: a share in percent with one decimal, other numbers with four digits; `-` for none."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{100 * value:.1f}%" if share else f"{value:.4g}"
+
+
+def legend(panels: Sequence[Panel], arms: int) -> tuple[tuple[int, str], ...]:
+    """Place and name of each arm of the panels; none where there is one, or more than a legend holds."""
+    names = {line.arm: line.name for panel in panels for line in panel.lines}
+    return tuple(sorted(names.items())) if 1 < arms <= MOST_ARMS else ()
+
+
+def draw_panels(
+    title: str, panels: Sequence[Panel], x: XAxis, y: YAxis, scales: Sequence[Extent], *, marked: bool = False
+) -> tuple[DrawnPanel, ...]:
+    """A picture of each panel; ``scales``: of their heights; ``marked``: whether points carry markers."""
+    return tuple(
+        _draw_panel(title, panel, x, y, scale, small=len(panels) > 1, marked=marked)
+        for panel, scale in zip(panels, scales, strict=True)
+    )
+
+
+def _draw_panel(
+    title: str, panel: Panel, x: XAxis, y: YAxis, extent: Extent, *, small: bool, marked: bool
+) -> DrawnPanel:
+    import altair
+
+    flat = all((heights == 0).all() for line in panel.lines for _, heights in line.curves)
+    # A small panel stands beside another, in the same size of letters.
+    wide = (WIDTH / 2 if small else WIDTH) - _LEFT - _RIGHT
+    tall = _FLAT_HEIGHT if flat else _SMALL_HEIGHT if small else _HEIGHT
+    low, high = (-0.4, 1.0) if extent.low == extent.high else (extent.low, extent.high)
+    label = shortened(panel.title, 36) if panel.title else y.label
+    kind: dict[str, Any] = {"type": "symlog", "constant": extent.linear} if extent.linear else {"type": "linear"}
+    ticks: dict[str, Any] = {"values": [0.0]} if extent.low == extent.high else {"tickCount": 3 if small else 5}
+    if extent.linear:
+        powers = range(round(math.log10(extent.linear)), 1 + math.floor(math.log10(high)))
+        ticks = {"values": [0.0, *(10.0**power for power in powers[:: 1 + len(powers) // 7])]}
+    across = altair.X(
+        "x:Q",
+        scale=altair.Scale(domain=_ends(panel, x), nice=False, **({"type": "log", "base": 2} if x.ticks else {})),
+        axis=altair.Axis(
+            title=x.label,
+            titleAnchor="end",
+            titleY=22,
+            titleBaseline="top",
+            grid=False,
+            labelExpr=_TICK,
+            tickCount=3 if small else 6,
+            **({"values": list(x.ticks)} if x.ticks else {}),
+            **({"tickMinStep": 1} if x.divide == 1 else {}),
+        ),
+    )
+    scale = altair.Scale(domain=[low, high], nice=False, zero=False, clamp=True, **kind)
+    up = altair.Y(
+        "y:Q",
+        scale=scale,
+        axis=altair.Axis(
+            title=label,
+            titleAngle=0,
+            titleAlign="left",
+            titleBaseline="bottom",
+            titleX=8 - _LEFT,
+            titleY=-8,
+            domain=False,
+            ticks=False,
+            labelExpr=_PERCENT if y.share else _TICK,
+            **ticks,
+        ),
+    )
+    picture = altair.layer(*_layers(panel, x, across, up, marked=marked)).properties(
+        width=wide,
+        height=tall,
+        autosize=altair.AutoSizeParams(type="none"),
+        padding={"left": _LEFT, "right": _RIGHT, "top": _TOP, "bottom": _BOTTOM},
+        description=", ".join(filter(None, (title, panel.title))),
+    )
+    frame = (_LEFT, _TOP, _LEFT + wide, _TOP + tall)
+    shares = _share([low, high], extent.linear), _share(_ends(panel, x), None, log=x.ticks is not None)
+    lines = tuple(_readings(line, x, frame, *shares, share=y.share) for line in panel.lines if len(line.x))
+    return DrawnPanel(panel.title, svg(picture), x.label, frame, lines)
+
+
+def _ends(panel: Panel, x: XAxis) -> list[float]:
+    ends = [
+        (float(at[0]) / x.divide, float(at[-1]) / x.divide) for line in panel.lines for at, _ in line.curves if len(at)
+    ]
+    first, last = min(one for one, _ in ends), max(one for _, one in ends)
+    # A training begins with nothing spent, also where nothing was measured there.
+    return [first / 1.06, last * 1.06] if x.ticks else [0.0, last or 1.0]
+
+
+def _share(domain: list[float], linear: float | None, *, log: bool = False) -> Callable[[np.ndarray], np.ndarray]:
+    """How far along its domain a value lies, from 0 to 1, on the scale that it is drawn with."""
+
+    def bent(values: np.ndarray) -> np.ndarray:
+        if log:
+            return np.log(values)
+        return np.sign(values) * np.log1p(np.abs(values) / linear) if linear else values
+
+    low, high = bent(np.array(domain))
+    return lambda values: np.clip((bent(values) - low) / (high - low), 0.0, 1.0)
+
+
+def _layers(panel: Panel, x: XAxis, across: Any, up: Any, *, marked: bool) -> list[altair.Chart]:
+    import altair
+    import pandas as pd
+
+    crowd = len(panel.lines)
+    bands, lone, thin, means, dots = ([] for _ in range(5))
+    for line in panel.lines:
+        look = {"colour": colour(line.arm), "arm": line.arm}
+        for number, (at, heights) in enumerate(line.singles if crowd <= MOST_ARMS else ()):
+            thin += _points(at / x.divide, heights, kept(heights), look, f"{line.arm} {number}")
+        if line.raw is not None and crowd <= MOST_ARMS:
+            thin += _points(line.raw[0] / x.divide, line.raw[1], kept(line.raw[1]), look, f"{line.arm}")
+        ends = [part for part in (line.low, line.high) if part is not None]
+        few = kept(line.mean, *ends) if len(line.x) else np.zeros(0, int)
+        means += _points(line.x / x.divide, line.mean, few, look, f"{line.arm}")
+        dots += _points(line.x / x.divide, line.mean, few, look, "") if marked or len(few) == 1 else []
+        if line.low is not None and line.high is not None and not line.few and crowd <= MOST_ARMS:
+            known = np.concatenate([[False], np.isfinite(line.low[few]), [False]])
+            # A band needs two points next to one another.
+            alone = known[1:-1] & ~known[:-2] & ~known[2:]
+            rows = [
+                {
+                    "x": float(line.x[place] / x.divide),
+                    "low": _number(line.low[place]),
+                    "high": _number(line.high[place]),
+                    **look,
+                }
+                for place in few
+            ]
+            bands += rows if not alone.all() else []
+            lone += [row for row, single in zip(rows, alone, strict=True) if single]
+
+    def layer(rows: list[dict[str, Any]]) -> altair.Chart:
+        return altair.Chart(pd.DataFrame(rows)).encode(
+            x=across, y=up, color=altair.Color("colour:N", scale=None), detail="run:N"
+        )
+
+    def shown(scale: str, values: Sequence[Any]) -> Any:
+        kind = altair.StrokeDash if scale == "dash" else altair.Shape
+        arms = sorted({line.arm for line in panel.lines})
+        return kind("arm:N", legend=None, scale=altair.Scale(domain=arms, range=[values[one] for one in arms]))
+
+    most = 1 + max(line.arm for line in panel.lines)
+    low, high = altair.Y("low:Q", scale=up["scale"], axis=up["axis"]), altair.Y2("high:Q")
+    found = [altair.Chart(pd.DataFrame([{"y": 0.0}])).mark_rule(color=MUTED, strokeWidth=0.8).encode(y=up)]
+    if bands:
+        area = layer(bands).mark_area(opacity=0.17 if crowd <= 3 else 0.1)
+        found.append(area.encode(y=low, y2=high, detail="arm:N"))
+    if lone:
+        found.append(layer(lone).mark_rule(strokeWidth=4, opacity=0.35).encode(y=low, y2=high, detail="arm:N"))
+    if thin:
+        found.append(layer(thin).mark_line(strokeWidth=0.8, opacity=0.5))
+    if means:
+        line = layer(means).mark_line(strokeWidth=1.8 if crowd <= MOST_ARMS else 1.3)
+        found.append(line.encode(strokeDash=shown("dash", [dash(arm) for arm in range(most)])))
+    if dots:
+        point = layer(dots).mark_point(filled=True, size=42, opacity=1, stroke=PAPER, strokeWidth=0.7)
+        shapes = [_SHAPES[arm % len(_SHAPES)] for arm in range(most)]
+        found.append(point.encode(shape=shown("shape", shapes), fill=altair.Fill("colour:N", scale=None)))
+    return found
+
+
+def _number(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _points(
+    at: np.ndarray, heights: np.ndarray, few: np.ndarray, look: dict[str, Any], run: str
+) -> list[dict[str, Any]]:
+    return [{"x": float(at[place]), "y": float(heights[place]), "run": run, **look} for place in few]
+
+
+def _readings(
+    line: Line,
+    x: XAxis,
+    frame: tuple[float, float, float, float],
+    up: Callable[[np.ndarray], np.ndarray],
+    across: Callable[[np.ndarray], np.ndarray],
+    *,
+    share: bool,
+) -> Readings:
+    """The points of a line and their values in words, in the units of the picture."""
+    few = np.unique(np.linspace(0, len(line.x) - 1, min(_MOST_READ, len(line.x))).round().astype(int))
+    left, top, right, bottom = frame
+    xs = left + (right - left) * across(line.x[few] / x.divide)
+    ys = bottom - (bottom - top) * up(line.mean[few])
+    at = tuple(f"{line.x[one] / x.divide:,.6g}" for one in few)
+    said = tuple(_said(line, int(one), share=share) for one in few)
+    return Readings(line.arm, line.name, tuple(xs.round(1).tolist()), tuple(ys.round(1).tolist()), at, said)
+
+
+def _said(line: Line, place: int, *, share: bool) -> str:
+    """`41.2% (38.1% to 44.0%)`, or of few runs `41.2% (runs: 40.1%, 42.3%)`."""
+    ends = [part[place] for part in (line.low, line.high) if part is not None and np.isfinite(part[place])]
+    value, *around = (new_figure(float(one), share=share) for one in (line.mean[place], *ends))
+    if not (line.few and line.singles):
+        return f"{value} ({' to '.join(around)})" if around else value
+    runs = [new_figure(float(y[x == line.x[place]][0]), share=share) for x, y in line.singles if line.x[place] in x]
+    return f"{value} (runs: {', '.join(runs)})" if runs else value
+
+
+def kept(*heights: np.ndarray) -> np.ndarray:
+    """Indices of the points to draw, all where they are 100 at most.
+
+    The points are cut into 25 stretches of equally many; of each, the first, the last, and the least and the greatest
+    of every one of ``heights`` are kept. What is NaN is neither.
+    """
+    count = len(heights[0])
+    if count <= 4 * STRETCHES:
+        return np.arange(count)
+    chosen: set[int] = set()
+    for part in np.array_split(np.arange(count), STRETCHES):
+        chosen |= {int(part[0]), int(part[-1])}
+        for values in heights:
+            piece = values[part]
+            if np.isfinite(piece).any():
+                chosen |= {int(part[np.nanargmin(piece)]), int(part[np.nanargmax(piece)])}
+    return np.array(sorted(chosen))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a picture of rows; without ``value`` a heading.
+
+    Attributes:
+        arm: whose it is; None = nobody's. name, text: at its left and its right.
+        value: of the dot, ``full`` or hollow. low, high: ends of a line. start: of a second, hollow dot, joined to
+            the first. marks: small strokes.
+    """
+
+    arm: int | None
+    name: str
+    text: str = ""
+    value: float | None = None
+    full: bool = True
+    low: float | None = None
+    high: float | None = None
+    start: float | None = None
+    marks: tuple[float, ...] = ()
+
+
+def draw_rows(
+    title: str,
+    rows: Sequence[Row],
+    domain: tuple[float, float],
+    label: str,
+    notes: tuple[str, str] = ("", ""),
+    *,
+    share: bool = False,
+) -> DrawnPanel:
+    """A picture of rows: a line of words, and its dots and lines below; ``notes``: at the ends of the axis."""
+    import altair
+    import pandas as pd
+
+    step, wide = 36.0, WIDTH - 2 * _RIGHT
+    tops = np.cumsum([0.0, *(22.0 if row.value is None else step for row in rows)])
+    table = pd.DataFrame(
+        [
+            {
+                "words": top + 9,
+                "at": top + 23,
+                "name": row.name,
+                "text": row.text,
+                "value": row.value,
+                "start": row.start,
+                "low": row.low,
+                "high": row.high,
+                "marks": list(row.marks),
+                "ink": INK if row.arm is None else text_colour(row.arm),
+                "colour": colour(row.arm or 0),
+                "fill": colour(row.arm or 0) if row.full else PAPER,
+            }
+            for row, top in zip(rows, tops, strict=False)
+        ]
+    )
+    signed = domain[0] < 0 < domain[1] and not share
+    tick = f"(datum.value > 0 ? '+' : '') + ({_TICK})" if signed else _PERCENT if share else _TICK
+    axis = altair.Axis(title=label, labelExpr=tick, tickCount=6, titlePadding=6, ticks=False, domain=False)
+    x = altair.X("value:Q", scale=altair.Scale(domain=list(domain), nice=False, clamp=True), axis=axis)
+    heights = altair.Scale(domain=[float(tops[-1]), 0.0], nice=False)
+    words = altair.Y("words:Q", scale=heights, axis=None)
+    y = altair.Y("at:Q", scale=heights, axis=None)
+    own, ink = altair.Color("colour:N", scale=None), altair.Color("ink:N", scale=None)
+    base = altair.Chart(table).encode(y=y, color=own)
+    valued = base.transform_filter("isValid(datum.value)").encode(x=x)
+    spans = base.transform_filter("isValid(datum.low)").encode(
+        x=altair.X("low:Q", scale=x["scale"], axis=axis), x2="high:Q"
+    )
+    zero = altair.Chart(pd.DataFrame([{"value": 0.0}])).mark_rule(color=INK, strokeWidth=1).encode(x=x)
+    texts = [
+        base.transform_filter(which)
+        .mark_text(align=side, baseline="middle", fontWeight=weight)
+        .encode(x=altair.value(place), y=words, text=f"{key}:N", color=ink)
+        for key, side, place, weight, which in (
+            ("name", "left", 2 - _RIGHT, "normal", "isValid(datum.value)"),
+            ("name", "left", 2 - _RIGHT, "bold", "!isValid(datum.value)"),
+            ("text", "right", wide + _RIGHT - 2, "normal", "isValid(datum.value)"),
+        )
+    ]
+    layers = [*([zero] if signed else []), *texts]
+    if table["low"].notna().any():
+        layers += [
+            spans.mark_rule(strokeWidth=2),
+            *(
+                base.transform_filter(f"isValid(datum.{end})")
+                .mark_tick(thickness=1.6, size=9, orient="vertical")
+                .encode(x=altair.X(f"{end}:Q", scale=x["scale"], axis=axis))
+                for end in ("low", "high")
+            ),
+        ]
+    if any(row.marks for row in rows):
+        small = base.transform_flatten(["marks"]).mark_tick(thickness=1.2, size=11, orient="vertical", opacity=0.7)
+        layers.append(small.encode(x=altair.X("marks:Q", scale=x["scale"], axis=axis)))
+    if table["start"].notna().any():
+        started = base.transform_filter("isValid(datum.start)").encode(
+            x=altair.X("start:Q", scale=x["scale"], axis=axis)
+        )
+        layers += [
+            started.mark_rule(strokeWidth=1.4).encode(x2="value:Q"),
+            started.mark_point(filled=True, fill=PAPER, size=55, opacity=1, strokeWidth=1.4).encode(stroke=own),
+        ]
+    dots = valued.mark_point(filled=True, size=60, opacity=1, strokeWidth=1.6)
+    layers.append(dots.encode(fill=altair.Fill("fill:N", scale=None), stroke=altair.Stroke("colour:N", scale=None)))
+    for place, align, note in ((-_RIGHT + 2, "left", notes[0]), (wide + _RIGHT - 2, "right", notes[1])):
+        mark = altair.Chart(pd.DataFrame([{"note": note}])).mark_text(align=align, baseline="top", color=MUTED)
+        layers += (
+            [mark.encode(x=altair.value(place), y=altair.value(float(tops[-1]) + 24), text="note:N")] if note else []
+        )
+    picture = altair.layer(*layers).properties(
+        width=wide,
+        height=float(tops[-1]),
+        autosize=altair.AutoSizeParams(type="none"),
+        padding={"left": _RIGHT, "right": _RIGHT, "top": 6, "bottom": 44},
+        description=title,
+    )
+    return DrawnPanel("", svg(picture))

@@ -1,0 +1,53 @@
+"""What accuracy cost: each arm's held-out accuracy over what a run of it spent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rlvr_cli.charts.lines import Line, Panel, XAxis, YAxis, extents
+from rlvr_cli.report.charts.chart import Chart, draw_panels, legend, new_figure
+from rlvr_cli.stats.clustered import CrossedEstimate
+
+
+def cost_figure(
+    spent: Mapping[str, Mapping[str, float]],
+    metric: str,
+    accuracies: Mapping[str, CrossedEstimate],
+    names: Sequence[str],
+) -> Chart | None:
+    """A point for each arm that has both, over tokens and over time; None without two such arms.
+
+    Args:
+        spent: tokens and seconds of training of a run, in the mean over runs, by the arm's name in ``names``.
+        accuracies: of the last checkpoints, with their 95% intervals, by the same names.
+    """
+    both = [name for name in names if name in spent and name in accuracies]
+    kinds = [kind for kind in ("tokens", "seconds") if both and all(spent[name].get(kind) for name in both)]
+    if len(both) < 2 or not kinds:
+        return None
+    axis, panels, pictures = YAxis(metric, share=True), list[Panel](), []
+    for kind in kinds:
+        panels.append(
+            Panel("", tuple(_point(names.index(one), one, spent[one][kind], accuracies[one]) for one in both))
+        )
+        x = XAxis({"tokens": "tokens sampled, of a run", "seconds": "seconds of training, of a run"}[kind])
+        pictures += draw_panels("Accuracy over cost", panels[-1:], x, axis, extents(panels[-1:], axis, shared=True))
+    estimates = [(accuracies[one].value, accuracies[one].low, accuracies[one].high) for one in both]
+    rows = [
+        (one, *(f"{spent[one][kind]:,.6g}" for kind in kinds), *(new_figure(value, share=True) for value in estimate))
+        for one, estimate in zip(both, estimates, strict=True)
+    ]
+    caption = (
+        f"Held-out accuracy ({metric}) of the last checkpoints over what training spent until its last recorded step, "
+        "in the mean over an arm's runs. Bar: 95% interval of the accuracy over runs and problems. "
+        "Left and up is better.",
+    )
+    header = ("arm", *kinds, metric, "low", "high")
+    return Chart("cost", "Accuracy over cost", tuple(pictures), caption, (header, *rows), legend(panels, len(both)))
+
+
+def _point(arm: int, name: str, cost: float, accuracy: CrossedEstimate) -> Line:
+    low, high = (np.array([np.nan if end is None else end]) for end in (accuracy.low, accuracy.high))
+    return Line(arm, name, np.array([cost]), np.array([accuracy.value]), low, high)
