@@ -238,6 +238,11 @@ def _vllm_can_sample(config: Config) -> Iterable[Contradiction]:
             "before the temperature or after the cut, and the gradient needs them after the temperature and before "
             f"the cut. Set rollout.temperature=1, leave {' and '.join(limits)} out, or take rollout.engine=local",
         )
+    if rollout.engine == "vllm_server" and rollout.vllm.server is None:
+        yield Contradiction(
+            (ENGINE, "rollout.vllm.server"),
+            f"{ENGINE}=vllm_server needs the server's address: rollout.vllm.server=http://localhost:8000",
+        )
     parallel = rollout.vllm.tensor_parallel
     if processes % parallel:
         yield Contradiction(
@@ -254,10 +259,11 @@ def _vllm_reads_its_keys(config: Config, set_by_user: SetByUser) -> Iterable[Con
         path = ("rollout", "vllm", name)
         if not set_by_user(path) or value == KEYS.default(path):
             continue
-        if not config.rollout.uses_vllm:
+        engine = "vllm_server" if name == "server" else "vllm_colocate"
+        if config.rollout.engine != engine:
             key, text = ".".join(path), str(value).lower() if isinstance(value, bool) else value
             keys = (key, ENGINE) if set_by_user(("rollout", "engine")) else (key,)
-            reason = f"{ENGINE}={config.rollout.engine} is not vLLM. Set {ENGINE}=vllm_colocate"
+            reason = f"{ENGINE}={config.rollout.engine} does not read it. Set {ENGINE}={engine}"
             yield Contradiction(keys, f"{key}={text} has no effect: {reason}")
 
 

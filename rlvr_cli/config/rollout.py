@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rlvr_cli.core.section import Count, CountOrZero, Section
+from rlvr_cli.core.section import Count, CountOrZero, Section, Text
 
 TopP = Annotated[float, Field(gt=0.0, le=1.0)]
 Temperature = Annotated[float, Field(gt=0.0, le=100.0)]
@@ -16,7 +16,11 @@ COLOCATE_MEMORY, VLLM_TIS_CAP = 0.3, 2.0
 
 
 class VllmConfig(Section):
-    """vLLM as the sampler: rollout.engine=vllm_colocate."""
+    """vLLM as the sampler: rollout.engine=vllm_colocate or vllm_server."""
+
+    server: Text | None = Field(
+        None, description="Address of a `vllm serve`, as http://localhost:8000; for vllm_server alone."
+    )
 
     gpu_memory: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
         None, description="Share of a GPU's memory that vLLM may take; null = 0.3."
@@ -60,10 +64,11 @@ class RolloutConfig(Section):
         "or 64 (transformers); vLLM schedules by itself. Changes speed and memory, not the samples (those of "
         "transformers it does).",
     )
-    engine: Literal["auto", "local", "transformers", "vllm_colocate"] = Field(
+    engine: Literal["auto", "local", "transformers", "vllm_colocate", "vllm_server"] = Field(
         "auto",
         description="Sampler: local = the project's KV-cache sampler, transformers = `generate`, vllm_colocate = vLLM "
-        "in the training processes; auto = local where the architecture is supported, else transformers.",
+        "in the training processes, vllm_server = a `vllm serve` on other GPUs; "
+        "auto = local where the architecture is supported, else transformers.",
     )
     vllm: VllmConfig = Field(default=VllmConfig(), description=str(VllmConfig.__doc__))
     tis_cap: Annotated[float, Field(ge=1.0, le=1e6)] | Literal["auto"] | None = Field(
@@ -75,7 +80,7 @@ class RolloutConfig(Section):
     @property
     def uses_vllm(self) -> bool:
         """Return whether vLLM samples the training's completions."""
-        return self.engine == "vllm_colocate"
+        return self.engine in ("vllm_colocate", "vllm_server")
 
     @property
     def largest_weight(self) -> float | None:

@@ -27,7 +27,7 @@ from rlvr_cli.models.sampling.memory import MOST_ROWS, PREFILL_TOKENS, RowMemory
 
 GIB = 2**30
 Strategy = Literal["single", "ddp", "zero1", "zero2", "zero3"]
-Engine = Literal["none", "local", "transformers", "vllm_colocate"]
+Engine = Literal["none", "local", "transformers", "vllm_colocate", "vllm_server"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
 # training/log_probs.py: logits at once on a CPU, and on a GPU.
@@ -452,7 +452,7 @@ def _sampling(model: Architecture, training: Training, sampling: Sampling, gpu_b
     element = training.compute if training.gathers else training.stream
     v, length, engine = model.vocabulary, training.tokens, sampling.engine
     whole = []
-    use = "to give them to vLLM" if engine == "vllm_colocate" else "to sample with"
+    use = "to give them to vLLM" if engine.startswith("vllm") else "to sample with"
     if training.gathers and engine != "none":
         whole.append(Term("gathered weights", element * model.parameters, f"all of them at once, {use}"))
     if training.adapter is not None and engine not in ("none", "transformers"):

@@ -28,6 +28,7 @@ from rlvr_cli.training.scoring import evaluating
 from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config
 from rlvr_cli.training.vllm_engine import VllmEngine
+from rlvr_cli.training.vllm_server import VllmServer
 from rlvr_cli.training.zero import refusable
 
 
@@ -80,7 +81,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         rollouts.model, rollouts.weights = self.model, self._sampling_weights
         # With vLLM the second rollout is the first that shows whether it takes new weights, and after a resume too.
         self._checked: SamplerCheck | None = None
-        self._checks = ["sampler_check", "sampler_check_after_update"] if isinstance(engine, VllmEngine) else []
+        self._checks = ["sampler_check", "sampler_check_after_update"] if config.rollout.uses_vllm else []
         self.alerts = TrainingAlerts(
             config, self.batch, self.run, self.reporter, self.accelerator, self.args.learning_rate
         )
@@ -93,7 +94,7 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
         Every process enters and leaves as often.
         """
         engine, step = self.rollouts.engine, int(self.state.global_step)
-        if not isinstance(engine, VllmEngine):
+        if not isinstance(engine, (VllmEngine, VllmServer)):
             with self.whole_model():
                 yield
             return

@@ -36,6 +36,7 @@ from rlvr_cli.training.progress import Reporter
 if TYPE_CHECKING:
     from rlvr_cli.models.sampling.engine import Engine
     from rlvr_cli.training.vllm_engine import VllmEngine
+    from rlvr_cli.training.vllm_server import VllmServer
 
 
 @dataclass(frozen=True)
@@ -322,14 +323,17 @@ def _engine(config: Config, model: Any) -> tuple[Engine, str]:
     return engine_for_adapters(engine, merges=merges), reason
 
 
-def _vllm(prepared: PreparedRun, world: World) -> VllmEngine:
-    """Load vLLM as the sampler."""
+def _vllm(prepared: PreparedRun, world: World) -> VllmEngine | VllmServer:
+    """Load vLLM as the sampler, or find its server."""
     from rlvr_cli.models.adapter import merged
     from rlvr_cli.training.vllm_engine import VllmEngine
+    from rlvr_cli.training.vllm_server import VllmServer
 
     config = prepared.config
     prompts = [prompt_ids(prepared.task, problem, prepared.tokenizer) for problem in prepared.problems]
     longest = max(map(len, prompts)) + config.rollout.max_new_tokens
+    if config.rollout.engine == "vllm_server":
+        return VllmServer(config, longest, world)
     with merged(prepared.model) as model:
         return VllmEngine(config, model, prepared.tokenizer, longest, world)
 

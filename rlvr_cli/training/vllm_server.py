@@ -1,0 +1,128 @@
+"""vLLM behind `vllm serve`, on other GPUs: rank 0 sends the weights by NCCL, every process asks for its own rows.
+
+By TRL's client (trl/generation/vllm_client.py, 1.16), one request a row: the API takes one seed a request. Tested
+against recorded HTTP; no GPU has run it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any
+
+import torch
+
+from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.launch.world import World
+from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams, check_rows, joined
+from rlvr_cli.models.sampling.vllm import request_arguments
+from rlvr_cli.training.vllm_engine import log_prob_mode, policy_tensors
+
+ENGINE = "rollout.engine=vllm_server"
+# Requests that a process has in flight, and the seconds that a server has to come up.
+REQUESTS, PATIENCE = 64, 60.0
+
+
+def serve_command(config: Config, longest: int) -> str:
+    """Return the command that starts the server for ``config``; ``longest`` prompt and completion, in tokens."""
+    return (
+        f"VLLM_SERVER_DEV_MODE=1 vllm serve {shlex.quote(config.model.name)} --generation-config vllm "
+        f"--logprobs-mode {log_prob_mode(config)} --max-model-len {longest} "
+        """--weight-transfer-config '{"backend": "nccl"}'"""
+    )
+
+
+class VllmServer(Engine):
+    """Samples a policy with a vLLM server; the model of a call is not used.
+
+    Args:
+        longest: tokens of the longest prompt and completion together.
+    Raises:
+        UserError: vLLM is not installed here, the server does not answer or cannot take weights, or there is no GPU.
+
+    Attributes:
+        step: the optimizer step whose weights the server has; None = not yet the run's.
+    """
+
+    reason = "a vLLM server"
+
+    def __init__(self, config: Config, longest: int, world: World) -> None:
+        self.step: int | None = None
+        self.main = world.main
+        url = config.rollout.vllm.server
+        if not torch.cuda.is_available():
+            raise UserError(f"{ENGINE}: weights are sent by NCCL, which needs a GPU. Use rollout.engine=local.")
+        try:
+            from trl.generation.vllm_client import VLLMClient
+
+            self.client = VLLMClient(base_url=url, connection_timeout=PATIENCE)
+            if self.main:
+                self.client.init_communicator(world.local_rank)
+        except ImportError as error:
+            raise UserError(f"{ENGINE}: {error}. Install it: pip install 'rlvr[vllm]'.") from error
+        except Exception as error:  # TRL's client raises no narrower type
+            raise UserError(
+                f"{ENGINE}: {' '.join(str(error).split())[:400]} Start the server: {serve_command(config, longest)}"
+            ) from error
+
+    def take(self, model: Any, step: int) -> None:
+        """Send the server the weights of ``model``, a plain one that is whole. Called in every process.
+
+        Raises RunError where the server refuses them.
+        """
+        if self.main:
+            weights = policy_tensors(model, untie=False)
+            formats = [
+                (name, str(value.dtype).removeprefix("torch."), list(value.shape)) for name, value in weights.items()
+            ]
+            try:
+                self.client.update_named_params(formats, iter(weights.items()))
+                # It holds keys and values of the weights before.
+                self.client.reset_prefix_cache()
+            except Exception as error:
+                text = " ".join(str(error).split())[:400]
+                raise RunError(f"the vLLM server did not take the weights: {text}") from error
+        self.step = step
+
+    def __call__(
+        self,
+        model: Any,
+        prompts: Sequence[Sequence[int]],
+        params: SamplingParams,
+        *,
+        keys: Sequence[int],
+        on_progress: Callable[[int], None] | None = None,
+        on_done: OnDone | None = None,
+    ) -> Completions:
+        check_rows(prompts, keys)
+        rows: dict[int, Completions] = {}
+        with ThreadPoolExecutor(REQUESTS) as pool:
+            futures = {
+                pool.submit(self._sample, prompt, params, key): row
+                for row, (prompt, key) in enumerate(zip(prompts, keys, strict=True))
+            }
+            for future in as_completed(futures):
+                row = futures[future]
+                rows[row] = future.result()
+                if on_progress is not None:
+                    on_progress(len(rows[row].ids[0]))
+                if on_done is not None:
+                    on_done([row], rows[row])
+        return joined([rows[row] for row in range(len(prompts))])
+
+    def _sample(self, prompt: Sequence[int], params: SamplingParams, key: int) -> Completions:
+        arguments = request_arguments(params, key)
+        del arguments["detokenize"]  # no field of the API
+        try:
+            answer = self.client.generate([list(prompt)], generation_kwargs=arguments)
+        except Exception as error:
+            raise RunError(f"vLLM server: {' '.join(str(error).split())[:400]}") from error
+        ids = [int(token) for token in answer["completion_ids"][0]]
+        # The client passes no finish reason on.
+        stopped = bool(ids) and ids[-1] in params.eos_token_ids
+        if not stopped and len(ids) < params.max_new_tokens:
+            raise RunError("the vLLM server broke a completion off. The same command continues.")
+        log_probs = [float("nan") if values[0] is None else float(values[0]) for values in answer["logprobs"][0]]
+        return Completions([ids], [log_probs], [not stopped])
