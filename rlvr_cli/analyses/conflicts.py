@@ -155,7 +155,7 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
     """Draw the shares by rollout: of tokens in conflict, and of what GRPO pushes down."""
     import altair as alt
 
-    return alt.hconcat(
+    chart: alt.TopLevelMixin = alt.hconcat(
         *(
             alt.Chart(frames["rollouts"].rename(columns=names), title=title)
             .transform_fold(list(names.values()), as_=["of", "share"])
@@ -164,6 +164,7 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
             for names, title in ((_SHARES, "tokens in conflict"), (_PUSHES, "what GRPO pushes down (GTPO: none)"))
         )
     ).resolve_scale(color="independent")
+    return chart
 
 
 @dataclass(frozen=True)

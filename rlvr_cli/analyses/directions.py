@@ -411,7 +411,9 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
             color=alt.Color("group:N", sort=None),
         )
     )
-    return alt.vconcat(alt.hconcat(norms, angles), matrices).resolve_scale(color="independent")
+    panels = alt.vconcat(alt.hconcat(norms, angles), matrices)
+    chart: alt.TopLevelMixin = panels.resolve_scale(color="independent")
+    return chart
 
 
 ANALYSIS = Analysis(

@@ -170,7 +170,7 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
 
     curves = frames["curves"]
     moved = curves.groupby("metric")["value"].transform(lambda values: values.abs().max()) > 0
-    return (
+    chart: alt.TopLevelMixin = (
         alt.Chart(curves[moved])
         .mark_line()
         .encode(
@@ -180,6 +180,7 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
         .facet(alt.Facet("metric:N", sort=None, title=None), columns=3)
         .resolve_scale(y="independent")
     )
+    return chart
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import altair
 
 
-def comparison_figure(comparison: Comparison) -> altair.LayerChart:
+def comparison_figure(comparison: Comparison) -> altair.TopLevelMixin:
     """Return each arm minus the baseline, on the mean over tasks and on each task."""
     import altair
     import pandas as pd
@@ -47,6 +47,5 @@ def comparison_figure(comparison: Comparison) -> altair.LayerChart:
     lines = base.mark_rule(strokeWidth=1.6).transform_filter("isValid(datum.low)")
     zero = altair.Chart(pd.DataFrame([{"value": 0.0}])).mark_rule(color=INK, strokeWidth=0.8).encode(x="value:Q")
     height = altair.Step(max(14, 40 // max(1, len(arms))))
-    return altair.layer(zero, lines.encode(x=altair.X("low:Q", title=title), x2="high:Q"), dots).properties(
-        width=460, height=height
-    )
+    bars = lines.encode(x=altair.X("low:Q", title=title), x2="high:Q")
+    return altair.layer(zero, bars, dots).properties(width=460, height=height)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -127,9 +127,12 @@ def _draw_panel(
     if extent.linear:
         powers = range(round(math.log10(extent.linear)), 1 + math.floor(math.log10(high)))
         ticks = {"values": [0.0, *(10.0**power for power in powers[:: 1 + len(powers) // 7])]}
+    powers_of_2: dict[str, Any] = {"type": "log", "base": 2} if x.ticks else {}
+    values: dict[str, Any] = {"values": list(x.ticks)} if x.ticks else {}
+    whole: dict[str, Any] = {"tickMinStep": 1} if x.divide == 1 else {}
     across = altair.X(
         "x:Q",
-        scale=altair.Scale(domain=_ends(panel, x), nice=False, **({"type": "log", "base": 2} if x.ticks else {})),
+        scale=altair.Scale(domain=_ends(panel, x), nice=False, **powers_of_2),
         axis=altair.Axis(
             title=x.label,
             titleAnchor="end",
@@ -138,8 +141,8 @@ def _draw_panel(
             grid=False,
             labelExpr=_TICK,
             tickCount=3 if small else 6,
-            **({"values": list(x.ticks)} if x.ticks else {}),
-            **({"tickMinStep": 1} if x.divide == 1 else {}),
+            **values,
+            **whole,
         ),
     )
     scale = altair.Scale(domain=[low, high], nice=False, zero=False, clamp=True, **kind)
@@ -186,8 +189,10 @@ def _share(domain: list[float], linear: float | None, *, log: bool = False) -> C
 
     def bent(values: np.ndarray) -> np.ndarray:
         if log:
-            return np.log(values)
-        return np.sign(values) * np.log1p(np.abs(values) / linear) if linear else values
+            values = np.log(values)
+        elif linear:
+            values = np.sign(values) * np.log1p(np.abs(values) / linear)
+        return values
 
     low, high = bent(np.array(domain))
     return lambda values: np.clip((bent(values) - low) / (high - low), 0.0, 1.0)
@@ -382,15 +387,16 @@ def draw_rows(
         x=altair.X("low:Q", scale=x["scale"], axis=axis), x2="high:Q"
     )
     zero = altair.Chart(pd.DataFrame([{"value": 0.0}])).mark_rule(color=INK, strokeWidth=1).encode(x=x)
+    lettering: tuple[tuple[str, Literal["left", "right"], float, Literal["normal", "bold"], str], ...] = (
+        ("name", "left", 2 - _RIGHT, "normal", "isValid(datum.value)"),
+        ("name", "left", 2 - _RIGHT, "bold", "!isValid(datum.value)"),
+        ("text", "right", wide + _RIGHT - 2, "normal", "isValid(datum.value)"),
+    )
     texts = [
         base.transform_filter(which)
         .mark_text(align=side, baseline="middle", fontWeight=weight)
         .encode(x=altair.value(place), y=words, text=f"{key}:N", color=ink)
-        for key, side, place, weight, which in (
-            ("name", "left", 2 - _RIGHT, "normal", "isValid(datum.value)"),
-            ("name", "left", 2 - _RIGHT, "bold", "!isValid(datum.value)"),
-            ("text", "right", wide + _RIGHT - 2, "normal", "isValid(datum.value)"),
-        )
+        for key, side, place, weight, which in lettering
     ]
     layers = [*([zero] if signed else []), *texts]
     if table["low"].notna().any():
@@ -416,7 +422,11 @@ def draw_rows(
         ]
     dots = valued.mark_point(filled=True, size=60, opacity=1, strokeWidth=1.6)
     layers.append(dots.encode(fill=altair.Fill("fill:N", scale=None), stroke=altair.Stroke("colour:N", scale=None)))
-    for place, align, note in ((-_RIGHT + 2, "left", notes[0]), (wide + _RIGHT - 2, "right", notes[1])):
+    ends: tuple[tuple[float, Literal["left", "right"], str], ...] = (
+        (-_RIGHT + 2, "left", notes[0]),
+        (wide + _RIGHT - 2, "right", notes[1]),
+    )
+    for place, align, note in ends:
         mark = altair.Chart(pd.DataFrame([{"note": note}])).mark_text(align=align, baseline="top", color=MUTED)
         layers += (
             [mark.encode(x=altair.value(place), y=altair.value(float(tops[-1]) + 24), text="note:N")] if note else []

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rlvr_cli.charts.lines import Line, Panel, XAxis, YAxis, extents
-from rlvr_cli.report.charts.chart import Chart, draw_panels, legend, new_figure
+from rlvr_cli.report.charts.chart import Chart, DrawnPanel, draw_panels, legend, new_figure
 from rlvr_cli.stats.clustered import CrossedEstimate
 
 
@@ -27,7 +27,7 @@ def cost_figure(
     kinds = [kind for kind in ("tokens", "seconds") if both and all(spent[name].get(kind) for name in both)]
     if len(both) < 2 or not kinds:
         return None
-    axis, panels, pictures = YAxis(metric, share=True), list[Panel](), []
+    axis, panels, pictures = YAxis(metric, share=True), list[Panel](), list[DrawnPanel]()
     for kind in kinds:
         panels.append(
             Panel("", tuple(_point(names.index(one), one, spent[one][kind], accuracies[one]) for one in both))
