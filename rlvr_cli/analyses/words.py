@@ -39,9 +39,7 @@ COLUMNS = 3
 class WordsOptions(Section):
     """Keys of `rlvr analyze words`."""
 
-    lists: Text | None = Field(
-        None, description="YAML file of lists of words (docs/analyses/words.md); null = AR-Lopti's table 5."
-    )
+    lists: Text | None = Field(None, description="YAML file of lists of words; null = AR-Lopti's table 5.")
     per: Literal["completion", "100 words"] = Field("completion", description="What a frequency is of.")
     rollouts: Count = Field(10, description="Saved rollouts that are looked at, the last of them --rollout.")
     evaluation: Text | None = Field(

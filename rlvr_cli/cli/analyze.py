@@ -89,6 +89,6 @@ def _list(form: str) -> None:
                 }
                 for name, kind in kinds.items()
             },
-            after=["As `rlvr analyze words --run RUN bins=5`. How to read each: docs/analyses/README.md"],
+            after=["As `rlvr analyze words --run RUN bins=5`."],
         ),
     )

@@ -90,6 +90,9 @@ def _bar() -> Iterator[Callable[[int, int], None]]:
 
     console = Console(stderr=True, highlight=False, markup=False)
     columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    from rlvr_cli.launch.stopping import showing
+
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with showing(bar):
         shown = bar.add_task("judging", total=None)
         yield lambda done, planned: bar.update(shown, completed=done, total=planned)

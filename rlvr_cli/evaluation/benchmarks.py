@@ -207,7 +207,7 @@ def benchmarks_document() -> ResultDocument:
         )
         for suite in SUITES.values()
     ]
-    rule = "- samples by the number of problems; docs/evaluation.md has the rule"
+    rule = "- samples by the number of problems"
     rows = [{"suite": None, **setting_alone(name).as_json()} for name in benchmarks()]
     rows += [{"suite": suite.name, **setting.as_json()} for suite in SUITES.values() for setting in suite.settings]
     return ResultDocument(

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from rlvr_cli.core.text import for_terminal
-from rlvr_cli.launch.stopping import say
+from rlvr_cli.launch.stopping import say, showing
 
 if TYPE_CHECKING:
     from rlvr_cli.evaluation.plan import Progress, ProgressCallback
@@ -61,7 +61,8 @@ def _bar(console: Console, label: str) -> Iterator[ProgressCallback]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[rate]}", markup=False),
     )
-    with Bar(*columns, console=console, transient=True, expand=True) as bar:
+    bar = Bar(*columns, console=console, transient=True, expand=True)
+    with showing(bar):
         task = bar.add_task(for_terminal(label), total=None, rate="")
         started = time.monotonic()
 

@@ -17,6 +17,7 @@ from rlvr_cli.core.text import for_terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
     from rlvr_cli.runs.folder import RunDir
 
@@ -102,6 +103,18 @@ def writing(console: Console) -> Iterator[None]:
         else:
             announce(f"standard output can't be written ({error.strerror}); the run continues, log.txt has its lines")
         _give_up(console)
+
+
+@contextlib.contextmanager
+def showing(bar: Progress) -> Iterator[None]:
+    """Show a progress bar; work inside continues when its terminal is closed."""
+    with writing(bar.console):
+        bar.start()
+    try:
+        yield
+    finally:
+        with writing(bar.console):
+            bar.stop()
 
 
 def _give_up(console: Console) -> None:

