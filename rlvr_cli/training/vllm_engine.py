@@ -99,12 +99,13 @@ class VllmEngine(Engine):
         self.step = step
 
     def _check_taken(self, weights: dict[str, Tensor]) -> None:
-        """Raise RunError where two of vLLM's tensors are not those of ``weights``, in vLLM's number format."""
+        """Raise RunError where tensors of vLLM's are not those of ``weights``, in vLLM's number format."""
         for held in self.vllm.apply_model(partial(tensor_sums, weights=weights)):
             if stale := [name for name, (ours, theirs) in held.items() if ours != theirs]:
                 raise RunError(
-                    f"vLLM did not take the weights of the update: {' and '.join(stale)} differ from the trainer's. It "
-                    "would sample with old weights. rollout.engine=local samples with the trainer's own."
+                    f"vLLM did not take the weights of the update: {len(stale)} of the {len(held)} tensors compared "
+                    f"differ from the trainer's ({', '.join(stale[:2])}{', ...' if stale[2:] else ''}). It would "
+                    "sample with old weights. rollout.engine=local samples with the trainer's own."
                 )
 
     def __call__(
@@ -141,20 +142,18 @@ class VllmEngine(Engine):
 
 
 def tensor_sums(model: torch.nn.Module, *, weights: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
-    """Return the checksums of two tensors in ``weights`` and in vLLM's ``model``, by name.
+    """Return the checksums of tensors in ``weights`` and in vLLM's ``model``, by name.
 
-    Of the tensors that vLLM keeps as they are in files (it joins q, k and v, and divides others among GPUs) the first
-    and the last of the layers' matrices, which adapters change too; others where there are none.
+    Those that vLLM keeps as they are in files, the vocabulary's perhaps with padding: it joins q, k and v, and divides
+    others among GPUs. On CPUs it packs every layer's matrices, which leaves embedding, head and norms. Adapters change
+    none of these, so there the sampler check after the first update alone shows weights that were not taken.
     """
-    kept = {
-        name: held for name, held in model.named_parameters() if name in weights and held.shape == weights[name].shape
-    }
-    matrices = [name for name, own in kept.items() if own.dim() > 1 and ".layers." in name]
-    names = matrices or list(kept)
-    return {
-        name: (tensor_sum(weights[name], kept[name].dtype), tensor_sum(kept[name], kept[name].dtype))
-        for name in dict.fromkeys([*names[:1], *names[-1:]])
-    }
+    kept = {}
+    for name, held in model.named_parameters():
+        rows = held[: len(weights[name])] if name in weights and held.dim() and weights[name].dim() else None
+        if rows is not None and rows.shape == weights[name].shape:
+            kept[name] = rows
+    return {name: (tensor_sum(weights[name], held.dtype), tensor_sum(held, held.dtype)) for name, held in kept.items()}
 
 
 def tensor_sum(tensor: Tensor, dtype: torch.dtype) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import pytest
 import torch
 
 from rlvr_cli.methods.base import Tokens
-from rlvr_cli.training.metrics import StepMeter
+from rlvr_cli.training.metrics import IMPORTANCE, MISMATCH, StepMeter
 from tests.training.harness import method_of
 
 
@@ -54,6 +55,27 @@ def test_micro_batches_add_up() -> None:
         meter.add(Tokens(old + part, old, torch.ones(len(part), 1), ones), "all", None)
     assert meter.summary(meter.take().tolist()) == pytest.approx(whole)
     assert meter.take().sum() == 0
+
+
+def test_the_mismatch_is_that_of_its_definitions() -> None:
+    """Against plain Python in float64, over two micro-batches of which some tokens were not read."""
+    log_ratios = [0.0, 1e-4, -1e-4, 0.5, -0.9, 1.2]
+    tensor, ignored = torch.tensor([log_ratios], dtype=torch.float32), torch.tensor([[9.0, -9.0]])
+    meter = StepMeter(method_of("grpo"), mismatch=True, importance=True)
+    for micro_batch in (tensor[:, :2], tensor[:, 2:]):
+        read = torch.tensor([[True] * micro_batch.shape[1] + [False] * 2])
+        meter.add_mismatch(torch.cat([micro_batch, ignored], dim=1), 2.0, read)
+    values, exact, count = meter.summary(meter.take().tolist()), tensor[0].tolist(), len(log_ratios)
+    assert values["mismatch/log_prob"] == pytest.approx(sum(map(abs, exact)) / count, rel=1e-12)
+    kl = sum(math.exp(ratio) - 1 - ratio for ratio in exact) / count
+    assert values["mismatch/kl"] == pytest.approx(kl, rel=1e-12)
+    assert values["mismatch/above_2"] == values["mismatch/below_half"] == values["importance/capped"] == 1 / count
+    weight = sum(min(math.exp(ratio), 2.0) for ratio in exact) / count
+    assert values["importance/weight"] == pytest.approx(weight, rel=1e-12)
+
+
+def test_an_exact_sampler_has_no_mismatch() -> None:
+    assert not {*MISMATCH, *IMPORTANCE} & summary(torch.zeros(1, 2)).keys()
 
 
 def test_what_was_executed_is_counted_by_name() -> None:

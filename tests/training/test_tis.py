@@ -79,7 +79,7 @@ def weighed(
     trainer = GradientTrainer(
         method=method,
         rollouts=rollouts or OtherSampler(ROWS),
-        meter=StepMeter(method, importance=cap is not None),
+        meter=StepMeter(method, importance=cap is not None, mismatch=cap is not None),
         model=model,
         processing_class=make_tokenizer(compact.vocabulary()),
         args=arguments(folder, method, rows=ROWS, group=GROUP, **settings),
@@ -134,6 +134,21 @@ def test_the_gradient_is_that_of_the_formula(tmp_path: Path, beta: float, temper
     assert 0 < numbers["importance/weight"] < CAP and 0.05 < numbers["importance/capped"] < 0.95
 
 
+@pytest.mark.parametrize(
+    ("chosen", "cap"),
+    [
+        ((), None),
+        (("rollout.engine=local",), None),
+        (("rollout.engine=transformers",), None),
+        (("rollout.engine=vllm_colocate",), 2.0),
+        (("rollout.engine=vllm_colocate", "rollout.tis_cap=null"), None),
+        (("rollout.tis_cap=5",), 5.0),
+    ],
+)
+def test_the_cap_follows_the_engine(chosen: tuple[str, ...], cap: float | None) -> None:
+    assert load_config(method="grpo", overrides=chosen).rollout.largest_weight == cap
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_micro_batches_change_nothing_and_the_weights_do(tmp_path: Path, name: str) -> None:
     method = divided(method_of(name))
@@ -148,7 +163,7 @@ def test_micro_batches_change_nothing_and_the_weights_do(tmp_path: Path, name: s
         tmp_path, method, load_base(tmp_path), rollouts=ScriptedRollouts(ROWS), cap=None, micro_batch=8, updates=UPDATES
     )
     assert relative_error(whole[0], plain.gradients[0]) > 0.01
-    assert not any("importance" in name for name in plain.state.log_history[-1])
+    assert not any("importance" in name or "mismatch" in name for name in plain.state.log_history[-1])
 
 
 @pytest.mark.slow

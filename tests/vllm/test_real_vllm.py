@@ -1,4 +1,4 @@
-"""Trainings that sample with vLLM itself, on the lab's model; `make test-vllm VLLM_PYTHON=...` runs them.
+"""Trainings that sample with vLLM itself, on the lab's models; `make test-vllm VLLM_PYTHON=...` runs them.
 
 VLLM_PYTHON is a Python that has vllm and what rlvr needs (docs/rollout-engines.md).
 """
@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlvr_cli.core.files import read_jsonl
+from rlvr_cli.training.metrics import MISMATCH
 from tests.conftest import ROOT
 from tests.vllm.wide_heads import same_function, wide_lab
 
@@ -22,6 +25,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 PYTHON = os.environ.get("VLLM_PYTHON", "")
 SHORT = ("train.rollouts=3", "rollout.prompts=8", "rollout.max_new_tokens=60", "optimizer.lr=3e-4", "run.threads=1")
 COLOCATE = ("rollout.engine=vllm_colocate", "rollout.vllm.eager=true")
+COUNTDOWN = ("task=countdown", "task.numbers={3: 1.0}", *COLOCATE, "checkpoint.every=1")
 
 
 @pytest.fixture(scope="session")
@@ -31,8 +35,15 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wide_lab(tmp_path_factory.mktemp("models") / "wide")
 
 
-def command(folder: Path, *arguments: str) -> list[str]:
-    return [PYTHON, "-m", "rlvr_cli", "train", f"run.dir={folder}", *SHORT, *arguments]
+@pytest.fixture(scope="session")
+def countdown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not PYTHON:
+        pytest.skip("VLLM_PYTHON names no Python with vllm")
+    return wide_lab(tmp_path_factory.mktemp("models") / "countdown", name="lab-countdown")
+
+
+def command(folder: Path, *arguments: str, module: str = "rlvr_cli") -> list[str]:
+    return [PYTHON, "-m", module, "train", f"run.dir={folder}", *SHORT, *arguments]
 
 
 def environment() -> dict[str, str]:
@@ -78,6 +89,51 @@ def test_the_sampler_check_and_a_resumed_run(lab: Path, tmp_path: Path) -> None:
     done = subprocess.run(resumed, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert sampled(tmp_path / "stopped") == sampled(whole)
+
+
+def test_countdown_stopped_by_a_signal_is_the_unbroken_run(countdown: Path, tmp_path: Path) -> None:
+    """The mismatch is small in every step, and after a stop the metrics are the same to the byte."""
+    assert same_function(countdown, "lab-countdown") < 1e-4
+    asked = (f"model.name={countdown}", *COUNTDOWN, "train.rollouts=5")
+    whole = trained(tmp_path, "whole", *asked)
+    check_sampler(whole)
+    rows = list(read_jsonl(whole / "metrics.jsonl"))
+    assert len(rows) == 5
+    for row in rows:
+        log_prob, kl, above, below = (row[name] for name in MISMATCH)
+        assert 0 < log_prob < 1e-5 and 0 <= kl < 1e-9 and above == below == row["importance/capped"] == 0
+        assert row["importance/weight"] == pytest.approx(1, abs=1e-5)
+    broken = tmp_path / "broken"
+    with (tmp_path / "output").open("w") as output:
+        running = subprocess.Popen(
+            command(tmp_path, "run.name=broken", *asked), env=environment(), stdout=output, stderr=output
+        )
+        while running.poll() is None and not (broken / "checkpoints" / "step-1").exists():
+            time.sleep(0.05)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait() == 143, (tmp_path / "output").read_text()[-3000:]
+    assert 1 <= len(list(read_jsonl(broken / "metrics.jsonl"))) < 5
+    resumed = [*command(tmp_path)[:4], "--resume", str(broken)]
+    done = subprocess.run(resumed, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (broken / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_weights_that_vllm_kept_end_the_run(countdown: Path, tmp_path: Path, dtype: str) -> None:
+    asked = command(
+        tmp_path,
+        "run.name=stale",
+        f"model.name={countdown}",
+        *COUNTDOWN,
+        f"rollout.vllm.dtype={dtype}",
+        module="tests.vllm.keeps_old_weights",
+    )
+    done = subprocess.run(asked, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "vLLM did not take the weights of the update" in done.stdout + done.stderr
+    # The first rollout's weights were taken.
+    (row,) = read_jsonl(tmp_path / "stale" / "metrics.jsonl")
+    assert 0 < row["mismatch/log_prob"] < {"float32": 1e-5, "bfloat16": 0.05}[dtype]
 
 
 def test_adapters_are_merged_into_what_vllm_gets(lab: Path, tmp_path: Path) -> None:

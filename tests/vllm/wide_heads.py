@@ -1,4 +1,4 @@
-"""The lab's model for vLLM, whose attention on CPUs knows heads of 32 but not of the lab's 24."""
+"""The lab's models for vLLM, whose attention on CPUs knows heads of 32 but not of the lab's 24."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rlvr_cli.models.source import resolve_model
 NARROW, WIDE = 24, 32
 
 
-def wide_lab(folder: Path, *, tied: bool = True) -> Path:
-    """Write the lab's model with wider heads to ``folder``: the same function, and the same gradients.
+def wide_lab(folder: Path, *, name: str = "lab", tied: bool = True) -> Path:
+    """Write the lab's model ``name`` with wider heads to ``folder``: the same function, and the same gradients.
 
     The numbers that are added are zeros and stay zeros in training. Rotary angles depend on a dimension's place and on
     the width, so theta is changed along; a norm over a head divides by the root of its width, so its weights are too,
@@ -25,7 +25,7 @@ def wide_lab(folder: Path, *, tied: bool = True) -> Path:
     Args:
         tied: False gives the head a copy of the embedding, as a server without a GPU needs it.
     """
-    lab = Path(resolve_model("lab", revision=None).location)
+    lab = Path(resolve_model(name, revision=None).location)
     folder.mkdir(parents=True)
     for file in lab.iterdir():
         if file.is_file():
@@ -61,12 +61,12 @@ def _spread(rows: Tensor) -> Tensor:
     return wide.reshape(-1, *rows.shape[1:]).contiguous()
 
 
-def same_function(folder: Path) -> float:
-    """The largest difference of log-probs between the model in ``folder`` and the lab's, on some tokens."""
+def same_function(folder: Path, name: str = "lab") -> float:
+    """The largest difference of log-probs between the model in ``folder`` and the lab's ``name``, on some tokens."""
     from transformers import AutoModelForCausalLM
 
     ids = torch.arange(60).reshape(2, 30) + 3
-    lab = resolve_model("lab", revision=None).location
+    lab = resolve_model(name, revision=None).location
     with torch.no_grad():
         first, second = (
             AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32)(ids).logits.log_softmax(-1)
