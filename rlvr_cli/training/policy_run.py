@@ -147,6 +147,8 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
     def _precision(self) -> Precision:
         weights = {parameter.dtype for parameter in self.model.parameters() if parameter.is_floating_point()}
         half = self.args.bf16 or self.args.fp16 or self.config.model.adapter.kind == "qlora"
+        rollout = self.config.rollout
+        half = half or (rollout.uses_vllm and rollout.vllm.dtype == "bfloat16")
         return "bfloat16" if half or weights & {torch.bfloat16, torch.float16} else "float32"
 
     def _loss(self, *arguments: Any, **named: Any) -> torch.Tensor:
