@@ -78,7 +78,8 @@ def test_clipped_tokens_are_compared_at_equal_probability() -> None:
     assert clipped.entropy_difference == pytest.approx(-0.1, abs=0.001)
     assert clipped.entropy is not None and clipped.entropy_of_others is not None
     assert clipped.entropy > clipped.entropy_of_others + 0.1
-    assert sorted(clipped for *_, clipped in plane(now, entropies)) == sorted((ratios > 1.2).flatten().tolist())
+    # All that are clipped are drawn, and a part of the others.
+    assert sum(clipped for *_, clipped in plane(now, entropies)) == 25
 
 
 def test_clipped_tokens_have_neighbours_at_the_ends_and_in_ties() -> None:

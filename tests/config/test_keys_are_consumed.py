@@ -15,9 +15,9 @@ from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.schema import Config
 
 PACKAGE = Path(rlvr_cli.__file__).parent
-# Showing a key is not acting on it. Of the configuration's own files, only the arithmetic and the rate act.
+# Showing a key is not acting on it. Of the configuration's own files, only the arithmetic, the rate and the cap act.
 ONLY_SHOW = {"planning/document.py", "cli/config.py"}
-ACTS = {"config/batch.py", "config/optimizer.py"}
+ACTS = {"config/batch.py", "config/optimizer.py", "config/rollout.py"}
 
 
 SECTION_OF_CLASS = {
@@ -26,7 +26,9 @@ SECTION_OF_CLASS = {
 
 # Tasks and parts of methods are their own sections: they read their keys as attributes of themselves.
 OWN = {
-    name for name, section in SECTION_OF_CLASS.items() if section.partition(".")[0] in ("task", "method", "optimizer")
+    name
+    for name, section in SECTION_OF_CLASS.items()
+    if section.partition(".")[0] in ("task", "method", "optimizer", "rollout")
 }
 
 # One of them is a valid value of any fraction that it does not have yet.

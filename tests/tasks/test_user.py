@@ -124,7 +124,7 @@ def test_a_task_that_is_not_imported_keeps_any_key(tmp_path: Path) -> None:
     (tmp_path / "above.yaml").write_text("include: mine.yaml\ntask: {most: 7}\n")
     task: Any = load_config([tmp_path / "above.yaml"], overrides=["task.reward_timeout=5"]).task
     assert (task.name, task.most, task.train_size, task.reward_timeout) == ("my_task.py", 7, 9, 5)
-    with pytest.raises(UserError, match="train_size: must be a whole number"):
+    with pytest.raises(UserError, match="train_size: must be null, or a whole number"):
         load_config([tmp_path / "above.yaml"], overrides=["task.train_size=x"])
 
 

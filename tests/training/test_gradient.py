@@ -305,7 +305,7 @@ def test_tokens_of_tools_between_the_turns_change_no_advantage(tmp_path: Path, n
         group_size=GROUP,
         several_steps=True,
         correct_above=0.0,
-        tis_cap=None,
+        compare_sampler=False,
         trust_sampler_log_probs=False,
     )
     lengths, width = torch.randint(1, 9, (ROWS, 1), generator=generator), 8
