@@ -294,8 +294,11 @@ def training(bench: Bench, kind: str) -> dict[str, Any]:
     if kind == "qlora" and importlib.util.find_spec("bitsandbytes") is None:
         raise Skipped("bitsandbytes is not installed")
     sft = kind == "sft"
-    words = ["--task", "gsm8k", "--method", "sft" if sft else "grpo", "--model", bench.weights()]
-    bench.rlvr("train", *words, "run.name=run", "train.rollouts=2", *bench.settings(), *TRAININGS[kind])
+    if sft:  # worked solutions need a tokenizer that can write them
+        words = ["--task", "kk", "--method", "sft", "--model", "lab", f"run.dir={bench.folder}"]
+    else:
+        words = ["--task", "gsm8k", "--model", bench.weights(), *bench.settings()]
+    bench.rlvr("train", *words, "run.name=run", "train.rollouts=2", *TRAININGS[kind])
     run = bench.folder / "run"
     manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
     timed = list(read_jsonl(run / "timings.jsonl"))[-1]
