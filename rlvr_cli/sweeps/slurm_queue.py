@@ -17,6 +17,8 @@ from rlvr_cli.sweeps.folder import OPEN, State, SweepDir
 from rlvr_cli.sweeps.screen import TrialProgress
 
 POLL_SECONDS = 5.0
+# scancel's error for a job that is just starting or ending, and how often it is called then, a second apart.
+_BUSY, TRIES = "try again later", 20
 # scancel's errors for jobs that have ended meanwhile.
 _ENDED = ("Invalid job id", "already completing or completed", "Job/step already")
 
@@ -117,7 +119,11 @@ def cancel(*arguments: str) -> None:
     """Call scancel. Raises UserError where it is missing or Slurm refuses, but not for jobs that have ended."""
     if shutil.which("scancel") is None:
         raise UserError("scancel is not on the PATH. Stop the sweep from a machine of the cluster.")
-    answer = subprocess.run(["scancel", *arguments], capture_output=True, text=True, check=False)
+    for _ in range(TRIES):
+        answer = subprocess.run(["scancel", *arguments], capture_output=True, text=True, check=False)
+        if _BUSY not in answer.stderr:
+            break
+        time.sleep(1)
     errors = [line for line in answer.stderr.splitlines() if line and not any(text in line for text in _ENDED)]
     if answer.returncode != 0 and errors:
         raise UserError([f"Slurm refused to cancel: {line}" for line in errors])
