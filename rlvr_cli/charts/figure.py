@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import fsync
+from rlvr_cli.core.files import write_bytes
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -146,7 +146,7 @@ def write_chart(chart: altair.TopLevelMixin, path: Path) -> None:
     if size:
         text = text.replace("<svg ", f'<svg width="{size[1]}" height="{size[2]}" ', 1)
     png = path.suffix.lower() == ".png"
-    replace_file(path, vl_convert.svg_to_png(text, scale=2) if png else text.encode())
+    write_bytes(path, vl_convert.svg_to_png(text, scale=2) if png else text.encode())
 
 
 def _file_colour(variable: re.Match[str]) -> str:
@@ -174,17 +174,4 @@ def write_figure(figure: Figure, path: Path) -> None:
     # Neither the time nor the library's version: equal numbers give equal bytes.
     metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": "rlvr"}}[kind]
     figure.savefig(picture, format=kind, dpi=150, metadata=metadata)
-    replace_file(path, picture.getvalue())
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write ``path``: a reader sees the old file or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        fsync(temporary)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    fsync(path.parent)
+    write_bytes(path, picture.getvalue())

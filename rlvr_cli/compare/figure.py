@@ -28,11 +28,11 @@ def comparison_figure(comparison: Comparison) -> altair.TopLevelMixin:
             {"task": name, "arm": row.arm}
             | {
                 end: None if value is None else value * metric.factor
-                for end, value in (("low", one.low), ("value", one.value), ("high", one.high))
+                for end, value in (("low", estimate.low), ("value", estimate.value), ("high", estimate.high))
             }
             for name, rows in tasks.items()
             for row in rows
-            if row.contrast and (one := row.contrast.difference)
+            if row.contrast and (estimate := row.contrast.difference)
         ]
     )
     title = f"{metric_text(comparison)} minus that of {comparison.scores.baseline} ({metric.unit}), 95% interval"

@@ -21,7 +21,6 @@ class VllmConfig(Section):
     server: Text | None = Field(
         None, description="Address of a `vllm serve`, as http://localhost:8000; for vllm_server alone."
     )
-
     gpu_memory: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
         None, description="Share of a GPU's memory that vLLM may take; null = 0.3."
     )

@@ -26,11 +26,8 @@ from rlvr_cli.training.zero import Zero
 def run_arguments(run_parts: RunParts) -> dict[str, Any]:
     """Return TRL's arguments that every kind of training has."""
     config, run = run_parts.config, run_parts.run
-    gpu, checkpointing, sharded = (
-        torch.cuda.is_available(),
-        config.model.gradient_checkpointing,
-        is_sharded(config.launch),
-    )
+    gpu, sharded = torch.cuda.is_available(), is_sharded(config.launch)
+    checkpointing = config.model.gradient_checkpointing
     return {
         "deepspeed": deepspeed_settings(config.launch),
         "output_dir": str(run.path),

@@ -87,7 +87,7 @@ def test_a_failed_write_leaves_the_old_picture_and_nothing_else(
     def fail(*_: object) -> None:
         raise OSError("no space")
 
-    monkeypatch.setattr("rlvr_cli.charts.figure.fsync", fail)
+    monkeypatch.setattr("rlvr_cli.core.files.os.fsync", fail)
     with style(), pytest.raises(OSError, match="no space"):
         write_figure(weight_figure(curves("grpo")), path)
     assert [file.name for file in tmp_path.iterdir()] == ["weights.png"]

@@ -117,7 +117,7 @@ def _draw_panel(
     import altair
 
     flat = all((heights == 0).all() for line in panel.lines for _, heights in line.curves)
-    # A small panel stands beside another, in the same size of letters.
+    # Small panels are drawn side by side, with letters of the same size.
     wide = (WIDTH / 2 if small else WIDTH) - _LEFT - _RIGHT
     tall = _FLAT_HEIGHT if flat else _SMALL_HEIGHT if small else _HEIGHT
     low, high = (-0.4, 1.0) if extent.low == extent.high else (extent.low, extent.high)
@@ -179,7 +179,7 @@ def _ends(panel: Panel, x: XAxis) -> list[float]:
     ends = [
         (float(at[0]) / x.divide, float(at[-1]) / x.divide) for line in panel.lines for at, _ in line.curves if len(at)
     ]
-    first, last = min(one for one, _ in ends), max(one for _, one in ends)
+    first, last = min(start for start, _ in ends), max(end for _, end in ends)
     # A training begins with nothing spent, also where nothing was measured there.
     return [first / 1.06, last * 1.06] if x.ticks else [0.0, last or 1.0]
 
