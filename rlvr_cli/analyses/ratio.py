@@ -115,6 +115,7 @@ def measure(inputs: AnalysisInput, options: RatioOptions) -> Frames:
         {**_summary(before, after, _analytic(start, options.bins)), **context},
         [("replayed", of) for of in (before, *after)] + [("checkpoint", at_checkpoint)],
         last,
+        policy.model.config.vocab_size,
         (*run.notes, *_notes(saved, how, replay)),
     )
 
@@ -123,9 +124,12 @@ def ratio_frames(
     summary: Mapping[str, Any],
     every: Sequence[tuple[str, Ratios]],
     tokens: Sequence[tuple[float, float, bool]],
+    vocabulary: int,
     notes: Sequence[str] = (),
 ) -> Frames:
     """Return the frames of the ratios after some updates, each with the policy that made them."""
+    line = torch.linspace(0.005, 0.995, 100, dtype=torch.float64)
+    bounds = (line, *entropy_bounds(line, vocabulary))
     return frames_of(
         summary,
         notes,
@@ -137,6 +141,10 @@ def ratio_frames(
             for rest, spread in zip(of.exponent.rest, of.exponent.spread, strict=True)
         ],
         tokens=[dict(zip(("old_prob", "entropy", "clipped"), token, strict=True)) for token in tokens],
+        bounds=[
+            {"old_prob": probability, "least": least, "most": most}
+            for probability, least, most in zip(*(values.tolist() for values in bounds), strict=True)
+        ],
     )
 
 
@@ -536,6 +544,9 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
         .mark_circle(opacity=0.5)
         .encode(x=alt.X("old_prob:Q"), y=alt.Y("entropy:Q", title="entropy (nats)"), color="clipped:N")
     )
+    bounds = alt.Chart(frames["bounds"]).mark_line(strokeWidth=0.9).encode(x=alt.X("old_prob:Q"))
+    least, most = (bounds.encode(y=alt.Y(f"{end}:Q", title="entropy (nats)")) for end in ("least", "most"))
+    tokens = least + most + tokens
     bins = replayed("bins").encode(x=alt.X("bin:N", sort=None, title="old probability"), color=updates)
     measured = bins.mark_line(point=True).encode(y=alt.Y("magnitude:Q", title="mean |G|"))
     expected = bins.mark_line(strokeDash=[4, 3]).encode(y=alt.Y("expected_magnitude:Q", title="mean |G|"))

@@ -152,6 +152,6 @@ def test_a_rollout_of_few_tokens_has_a_chart() -> None:
     found = measure_updates(1, now, torch.zeros(3, 1), bins=5, groups=20)
     assert found.exponent.rest == ()
     summary = {"spread_low_over_high": None, "reversal_at": None}
-    frames = ratio_frames(summary, [("replayed", found)], plane(now, torch.zeros(3, 1)))
+    frames = ratio_frames(summary, [("replayed", found)], plane(now, torch.zeros(3, 1)), 93)
     assert "cannot be compared" in ANALYSIS.headline(frames)
     assert "</svg>" in svg(ANALYSIS.plot(frames))
