@@ -93,7 +93,7 @@ def test_without_the_package_or_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch
     import torch
 
     monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(UserError, match=r"cannot be imported.*docs/rollout-engines"):
+    with pytest.raises(UserError, match=r"cannot be imported.*pip install 'rlvr\[vllm\]'"):
         load_vllm(tmp_path, dtype="auto")
     monkeypatch.setitem(sys.modules, "vllm", ModuleType("vllm"))
     platforms = ModuleType("vllm.platforms")
