@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.claims.claims import DECIDED, FOLDER, PAPERS, Claim, ClaimResult, ClaimSet, Results, Rule
 from experiments.claims.judge import MOST_SEEDS, agreement, verdict_on, wrong_by_chance
-from rlvr_cli.charts.figure import COLOURS, style, write_figure
+from rlvr_cli.charts.figure import COLOURS, INK, MUTED, write_chart
 from rlvr_cli.core.files import write_text
 from rlvr_cli.core.text import count, duration_in_words, template_environment
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    import altair
 
 WIDTH = 130
 FOLLOWS = "follows from the formula"
 UNDECIDED_THERE = "undecided there"
 LEANINGS = ("leaning the same way", "the other way", "without a number in some seed", "with both arms the same")
 VERDICT_COLOURS = {"holds": COLOURS[2], "does not hold": COLOURS[1], "undecided": COLOURS[7]}
-# Half widths up to which the axis is linear, and where it ends; inches a row.
-_LINEAR, _FARTHEST, _ROW = 2.0, 100.0, 0.21
+# Half widths up to which the axis is about linear, and where it ends.
+_LINEAR, _FARTHEST = 2.0, 100.0
 
 
 class ClaimRow(NamedTuple):
@@ -170,8 +170,7 @@ def write_page(folder: Path, claim_set: ClaimSet, sets: Sequence[Results]) -> No
     """Write `ledger.md` into ``folder``, and `ledger/overview.svg`."""
     rows = rows_of(claim_set, sets)
     (folder / "ledger").mkdir(exist_ok=True)
-    with style():
-        write_figure(claims_figure(rows), folder / "ledger" / "overview.svg")
+    write_chart(claims_chart(rows), folder / "ledger" / "overview.svg")
     write_text(folder / "ledger.md", page(rows, sets))
 
 
@@ -214,60 +213,80 @@ def distance(result: ClaimResult, rule: Rule) -> tuple[float, bool] | None:
     return max(-_FARTHEST, min(_FARTHEST, margin / half)), False
 
 
-def claims_figure(rows: Sequence[ClaimRow]) -> Figure:
-    """Return the overview, a line a claim that can fail; must be called inside ``charts.figure.style()``."""
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
+def claims_chart(rows: Sequence[ClaimRow]) -> altair.TopLevelMixin:
+    """Return the overview: a panel for each paper, a line for each of its claims that can fail."""
+    import altair
+    import pandas as pd
 
     rows = [row for row in rows if not row.claim.cannot_fail]
-    papers = [paper for paper in PAPERS if any(row.claim.paper == paper for row in rows)]
-    lines = len(rows) + len(papers)
-    figure = Figure(figsize=(8.6, _ROW * lines + 1.1), layout="constrained")
-    axes = figure.subplots()
-    height, labels = 0.0, list[tuple[float, str, bool]]()
-    for paper in papers:
-        labels.append((height, PAPERS[paper], True))
-        height += 1
-        for row in (row for row in rows if row.claim.paper == paper):
-            labels.append((height, row.claim.id.partition("/")[2], False))
-            _mark(axes, height, row)
-            height += 1
-    axes.axvline(0, color="#000000", linewidth=0.8, zorder=1)
-    axes.axvspan(-1, 1, color="#000000", alpha=0.05, linewidth=0, zorder=0)
-    axes.set_xscale("symlog", linthresh=_LINEAR)
-    axes.set_xlim(-_FARTHEST * 1.4, _FARTHEST * 1.4)
     ticks = [-100, -10, -1, 0, 1, 10, 100]
-    axes.set_xticks(ticks, [f"{tick}" if abs(tick) < _FARTHEST else f"{tick}+" for tick in ticks])
-    axes.set_xlabel("distance from the threshold, in half widths of the 95% interval (right: as claimed)")
-    axes.set_yticks([place for place, _, _ in labels], [text for _, text, _ in labels])
-    for tick, (_, _, heading) in zip(axes.get_yticklabels(), labels, strict=True):
-        tick.set_fontweight("bold" if heading else "normal")
-        tick.set_fontsize(8.5 if heading else 7.5)
-    axes.set_ylim(height - 0.4, -0.6)
-    axes.grid(axis="y", visible=False)
-    axes.tick_params(axis="y", length=0)
-    marks = [Line2D([], [], color=colour, marker="o", label=verdict) for verdict, colour in VERDICT_COLOURS.items()]
-    black: dict[str, Any] = {"color": "#000000", "linestyle": "none", "markersize": 4.5}
-    marks.append(Line2D([], [], marker="o", markerfacecolor="none", label="second set", **black))
-    marks.append(Line2D([], [], marker="D", label="no spread", **black))
-    figure.legend(handles=marks, loc="outside upper center", ncols=len(marks), fontsize=8)
-    return figure
+    x = altair.X(
+        "position:Q",
+        title=None,
+        scale=altair.Scale(type="symlog", constant=_LINEAR, domain=[-1.4 * _FARTHEST, 1.4 * _FARTHEST], nice=False),
+        axis=altair.Axis(values=ticks, labelExpr=f"abs(datum.value) < {_FARTHEST} ? datum.label : datum.label + '+'"),
+    )
+    colour = altair.Color(
+        "verdict:N",
+        title=None,
+        scale=altair.Scale(domain=list(VERDICT_COLOURS), range=list(VERDICT_COLOURS.values())),
+        legend=altair.Legend(orient="top"),
+    )
+    band = altair.Chart(pd.DataFrame([{"position": -1, "end": 1}])).mark_rect(color=INK, opacity=0.05)
+    zero = altair.Chart(pd.DataFrame([{"position": 0}])).mark_rule(color=INK, strokeWidth=0.8)
+    panels = []
+    for paper, title in PAPERS.items():
+        marks = pd.DataFrame(
+            [_marks(row) for row in rows if row.claim.paper == paper],
+            columns=["claim", "verdict", "position", "low", "high", "spread", "second", "state"],
+        )
+        if marks.empty:
+            continue
+        y = altair.Y("claim:N", sort=None, title=None, axis=altair.Axis(labelLimit=0, labelFontSize=10, grid=True))
+        base = altair.Chart(marks).encode(y=y)
+        first = base.transform_filter("isValid(datum.position)")
+        bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.6)
+        second = base.transform_filter("isValid(datum.second)").mark_point(
+            color=INK, size=28, yOffset=4, strokeWidth=0.9
+        )
+        panels.append(
+            altair.layer(
+                band.encode(x=x, x2="end:Q"),
+                zero.encode(x=x),
+                bars.encode(x=altair.X("low:Q", title=None), x2="high:Q", color=colour),
+                first.mark_point(filled=True, opacity=1, size=34).encode(
+                    x=x,
+                    color=colour,
+                    shape=altair.Shape(
+                        "spread:N",
+                        title=None,
+                        scale=altair.Scale(domain=["with an interval", "no spread"], range=["circle", "diamond"]),
+                        legend=altair.Legend(orient="top"),
+                    ),
+                ),
+                second.encode(x=altair.X("second:Q", title=None)),
+                base.transform_filter("isValid(datum.state)")
+                .mark_text(align="left", fontSize=9, color=MUTED, dx=3)
+                .encode(x=altair.datum(0), text="state:N"),
+            ).properties(width=460, height=altair.Step(16), title=title)
+        )
+    text = "distance from the threshold, in half widths of the 95% interval (right: as claimed; ring: second set)"
+    return altair.vconcat(*panels).properties(title=altair.TitleParams(text, fontSize=12))
 
 
-def _mark(axes: Any, height: float, row: ClaimRow) -> None:
-    """Draw a claim's dot and bar, and the ring of the second set."""
-    placed = None if row.result is None else distance(row.result, row.claim.rule)
-    if row.result is None or placed is None:
-        axes.text(0.2, height, row.state, fontsize=7, va="center", color="#555555")
-        return
-    position, point = placed
-    colour = VERDICT_COLOURS[row.result.verdict]
-    if point:
-        axes.plot(position, height, marker="D", markersize=4, color=colour, zorder=3)
-    else:
-        axes.plot([position - 1, position + 1], [height, height], color=colour, linewidth=1.6, zorder=2)
-        axes.plot(position, height, marker="o", markersize=4.5, color=colour, zorder=3)
-    other = None if row.second is None else distance(row.second, row.claim.rule)
-    if other is not None and not row.result.exact:
-        ring = {"marker": "o", "markersize": 5, "markerfacecolor": "none", "markeredgewidth": 0.9}
-        axes.plot(other[0], height + 0.28, color="#000000", zorder=4, **ring)
+def _marks(row: ClaimRow) -> dict[str, Any]:
+    """Return a claim's dot and bar and the ring of the second set, or why there are none."""
+    line: dict[str, Any] = {"claim": row.claim.id.partition("/")[2]}
+    shown = None if row.result is None else distance(row.result, row.claim.rule)
+    if row.result is None or shown is None:
+        return line | {"state": row.state}
+    position, exact = shown
+    line |= {
+        "verdict": row.result.verdict,
+        "position": position,
+        "spread": "no spread" if exact else "with an interval",
+    }
+    if not exact:
+        line |= {"low": position - 1, "high": position + 1}
+    second = None if row.second is None else distance(row.second, row.claim.rule)
+    return line | {"second": None if second is None or row.result.exact else second[0]}

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.studies.lab_seeds import machine, rlvr
 from rlvr_cli import store
-from rlvr_cli.charts.figure import COLOURS, DASHES, style, write_figure
+from rlvr_cli.charts.figure import dash, write_chart
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -173,23 +172,35 @@ def tag_table(folder: Path) -> list[str]:
 
 def draw(seeds: pd.DataFrame, rollouts: list[int], path: Path) -> None:
     """Means over seeds with a band of one standard deviation."""
-    from matplotlib.figure import Figure
+    import altair
+    import pandas as pd
 
-    with style():
-        figure = Figure(figsize=(9.0, 2.8), layout="constrained")
-        for axes, (task, name) in zip(figure.subplots(1, len(TASKS), sharey=True), TASKS.items(), strict=True):
-            for updates, colour, dash in zip(UPDATES, COLOURS, DASHES, strict=False):
-                points = [seeds.loc[task, updates, one] for one in rollouts]
-                means = [float(point["mean"]) for point in points]
-                spreads = [0.0 if math.isnan(point["std"]) else float(point["std"]) for point in points]
-                axes.plot(rollouts, means, color=colour, linestyle=dash, label=f"{updates} update{'s' * (updates > 1)}")
-                low = [mean - one for mean, one in zip(means, spreads, strict=True)]
-                high = [mean + one for mean, one in zip(means, spreads, strict=True)]
-                axes.fill_between(rollouts, low, high, color=colour, alpha=0.15, linewidth=0)
-            axes.set(title=name, xlabel="rollouts", xticks=rollouts)
-        figure.axes[0].set_ylabel("held-out accuracy (avg@4)")
-        figure.axes[-1].legend(loc="lower right")
-        write_figure(figure, path)
+    # A single seed has no deviation.
+    spreads = seeds[["mean", "std"]].fillna({"std": 0.0})
+    arms = [f"{updates} update{'s' * (updates > 1)}" for updates in UPDATES]
+    table = pd.DataFrame(
+        [
+            {"task": name, "updates": arm, "rollouts": one, "mean": mean, "low": mean - spread, "high": mean + spread}
+            for task, name in TASKS.items()
+            for updates, arm in zip(UPDATES, arms, strict=True)
+            for one in rollouts
+            for mean, spread in [spreads.loc[task, updates, one]]
+        ]
+    )
+    base = altair.Chart().encode(
+        x=altair.X("rollouts:Q", axis=altair.Axis(values=rollouts)),
+        color=altair.Color(
+            "updates:N", sort=arms, title=None, legend=altair.Legend(symbolType="stroke", symbolOpacity=1)
+        ),
+    )
+    height = altair.Y("mean:Q", title="held-out accuracy (avg@4)", scale=altair.Scale(zero=False))
+    dashes = altair.StrokeDash(
+        "updates:N", sort=arms, legend=None, scale=altair.Scale(range=[dash(arm) for arm in range(len(arms))])
+    )
+    bands = base.mark_area(opacity=0.15).encode(y=altair.Y("low:Q", title=height["title"]), y2="high:Q")
+    panel = altair.layer(bands, base.mark_line().encode(y=height, strokeDash=dashes), data=table)
+    panel = panel.properties(width=220, height=200)
+    write_chart(panel.facet(altair.Column("task:N", sort=list(TASKS.values()), title=None)), path)
 
 
 def main() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 from html import escape
@@ -13,23 +12,20 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_bytes
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     import altair
-    from matplotlib.figure import Figure
 
 FORMATS = {".png": "png", ".svg": "svg"}
 # Okabe and Ito's colours, told apart with any kind of colour vision; their yellow is too light for lines on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
-DASHES: tuple[Any, ...] = (
-    "solid",
-    (0, (6, 2)),
-    (0, (1.2, 1.6)),
-    (0, (6, 2, 1.2, 2)),
-    (0, (10, 2.5)),
-    (0, (3, 1.5)),
-    (0, (6, 1.6, 1.2, 1.6, 1.2, 1.6)),
-    (0, (2, 3)),
+DASHES: tuple[tuple[float, ...], ...] = (
+    (1, 0),
+    (6, 2),
+    (1.2, 1.6),
+    (6, 2, 1.2, 2),
+    (10, 2.5),
+    (3, 1.5),
+    (6, 1.6, 1.2, 1.6, 1.2, 1.6),
+    (2, 3),
 )
 # The variables of a page, which knows what is light, dark or paper, and what a file has in their place.
 INK, MUTED, GRID, PAPER = (f"var(--{name})" for name in ("ink", "muted", "grid", "paper"))
@@ -64,20 +60,6 @@ _EMPTY = re.compile(
     r'| (?:aria-hidden|pointer-events|role|aria-roledescription|class)="[^"]*"| opacity="1"'
 )
 _VARIABLE = re.compile(r"var\(--(?:t\d+, var\(--(ink)\)|c(\d+)|(\w+))\)")
-_STYLE: dict[str, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9.0,
-    "axes.titlesize": 10.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#E6E6E6",
-    "grid.linewidth": 0.6,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    # Without a salt of its own, an SVG differs from one process to the next.
-    "svg.hashsalt": "rlvr",
-}
 
 
 def check_path(path: Path) -> None:
@@ -105,8 +87,7 @@ def text_colour(arm: int) -> str:
 
 def dash(arm: int) -> list[float]:
     """Return the dashes of an arm's line; colour and dashes together differ for the first 64 arms."""
-    pattern = DASHES[(arm + arm // len(COLOURS)) % len(DASHES)]
-    return [1, 0] if pattern == "solid" else list(pattern[1])
+    return list(DASHES[(arm + arm // len(COLOURS)) % len(DASHES)])
 
 
 def svg(chart: altair.TopLevelMixin) -> str:
@@ -140,6 +121,9 @@ def write_chart(chart: altair.TopLevelMixin, path: Path) -> None:
     import vl_convert
 
     text = _VARIABLE.sub(_file_colour, svg(chart))
+    # The library numbers what it clips through the life of a process.
+    numbers: dict[str, int] = {}
+    text = re.sub(r"\bclip(\d+)\b", lambda clip: f"clip{numbers.setdefault(clip[1], len(numbers))}", text)
     end = text.index(">") + 1
     text = f'{text[:end]}<rect width="100%" height="100%" fill="#ffffff"/>{text[end:]}'
     size = re.search(r'viewBox="0 0 (\S+) (\S+)"', text)
@@ -152,26 +136,3 @@ def write_chart(chart: altair.TopLevelMixin, path: Path) -> None:
 def _file_colour(variable: re.Match[str]) -> str:
     arm = variable[2]
     return COLOURS[int(arm) % len(COLOURS)] if arm else _IN_FILES[variable[1] or variable[3]]
-
-
-def style() -> AbstractContextManager[None]:
-    """The style of every figure; what the user's own matplotlib is set to has no effect inside."""
-    import matplotlib
-
-    settings: dict[Any, Any] = {**matplotlib.rcParamsDefault, **_STYLE}
-    # A figure is drawn by the canvas it is saved with: no backend is chosen, and no display is looked for.
-    del settings["backend"]
-    return matplotlib.rc_context(settings)
-
-
-def write_figure(figure: Figure, path: Path) -> None:
-    """Replace ``path`` by the picture, in the format of its suffix: a reader sees the old file or the new one.
-
-    Must be called inside :func:`style`.
-    """
-    kind = FORMATS[path.suffix.lower()]
-    picture = io.BytesIO()
-    # Neither the time nor the library's version: equal numbers give equal bytes.
-    metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": "rlvr"}}[kind]
-    figure.savefig(picture, format=kind, dpi=150, metadata=metadata)
-    write_bytes(path, picture.getvalue())

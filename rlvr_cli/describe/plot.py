@@ -1,4 +1,4 @@
-"""`rlvr methods plot`: what to draw, checked before matplotlib is loaded, and the picture of the methods' weights."""
+"""`rlvr methods plot`: what to draw, checked before altair is loaded, and the picture of the methods' weights."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlvr_cli.charts.figure import COLOURS, check_path, style, write_figure
+from rlvr_cli.charts.figure import COLOURS, MUTED, check_path, write_chart
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.describe.named import policy_config
 from rlvr_cli.describe.weights import RATIOS, SPREAD, Curves, WeightCurve, weight_curves
 from rlvr_cli.methods.method import Method
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    import altair
 
 OLD_PROBS = (0.1, 0.5, 0.9)
 MOST_OLD_PROBS = 5
@@ -25,9 +25,6 @@ KINDS = {"on_log_prob": "weight on grad log π", "on_prob": "weight on grad π"}
 # Where a ratio lies left and right of the trust region, by sign of the advantage.
 _CORNERS = {-1: ("LN", "HN"), 1: ("LP", "HP")}
 _TICKS = {0.25: "1/4", 0.5: "1/2", 1.0: "1", 2.0: "2", 4.0: "4"}
-_REGION: dict[str, Any] = {"facecolor": "#9E9E9E", "alpha": 0.22, "linewidth": 0}
-_BEYOND: dict[str, Any] = {"facecolor": "none", "edgecolor": "#C8C8C8", "hatch": "////", "linewidth": 0}
-_UNCLIPPED: dict[str, Any] = {"color": "#555555", "linewidth": 1.0, "linestyle": (0, (1, 2)), "zorder": 1.5}
 # Weights that grow without end leave the panel at the top, at this many times the unclipped weight at ratio 1.
 _TALLEST = 4.0
 
@@ -111,8 +108,7 @@ def plot_weights(request: PlotRequest) -> Curves:
     # The normaliser has no part in the picture, so that any length does.
     methods = [config.bound(1) for config in request.configs]
     drawn = weight_curves(methods, request.old_probs, spread=request.spread)
-    with style():
-        write_figure(weight_figure(drawn), request.out)
+    write_chart(weight_chart(drawn), request.out)
     return drawn
 
 
@@ -142,120 +138,135 @@ def _rounded(values: list[float]) -> list[float]:
     return [float(f"{value:.8g}") for value in values]
 
 
-def weight_figure(drawn: Curves) -> Figure:
-    """One panel for each sign and kind of weight, a row of them for each old probability; one line a curve's label.
+def weight_chart(drawn: Curves) -> altair.TopLevelMixin:
+    """Return panels, one for each sign and kind of weight, a row for each old probability, a line for each label."""
+    import altair
+    import pandas as pd
 
-    Must be called inside ``charts.figure.style()``.
-    """
-    from matplotlib.figure import Figure
-
-    old_probs = list(dict.fromkeys(curve.old_prob for curve in drawn.curves))
-    labels = list(dict.fromkeys(curve.label for curve in drawn.curves))
-    alone = len(old_probs) == 1
-    # One probability: kinds below one another. Several: a row each, all four panels next to one another.
-    rows, columns = (2, 2) if alone else (len(old_probs), 4)
-    notes = _wrapped(drawn.notes, 120 if alone else 200)
-    width, height = (8.6, 6.8) if alone else (13.0, 2.4 * rows + 1.3)
-    figure = Figure(figsize=(width, height + 0.16 * len(notes)), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True)
-    for row, old_prob in enumerate(old_probs):
-        for k, kind in enumerate(KINDS):
-            pair = grid[k] if alone else grid[row, 2 * k : 2 * k + 2]
-            of_row = [curve for curve in drawn.curves if curve.old_prob == old_prob]
-            for axes, sign in zip(pair, SIGNS, strict=True):
-                _draw(axes, [curve for curve in of_row if curve.sign == sign], kind, labels, old_prob, sign)
-                axes.set_ylim(*_height(of_row, kind, old_prob))
-                if alone or row == 0:
-                    axes.set_title(f"{KINDS[kind]},  {SIGNS[sign]}")
-        if not alone:
-            grid[row, 0].set_ylabel(f"p = {old_prob:g}", fontsize=10, fontweight="bold")
-    for axes in grid[-1]:
-        axes.set_xlabel(r"ratio  $r = \pi\,/\,\pi_{\mathrm{old}}$")
-    where = f"p = {old_probs[0]:g}" if alone else "p of each row"
-    title = f"Token weight over the ratio;  old probability {where}"
-    _legend(figure, drawn.curves, labels, title, columns=7 if alone else 10)
-    if notes:
-        figure.supxlabel("\n".join(notes), fontsize=7.5, color="#444444", x=0.01, ha="left")
-    return figure
-
-
-def _draw(
-    axes: Any, curves: Sequence[WeightCurve], kind: str, labels: Sequence[str], old_prob: float, sign: int
-) -> None:
-    axes.set_xscale("log")
-    axes.set_xlim(*RATIOS)
-    axes.set_xticks(list(_TICKS), list(_TICKS.values()))
-    axes.minorticks_off()
-    if not curves:
-        axes.text(0.5, 0.5, "no such tokens", transform=axes.transAxes, ha="center", color="#777777")
-        return
-    regions = list(dict.fromkeys(curve.region for curve in curves if curve.region is not None))
-    for low, high in regions:
-        axes.axvspan(max(low, RATIOS[0]), min(high, RATIOS[1]), zorder=0.5, **_REGION)
-    possible = min(1 / old_prob, RATIOS[1])
-    if possible < RATIOS[1]:
-        axes.axvspan(possible, RATIOS[1], zorder=0.4, **_BEYOND)
-    ends = [RATIOS[0] + (possible - RATIOS[0]) * step / 100 for step in range(101)]
-    axes.plot(ends, [end if kind == "on_log_prob" else 1 / old_prob for end in ends], **_UNCLIPPED)
-    for curve in curves:
-        axes.plot(curve.ratios, getattr(curve, kind), **_line(labels, curve.label))
-    if regions:
-        _name_corners(axes, min(low for low, _ in regions), max(high for _, high in regions), possible, sign)
-
-
-def _name_corners(axes: Any, low: float, high: float, possible: float, sign: int) -> None:
-    spans = ((RATIOS[0], low), (high, possible))
-    for (start, end), name in zip(spans, _CORNERS[sign], strict=True):
-        if start < end / 1.2:
-            axes.text(
-                math.sqrt(start * end),
-                0.98,
-                name,
-                transform=axes.get_xaxis_transform(),
-                ha="center",
-                va="top",
-                color="#777777",
-                fontsize=8,
-            )
-
-
-def _height(curves: Sequence[WeightCurve], kind: str, old_prob: float) -> tuple[float, float]:
-    """Limits that both signs share."""
-    unclipped = 1.0 if kind == "on_log_prob" else 1 / old_prob
-    tallest = max(float(getattr(curve, kind).max()) for curve in curves)
-    top = max(unclipped, min(tallest, _TALLEST * unclipped))
-    return -0.04 * top, 1.06 * top
-
-
-def _line(labels: Sequence[str], label: str) -> dict[str, Any]:
-    """Earlier lines are wider: where several coincide, each still shows at the edges of the next."""
-    position, last = labels.index(label), len(labels) - 1
-    width = 1.8 if last == 0 else 1.5 + 3.0 * (last - position) / last
-    return {"color": COLOURS[position], "linewidth": width, "solid_capstyle": "butt", "zorder": 2 + position / 100}
-
-
-def _legend(figure: Figure, curves: Sequence[WeightCurve], labels: Sequence[str], title: str, *, columns: int) -> None:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    handles: list[Any] = [Line2D([], [], label=label, **_line(labels, label)) for label in labels]
-    handles.append(Line2D([], [], label="never clipped", **_UNCLIPPED))
-    regions = list(dict.fromkeys(curve.region for curve in curves if curve.region is not None))
-    if regions:
-        handles.append(Patch(label=f"trust region{_extent(regions)}", **_REGION))
-    if any(1 / curve.old_prob < RATIOS[1] for curve in curves):
-        handles.append(Patch(label="π would exceed 1", **_BEYOND))
-    # The title of the legend is that of the figure: the layout would put a title of the figure's own on top of it.
-    figure.legend(
-        handles=handles,
-        loc="outside upper center",
-        ncols=min(len(handles), columns),
-        fontsize=9,
-        title=title,
-        title_fontsize=11.5,
-        columnspacing=1.4,
-        handlelength=1.7,
+    table = pd.DataFrame(
+        [
+            (curve.label, curve.sign, curve.old_prob, *values)
+            for curve in drawn.curves
+            for values in zip(curve.ratios.tolist(), curve.on_log_prob.tolist(), curve.on_prob.tolist(), strict=True)
+        ],
+        columns=["label", "sign", "old_prob", "ratio", *KINDS],
     )
+    old_probs, labels = list(table["old_prob"].unique()), list(table["label"].unique())
+    alone = len(old_probs) == 1
+    # Earlier lines are wider: where several coincide, each still shows at the edges of the next.
+    last = max(1, len(labels) - 1)
+    lines = (
+        altair.Chart()
+        .mark_line(clip=True, strokeCap="butt")
+        .encode(
+            color=altair.Color(
+                "label:N", sort=labels, title=None, legend=altair.Legend(orient="top", symbolStrokeWidth=3)
+            ),
+            strokeWidth=altair.StrokeWidth(
+                "label:N",
+                sort=labels,
+                legend=None,
+                scale=altair.Scale(range=[1.5 + 3.0 * (last - place) / last for place in range(len(labels))]),
+            ),
+        )
+    )
+    rows = []
+    for old_prob in old_probs:
+        for kind in KINDS:
+            of_row = table[table["old_prob"] == old_prob]
+            unclipped = 1.0 if kind == "on_log_prob" else 1 / old_prob
+            top = max(unclipped, min(of_row[kind].max(), _TALLEST * unclipped))
+            y = altair.Y(f"{kind}:Q", title=None, scale=altair.Scale(domain=[-0.04 * top, 1.06 * top], nice=False))
+            rows.append(
+                altair.hconcat(
+                    *(
+                        altair.layer(
+                            *_background(
+                                [curve for curve in drawn.curves if (curve.sign, curve.old_prob) == (sign, old_prob)],
+                                kind,
+                            ),
+                            lines.encode(x=_ratio(), y=y),
+                            data=of_row[of_row["sign"] == sign],
+                        ).properties(
+                            width=300 if alone else 210,
+                            height=200 if alone else 130,
+                            title=f"{KINDS[kind]},  {SIGNS[sign]}" + ("" if alone else f",  p = {old_prob:g}"),
+                        )
+                        for sign in SIGNS
+                    )
+                )
+            )
+    body = altair.vconcat(*rows) if alone else altair.vconcat(*map(altair.hconcat, rows[::2], rows[1::2]))
+    where = f"p = {old_probs[0]:g}" if alone else "p of each row"
+    return body.properties(
+        title=altair.TitleParams(
+            f"Token weight over the ratio;  old probability {where}",
+            subtitle=[_key(drawn.curves), *_wrapped(drawn.notes, 110 if alone else 180)],
+            fontSize=14,
+            subtitleColor=MUTED,
+        )
+    )
+
+
+def _ratio() -> altair.X:
+    import altair
+
+    axis = altair.Axis(
+        values=list(_TICKS), labelExpr=f"{{{', '.join(f'{k:g}: {v!r}' for k, v in _TICKS.items())}}}[datum.value]"
+    )
+    scale = altair.Scale(type="log", domain=list(RATIOS), nice=False)
+    return altair.X("ratio:Q", title="ratio r = π / π_old", axis=axis, scale=scale)
+
+
+def _background(curves: Sequence[WeightCurve], kind: str) -> list[altair.Chart]:
+    """Return trust regions, what is beyond probability 1, the weight without a clip, and names of the corners."""
+    import altair
+    import pandas as pd
+
+    if not curves:
+        words = altair.Chart(pd.DataFrame([{"text": "no such tokens"}]))
+        return [words.mark_text(color=MUTED).encode(text="text:N", x=altair.value("width"), y=altair.value(60))]
+    old_prob, sign = curves[0].old_prob, curves[0].sign
+    possible = min(1 / old_prob, RATIOS[1])
+    regions = list(dict.fromkeys(curve.region for curve in curves if curve.region is not None))
+    spans = [(max(low, RATIOS[0]), min(high, RATIOS[1]), 0.22) for low, high in regions]
+    spans += [(possible, RATIOS[1], 0.08)] if possible < RATIOS[1] else []
+    layers = [
+        altair.Chart(pd.DataFrame([{"ratio": start, "end": end}]))
+        .mark_rect(color=MUTED, opacity=opacity)
+        .encode(x=_ratio(), x2="end:Q")
+        for start, end, opacity in spans
+    ]
+    ends = [RATIOS[0] + (possible - RATIOS[0]) * step / 100 for step in range(101)]
+    weights = [end if kind == "on_log_prob" else 1 / old_prob for end in ends]
+    unclipped = altair.Chart(pd.DataFrame({"ratio": ends, kind: weights}))
+    layers.append(
+        unclipped.mark_line(color=MUTED, strokeWidth=1, strokeDash=[1, 2], clip=True).encode(x=_ratio(), y=f"{kind}:Q")
+    )
+    if regions:
+        outside = (RATIOS[0], min(low for low, _ in regions)), (max(high for _, high in regions), possible)
+        corners = pd.DataFrame(
+            [
+                {"ratio": math.sqrt(start * end), "text": name}
+                for (start, end), name in zip(outside, _CORNERS[sign], strict=True)
+                if start < end / 1.2
+            ],
+            columns=["ratio", "text"],
+        )
+        words = altair.Chart(corners).mark_text(color=MUTED, fontSize=10, baseline="top")
+        layers.append(words.encode(x=_ratio(), text="text:N", y=altair.value(4)))
+    return layers
+
+
+def _key(curves: Sequence[WeightCurve]) -> str:
+    """Return what dots and greys stand for."""
+    regions = list(dict.fromkeys(curve.region for curve in curves if curve.region is not None))
+    words = ["dotted: never clipped"]
+    if regions:
+        words.append(f"grey: trust region{_extent(regions)}")
+    if any(1 / curve.old_prob < RATIOS[1] for curve in curves):
+        words.append("light grey: π would exceed 1")
+    return ";  ".join(words)
 
 
 def _extent(regions: Sequence[tuple[float, float]]) -> str:

@@ -85,7 +85,6 @@ def test_training_imports_no_server_no_tracker_and_no_chart(tmp_path: Path) -> N
     unused = {
         "deepspeed",
         "vllm",
-        "matplotlib",
         "altair",
         "vl_convert",
         "optuna",
