@@ -3,8 +3,6 @@
 import random
 from collections import Counter
 
-import pytest
-
 from rlvr_cli.tasks.countdown import Countdown, problem_from
 from rlvr_cli.tasks.countdown_rules import judge_strict
 from tests.tasks import countdown_oracles as oracles
@@ -38,13 +36,8 @@ def agrees(cases: int, seed: int) -> Counter:
 
 
 def test_an_oracle_agrees_on_generated_expressions() -> None:
-    outcomes = agrees(6_000, seed=0)
-    assert min(outcomes[kind] for kind in ("correct", "wrong", "wrong_numbers", "no_answer")) > 200
-
-
-@pytest.mark.slow
-def test_an_oracle_agrees_on_100_000_generated_expressions() -> None:
-    assert sum(agrees(100_000, seed=1).values()) == 100_000
+    outcomes = agrees(3_000, seed=0)
+    assert min(outcomes[kind] for kind in ("correct", "wrong", "wrong_numbers", "no_answer")) > 100
 
 
 def test_what_an_answer_means() -> None:

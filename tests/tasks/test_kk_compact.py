@@ -61,17 +61,6 @@ def test_noise_makes_some_traces_wrong_and_leaves_the_form_alone():
     assert all(compact.format_ok(text) for _, text in responses)
 
 
-def test_the_same_stream_gives_the_same_noisy_trace():
-    noise = compact.Noise(atom=0.3, verdict=0.3, stop=0.3)
-    first, again, other = (compact.trace(EXAMPLE, random.Random(seed), noise) for seed in (4, 4, 5))
-    assert first == again != other
-
-
-def test_six_people_are_refused():
-    with pytest.raises(ValueError, match="2 to 5 people"):
-        compact.prompt(generate_puzzle(random.Random(0), people=6))
-
-
 @pytest.mark.parametrize(
     ("response", "answer", "ok"),
     [
@@ -93,7 +82,7 @@ def test_answers_and_form_are_read_apart(response, answer, ok):
 
 @pytest.mark.parametrize(
     ("guess", "last", "then"),
-    [("KKK", 2, "KKN"), ("KKN", 2, "KNK"), ("KNN", 0, "NKK"), ("KNN", 1, "NKK"), ("NNN", 2, "KKK"), ("NKN", 0, "KKK")],
+    [("KKN", 2, "KNK"), ("KNN", 0, "NKK"), ("KNN", 1, "NKK"), ("NNN", 2, "KKK")],
 )
 def test_the_next_guess_counts_on_from_the_last_person_involved(guess, last, then):
     roles = tuple(letter == "K" for letter in guess)

@@ -65,26 +65,30 @@ def compared_at_random(count, seed):
     return seen
 
 
-def test_2000_generated_puzzles_of_two_to_eight_people_read_and_solve_alike():
-    assert disagreements(2000, seed=1) == []
+def test_generated_puzzles_of_two_to_eight_people_read_and_solve_alike():
+    assert disagreements(420, seed=1) == []
 
 
 def test_the_solver_finds_every_solution_where_there_are_none_or_several():
-    seen = compared_at_random(700, seed=2)
-    assert min(seen[0], seen[1], seen[2]) > 50, seen
+    seen = compared_at_random(350, seed=2)
+    assert min(seen[0], seen[1], seen[2]) > 20, seen
 
 
 def test_the_public_rows_say_in_english_what_their_statements_and_solutions_say():
-    """All 6,900: the loader's names, statements and solution, read from the question alone."""
+    """The loader's names, statements and solution, read from the question alone."""
     if not PUBLIC.is_dir():
         pytest.skip("public K&K rows not found next to the checkout (../shared/data/kk)")
-    rows = KnightsAndKnaves(data=str(PUBLIC), people=dict.fromkeys(PEOPLE, 1 / 7)).load("all")
-    assert len(rows) == 6900
+    task = KnightsAndKnaves(data=str(PUBLIC), people=dict.fromkeys(PEOPLE, 1 / 7), style="logic_rl")
+    rows = task.load("test")
+    assert len(rows) == 700
     for row in rows:
         names, claims = kk_reader.read_puzzle(row.question)
         assert names == row.data["names"], row.id
         assert [claims[name] for name in names] == [as_claim(s, names) for s in row.data["statements"]], row.id
         assert kk_reader.solutions(names, claims) == [tuple(row.data["solution"])], row.id
+        roles = zip(names, row.data["solution"], strict=True)
+        answer = ", ".join(f"{name} is a {'knight' if role else 'knave'}" for name, role in roles)
+        assert task.judge(row, f"r</think><answer>{answer}</answer>").reward == 3.0, row.id
 
 
 def test_the_reader_is_no_yes_man():

@@ -10,7 +10,6 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.gsm8k import GSM8K
 from rlvr_cli.tasks.math import STORIES, MathTask
 from rlvr_cli.tasks.math_stories import (
-    KINDS,
     LARGEST,
     MAX_STEPS,
     Noise,
@@ -72,19 +71,12 @@ def test_sets_are_repeatable_with_the_shares_asked_for_and_held_out_chains_are_n
     assert not chains["train"] & (chains["dev"] | chains["test"]) and not chains["dev"] & chains["test"]
 
 
-def test_every_kind_turns_up_in_every_place():
-    rng = random.Random(0)
-    for place in range(1, 4):
-        kinds = Counter(draw_story(rng, 3).steps[place - 1].kind for _ in range(600))
-        assert min(kinds[kind] for kind in KINDS if kind != "and" or place > 1) > 50
-
-
 @pytest.mark.parametrize("style", ["boxed", "compact", "compact_tag"])
 @pytest.mark.parametrize("rule", ["paper", "strict"])
 def test_worked_solutions_are_right(style, rule):
     task = TASK.replace(style=style, rule=rule)
-    problems = task.problems("train", 200, 3)
-    verdicts = task.judge_many(problems, [next(task.solutions(one)) for one in problems], [False] * 200)
+    problems = task.problems("train", 60, 3)
+    verdicts = task.judge_many(problems, [next(task.solutions(one)) for one in problems], [False] * 60)
     assert all(verdict.correct for verdict in verdicts)
 
 
@@ -132,18 +124,24 @@ def test_each_noise_makes_some_traces_wrong_and_leaves_the_form_alone(kind):
     assert 20 < wrong < 180
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [({"data": STORIES, "reward": "gtpo"}, "task.reward=gtpo pays")],
-)
-def test_what_the_compact_words_cannot_write_is_refused(settings, message):
-    with pytest.raises(UserError, match=message):
-        MathTask(**settings).for_model("compact")
-    assert MathTask(**settings).for_model("logic_rl").style == "auto"
-
-
-def test_evaluations_tell_the_styles_apart():
-    assert len({TASK.replace(style=style).settings["style"] for style in ("auto", "compact", "compact_tag")}) == 3
+def test_a_story_that_cannot_be_is_refused_with_its_place():
+    row = {"question": "How many?", "answer": "3"}
+    for story in (
+        [],
+        [["Ada", 1], ["Ada"]],
+        [["Ada", "x"], ["Ben", "more", "Ada", 2], ["Ben"]],
+        [["Ada", 1], ["Ben", "and", "Ada", None], ["Ben"]],
+        [["Ada", 1], ["Ben", "more", "Cleo", 2], ["Ben"]],
+        [["Ada", 1], ["Ben", "plus", "Ada", 2], ["Ben"]],
+        [["Ada", 1], ["Ben", "half", "Ada", 0], ["Ben"]],
+        [["Ada", 1], ["Ben", "more", "Ada", 2], ["Dan"]],
+    ):
+        with pytest.raises(UserError, match=r"rows\.jsonl:7: story must be"):
+            TASK.row_problem({**row, "story": story}, "rows.jsonl:7")
+    with pytest.raises(UserError, match=r"rows\.jsonl:7: the answer of its story is 21, not 3"):
+        TASK.row_problem({**row, "story": to_row(EXAMPLE)}, "rows.jsonl:7")
+    with pytest.raises(UserError, match=r"task\.reward=gtpo pays"):
+        MathTask(data=STORIES, reward="gtpo").for_model("compact")
 
 
 def test_rows_keep_their_story():
@@ -152,38 +150,6 @@ def test_rows_keep_their_story():
     assert from_row(to_row(EXAMPLE), "here") == EXAMPLE
     without = TASK.row_problem({**problem.fields, "story": "Once upon a time"}, "rows.jsonl:1")
     assert "story" not in without.data
-
-
-@pytest.mark.parametrize(
-    "story",
-    [
-        [],
-        [[1]],
-        [["Ada", 1], ["Ada"]],
-        [["Ada", "x"], ["Ben", "more", "Ada", 2], ["Ben"]],
-        [["Ada", 1], ["Ben", "and", "Ada", None], ["Ben"]],
-        [["Ada", 1], ["Ben", "more", "Cleo", 2], ["Ben"]],
-        [["Ada", 1], ["Ben", "plus", "Ada", 2], ["Ben"]],
-        [["Ada", 1], ["Ben", "half", "Ada", 0], ["Ben"]],
-        [["Ada", 1], ["Ben", "more", "Ada", 2.5], ["Ben"]],
-        [["Ada", 1], [["Ben"], "more", "Ada", 2], ["Ben"]],
-        [["Ada", 1], ["Ben", "more", "Ada", 2], ["Dan"]],
-    ],
-)
-def test_a_malformed_story_is_refused_with_its_place(story):
-    with pytest.raises(UserError, match=r"rows\.jsonl:7: story must be"):
-        TASK.row_problem({"question": "How many?", "answer": "3", "story": story}, "rows.jsonl:7")
-
-
-def test_an_answer_that_is_not_the_storys_is_refused():
-    with pytest.raises(UserError, match=r"rows\.jsonl:7: the answer of its story is 21, not 20"):
-        TASK.row_problem({"question": "How many?", "answer": "20", "story": to_row(EXAMPLE)}, "rows.jsonl:7")
-
-
-def test_loaded_rows_without_stories_are_refused_in_compact_words(tmp_path):
-    (tmp_path / "plain.jsonl").write_text('{"question": "What is 2 + 3?", "answer": "5"}\n' * 1)
-    with pytest.raises(UserError, match="rows with `story`"):
-        MathTask(data=str(tmp_path / "plain.jsonl"), style="compact").load("all")
 
 
 @pytest.mark.parametrize("kind", [MathTask, GSM8K])

@@ -1,4 +1,4 @@
-"""A task is one file: it has a name, keys, a plan, trainings and evaluations by lying in the package of tasks."""
+"""A task is one file: it has a name, keys, a plan and trainings by lying in the package of tasks."""
 
 from __future__ import annotations
 
@@ -52,26 +52,23 @@ class Reverse(Task):
         right = answer == problem.question[::-1]
         return Verdict(float(right), {"answer": float(right)}, right, answer or None, "correct" if right else "wrong")
 '''
-# In every process, those of a sweep's trials too.
+# In every process.
 EVERYWHERE = "import rlvr_cli.tasks\nrlvr_cli.tasks.__path__.append({folder!r})\n"
 BASE = """
 task: {name: rev, train_size: 16}
 rollout: {prompts: 2, group_size: 2, max_new_tokens: 8}
 train: {rollouts: 1, on_no_signal: "off"}
-eval: {problems: 4, samples: 2, pass_at: [1, 2]}
 """
-SWEEP = "base: base.yaml\nmethods: [grpo, dgpo]\nseeds: 1\neval: {problems: 4, samples: 2, pass_at: [1, 2]}\n"
 
 
-def test_it_is_listed_described_planned_trained_evaluated_and_compared(tmp_path: Path) -> None:
+def test_it_is_listed_described_planned_and_trained(tmp_path: Path) -> None:
     for folder in ("site", "own"):
         (tmp_path / folder).mkdir()
     (tmp_path / "own" / "rev.py").write_text(FILE.lstrip())
     (tmp_path / "site" / "sitecustomize.py").write_text(EVERYWHERE.format(folder=str(tmp_path / "own")))
     (tmp_path / "base.yaml").write_text(BASE)
-    (tmp_path / "sweep.yaml").write_text(SWEEP)
     (tmp_path / "words.csv").write_text("question,note\nabc,x\n" + "".join(f"word{n},\n" for n in range(30)))
-    shown, sets, of_file, keys, wrong, *others, compared = run_all(
+    shown, sets, of_file, keys, wrong, *others = run_all(
         tmp_path,
         ("tasks", "show", "rev"),
         ("tasks", "sets"),
@@ -79,12 +76,7 @@ def test_it_is_listed_described_planned_trained_evaluated_and_compared(tmp_path:
         ("config", "show", "--format=json", "--origins", "--task", "rev"),
         ("plan", "--task", "rev", "task.letters=1", "task.leters=3"),
         ("plan", "-c", "base.yaml"),
-        ("sweep", "sweep.yaml", "--dry-run"),
         ("train", "-c", "base.yaml", "run.name=own"),
-        ("train", "-c", "base.yaml", "--method", "dgpo", "run.name=other"),
-        ("eval", "own"),
-        ("eval", "other"),
-        ("compare", "own", "other"),
         environment={"PYTHONPATH": str(tmp_path / "site")},
     )
     for done in (shown, of_file):
@@ -93,4 +85,3 @@ def test_it_is_listed_described_planned_trained_evaluated_and_compared(tmp_path:
     assert {row["key"]: row["value"] for row in json.loads(keys.out)}["task.letters"] == 6
     assert wrong.code == 2 and "at least 2" in wrong.err and "Did you mean `task.letters`" in wrong.err
     assert [done for done in others if done.code] == []
-    assert compared.code == 0 and "rev-gen" in compared.out, compared
