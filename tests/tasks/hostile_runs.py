@@ -21,7 +21,7 @@ from rlvr_cli.verify.pool import MathPool
 
 # Seconds of processor time for one text. What is linear takes milliseconds, what is cubic minutes.
 LIMIT = 5.0
-SIZES = (5_000,)
+SIZES = (2_000,)
 ROWS = {
     "kk": {"question": "Who?", "names": ["Zoey", "Mia"], "solution": [True, False]},
     "countdown": {"nums": [3, 5, 7], "target": 22},
@@ -96,8 +96,8 @@ def texts():
         for run, after in itertools.product(signs, ["", *signs]):
             done["", run, after] = SIZES
         for first, second in itertools.permutations(signs, 2):
-            done["", first + second, "!"] = (2_000,)
-            done[first, second, first] = (2_000,)
+            done["", first + second, "!"] = SIZES
+            done[first, second, first] = SIZES
     for (before, run, after), sizes in done.items():
         for size in sizes:
             yield before, run, after, size

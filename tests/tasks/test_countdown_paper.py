@@ -154,15 +154,6 @@ def test_hostile_text_gets_a_verdict() -> None:
             assert verdict.reason in task.reasons, (rule, text[:40])
 
 
-def test_nesting_is_limited_as_in_pythons_parser() -> None:
-    problem = problem_from({"nums": [3, 5], "target": 15}, "deep")
-    for depth, reason in ((150, "correct"), (4_000, "no_answer")):
-        text = f"r</think><answer>{'(' * depth}3 * 5{')' * depth}</answer>"
-        for rule in ("paper", "strict"):
-            task = Countdown.model_validate({"rule": rule}).replace(style="tiny_zero")
-            assert task.judge(problem, text).reason == reason
-
-
 def test_a_verdict_does_not_depend_on_the_depth_of_the_callers_stack() -> None:
     problem = problem_from({"nums": [3, 5], "target": 8}, "deep")
 

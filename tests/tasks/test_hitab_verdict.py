@@ -1,15 +1,12 @@
 """Answers on tables: lists, texts, where an answer is looked for; hostile texts are never right."""
 
 import json
-import random
-import string
 from fractions import Fraction
 
 import pytest
 
 from benchmarks.hostile_texts import written_answer
 from rlvr_cli.tasks.hitab import (
-    MAX_ANSWER,
     REASONS,
     Conventions,
     HiTab,
@@ -102,14 +99,6 @@ def test_lines_with_bullets_or_numbers_are_a_list(rule):
     assert verdict([-5.2, -3.8], "- 5.2; - 3.8", rule).correct
     assert not verdict(["men", "women"], "2. women\n1. men", rule).correct
     assert not verdict(["men", "women"], "1. women\nmen", rule).correct
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_a_gold_answer_of_signs_alone_is_not_an_empty_text(rule):
-    for gold in (".", "*", "-"):
-        assert verdict([gold], gold, rule).correct, gold
-        for text in ('""', "**", "\\text{}", "$.$" if gold != "." else "_"):
-            assert not verdict([gold], text, rule).correct, (gold, text)
 
 
 def test_strict_sees_every_candidate_and_every_reasoning_that_is_not_closed():
@@ -217,19 +206,3 @@ def test_hostile_texts_are_never_right() -> None:
                 for response in (text, f"<answer>{text}</answer>", f"\\boxed{{{text}}}"):
                     judged = judge_table_answer(gold, response, rule, EXACT, False)
                     assert not judged.correct and judged.reason in REASONS and judged.reward == 0.0, (text, rule)
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_fuzzed_responses_never_raise(rule):
-    rng = random.Random(1)
-    pieces = [*"5,;%$[]'\"}", "<answer>", "</answer>", "\\boxed{", "</think>", "<think>"]
-    for _ in range(1_000):
-        response = "".join(rng.choice([*pieces, rng.choice(string.printable)]) for _ in range(rng.randint(0, 25)))
-        judged = judge_table_answer(["women", 77], response, rule, EXACT, False)
-        assert judged.reason in REASONS and not judged.correct
-        assert judged == judge_table_answer(["women", 77], response, rule, EXACT, False)
-
-
-def test_a_long_answer_is_read_up_to_its_limit():
-    assert verdict([5], "5" + " " * 10 * MAX_ANSWER).correct
-    assert verdict([5], "5" * (MAX_ANSWER + 1)).reason == "no_answer"

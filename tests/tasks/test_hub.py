@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -348,9 +347,3 @@ def test_the_hubs_error_names_the_folder_and_the_generated_problems(monkeypatch:
     for name, generated in (("gsm8k", ""), ("kk", "kk-gen")):
         with pytest.raises(UserError, match=rf"--data-dir.*{generated}"):
             set_to_fetch(name).replace(data_dir=None, **({"style": "logic_rl"} if name == "kk" else {})).load("test")
-
-
-def test_a_data_set_folder_of_json_lines_of_turns(tmp_path: Path) -> None:
-    file = write(tmp_path / "train" / "orz_57k.jsonl", [json.dumps(orz(number)) for number in range(30)])
-    found = MathTask(data="orz_57k", data_dir=str(file.parents[1])).load("all")
-    assert {one.question for one in found} == {f"What is {number} + 1?" for number in range(30)}

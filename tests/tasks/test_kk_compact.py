@@ -27,12 +27,6 @@ def test_a_prompt_reads_as_documented():
     assert compact.prompt(EXAMPLE) == "A: BK implies CN B: not AN C: AK and BK ? <think>"
 
 
-def test_nested_statements_have_brackets():
-    claim = ("or", ("and", ("lying", 0), ("telling-truth", 1)), ("not", ("<=>", ("lying", 0), ("lying", 1))))
-    text = compact.prompt(KKPuzzle(("Zoey", "Mia"), (claim, ("lying", 0)), (True, False)))
-    assert text == "A: ( AN and BK ) or not ( AN iff BN ) B: AN ? <think>"
-
-
 @pytest.mark.parametrize("settings", [{"depth": 1}, {"depth": 2, "compound": 0.9}])
 def test_clean_traces_are_right_and_use_known_words_only(settings):
     known = set(compact.vocabulary())
@@ -87,13 +81,3 @@ def test_answers_and_form_are_read_apart(response, answer, ok):
 def test_the_next_guess_counts_on_from_the_last_person_involved(guess, last, then):
     roles = tuple(letter == "K" for letter in guess)
     assert compact.roles_text(compact.next_guess(roles, last)) == then
-
-
-def test_a_trace_that_passes_over_the_solution_comes_back_to_it():
-    noise = compact.Noise(verdict=0.3)
-    again = 0
-    for i, puzzle in enumerate(drawn(200)):
-        words = compact.trace(puzzle, random.Random(i), noise).split()
-        guesses = [word for word in words[: words.index("</think>")] if set(word) <= set("KN")]
-        again += guesses.count(compact.roles_text(puzzle.solution)) > 1
-    assert again > 5

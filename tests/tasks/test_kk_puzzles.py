@@ -1,4 +1,4 @@
-"""Puzzles: one solution each, splits disjoint up to renaming; test_kk_independent.py compares the solver."""
+"""Puzzles: the solver against brute force, splits disjoint up to renaming; their English is in data/kk-gen."""
 
 import itertools
 import random
@@ -22,18 +22,40 @@ def shuffled(statements, order):
     return tuple(rows)
 
 
+def brute_force(statements):
+    every = itertools.product((False, True), repeat=len(statements))
+    return [roles for roles in every if all(puzzles.holds(s, roles) == roles[i] for i, s in enumerate(statements))]
+
+
+def test_what_a_statement_says_of_two_people():
+    """Knight and knight, knight and knave, knave and knight, knave and knave."""
+    first, second = ("telling-truth", 0), ("lying", 1)
+    for statement, truths in (
+        (first, (True, True, False, False)),
+        (second, (False, True, False, True)),
+        (("not", second), (True, False, True, False)),
+        (("and", first, second), (False, True, False, False)),
+        (("or", first, second), (True, True, False, True)),
+        (("->", first, second), (False, True, True, True)),
+        (("<=>", first, second), (False, True, True, False)),
+    ):
+        assert tuple(puzzles.holds(statement, r) for r in itertools.product((True, False), repeat=2)) == truths
+
+
 @pytest.mark.parametrize("people", range(2, 9))
-def test_generated_puzzles_have_one_solution_and_stay_in_their_split(people):
+def test_the_solver_misses_nothing_and_generated_puzzles_have_one_solution_and_stay_in_their_split(people):
     rng = random.Random(people)
-    for split in ("train", "dev", "test"):
-        for depth in (1, 2):
+    for depth in (1, 2, 3):
+        for _ in range(12):
+            speakers = range(people)
+            statements = tuple(
+                puzzles.random_statement(rng, people=people, speaker=speaker, compound=0.6, depth=depth)
+                for speaker in speakers
+            )
+            assert sorted(puzzles.solve(statements)) == brute_force(statements), statements
+        for split in ("train", "dev", "test"):
             puzzle = puzzles.generate_puzzle(rng, people=people, compound=0.7, depth=depth, split=split)
-            tried = [
-                roles
-                for roles in itertools.product((False, True), repeat=people)
-                if all(puzzles.holds(s, roles) == roles[i] for i, s in enumerate(puzzle.statements))
-            ]
-            assert tried == [puzzle.solution]
+            assert brute_force(puzzle.statements) == [puzzle.solution]
             assert puzzles.split_of(puzzles.structure_key(puzzle.statements)) == split
 
 

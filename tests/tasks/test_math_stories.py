@@ -7,7 +7,6 @@ from collections import Counter
 import pytest
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.gsm8k import GSM8K
 from rlvr_cli.tasks.math import STORIES, MathTask
 from rlvr_cli.tasks.math_stories import (
     LARGEST,
@@ -22,7 +21,6 @@ from rlvr_cli.tasks.math_stories import (
     from_row,
     to_row,
 )
-from rlvr_cli.tasks.problem import Problem
 
 EXAMPLE = Story(
     "Ada",
@@ -78,6 +76,10 @@ def test_worked_solutions_are_right(style, rule):
     problems = task.problems("train", 60, 3)
     verdicts = task.judge_many(problems, [next(task.solutions(one)) for one in problems], [False] * 60)
     assert all(verdict.correct for verdict in verdicts)
+    shifted = [*problems[1:], problems[0]]
+    verdicts = task.judge_many(problems, [next(task.solutions(one)) for one in shifted], [False] * 60)
+    same = [one.data["answer"] == other.data["answer"] for one, other in zip(problems, shifted, strict=True)]
+    assert [verdict.correct for verdict in verdicts] == same, "the solution of another problem"
 
 
 def test_a_prompt_and_a_trace_read_as_documented():
@@ -87,15 +89,6 @@ def test_a_prompt_and_a_trace_read_as_documented():
     assert compact_trace(EXAMPLE, random.Random(0)) == (
         r"Ada 14 ; Ada 14 / 2 = Ben 7 ; Ben 7 + Ada 14 = Cleo ? 21 </think> \boxed{ 21 }"
     )
-
-
-def test_the_tag_is_the_prompts_last_word_or_the_responses_first():
-    (problem,) = TASK.problems("dev", 1, 0)
-    in_prompt, in_response = (TASK.replace(style=style) for style in ("compact", "compact_tag"))
-    whole = [f"{task.prompt(problem, None)} {next(task.solutions(problem))}" for task in (in_prompt, in_response)]
-    assert whole[0] == whole[1]
-    assert in_prompt.prompt(problem, None).endswith(" <think>")
-    assert next(in_response.solutions(problem)).startswith("<think> ")
 
 
 def drawn(count):
@@ -150,18 +143,3 @@ def test_rows_keep_their_story():
     assert from_row(to_row(EXAMPLE), "here") == EXAMPLE
     without = TASK.row_problem({**problem.fields, "story": "Once upon a time"}, "rows.jsonl:1")
     assert "story" not in without.data
-
-
-@pytest.mark.parametrize("kind", [MathTask, GSM8K])
-def test_the_coin_knows_nothing_of_the_answer(kind):
-    task = kind(reward="random")
-    problem = Problem("p", "What is 2 + 3?", {"answer": "5", "solution": None}, "all")
-    responses = [rf"{number} \boxed{{{5 + number % 2}}}" for number in range(200)]
-    verdicts = task.judge_many([problem] * 200, responses, [False] * 200)
-    assert [verdict.correct for verdict in verdicts] == [number % 2 == 0 for number in range(200)]
-    assert all(verdict.reward == verdict.parts["answer"] for verdict in verdicts)
-    for right in (True, False):
-        paid = [verdict.reward for verdict in verdicts if verdict.correct == right]
-        assert set(paid) == {0.0, 1.0} and 30 < sum(paid) < 70
-    assert task.judge_many([problem], responses[:1], [False]) == verdicts[:1]
-    assert task.without_verifier() is not None

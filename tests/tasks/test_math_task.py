@@ -109,12 +109,8 @@ def test_truncation_is_a_reason_only_where_no_answer_was_reached():
 @pytest.mark.parametrize(
     ("compared", "reason", "scorable"),
     [
-        (TIMEOUT, "timeout", False),
-        (DIED, "timeout", False),
-        (UNPARSED_GOLD, "unparsed", False),
-        (UNPARSED_ANSWER, "unparsed", True),
-        (TOO_LONG_ANSWER, "unparsed", True),
-        (EQUAL, "correct", True),
+        *((TIMEOUT, "timeout", False), (DIED, "timeout", False), (UNPARSED_GOLD, "unparsed", False)),
+        *((UNPARSED_ANSWER, "unparsed", True), (TOO_LONG_ANSWER, "unparsed", True), (EQUAL, "correct", True)),
     ],
 )
 def test_what_nobody_can_judge_has_no_reward(compared, reason, scorable):

@@ -147,12 +147,6 @@ def test_a_function_that_has_no_word_on_what_is_correct_is_named_once(
     assert said.count("task.correct=brief: it returned None for completions that have another reward") == 1
 
 
-def test_functions_record_under_names_of_their_own(folder: Path) -> None:
-    (folder / "twice.py").write_text(LOGGED + LOGGED.replace("exact", "other"))
-    with pytest.raises(UserError, match="several functions record"):
-        own("task.reward=[twice.py:exact, twice.py:other]").problems("train", 1, 0)
-
-
 def test_a_chat_prompt_is_judged_as_messages(folder: Path) -> None:
     (folder / "chat.py").write_text(
         "def said(prompts, completions, **k):\n"
@@ -299,13 +293,6 @@ def written(turns: list[dict[str, str]]) -> str:
     return Chat().apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
 
 
-def test_messages_that_ask_nothing_are_refused(folder: Path) -> None:
-    system, answer = {"role": "system", "content": "Be short."}, {"role": "assistant", "content": "2"}
-    for turns, said in (([system], "a system turn alone"), ([system, answer], "the last message is the assistant's")):
-        with pytest.raises(UserError, match=rf"^rows.jsonl:1: prompt: .*{said}"):
-            own("task.columns={}").problem_from({"prompt": turns}, "rows.jsonl:1")
-
-
 def test_a_column_without_json_values_is_left_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A timestamp or bytes that nobody needs refuse no row; who needs them is told."""
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
@@ -327,12 +314,6 @@ def test_a_column_without_json_values_is_left_out(folder: Path, capsys: pytest.C
         own("task.data=rows.parquet", "task.reward=wants.py:wants").problems("train", 9, 0)
     with pytest.raises(UserError, match=r"column score is not a JSON value .*Write a number or null"):
         own().problem_from({"question": "1?", "score": float("nan")}, "here")
-
-
-def test_a_prompt_template_that_writes_half_a_character_is_refused(folder: Path) -> None:
-    task = own().model_copy(update={"prompt_template": '{{ "\\ud800" }}', "columns": {}})
-    with pytest.raises(UserError, match=r"here: task.prompt_template: \\ud800 is half of a surrogate pair"):
-        task.problem_from({"question": "1?"}, "here")
 
 
 def test_a_hub_data_set_without_test_rows_is_divided(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

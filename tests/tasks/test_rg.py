@@ -103,12 +103,8 @@ def test_a_verifier_ends_at_its_limits(evil: ReasoningGym, tmp_path: Path) -> No
     (problem,) = evil.problems("train", 1, 0)
     found = scored(evil, problem, "hang", "leave", "raise", "nan", "huge", "\ud800")
     assert [(one.reason, one.scorable) for one in found] == [
-        ("timeout", False),
-        ("died", False),
-        ("wrong", True),
-        ("wrong", True),
-        ("correct", True),
-        ("wrong", True),
+        *(("timeout", False), ("died", False), ("wrong", True), ("wrong", True), ("correct", True)),
+        *(("wrong", True),),
     ]
     assert max(one.reward for one in found) == 1.0
     with pytest.raises(RunError, match="File too large"):
@@ -180,19 +176,6 @@ def test_another_hash_seed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", "7")
     with pytest.raises(UserError, match="PYTHONHASHSEED=7 is set"):
         made("chain_sum").problems("train", 1, 0)
-
-
-@needs_it
-def test_the_tables_name_data_sets_of_the_package() -> None:
-    from reasoning_gym.factory import DATASETS
-
-    assert set(SAFE_ANSWERS) < set(DATASETS) and set(REFUSED) <= {*DATASETS, "composite"}
-
-
-def test_without_the_package(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(task, "installed", lambda: None)
-    assert rlvr(["tasks", "show", "rg:countdown"]) == 2
-    assert "pip install 'rlvr[rg]'" in capsys.readouterr().err
 
 
 @needs_it

@@ -14,7 +14,6 @@ from rlvr_cli.describe.task import data_set_rows
 from rlvr_cli.launch.checks import default_name
 from rlvr_cli.tasks import data as task_data
 from rlvr_cli.tasks.gsm8k import GSM8K
-from rlvr_cli.tasks.hitab import HiTab
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.tasks.math import MathTask
 from rlvr_cli.tasks.sets import benchmarks, data_sets, problems_name, sets_of, task_kinds
@@ -177,21 +176,6 @@ def test_training_without_training_problems_is_refused_before_anything_is_loaded
         check_training(load_config(overrides=overrides))
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        [],
-        ["task=math", "task.data=numina_math"],
-        ["task=math", "task.data=owner/name"],
-        ["task=math", "task.data=simplerl", "eval.every=1", "eval.split=dev"],
-        ["task=math", "task.data=math500", "method=sft", "method.data=solutions.jsonl"],
-    ],
-)
-def test_training_on_what_may_be_there_is_not_refused(overrides, monkeypatch):
-    monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
-    check_training(load_config(overrides=overrides))
-
-
 def test_the_list_counts_rows_where_there_is_a_folder(folder):
     rows = {one["name"]: one for one in data_set_rows(folder)}
     assert list(rows) == list(data_sets())
@@ -235,14 +219,6 @@ def test_a_folder_that_is_the_place_of_one_split_belongs_to_it_whatever_its_file
     assert counted["math"] == {"train": 400, "test": 400}
     # The folder by its path is the place of no one split: its files are divided, as ever.
     assert 25 < len(ids(MathTask(data=str(tmp_path / "math" / "test")), "test")) < 85
-
-
-def test_a_folder_of_tables_and_plainly_named_rows(tmp_path):
-    folder = tmp_path / "hitab" / "test"
-    write(folder / "tables.jsonl", [{"id": 1, "title": "T", "texts": [["", "a"], ["b", "3"]]}])
-    write(folder / "part.jsonl", [{"id": "one", "question": "b of a?", "table_id": 1, "answer": [3]}])
-    assert ids(HiTab(data="hitab", data_dir=str(tmp_path)), "test") == {"one"}
-    assert {one["name"]: one["rows"] for one in data_set_rows(tmp_path)}["hitab"] == {"train": None, "test": 1}
 
 
 def test_a_public_set_that_is_not_there_says_how_to_get_it_and_writes_nothing(tmp_path, capsys, monkeypatch):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,6 @@ from rlvr_cli.core import user_code
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.user_code import keep_copies
 from rlvr_cli.tasks import user
-from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.rewards import LIMIT_KEYS
 from tests.commands import run_all, run_here
 
@@ -104,26 +102,6 @@ def test_keys_are_fields_and_a_configuration_keeps_all(tmp_path: Path, monkeypat
     monkeypatch.undo()
     with pytest.raises(UserError, match="most"):
         task_of(tmp_path, FILE, "task.most=many")
-
-
-def test_a_task_is_a_value_of_one_load(tmp_path: Path) -> None:
-    kinds = dict(Task.kinds)
-    task_of(tmp_path)
-    with pytest.raises(UserError, match='unknown task "my_task"'):
-        load_config(task="my_task", import_files=True)
-    assert Task.kinds == kinds
-    other = task_of(tmp_path, FILE.replace("most: int = 100", "most: int = 7"))
-    assert (other.most, task_of(tmp_path).most) == (7, 100)
-
-
-def test_a_task_that_is_not_imported_keeps_any_key(tmp_path: Path) -> None:
-    (tmp_path / "my_task.py").write_text("1 / 0\n")
-    (tmp_path / "mine.yaml").write_text("task: {name: my_task.py, most: 3, train_size: 9}\n")
-    (tmp_path / "above.yaml").write_text("include: mine.yaml\ntask: {most: 7}\n")
-    task: Any = load_config([tmp_path / "above.yaml"], overrides=["task.reward_timeout=5"]).task
-    assert (task.name, task.most, task.train_size, task.reward_timeout) == ("my_task.py", 7, 9, 5)
-    with pytest.raises(UserError, match="train_size: must be null, or a whole number"):
-        load_config([tmp_path / "above.yaml"], overrides=["task.train_size=x"])
 
 
 def test_a_key_has_the_bounds_of_its_annotation_and_may_be_none(tmp_path: Path) -> None:
@@ -363,20 +341,6 @@ def test_some_verdicts_may_fail_and_the_others_stay(tmp_path: Path, capfd: pytes
     assert capfd.readouterr().err.count("up to 50% are left out") == 3
     with pytest.raises(RunError, match=r"4 of 6 completions .* more than 50%"):
         task.judge_many([problem] * 6, ["raise"] * 4 + ["no"] * 2, [False] * 6)
-
-
-def test_the_judge_runs_elsewhere_and_several_work_at_once(tmp_path: Path) -> None:
-    judge = "def judge(self, problem, response):\n    import os\n    return {'reward': 0, 'pid': os.getpid()}"
-    task = task_of(tmp_path, replaced("judge", judge), "task.reward_workers=3")
-    (problem, _) = task.problems("train", 2, 0)
-    found = {one.logged["pid"] for one in task.judge_many([problem] * 60, ["a"] * 60, [False] * 60)}
-    assert os.getpid() not in found and 1 <= len(found) <= 3
-
-
-def test_more_held_out_problems_than_are_left_out_of_train_are_refused(tmp_path: Path) -> None:
-    task = task_of(tmp_path, FILE, "task.held_out=10")
-    with pytest.raises(RunError, match=r"task.held_out=10: test is limited to that many problems, and 11 are asked"):
-        task.problems("test", 11, 0)
 
 
 def test_a_path_is_relative_to_the_file_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

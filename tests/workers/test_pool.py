@@ -158,15 +158,10 @@ def test_a_worker_keeps_its_state_and_what_it_prints_is_no_answer(
 @pytest.mark.parametrize(
     ("job", "kind", "said"),
     [
-        ("exit", JobFailed, "SystemExit"),
-        ("interrupt", JobFailed, "KeyboardInterrupt"),
-        ("memory", JobFailed, "MemoryError"),
-        ("not json", JobFailed, "set"),
-        ("leave", WorkerDied, "exit code 3"),
-        ("segfault", WorkerDied, "SIGSEGV"),
-        ("close everything", WorkerDied, "ended"),
-        ("loop", JobTimeout, "^$"),
-        ("children", JobTimeout, "^$"),
+        *(("exit", JobFailed, "SystemExit"), ("interrupt", JobFailed, "KeyboardInterrupt")),
+        *(("memory", JobFailed, "MemoryError"), ("not json", JobFailed, "set")),
+        *(("leave", WorkerDied, "exit code 3"), ("segfault", WorkerDied, "SIGSEGV")),
+        *(("close everything", WorkerDied, "ended"), ("loop", JobTimeout, "^$"), ("children", JobTimeout, "^$")),
     ],
 )
 def test_what_a_job_may_do(job: str, kind: type[Exception], said: str, pool: Pool) -> None:
