@@ -20,7 +20,6 @@ from rlvr_cli.core.user_code import keep_copies
 from rlvr_cli.describe.sheet import method_sheet
 from rlvr_cli.methods import checks
 from rlvr_cli.methods.base import PolicyLoss, Shaping
-from rlvr_cli.methods.equivalence import same_gradients
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import BASES, MODIFIERS
 from tests.methods.samples import random_tokens
@@ -140,16 +139,6 @@ def test_an_advantage_with_a_value_head_trains(tmp_path: Path) -> None:
     assert torch.allclose(mine, other) and mine.abs().max() > 1e-3
     for mine, other in zip(trained[0].gradients, trained[1].gradients, strict=True):
         torch.testing.assert_close(mine, other)
-
-
-def test_equal_gradients_are_found_where_a_weight_is_1_at_ratio_1(tmp_path: Path) -> None:
-    power = load_config(method=written(tmp_path)).method
-    double = load_config(
-        method=written(tmp_path, FILE.replace("** self.power", "* 2").replace("power", "double"))
-    ).method
-    methods = {"grpo": load_config(method="grpo").method, "power": power, "double": double}
-    assert [one.names for one in same_gradients(methods, 1)] == [("grpo", "power")]
-    assert [one.when for one in same_gradients(methods, 2)] == ["first_step"]
 
 
 # What is changed in the file, the line that is named, and what is said.

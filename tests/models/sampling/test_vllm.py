@@ -13,13 +13,9 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.launch.world import ALONE
-from rlvr_cli.models.load import load_model
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.sampling.vllm import generate_with_vllm, load_vllm
-from rlvr_cli.training.vllm_engine import VllmEngine
 
 
 class VllmSamplingParams:
@@ -121,19 +117,3 @@ def test_the_engine_is_made_of_the_checkpoint_alone(
     vllm.LLM = full  # type: ignore[attr-defined]
     with pytest.raises(UserError, match=r"Free memory on device.*If the GPU is full"):
         load_vllm(tmp_path, dtype="auto")
-
-
-def test_a_training_gives_vllm_its_settings_and_names_its_key(
-    vllm: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    config = load_config(overrides=["rollout.engine=vllm_colocate", "rollout.vllm.sleep=false"])
-    model, tokenizer = load_model("lab")
-    arguments = VllmEngine(config, model, tokenizer, 100, ALONE).vllm.arguments
-    assert (arguments["max_model_len"], arguments["load_format"]) == (100, "dummy")
-    assert arguments["enable_sleep_mode"] is False and "option" not in arguments and "settings" not in arguments
-    monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(UserError, match=r"^rollout\.engine=vllm_colocate: the package vllm"):
-        VllmEngine(config, model, tokenizer, 100, ALONE)
