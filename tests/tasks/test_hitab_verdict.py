@@ -51,7 +51,7 @@ def test_tolerance_and_sign_are_settable(rule):
 def test_lists_are_compared_as_multisets() -> None:
     for answer in [
         *("8.2; 3.8; 3.8", "3.8, 8.2, 3.8", "3.8, 3.8 and 8.2", "3.8\n8.20\n3.8", "[3.8, 8.2, 3.8]"),
-        *("3.8 | 3.8 | 8.2",),
+        "3.8 | 3.8 | 8.2",
     ]:
         for rule in RULES:
             assert verdict([3.8, 8.2, 3.8], answer, rule).correct, (answer, rule)

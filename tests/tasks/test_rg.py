@@ -14,6 +14,7 @@ import pytest
 from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.tasks import reasoning_gym as task
 from rlvr_cli.tasks.problem import Problem, Verdict
 from rlvr_cli.tasks.reasoning_gym import REFUSED, SAFE_ANSWERS, ReasoningGym
@@ -101,10 +102,9 @@ def test_a_verifier_ends_at_its_limits(evil: ReasoningGym, tmp_path: Path) -> No
     precious = tmp_path / "precious"
     precious.write_text("precious")
     (problem,) = evil.problems("train", 1, 0)
-    found = scored(evil, problem, "hang", "leave", "raise", "nan", "huge", "\ud800")
+    found = scored(evil, problem, "hang", "raise", "nan", "huge", "\ud800")
     assert [(one.reason, one.scorable) for one in found] == [
-        *(("timeout", False), ("died", False), ("wrong", True), ("wrong", True), ("correct", True)),
-        *(("wrong", True),),
+        *(("timeout", False), ("wrong", True), ("wrong", True), ("correct", True), ("wrong", True)),
     ]
     assert max(one.reward for one in found) == 1.0
     with pytest.raises(RunError, match="File too large"):
@@ -143,15 +143,13 @@ def test_a_name_with_weights_stands_for_keys() -> None:
 
 
 @needs_it
-def test_a_run_is_evaluated_on_the_same_data_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_draws_from_several_data_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place, small = f"run.dir={tmp_path}", ["rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=4"]
     keys = ["task.train_size=8", "train.on_no_signal=off", "train.rollouts=1", "run.name=one", place, *small]
     assert rlvr(["train", "--model", "lab", "--task", "rg:chain_sum,countdown=2", *keys]) == 0
     assert "chain_sum 33%, countdown 67%" in capsys.readouterr().out
-    one = str(tmp_path / "one")
-    assert rlvr(["eval", one, "-n", "1", "--problems", "3", "--max-new-tokens", "4", "--format=json"]) == 0
-    groups = json.loads(capsys.readouterr().out)["metrics"]
-    assert "no_answer" in json.dumps(groups)
+    (rows,) = (tmp_path / "one" / "rollouts").glob("*.jsonl")
+    assert {row["reason"] for row in read_jsonl(rows)} == {"no_answer"}
 
 
 @needs_it

@@ -30,7 +30,7 @@ def test_equal() -> None:
         *(("1.04e-3", "0.00104"), ("3e8", "300000000"), ("2e27", "m=2e27"), ("1/3000", "0.000333")),
         *((r"9.6\times 10^{-10}", "0.00000000096"), ("0", r"\sqrt{2}\sqrt{2}-2"), ("0", "0.0")),
         *(("(2,3)", r"x=2 \text{ and } y=3"), ("We have\n$$\nx=[1] .\n$$", "We have x=[1]")),
-        *(("$y=x+1$ ft", "y=x+1 ft"),),
+        ("$y=x+1$ ft", "y=x+1 ft"),
     ]:
         assert algebra.judge_strict(gold, answer) == EQUAL, (gold, answer)
 
@@ -41,7 +41,7 @@ def test_different() -> None:
         *(("x+1", "x-1"), (r"6.6\times 10^{-34}", "0.0"), (r"6.6\times 10^{-34}", r"3\times 10^{-30}")),
         *(("10^{-20}", "10^{-21}"), ("0.00000001", "0.00000002"), ("3e8", "3e7"), ("3e8", "24")),
         *(("7", r"8=7 \text{ and } 7"), ("48384", "48, 384"), ("2", "1,2"), ("(1,2)", "[1,2]")),
-        *(("No solution", "5"),),
+        ("No solution", "5"),
     ]:
         assert algebra.judge_strict(gold, answer) == DIFFERENT, (gold, answer)
 
