@@ -50,7 +50,7 @@ def noisy(rng: random.Random, rollouts: int, end: Mapping[str, float], begin: in
 @pytest.mark.parametrize("end", [{}, LEARNED], ids=["steady", "learning"])
 def test_noise_and_success_raise_nothing(end: Mapping[str, float]) -> None:
     rng = random.Random(1)
-    raised = sum(bool(AlertMonitor(PROBLEMS, rows=noisy(rng, 60, end, 5, 50)).alerts()) for _ in range(40))
+    raised = sum(bool(AlertMonitor(PROBLEMS, rows=noisy(rng, 60, end, 5, 50)).alerts()) for _ in range(100))
     assert raised <= 1
 
 
