@@ -16,12 +16,7 @@ from tests.golden.cases import Case, golden
 from tests.golden.objective import compare_gradient, loss, method
 
 CODE_KEYS = (
-    "conflict_mask",
-    "conflict_tokens_per_row",
-    "row_mean_entropy",
-    "row_coefficient",
-    "loss",
-    "grad_log_probs",
+    *("conflict_mask", "conflict_tokens_per_row", "row_mean_entropy", "row_coefficient", "loss", "grad_log_probs"),
 )
 
 

@@ -30,7 +30,7 @@ def composed(weight: str, aggregation: str) -> Method:
     )
 
 
-@pytest.mark.parametrize(("weight", "aggregation"), EVERY)
+@pytest.mark.parametrize(("weight", "aggregation"), EVERY[::3])
 def test_padding_row_order_and_empty_rows_do_not_matter(weight: str, aggregation: str) -> None:
     tokens = random_tokens()
     of = composed(weight, aggregation)
@@ -54,7 +54,7 @@ def test_a_step_in_parts_is_the_whole_step() -> None:
         tokens, of = random_tokens(), method(WEIGHTS[weight], AGGREGATIONS[aggregation], kl=KL)
         expected = coefficients(of, tokens)
         statistics = of.policy_loss.statistics(of.shaped(tokens))
-        for parts in (2, 4, 8, 16):
+        for parts in (2, 16):
             split = [
                 Tokens(**change(tokens, lambda _, values, part=part, parts=parts: values.chunk(parts)[part]))
                 for part in range(parts)

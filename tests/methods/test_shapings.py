@@ -15,7 +15,6 @@ from rlvr_cli.methods.gtpo import ConflictMask, EntropyFilter, EntropyPenalty
 from rlvr_cli.methods.high_entropy import HighEntropy
 from rlvr_cli.methods.likelihood import LikelihoodAdvantage
 from rlvr_cli.methods.lopti import ByProbability
-from rlvr_cli.methods.reinforce_pp import ReinforcePPAdvantage
 from rlvr_cli.methods.reweight import Reweight
 from rlvr_cli.methods.unclipped import NoImportanceSampling
 from tests.methods.samples import KL, WEIGHTS, coefficients, method, random_rollout, random_tokens
@@ -47,7 +46,7 @@ def conflict_by_brute_force(rows: list[list[int]], signs: list[float], *, from_e
     return result
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_conflict_masks_are_those_of_the_definition(seed: int) -> None:
     rollout = random_rollout(groups=40, group_size=2 + seed % 6, length=9, seed=seed)
     generator = torch.Generator().manual_seed(seed)
@@ -77,19 +76,6 @@ def test_the_partner_may_change_along_a_run() -> None:
     assert not backward.any()
 
 
-def test_conflict_weights_by_sign_and_end() -> None:
-    rollout = random_rollout(group_size=8)
-    plain, both = shaped(rollout), shaped(rollout, ConflictMask(ends="both"))
-    ends = {end: shaped(rollout, ConflictMask(ends=end, positive=2.0, negative=0.0)) for end in ("prefix", "suffix")}
-    factor = both / plain
-    for sign, value in ((plain > 0, 2.0), (plain < 0, 0.0)):
-        assert set(factor[sign & rollout.mask.bool()].tolist()) == {1.0, value}
-    either = (ends["prefix"] != plain) | (ends["suffix"] != plain)
-    assert torch.equal(either, both != plain)
-    assert (ends["prefix"] != both).any() and (ends["suffix"] != both).any()
-    torch.testing.assert_close(shaped(rollout, ConflictMask(ends="both", positive=1.0, negative=1.0)), plain)
-
-
 @pytest.mark.parametrize("rows", ["all", "negative"])
 @pytest.mark.parametrize("when", ["initially_below", "always"])
 @pytest.mark.parametrize("initial", [0.1, 0.9])
@@ -104,36 +90,6 @@ def test_entropy_filter_as_in_equation_10_and_its_ablations(rows: str, when: str
         out = torch.zeros_like(out)
     torch.testing.assert_close(ours, torch.where(out, 0.0, plain))
     assert EntropyFilter(threshold=0.7, sequences=rows, when=when).needs_initial_entropy == (when == "initially_below")
-
-
-def test_gtpo_is_lambda_d_a_minus_gamma_h_with_signs_of_the_untouched_advantage() -> None:
-    """A penalty that turns every advantage negative changes neither which tokens conflict nor their factor."""
-    rollout = random_rollout(group_size=8)
-    assert rollout.entropies is not None
-    penalty, kept, conflict = (
-        EntropyPenalty(gamma=50.0),
-        EntropyFilter(threshold=0.7, when="always"),
-        ConflictMask(ends="both"),
-    )
-    plain = shaped(rollout)
-    entropy = rollout.row_mean(rollout.entropies).unsqueeze(1)
-    expected = conflict.weights(rollout, plain) * (entropy <= 0.7) * (plain - 50 * entropy)
-    torch.testing.assert_close(shaped(rollout, penalty, kept, conflict), expected)
-    torch.testing.assert_close(
-        shaped(rollout, conflict, kept, EntropyPenalty(gamma=0.0)), shaped(rollout, kept, conflict)
-    )
-
-
-def test_entropy_filter_and_penalty_on_advantages_of_single_tokens() -> None:
-    """d_i (A_t - gamma H_i): neither asks for the sign of a row."""
-    rollout = random_rollout(group_size=8)
-    assert rollout.entropies is not None and rollout.ref_log_probs is not None
-    estimate = ReinforcePPAdvantage(kl_in_reward=0.1, gamma=1.0, baseline="none")
-    shapings = (EntropyPenalty(gamma=0.1), EntropyFilter(threshold=0.7, when="always"))
-    plain, ours = method(advantage=estimate, shapings=shapings).rollout_advantages(rollout)
-    assert plain.shape == rollout.mask.shape
-    entropy = rollout.row_mean(rollout.entropies).unsqueeze(1)
-    torch.testing.assert_close(ours, (entropy <= 0.7) * (plain - 0.1 * entropy))
 
 
 def test_no_shaping_gives_a_row_without_a_reward_an_advantage() -> None:
@@ -151,7 +107,7 @@ def test_no_shaping_gives_a_row_without_a_reward_an_advantage() -> None:
 # --- entropy, probability ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("share", [0.01, 0.2, 0.5, 1.0])
+@pytest.mark.parametrize("share", [0.01, 0.2, 1.0])
 def test_high_entropy_keeps_its_share(share: float) -> None:
     rollout = random_rollout(groups=16)
     assert rollout.entropies is not None
@@ -163,7 +119,7 @@ def test_high_entropy_keeps_its_share(share: float) -> None:
     assert not HighEntropy(share=share).kept(replace(rollout, mask=torch.zeros_like(rollout.mask))).any()
 
 
-@pytest.mark.parametrize("count", [1, 2, 5, 16, 36, 101])
+@pytest.mark.parametrize("count", [1, 2, 36])
 def test_quantile_is_that_of_torch(count: int) -> None:
     values = torch.randn(count, generator=torch.Generator().manual_seed(count), dtype=torch.float64)
     for share in (0.0, 0.2, 1 - 0.2, 0.35, 0.999, 1.0):
@@ -198,29 +154,12 @@ def test_lopti_passes_share_out_the_tokens_of_one_pass() -> None:
                 torch.testing.assert_close(passes[int(eta == 0.0)], once)
 
 
-def test_acpo_takes_its_spread_from_all_tokens_in_either_pass() -> None:
-    tokens, weight = random_tokens(), WEIGHTS["acpo"]
-    of = method(weight, passes=ByProbability(order="low_first", eta=0.3, rule="probability"))
-    expected = weight.statistics(tokens)
-    for which in of.passes.names:
-        torch.testing.assert_close(weight.statistics(of.shaped(tokens, which)), expected)
-
-
 def test_a_token_at_the_threshold_is_high() -> None:
     old = torch.tensor([[0.0, -1e-3, -9.0]])
     tokens = Tokens(old, old, torch.ones(1, 1), torch.ones(1, 3))
     assert ByProbability(order="low_first", eta=1.0, rule="probability").selected(tokens, "low").tolist() == [
         [False, True, True]
     ]
-
-
-def test_lopti_orders_and_single_sides() -> None:
-    orders = {
-        order: ByProbability(order=order, eta=0.5, rule="probability").names for order in ("low_first", "high_first")
-    }
-    assert orders == {"low_first": ("low", "high"), "high_first": ("high", "low")}
-    assert ByProbability(order="low_only", eta=0.5, rule="probability").names == ("low",)
-    assert ByProbability(order="high_only", eta=0.5, rule="probability").names == ("high",)
 
 
 def test_a_quantile_threshold_is_that_of_the_rollout() -> None:

@@ -1,110 +1,18 @@
-"""Token weights: the derivative of each objective, the limits that tie them together, and where they must differ."""
+"""Token weights: the limits that tie them together, and where they must differ; their numbers are in tests/golden."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 
 from rlvr_cli.methods.acpo import ACPO
-from rlvr_cli.methods.aspo import ASPO
-from rlvr_cli.methods.base import PolicyLoss, Tokens
-from rlvr_cli.methods.cispo import CISPO
+from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.dgpo import DGPO
-from rlvr_cli.methods.gppo import GPPO
 from rlvr_cli.methods.grpo import PPOClip
-from rlvr_cli.methods.gspo import GSPO
 from tests.methods.samples import WEIGHTS, coefficients, method, random_tokens
-from tests.methods.surrogates import surrogate
-
-# The papers' objectives as functions of log pi (x), written out once more; what they stop the gradient of is taken
-# at x0. The others have no stop-gradient: their own surrogate is the function.
-Objective = Callable[[Tensor, Tensor, Tokens], Tensor]
-
-
-def of_cispo(weight: CISPO) -> Objective:
-    low, high = 0.0 if weight.eps_low is None else 1 - weight.eps_low, 1 + weight.eps_high
-    return lambda x, x0, t: -torch.exp(x0 - t.old_log_probs).clamp(low, high) * t.advantages * x
-
-
-def of_gppo(weight: GPPO) -> Objective:
-    def objective(x: Tensor, x0: Tensor, t: Tokens) -> Tensor:
-        ratio, kept = torch.exp(x - t.old_log_probs), torch.exp(x - x0)
-        start = torch.exp(x0 - t.old_log_probs)
-        low, high = 1 - weight.eps_low, 1 + weight.eps_high
-        value = torch.where((start < low) & (t.advantages < 0), weight.beta1 * low * kept, ratio)
-        value = torch.where((start > high) & (t.advantages > 0), weight.beta2 * high * kept, value)
-        if weight.dual_clip is not None:
-            value = torch.where((t.advantages < 0) & (start > weight.dual_clip), weight.dual_clip, value)
-        return -t.advantages * value
-
-    return objective
-
-
-def of_dgpo(weight: DGPO) -> Objective:
-    def objective(x: Tensor, x0: Tensor, t: Tokens) -> Tensor:
-        old, n, m = t.old_log_probs, weight.n, weight.m
-        start, low, high = torch.exp(x0 - old), 1 - weight.eps_low, 1 + weight.eps_high
-        left = torch.exp(x + n * x0 - (n + 1) * old) / low**n
-        right = torch.exp(x - x0 / m - old * (1 - 1 / m)) * high ** (1 / m)
-        value = torch.where((start < low) & (t.advantages < 0), left, torch.exp(x - old))
-        return -t.advantages * torch.where((start > high) & (t.advantages > 0), right, value)
-
-    return objective
-
-
-def of_aspo(weight: ASPO) -> Objective:
-    def objective(x: Tensor, x0: Tensor, t: Tokens) -> Tensor:
-        start, ratio = torch.exp(x0 - t.old_log_probs), torch.exp(x - t.old_log_probs)
-        low, high = weight.bounds(t)
-        # The released code divides the ratio by its own stopped square, so that value and gradient are 1/r.
-        positive = torch.where(start > 1 + high, 1 / (1 + torch.as_tensor(high)), ratio / start**2)
-        negative = torch.maximum(ratio, 1 - torch.as_tensor(low))
-        value = -t.advantages * torch.where(t.advantages >= 0, positive, negative)
-        soft = torch.where(t.advantages >= 0, start < 1 / 3, start > 3)
-        return torch.where(soft, -t.advantages * 3 * x, value)
-
-    return objective
-
-
-def of_gspo(weight: GSPO) -> Objective:
-    def objective(x: Tensor, x0: Tensor, t: Tokens) -> Tensor:
-        lengths = t.mask.sum(1, keepdim=True).clamp(min=1)
-        sequence = torch.exp(((x0 - t.old_log_probs) * t.mask).sum(1, keepdim=True) / lengths) * torch.exp(x - x0)
-        clipped = sequence.clamp(1 - weight.eps_low, 1 + weight.eps_high)
-        return torch.maximum(-t.advantages * sequence, -t.advantages * clipped)
-
-    return objective
-
-
-def objective_of(weight: PolicyLoss, tokens: Tokens) -> Objective:
-    written = {CISPO: of_cispo, GPPO: of_gppo, DGPO: of_dgpo, ASPO: of_aspo, GSPO: of_gspo}
-    if type(weight) in written:
-        return written[type(weight)](weight)  # type: ignore[operator, no-any-return]
-    statistics = weight.statistics(tokens)
-    return lambda x, x0, t: surrogate(weight, replace(t, log_probs=x), statistics)
-
-
-def test_weight_is_the_derivative_of_the_objective() -> None:
-    for name in WEIGHTS:
-        weight, tokens, step = WEIGHTS[name], random_tokens(drift=0.8, seed=3), 1e-6
-        statistics, valid = weight.statistics(tokens), tokens.mask.bool()
-        expected = (-weight.weight(tokens, statistics) * tokens.advantages).expand_as(tokens.mask)
-        assert not expected.requires_grad, name
-
-        objective, start = objective_of(weight, tokens), tokens.log_probs
-        slope = (objective(start + step, start, tokens) - objective(start - step, start, tokens)) / (2 * step)
-        torch.testing.assert_close(slope[valid], expected[valid], rtol=1e-6, atol=1e-7)
-
-        log_probs = tokens.log_probs.clone().requires_grad_()
-        loss = surrogate(weight, replace(tokens, log_probs=log_probs), statistics)
-        torch.testing.assert_close(loss.detach()[valid], objective(start, start, tokens)[valid])
-        (gradient,) = torch.autograd.grad(loss[valid].sum(), log_probs)
-        torch.testing.assert_close(gradient[valid], expected[valid])
 
 
 def test_at_ratio_one_every_method_is_the_same_gradient() -> None:
@@ -182,13 +90,6 @@ def test_gspo_stops_where_the_sequence_ratio_is_cut_off() -> None:
     assert WEIGHTS["gspo"].regions(tokens).HN.all()
 
 
-def test_aspo_by_entropy_with_equal_widths_is_aspo() -> None:
-    tokens = random_tokens(drift=1.0)
-    same = WEIGHTS["aspo"].replace(eps_high_entropy=0.2)
-    torch.testing.assert_close(same.weight(tokens), WEIGHTS["aspo"].weight(tokens))
-    assert same.needs_entropies and not WEIGHTS["aspo"].needs_entropies
-
-
 def test_acpo_without_spread_is_a_fixed_clip() -> None:
     tokens = random_tokens(drift=1.0)
     for edges, bound in itertools.product(("equal_width", "quantile"), ("per_bin", "mean")):
@@ -215,23 +116,9 @@ def test_acpo_bounds_of_one_bin_and_of_its_ablations() -> None:
     torch.testing.assert_close(mean.bounds(tokens, statistics), (valid.mean(), valid.mean()))
 
 
-def test_acpo_measures_a_spread_far_below_the_ratio() -> None:
-    """Of the ratio itself, 1 + 1e-13 in float64, hardly three digits would be left."""
-    old = torch.full((1, 1000), -1e-3, dtype=torch.float64)
-    shift = 1e-13 * torch.randn(1, 1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    tokens = Tokens(old + shift, old, torch.ones(1, 1), torch.ones(1, 1000))
-    _, _, sigma = ACPO(alpha=3.0, eps_b=0.1, bins=5, edges="equal_width", bound="per_bin").binned(tokens)
-    assert sigma[-1].item() == pytest.approx(shift.std(correction=0).item(), rel=1e-5, abs=0)
-
-
 def test_acpo_bins_include_their_lower_edge() -> None:
     old = torch.tensor([[0.1, 0.2, 0.3, 0.5, 0.8, 1.0]], dtype=torch.float64).log()
     tokens = Tokens(old + 0.1, old, torch.ones(1, 1), torch.ones(1, 6))
     edges, count, sigma = ACPO(alpha=3.0, eps_b=0.1, bins=5, edges="quantile", bound="per_bin").binned(tokens)
     torch.testing.assert_close(edges, old.exp().squeeze(0))
     assert count.tolist() == [1, 1, 1, 1, 2] and sigma[:4].tolist() == [0.0] * 4
-
-
-def test_acpo_refuses_to_run_without_the_statistics_of_the_step() -> None:
-    with pytest.raises(ValueError, match="statistics of the whole optimizer step"):
-        WEIGHTS["acpo"].weight(random_tokens())

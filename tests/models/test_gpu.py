@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.core.errors import UserError
 from rlvr_cli.launch.world import ALONE
 from rlvr_cli.models import gpu as gpu_module
 from rlvr_cli.models.gpu import attention_problem, has_bfloat16, prepare_attention
@@ -85,32 +83,6 @@ def test_wrong_numbers_are_found(attend: Any) -> None:
     assert problem is not None and "output is off" in problem
 
 
-@pytest.mark.parametrize(
-    ("broken", "gradients", "eager_helps"),
-    [("backward", True, True), ("forward", True, False), ("forward", False, False)],
-)
-def test_a_failure_names_gpu_cause_and_way_out(
-    monkeypatch: pytest.MonkeyPatch, broken: str, gradients: bool, eager_helps: bool
-) -> None:
-    def problem(device: torch.device, dtype: torch.dtype, *, gradients: bool = True) -> str | None:
-        return "it is not finite." if gradients or broken == "forward" else None
-
-    monkeypatch.setattr(gpu_module, "attention_problem", problem)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA X1")
-    with pytest.raises(UserError) as raised:
-        prepare_attention(torch.device("cuda"), gradients=gradients)
-    assert "NVIDIA X1" in str(raised.value) and torch.__version__ in str(raised.value)
-    assert ("model.attention=eager" in str(raised.value)) == eager_helps
-
-
-def test_where_gradients_are_not_needed_wrong_ones_stop_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    def problem(device: torch.device, dtype: torch.dtype, *, gradients: bool = True) -> str | None:
-        return "it is not finite." if gradients else None
-
-    monkeypatch.setattr(gpu_module, "attention_problem", problem)
-    prepare_attention(torch.device("cuda"), gradients=False)
-
-
 def test_a_training_on_a_gpu_begins_with_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[torch.device] = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
@@ -149,12 +121,6 @@ def test_a_model_on_a_gpu_has_no_cudnn_attention(monkeypatch: pytest.MonkeyPatch
     assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
-def test_on_a_cpu_nothing_is_switched() -> None:
-    prepare_attention(CPU, gradients=True)
-    load_model("lab")
-    assert torch.backends.cuda.cudnn_sdp_enabled()
-
-
 def test_a_gpu_that_only_emulates_bfloat16_trains_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """V100 and T4: torch says that they support it, including emulation."""
     from rlvr_cli.models.load import _dtype
@@ -166,10 +132,6 @@ def test_a_gpu_that_only_emulates_bfloat16_trains_without_it(monkeypatch: pytest
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
     assert has_bfloat16()
     assert _dtype("auto", torch.device("cuda")) == torch.bfloat16
-
-
-def test_gpus_are_hidden_from_tests() -> None:
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
 
 
 @pytest.mark.gpu

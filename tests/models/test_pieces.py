@@ -38,10 +38,6 @@ def test_a_character_over_several_tokens_belongs_to_its_last() -> None:
     assert token_pieces(tokenizer, ids[:-1]) == ["x", "", ""]
 
 
-def test_a_tokenizer_without_a_fast_backend_cannot_tell() -> None:
-    assert token_pieces(object(), [1, 2]) is None
-
-
 def byte_fallback() -> PreTrainedTokenizerFast:
     """As SentencePiece's: bytes are tokens of their own, and one that fits none makes the whole row of them none."""
     names = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "b", "▁a"]
@@ -62,11 +58,3 @@ def test_a_policy_that_writes_any_bytes_stops_nothing(tokenizer: PreTrainedToken
         assert pieces is not None and len(pieces) == len(ids)
         text = tokenizer.decode(ids, clean_up_tokenization_spaces=False)
         assert "\ufffd" in text or "".join(pieces) == text
-
-
-def test_bytes_that_never_make_a_character_are_not_waited_on() -> None:
-    tokenizer = byte_level()
-    (start,) = tokenizer("é")["input_ids"][:1]
-    ids = [start] * 50 + tokenizer("plain")["input_ids"]
-    pieces = token_pieces(tokenizer, ids)
-    assert pieces is not None and sum(bool(piece) for piece in pieces[:50]) >= 6 and "".join(pieces).endswith("plain")

@@ -18,12 +18,6 @@ def test_equals_the_share_of_subsets_with_a_right_sample(n: int) -> None:
             assert pass_at_k(n, correct, k) == pytest.approx(share, abs=1e-12)
 
 
-def test_pass_at_1_is_the_mean_and_pass_at_n_asks_for_any() -> None:
-    assert pass_at_k(32, 8, 1) == pytest.approx(0.25)
-    assert pass_at_k(32, 1, 32) == 1.0
-    assert pass_at_k(32, 0, 32) == 0.0
-
-
 def test_large_n_neither_overflows_nor_loses_digits() -> None:
     n, correct, k = 100_000, 3, 50_000
     exact = 1 - math.prod((n - correct - k + i) / (n - correct + i) for i in range(1, correct + 1))

@@ -19,14 +19,14 @@ TYPICAL = VarianceComponents(run=0.01**2, problem=0.1**2, residual=0.3**2)
 
 def simulated_power(components: VarianceComponents, difference: float, seeds: int, problems: int) -> float:
     rng = np.random.default_rng(0)
-    n = 2000
+    n = 1500
     data = difference + math.sqrt(components.run) * rng.normal(size=(n, seeds, 1))
     data = data + math.sqrt(components.problem) * rng.normal(size=(n, 1, problems))
     table = two_way(data + math.sqrt(components.residual) * rng.normal(size=(n, seeds, problems)))
     return float((p_value(table.mean, table.variance) < 0.05).mean())
 
 
-@pytest.mark.parametrize(("seeds", "problems"), [(3, 100), (5, 200), (10, 50)])
+@pytest.mark.parametrize(("seeds", "problems"), [(3, 100), (10, 50)])
 @pytest.mark.parametrize("components", [TYPICAL, VarianceComponents(0.03**2, 0.1**2, 0.1**2)])
 def test_the_detectable_difference_is_seen_in_four_of_five(
     components: VarianceComponents, seeds: int, problems: int
@@ -39,7 +39,7 @@ def test_the_detectable_difference_is_seen_in_four_of_five(
     )
 
 
-@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize("seeds", [3])
 def test_arms_that_share_no_seeds_have_up_to_twice_the_degrees_of_freedom(seeds: int) -> None:
     components = VarianceComponents(run=2 * 0.02**2, problem=0.1**2, residual=2 * 0.2**2)
     difference = PlannedTest(components, paired=False, power=0.7).detectable(seeds, 100)
@@ -88,20 +88,6 @@ def test_the_numbers_needed_are_the_least_that_do() -> None:
     assert PlannedTest(TYPICAL).seeds(5.0, 400) == 2
 
 
-def test_more_problems_do_not_help_against_runs_that_differ_nor_more_seeds_against_few_problems() -> None:
-    runs_differ = VarianceComponents(0.03**2, 0.1**2, 0.3**2)
-    assert PlannedTest(runs_differ).problems(0.02, 5) is None
-    assert PlannedTest(runs_differ).chance(0.02, 5, math.inf) < 0.8
-    assert PlannedTest(VarianceComponents(0.0, 0.3**2, 0.1**2)).seeds(0.02, 100) is None
-    assert simulated_power(runs_differ, 0.02, 5, 500) < 0.4
-
-
-def test_no_variance_needs_no_more_than_the_least() -> None:
-    nothing = VarianceComponents(0.0, 0.0, 0.0)
-    assert PlannedTest(nothing).detectable(3, 10) == 0.0
-    assert PlannedTest(nothing).seeds(0.01, 10) == PlannedTest(nothing).problems(0.01, 3) == 2
-
-
 def test_the_components_of_a_comparison_are_what_it_takes() -> None:
     rng = np.random.default_rng(1)
     a, b = (rng.random((5, 300)) < 0.5 for _ in range(2))
@@ -111,21 +97,19 @@ def test_the_components_of_a_comparison_are_what_it_takes() -> None:
     assert PlannedTest(components).detectable(5, 300) > PlannedTest(components).detectable(10, 300) > 0
 
 
-@pytest.mark.parametrize(
-    ("difference", "seeds", "problems", "alpha", "message"),
-    [
+def test_what_cannot_be_planned_is_refused() -> None:
+    for difference, seeds, problems, alpha, message in (
         (0.0, 5, 100, 0.05, "other than 0"),
         (math.nan, 5, 100, 0.05, "other than 0"),
         (0.1, 1, 100, 0.05, "at least 2 seeds"),
         (0.1, 5, 1, 0.05, "at least 2 seeds and 2 problems"),
         (0.1, 5, 100, 0.0, "alpha"),
         (0.1, 5, 100, 0.9, "power lies between"),
-    ],
-)
-def test_what_cannot_be_planned_is_refused(
-    difference: float, seeds: int, problems: int, alpha: float, message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        PlannedTest(TYPICAL, alpha=alpha).chance(difference, seeds, problems)
+    ):
+        with pytest.raises(ValueError, match=message):
+            PlannedTest(TYPICAL, alpha=alpha).chance(difference, seeds, problems)
     with pytest.raises(ValueError, match="variances"):
         PlannedTest(VarianceComponents(math.nan, 0.0, 0.0))
+    nothing = VarianceComponents(0.0, 0.0, 0.0)
+    assert PlannedTest(nothing).detectable(3, 10) == 0.0
+    assert PlannedTest(nothing).seeds(0.01, 10) == PlannedTest(nothing).problems(0.01, 3) == 2

@@ -1,6 +1,5 @@
 """The processes of the task `rg`, with a data set more: one whose verifier does what its answers say."""
 
-import os
 from dataclasses import dataclass
 
 from rlvr_cli.tasks import reasoning_gym
@@ -26,16 +25,12 @@ class Evil:
         what, _, path = answer.partition(" ")
         if what == "hang":
             9**9**9**9
-        if what == "leave":
-            os._exit(3)
         if what == "raise":
             raise KeyError(path)
         if what == "nan":
             return float("nan")
         if what == "huge":
             return 1e9
-        if what == "fill":
-            bytearray(2**34)
         if what == "write":
             with open(path, "a") as file:  # noqa: PTH123
                 file.write("written")

@@ -1,4 +1,4 @@
-"""Judges texts made of runs of each regular expression's own characters: python hostile_runs.py TASK RULE STYLE.
+"""Judges texts made of runs of each regular expression's own characters: python hostile_runs.py, all tasks and rules.
 
 Run as a process of its own by test_hostile_runs.py. A text that takes more than LIMIT seconds of this process's own
 time ends it with a message that says which text it was.
@@ -21,7 +21,7 @@ from rlvr_cli.verify.pool import MathPool
 
 # Seconds of processor time for one text. What is linear takes milliseconds, what is cubic minutes.
 LIMIT = 5.0
-SIZES = (2_000, 10_000)
+SIZES = (2_000,)
 ROWS = {
     "kk": {"question": "Who?", "names": ["Zoey", "Mia"], "solution": [True, False]},
     "countdown": {"nums": [3, 5, 7], "target": 22},
@@ -29,6 +29,12 @@ ROWS = {
     "gsm8k": {"question": "?", "answer": "77"},
     "hitab": {"question": "?", "answer": ["women", 5.5], "table": "| a |"},
 }
+# Each task and each form of its answers, by one rule at least.
+JUDGES = (
+    *(("kk", "strict", "logic_rl"), ("kk", "paper", "compact"), ("countdown", "paper", "tiny_zero")),
+    *(("countdown", "strict", "tiny_zero"), ("math", "strict", "boxed"), ("math", "paper", "reasoning_answer")),
+    *(("gsm8k", "strict", "boxed"), ("hitab", "strict", "answer_tag")),
+)
 WRAPPED = {
     "compact": "</think><answer>{}</answer>",
     "logic_rl": "</think><answer>Zoey{}knight</answer>",
@@ -90,32 +96,35 @@ def texts():
         for run, after in itertools.product(signs, ["", *signs]):
             done["", run, after] = SIZES
         for first, second in itertools.permutations(signs, 2):
-            done["", first + second, "!"] = SIZES[:1]
-            done[first, second, first] = SIZES[:1]
+            done["", first + second, "!"] = SIZES
+            done[first, second, first] = SIZES
     for (before, run, after), sizes in done.items():
         for size in sizes:
             yield before, run, after, size
 
 
-def main(name, rule, style):
-    # What the pool's processes compute has a deadline of its own; here only what the judge itself reads counts.
-    done = Future()
-    done.set_result([False, "unparsed"])
-    MathPool.submit = lambda pool, job: done
+def judge_all(name, rule, style):
+    """Judge every text and return how many there were."""
     task = choose_task(name, rule=rule, generated=True).for_model(style)
     problem = task.problem_from(ROWS[name], "here")
-    signal.signal(signal.SIGVTALRM, lambda number, frame: sys.exit(f"more than {LIMIT} s: {label}"))
     count = 0
-    for before, run, after, size in texts():
-        label = f"{before!r} + {run!r} x {size // len(run)} + {after!r}"
+    for before, run, after, size in TEXTS:
+        label = f"{name}, {rule}: {before!r} + {run!r} x {size // len(run)} + {after!r}"
+        signal.signal(signal.SIGVTALRM, lambda number, frame, label=label: sys.exit(f"more than {LIMIT} s: {label}"))
         signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT)
         verdict = task.judge(problem, WRAPPED[style].format(before + run * (size // len(run)) + after))
         if verdict.reason not in task.reasons:
             sys.exit(f"{verdict.reason}: {label}")
         count += 1
     signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    print(count)
+    return count
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    # What the pool's processes compute has a deadline of its own; here only what the judge itself reads counts.
+    done = Future()
+    done.set_result([False, "unparsed"])
+    MathPool.submit = lambda pool, job: done
+    TEXTS = list(texts())
+    for judge in JUDGES:
+        print(judge_all(*judge))

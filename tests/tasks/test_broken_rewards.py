@@ -20,79 +20,39 @@ LIMITS = ("task.reward_timeout=1.5", "task.reward_memory=512")
 # What is wrong -> what is said before anything starts.
 AT_ONCE = {
     "def f(:\n": r"bad.py:1: syntax error",
-    "  def f(completions): pass": r"bad.py:1: syntax error: unexpected indent",
-    "def f(completions):\n\treturn 1\n        return 2": r"bad.py:3: syntax error",
-    "import no_such_module_of_anybody\ndef f(completions): pass": r"bad.py:1: the file raised ModuleNotFoundError",
-    "x = 1 / 0\ndef f(completions): pass": r"bad.py:1: the file raised ZeroDivisionError",
-    "raise SystemExit(3)": r"bad.py:1: the file raised SystemExit: 3",
-    "raise KeyboardInterrupt": r"bad.py:1: the file raised KeyboardInterrupt",
-    "import os; os._exit(4)": r"bad.py: f: it ended its process with exit code 4",
     "while True: pass": r"bad.py:1: the file took more than 1.5 s",
     "def _help(): pass\ndef g(completions): pass": r"bad.py: has no f.*It has g\.",
     "def ff(completions): pass": r"has no f. Did you mean `ff`",
-    "": r"has no f. It defines nothing",
     "f = 3": r"bad.py: f is 3 \(int\), not a function",
     "def f(completions, gold): return [0.0]": r"f wants gold; it can have .*answer.*task.columns=.*default",
-    "def f(completions, gold, unit, **k): return [0.0]": r"wants gold, unit",
     "def f(completions, trainer_state, **k): return [0.0]": r"wants trainer_state.*default",
     "def f(completions, log_metric, **k): log_metric('x', float('nan'))": r"bad.py:1: .*log_metric\('x'\) has nan",
-    "def f(completions, log_metric, **k): log_metric('x', 'y')": r"log_metric\('x'\) has 'y' \(str\)",
     "def f(completions, log_extra, **k): log_extra('x', [1, 2])": r"log_extra\('x'\): 2 values for 1 completions",
-    "def f(completions, log_extra, **k): log_extra('x', [{} for _ in completions])": r"\('x'\) has {} \(dict\)",
-    "def f(completions, **k): k['log_extra']('x', [1e308 for _ in completions])": r"has 1e\+308 .*from -1e\+30 to",
-    "def f(completions, **k): k['log_extra']('x', [10**400 for _ in completions])": r"\('x'\) has 1000.*\(int\)",
-    "def f(completions, **k): k['log_extra']('x', [float('nan') for _ in completions])": r"\('x'\) has nan",
+    "def f(completions, **k): k['log_extra']('x', [10**400 for _ in completions])": r"has 1000.*\(int\)",
     "def f(completions, **k): k['log_extra']('x', ['\\ud800' for _ in completions])": r"'.ud800' is recorded.*half of",
-    "def f(completions, **k): k['log_extra']('\\ud800', [1 for _ in completions])": r"'.ud800' is recorded.*half of",
-    "def f(completions, **k): k['log_metric']('\\ud800', 1)": r"'.ud800' is recorded.*half of",
-    "def f(environments, **k): return [0.0]": r"wants environments",
     "def f(completions, **k): return [1.0]": r"bad.py: f returned 1 values for 3 completions",
-    "def f(completions, **k): return []": r"returned 0 values for 3",
-    "def f(completions, **k): return 1.0": r"returned 1.0 \(float\); a list of numbers",
     "def f(completions, **k): return None": r"returned None \(NoneType\); a list of numbers",
-    "def f(completions, **k): return 'abc'": r"returned 'abc' \(str\); a list",
-    "def f(completions, **k): return {1: 2}": r"returned {1: 2} \(dict\); a list",
     "def f(completions, **k): return (1.0 for _ in completions)": r"\(generator\); a list",
     "def f(completions, **k): return ['1.0' for _ in completions]": r"returned '1.0' \(str\) for a completion",
-    "def f(completions, **k): return [[1.0] for _ in completions]": r"returned \[1.0\] \(list\) for a completion",
-    "def f(completions, **k): return [1j for _ in completions]": r"\(complex\) for a completion",
     "def f(completions, **k): return [float('nan') for _ in completions]": r"returned nan .*problem rows.jsonl:\d+",
-    "def f(completions, **k): return [float('inf') for _ in completions]": r"returned inf \(float\)",
-    "def f(completions, **k): return [1e300 for _ in completions]": r"returned 1e\+300 \(float\).*from -1e\+30 to",
-    "def f(completions, **k): return [-3.5e38 for _ in completions]": r"f returned -3.5e\+38 \(float\)",
-    "def f(completions, **k): return [10**400 for _ in completions]": r"returned 1000.*\(int\) for a completion",
+    "def f(completions, **k): return [-3.5e38 for _ in completions]": r"f returned -3.5e\+38 .*from -1e\+30 to",
     "def f(completions, **k):\n    return [1 / 0]": r"bad.py:2: ZeroDivisionError: .*problem rows.jsonl.*I do not know",
-    "def f(completions, **k):\n    raise SystemExit": r"bad.py:2: SystemExit",
     "async def f(completions, **k):\n    return [{}['x']]": r"bad.py:2: KeyError: 'x'",
-    "import asyncio\nasync def f(completions, **k):\n    raise asyncio.CancelledError": r"bad.py:3: CancelledError",
-    "def f(completions, **k):\n    return f(completions)": r"bad.py:2: RecursionError",
     "import time\ndef f(completions, **k): time.sleep(600)": r"f took more than 1(.5)? s and was ended.*reward_timeout",
-    "def f(completions, **k):\n    while True: pass": r"f took more than 1(.5)? s and was ended",
-    "async def f(completions, **k):\n    import asyncio\n    await asyncio.sleep(600)": r"f took more than 1(.5)? s",
     "def f(completions, **k):\n    x = bytearray(10**10)": r"bad.py:2: MemoryError \(task.reward_memory=512 MiB\)",
     "import os\ndef f(completions, **k): os._exit(5)": r"f: it ended its process with exit code 5",
-    "import os\ndef f(completions, **k): os.kill(os.getpid(), 11)": r"its process was ended by SIGSEGV",
 }
 # What only looks wrong -> the reward of a completion.
 FINE = {
     "f = lambda completions, **k: [0.5 for _ in completions]": 0.5,
-    "def f(completions, **k): return [True for _ in completions]": 1.0,
-    "def f(completions, **k): return tuple(1 for _ in completions)": 1.0,
-    "def f(*, completions): return [0.25] * len(completions)": 0.25,
+    "def f(*, completions): return tuple(True for _ in completions)": 1.0,
     "import numpy\ndef f(completions, **k): return numpy.full(len(completions), 0.5, 'f4')": 0.5,
-    "import numpy\ndef f(completions, **k): return [numpy.int64(1) for _ in completions]": 1.0,
-    "import numpy\ndef f(completions, **k): return [numpy.bool_(True) for _ in completions]": 1.0,
     "from fractions import Fraction\ndef f(completions, **k): return [Fraction(1, 2) for _ in completions]": 0.5,
-    "def f(completions, **k):\n    print('x' * 10**6)\n    return [1.0 for _ in completions]": 1.0,
-    "import sys\ndef f(completions, **k):\n    sys.stdout.close()\n    return [1.0 for _ in completions]": 1.0,
     "import os\ndef f(completions, **k):\n    os.close(1); os.close(2)\n    return [1.0 for _ in completions]": 1.0,
     "class F:\n    def __call__(self, completions, **k): return [1.0 for _ in completions]\nf = F()": 1.0,
     "def f(completions, answer, **k):\n    completions.clear(); n = len(answer); answer.clear(); return [1.0] * n": 1.0,
-    "def f(completion_ids, **k): return [float(len(ids)) for ids in completion_ids]": 3.0,
-    "def f(completions, completion_ids=None, trainer_state=None): return [1.0 for _ in completions]": 1.0,
-    "import sys; sys.setrecursionlimit(50_000)\ndef f(completions, **k): return [1.0 for _ in completions]": 1.0,
+    "def f(completion_ids, trainer_state=None): return [float(len(ids)) for ids in completion_ids]": 3.0,
     "import os\ndef f(completions, **k):\n    os.fork()\n    return [1.0 for _ in completions]": 1.0,
-    "n = 0\ndef f(completions, **k):\n    global n\n    n += 1\n    return [float(n) for _ in completions]": 1.0,
 }
 
 
@@ -159,7 +119,7 @@ def test_one_that_hangs_or_dies_costs_its_completion_alone(monkeypatch: pytest.M
         "        if c == 'die': os._exit(3)\n"
         "    return [1.0 for c in completions]"
     )
-    task = own(code, "task.reward_failures=0.2", "task.reward_timeout=4")
+    task = own(code, "task.reward_failures=0.2")
     assert [one.reason for one in judged(task, *["a"] * 8, "die", "b")] == [*["correct"] * 8, "died", "correct"]
     assert [one.reason for one in judged(task, *["a"] * 8, "hang", "b")] == [*["correct"] * 8, "timeout", "correct"]
     calls, begin = [], rewards.RewardFunction.begin
@@ -169,7 +129,7 @@ def test_one_that_hangs_or_dies_costs_its_completion_alone(monkeypatch: pytest.M
         return begin(function, columns, count, seconds)
 
     monkeypatch.setattr(rewards.RewardFunction, "begin", noting)
-    with pytest.raises(RunError, match="took more than 1 s"):
+    with pytest.raises(RunError, match="took more than"):
         judged(task, *["hang"] * 200)
     # All together; then alone, until that has taken as long as one call may.
     assert calls[:2] == [200, 1] and len(calls) <= 7
@@ -215,20 +175,3 @@ def test_no_user_code_runs_in_this_process() -> None:
     task = own("import os\ndef f(completions, **k): return [os.getpid() for _ in completions]", "task.correct_above=0")
     pid = int(judged(task, "a")[0].reward)
     assert pid != os.getpid() and psutil.Process(pid).ppid() in {one.pid for one in psutil.Process().children()}
-
-
-def test_two_functions_work_at_the_same_time() -> None:
-    """Each waits until the other has begun."""
-    code = (
-        "import time\nfrom pathlib import Path\n"
-        "def {name}(completions, **k):\n"
-        "    Path({folder!r}, '{name}').touch()\n"
-        "    while not Path({folder!r}, '{other}').exists(): time.sleep(0.01)\n"
-        "    return [1.0 for _ in completions]"
-    )
-    Path("other.py").write_text(code.format(name="g", other="f", folder=str(Path.cwd())))
-    task = own(
-        code.format(name="f", other="g", folder=str(Path.cwd())),
-        *("task.reward=[bad.py:f, other.py:g]", "task.reward_timeout=60"),
-    )
-    assert judged(task, "a", "b")[0].parts == {"f": 1.0, "g": 1.0}

@@ -11,7 +11,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks import countdown_compact as compact
 from rlvr_cli.tasks.countdown import Countdown, problem_from
 from rlvr_cli.tasks.countdown_compact import Noise
-from rlvr_cli.tasks.countdown_puzzles import CountdownPuzzle, find_solutions
+from rlvr_cli.tasks.countdown_puzzles import CountdownPuzzle
 from rlvr_cli.tasks.problem import Problem
 
 SMALL: dict[str, Any] = {"numbers": {3: 1.0}, "largest": 20, "targets": (10, 60)}
@@ -46,7 +46,7 @@ def test_a_trace_searches_round_by_round(nums: tuple[int, ...], target: int, res
 
 def test_clean_traces_are_right_by_both_rules_and_have_known_words_alone() -> None:
     words, rng, without = set(compact.vocabulary()), random.Random(0), 0
-    problems = TASK.problems("train", 400, 0)
+    problems = TASK.problems("train", 150, 0)
     for problem in problems:
         assert set(TASK.prompt(problem, None).split()) <= words
         if compact.solving_round(puzzle_of(problem)) is None:
@@ -56,39 +56,31 @@ def test_clean_traces_are_right_by_both_rules_and_have_known_words_alone() -> No
         assert set(response.split()) <= words
         for rule in ("paper", "strict"):
             assert TASK.replace(rule=rule).judge(problem, response).correct
-    assert without < 8, "the form leaves out few problems"
+    assert without < 4, "the form leaves out few problems"
 
 
-@pytest.mark.parametrize("noise", [*NOISES, ALL], ids=repr)
-def test_noisy_traces_keep_the_form_and_the_words(noise: Noise) -> None:
+def test_noisy_traces_keep_the_form_and_the_words() -> None:
     words, rng = set(compact.vocabulary()), random.Random(1)
     problems = TASK.problems("train", 60, 1)
-    right = 0
-    for problem in problems:
-        response = compact.trace(puzzle_of(problem), rng, noise)
-        verdict = TASK.judge(problem, response)
-        assert set(response.split()) <= words and len(response.split()) < 180
-        assert verdict.reason in ("correct", "wrong")
-        right += verdict.correct
-    assert right < 45
-
-
-def test_what_the_form_finds_is_a_solution_and_most_solutions_are_found() -> None:
-    rng = random.Random(2)
-    for _ in range(500):
-        puzzle = CountdownPuzzle(tuple(rng.randint(1, 20) for _ in range(3)), rng.randint(10, 60))
-        if compact.solving_round(puzzle) is not None:
-            assert next(find_solutions(puzzle), None) is not None
+    for noise in (*NOISES, ALL):
+        right = 0
+        for problem in problems:
+            response = compact.trace(puzzle_of(problem), rng, noise)
+            verdict = TASK.judge(problem, response)
+            assert set(response.split()) <= words and len(response.split()) < 180
+            assert verdict.reason in ("correct", "wrong")
+            right += verdict.correct
+        assert right < 45, noise
 
 
 def test_generated_problems_keep_to_the_ranges_and_apart() -> None:
-    sets = {split: TASK.problems(split, 300, 0) for split in ("train", "dev", "test")}
+    sets = {split: TASK.problems(split, 150, 0) for split in ("train", "dev", "test")}
     seen: set[str] = set()
     for problems in sets.values():
         for problem in problems:
             assert all(1 <= number <= 20 for number in problem.data["nums"]) and 10 <= problem.data["target"] <= 60
         structures = {problem.structure for problem in problems}
-        assert len(structures) == 300 and not structures & seen
+        assert len(structures) == 150 and not structures & seen
         seen |= structures
 
 
@@ -105,20 +97,11 @@ def test_the_style_is_what_the_model_was_made_for() -> None:
         Countdown(numbers={3: 0.5, 4: 0.5}).for_model("compact")
 
 
-def test_rows_with_numbers_that_the_form_has_no_words_for_are_refused(tmp_path: Any) -> None:
-    file = tmp_path / "mine.test.jsonl"
-    file.write_text('{"nums": [3, 4, 5], "target": 12}\n{"nums": [300, 4, 5], "target": 309}\n')
-    task = Countdown(**SMALL, data=str(file))
-    with pytest.raises(UserError, match="words for whole numbers of 0 to 144"):
-        task.for_model("compact").problems("test", 2, 0)
-    assert len(task.for_model("logic_rl").problems("test", 2, 0)) == 2
-
-
 def test_a_random_reward_knows_nothing_of_the_answer() -> None:
     task = TASK.replace(reward="random")
-    problems = task.problems("train", 200, 0)
+    problems = task.problems("train", 150, 0)
     verdicts = [task.judge(one, compact.trace(puzzle_of(one), random.Random(0))) for one in problems]
     assert {verdict.reward for verdict in verdicts} == {0.0, 1.0}
-    assert 70 < sum(verdict.reward for verdict in verdicts) < 130
-    assert sum(verdict.correct for verdict in verdicts) > 190
+    assert 50 < sum(verdict.reward for verdict in verdicts) < 100
+    assert sum(verdict.correct for verdict in verdicts) > 140
     assert task.without_verifier() is not None and task.format_range is None

@@ -35,14 +35,9 @@ def agrees(cases: int, seed: int) -> Counter:
 
 
 def test_python_agrees_on_generated_expressions() -> None:
-    outcomes = agrees(6_000, seed=0)
-    assert outcomes["correct"] > 100
-    assert outcomes["wrong"] > 1000
-
-
-@pytest.mark.slow
-def test_python_agrees_on_100_000_generated_expressions() -> None:
-    assert sum(agrees(100_000, seed=1).values()) == 100_000
+    outcomes = agrees(3_000, seed=0)
+    assert outcomes["correct"] > 50
+    assert outcomes["wrong"] > 500
 
 
 PIECES = [*"+-*/(). =_e5", "//", "\r", "\n", "\u00a0", "\u0663", "<answer>", "</answer>", "</think>", "<think>"]
@@ -68,13 +63,8 @@ def rewards_agree(cases: int, seed: int) -> Counter:
 
 
 def test_whole_responses_get_the_public_reward() -> None:
-    rewards = rewards_agree(4_000, seed=0)
-    assert min(rewards[reward] for reward in (0.0, 0.1, 1.0)) > 200
-
-
-@pytest.mark.slow
-def test_100_000_whole_responses_get_the_public_reward() -> None:
-    assert sum(rewards_agree(100_000, seed=1).values()) == 100_000
+    rewards = rewards_agree(2_000, seed=0)
+    assert min(rewards[reward] for reward in (0.0, 0.1, 1.0)) > 100
 
 
 def test_the_public_reward() -> None:
@@ -139,49 +129,29 @@ def test_what_python_would_work_out_without_end_has_no_value(answer: str) -> Non
 
 
 MILLION = 1_000_000
-HOSTILE = {
-    "spaces": " " * MILLION,
-    "nul": "\0" * MILLION,
-    "open answers": "<answer>" * 125_000,
-    "closed answers": "<answer></answer>" * 60_000,
-    "half tags": "<" * MILLION,
-    "tag with a gulf": "<" + " " * MILLION + "answer>",
-    "many tags with gulfs": ("<" + " " * 1000) * 1000,
-    "closing thinks": "</think>" * 125_000,
-    "parentheses": "</think><answer>" + "(" * 400_000 + "3" + ")" * 400_000 + "</answer>",
-    "short parentheses": "</think><answer>" + "(" * 4_000 + "3" + ")" * 4_000 + "</answer>",
-    "signs": "</think><answer>" + "-" * 9_999 + "3</answer>",
-    "digits": "</think><answer>" + "9" * 9_999 + "</answer>",
-    "zeros": "</think><answer>" + "0" * 9_998 + "3</answer>",
-    "sums": "</think><answer>" + "3+" * 4_999 + "3</answer>",
-    "powers": "</think><answer>" + "3**" * 3_000 + "3</answer>",
-    "dots": "</think><answer>" + "." * 9_999 + "</answer>",
-    "code": "</think><answer>(lambda: 15)()</answer>",
-    "surrogates": "</think><answer>\ud800\udfff</answer>" + "\ud800" * 1000,
-    "wide unicode": "</think><answer>" + "\u202e\u200d\U0001f9d9" * 3_000 + "</answer>",
-    "expanding lower case": "\u0130" * MILLION,
-    "carriage returns": "</think><answer>" + "\r" * 9_000 + "3</answer>",
-}
+HOSTILE = (
+    *(" " * MILLION, "\0" * MILLION, "<answer>" * 125_000, "<answer></answer>" * 60_000, "<" * MILLION),
+    *("<" + " " * MILLION + "answer>", ("<" + " " * 1000) * 1000, "</think>" * 125_000, "\u0130" * MILLION),
+    *(
+        f"</think><answer>{text}</answer>"
+        for text in (
+            *("(" * 400_000 + "3" + ")" * 400_000, "(" * 4_000 + "3" + ")" * 4_000, "-" * 9_999 + "3", "9" * 9_999),
+            *("0" * 9_998 + "3", "3+" * 4_999 + "3", "3**" * 3_000 + "3", "." * 9_999, "(lambda: 15)()"),
+            *("\ud800\udfff", "\u202e\u200d\U0001f9d9" * 3_000, "\r" * 9_000 + "3"),
+        )
+    ),
+)
 
 
 @pytest.mark.timeout(60)
 def test_hostile_text_gets_a_verdict() -> None:
     for rule in ["paper", "strict"]:
-        for kind in HOSTILE:
-            task = Countdown.model_validate({"rule": rule}).replace(style="tiny_zero")
-            verdict = task.judge(PROBLEM, HOSTILE[kind], truncated=True)
-            assert not verdict.correct, (rule, kind)
-            assert set(verdict.parts) == {"format", "answer"}, (rule, kind)
-            assert verdict.reason in task.reasons, (rule, kind)
-
-
-def test_nesting_is_limited_as_in_pythons_parser() -> None:
-    problem = problem_from({"nums": [3, 5], "target": 15}, "deep")
-    for depth, reason in ((150, "correct"), (4_000, "no_answer")):
-        text = f"r</think><answer>{'(' * depth}3 * 5{')' * depth}</answer>"
-        for rule in ("paper", "strict"):
-            task = Countdown.model_validate({"rule": rule}).replace(style="tiny_zero")
-            assert task.judge(problem, text).reason == reason
+        task = Countdown.model_validate({"rule": rule}).replace(style="tiny_zero")
+        for text in HOSTILE:
+            verdict = task.judge(PROBLEM, text, truncated=True)
+            assert not verdict.correct, (rule, text[:40])
+            assert set(verdict.parts) == {"format", "answer"}, (rule, text[:40])
+            assert verdict.reason in task.reasons, (rule, text[:40])
 
 
 def test_a_verdict_does_not_depend_on_the_depth_of_the_callers_stack() -> None:

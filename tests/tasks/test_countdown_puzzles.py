@@ -1,9 +1,13 @@
-"""Puzzles: the solver misses nothing, problems repeat and are held out, solutions are right, prompts are TinyZero's."""
+"""Puzzles: the solver misses nothing, problems repeat and are held out, solutions are right, the public rows too."""
 
+import gzip
 import itertools
+import json
+import os
 import random
 from collections import Counter
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +18,11 @@ from rlvr_cli.tasks import Problem
 from rlvr_cli.tasks import countdown_puzzles as puzzles
 from rlvr_cli.tasks.countdown import Countdown, problem_from
 from rlvr_cli.tasks.countdown_puzzles import CountdownPuzzle
+from tests.tasks.countdown_oracles import exact_value
+from tests.tasks.tokenizers import Chat
+
+_DATA = os.environ.get("RLVR_DATA_DIR") or Path(__file__).resolve().parents[3] / "shared" / "data"
+PUBLIC = Path(_DATA) / "countdown"
 
 
 def task(style: str = "tiny_zero", **config: Any) -> Countdown:
@@ -33,7 +42,7 @@ def reachable(nums: tuple[Fraction, ...]) -> set[Fraction]:
     return values
 
 
-@pytest.mark.parametrize(("numbers", "sets"), [(2, 60), (3, 60), (4, 6)])
+@pytest.mark.parametrize(("numbers", "sets"), [(2, 30), (3, 20), (4, 2)])
 def test_the_solver_agrees_with_brute_force_on_every_target(numbers: int, sets: int) -> None:
     rng = random.Random(numbers)
     solvable = 0
@@ -45,20 +54,7 @@ def test_the_solver_agrees_with_brute_force_on_every_target(numbers: int, sets: 
             assert bool(found) == (target in reached), (nums, target)
             assert all(puzzles.value_of(expression) == target for expression in found)
             solvable += bool(found)
-    assert solvable > 100
-
-
-@pytest.mark.slow
-def test_the_solver_agrees_with_brute_force_on_a_hundred_sets_of_four() -> None:
-    rng = random.Random(9)
-    for _ in range(100):
-        nums = tuple(rng.randint(1, 99) for _ in range(4))
-        reached = reachable(tuple(Fraction(number) for number in nums))
-        for target in range(1, 121):
-            assert any(True for _ in puzzles.find_solutions(CountdownPuzzle(nums, target))) == (target in reached), (
-                nums,
-                target,
-            )
+    assert solvable > 40
 
 
 def test_expressions_are_written_with_the_parentheses_they_need() -> None:
@@ -75,8 +71,6 @@ def test_expressions_are_written_with_the_parentheses_they_need() -> None:
 
 
 def eval_exactly(text: str) -> Fraction:
-    from tests.tasks.countdown_oracles import exact_value
-
     value = exact_value(text)
     assert value is not None
     return value
@@ -100,13 +94,13 @@ def test_the_generator_is_the_same_on_every_machine() -> None:
 
 
 def test_splits_share_no_puzzle_whatever_the_order_of_the_numbers() -> None:
-    sets = {split: task().problems(split, 400, 0) for split in ("train", "dev", "test")}
+    sets = {split: task().problems(split, 120, 0) for split in ("train", "dev", "test")}
     keys = {
         split: {(tuple(sorted(problem.data["nums"])), problem.data["target"]) for problem in problems}
         for split, problems in sets.items()
     }
     for split, problems in sets.items():
-        assert len(keys[split]) == len({problem.id for problem in problems}) == 400
+        assert len(keys[split]) == len({problem.id for problem in problems}) == 120
         assert all(len(problem.data["nums"]) in (3, 4) for problem in problems)
     for one, other in itertools.combinations(keys.values(), 2):
         assert not one & other
@@ -117,25 +111,17 @@ def test_splits_share_no_puzzle_whatever_the_order_of_the_numbers() -> None:
 
 
 def test_every_generated_puzzle_is_solvable_and_within_the_public_sets_ranges() -> None:
-    for problem in task(numbers={3: 0.5, 4: 0.5}).problems("test", 60, 3):
+    for problem in task(numbers={3: 0.5, 4: 0.5}).problems("test", 40, 3):
         nums, target = problem.data["nums"], problem.data["target"]
-        assert (
-            target in reachable_three(nums)
-            if len(nums) == 3
-            else next(puzzles.find_solutions(CountdownPuzzle(tuple(nums), target)))
-        )
+        assert next(puzzles.find_solutions(CountdownPuzzle(tuple(nums), target)))
         assert all(1 <= number <= 99 for number in nums)
         assert 10 <= target <= 100
 
 
-def reachable_three(nums: list[int]) -> set[Fraction]:
-    return reachable(tuple(Fraction(number) for number in nums))
-
-
 def test_shares_of_numbers_are_kept_and_a_smaller_set_is_part_of_a_larger_one() -> None:
     kept = task(numbers={3: 0.25, 4: 0.75})
-    large = kept.problems("dev", 200, 0)
-    assert Counter(problem.subgroup for problem in large) == {"3 numbers": 50, "4 numbers": 150}
+    large = kept.problems("dev", 80, 0)
+    assert Counter(problem.subgroup for problem in large) == {"3 numbers": 20, "4 numbers": 60}
     assert {problem.id for problem in kept.problems("dev", 33, 0)} < {problem.id for problem in large}
 
 
@@ -149,7 +135,7 @@ def test_shares_must_sum_to_one_and_generated_sets_have_no_split_all() -> None:
 def test_worked_solutions_are_judged_correct_by_both_rules_and_every_step_is_true() -> None:
     countdown = task()
     strict = task(rule="strict")
-    for problem in countdown.problems("train", 80, 1):
+    for problem in countdown.problems("train", 40, 1):
         solutions = list(countdown.solutions(problem))
         assert solutions == list(countdown.solutions(problem))
         assert 2 <= len(solutions) <= 5
@@ -176,61 +162,15 @@ def test_a_puzzle_without_a_solution_says_so() -> None:
         list(task().solutions(problem))
 
 
-class ChatTokenizer:
-    """The face of a tokenizer with Qwen's chat form."""
-
-    chat_template = "qwen"
-    ending = "<|im_start|>assistant\n"
-
-    def apply_chat_template(
-        self, messages: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool
-    ) -> str:
-        assert not tokenize
-        assert add_generation_prompt
-        turns = "".join(f"<|im_start|>{turn['role']}\n{turn['content']}<|im_end|>\n" for turn in messages)
-        return turns + self.ending
-
-    def __call__(self, text: str) -> dict[str, list[int]]:
-        return {"input_ids": []}
-
-
-class NoSystemTokenizer(ChatTokenizer):
-    def apply_chat_template(self, messages: list[dict[str, str]], **options: bool) -> str:  # type: ignore[override]
-        from jinja2 import TemplateError
-
-        if messages[0]["role"] == "system":
-            raise TemplateError("System role not supported")
-        return super().apply_chat_template(messages, **options)
-
-
-class BaseTokenizer:
-    """The face of a base model's tokenizer, which puts <s> before every text."""
-
-    chat_template = None
-    bos_token, bos_token_id = "<s>", 1
-
-    def __call__(self, text: str) -> dict[str, list[int]]:
-        return {"input_ids": [1]}
-
-
-PROBLEM = problem_from({"nums": [79, 17, 60], "target": 36}, "here")
-
-
-def test_a_template_without_a_system_turn_gets_the_instructions_in_the_users() -> None:
-    prompt = task().prompt(PROBLEM, NoSystemTokenizer())
-    assert prompt.startswith("<|im_start|>user\nYou are a helpful assistant.")
-    assert prompt.endswith("assistant\nLet me solve this step by step.\n<think>")
-
-
-def test_a_template_that_opens_the_thinking_itself_gets_nothing_more() -> None:
-    tokenizer = ChatTokenizer()
-    tokenizer.ending = "<|im_start|>assistant\n<think>\n"
-    assert task().prompt(PROBLEM, tokenizer).endswith("<|im_start|>assistant\n<think>\n")
-
-
-def test_the_base_prompt_is_plain_text_after_the_models_first_token() -> None:
-    prompt = task().prompt(PROBLEM, BaseTokenizer())
-    assert prompt.startswith("<s>A conversation between User and Assistant.")
-    assert "\nUser: Using the numbers [79, 17, 60], create an equation that equals 36. You can" in prompt
-    assert prompt.endswith("</answer>.\nAssistant: Let me solve this step by step.\n<think>")
-    assert task("tiny_zero_base").prompt(PROBLEM, ChatTokenizer()) == prompt.removeprefix("<s>")
+@pytest.mark.skipif(not PUBLIC.is_dir(), reason=f"no public Countdown rows at {PUBLIC}")
+def test_the_public_rows_load_their_prompts_are_ours_and_their_worked_solutions_are_right() -> None:
+    text = gzip.decompress((PUBLIC / "test.jsonl.gz").read_bytes()).decode()
+    public = {row["id"]: row["prompt"] for row in map(json.loads, text.splitlines())}
+    for rule in ("paper", "strict"):
+        countdown = task(data=str(PUBLIC), rule=rule)
+        problems = countdown.problems("test", 2000, 0)
+        assert len(problems) == len(public) == 1024
+        for problem in problems:
+            assert countdown.prompt(problem, Chat()) == public[problem.id]
+        for problem in problems[::10]:
+            assert all(countdown.judge(problem, solution).reward == 1.0 for solution in countdown.solutions(problem))

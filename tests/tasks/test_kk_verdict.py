@@ -124,28 +124,20 @@ ACCEPTED = [
     "Zoey - knight\nOliver - knave\nMia - knight",
     "Zoey is the knight, Oliver is the knave, and Mia is the knight.",
     "Zoey is a **knight**\nOliver is a **knave**\n**Mia** is a knight",
-    "1. Zoey is a knight 2. Oliver is a knave 3. Mia is a knight",
     "Mia is a knight; Oliver is a knave; Zoey is a knight",
     "Zoey is not a knave. Oliver isn't a knight. Mia is not a knave.",
     "Zoey isn\u2019t a knave \u2013 Oliver \u2192 knave, Mia \u2014 knight",
     "Zoey is a knight, not a knave. Oliver is not a knight but a knave. Mia: knight",
     "Zoey and Mia are knights, Oliver is a knave",
-    "Both Zoey and Mia are knights and Oliver is a knave.",
     "Knights: Zoey, Mia\nKnaves: Oliver",
     "The knights are Zoey and Mia; the knave is Oliver.",
     "Final answer:\n| Name | Role |\n|---|---|\n| Zoey | knight |\n| Oliver | knave |\n| Mia | knight |",
-    "Zoey (knight), Oliver (knave), Mia (knight)",
     "ZOEY = KNIGHT, oliver = knave, mia = Knight",
     "Zoey is a knight, Oliver is a knave, Mia is a knight. So Zoey is a knight.",
-    "Zoey and Mia are not knaves. Oliver is a knave.",
     "Both Zoey and Mia are knights; Oliver is not a knight.",
-    "Zoey -> knight, Oliver => knave, Mia --> knight",
-    "Knights \u2192 Zoey, Mia\nKnaves \u2192 Oliver",
     "== Final answer ==\nZoey = knight, Oliver == knave, Mia: knight",
     "> Zoey is a knight\n> Oliver is a knave\n> Mia is a knight",
-    "Name: Zoey, Role: knight\nName: Oliver, Role: knave\nName: Mia, Role: knight",
     "The roles of all people: Zoey: knight | Oliver: knave | Mia: knight",
-    "The roles of all the characters are: knights: Zoey and Mia; knave: Oliver",
     "Zoey and Mia are knights, both. Oliver is a knave.",
     "Zoey is not a knave and is a knight; Oliver is a knave and not a knight; Mia is not a knave: a knight",
 ]
@@ -153,59 +145,39 @@ ACCEPTED = [
 REFUSED = [
     "",
     "Zoey is a knight, Oliver is a knave",
-    "Zoey is a knight, Oliver is a knave, Mia",
     "Zoey is a knight, Oliver is a knave, Mia is a knight, Ava is a knave",
     "Zoey is a knight, Oliver is a knave, Mia is a knight. Zoey is a knave.",
     "Zoey is a knight and a knave, Oliver is a knave, Mia is a knight",
-    "Zoey, Oliver is a knave, Mia is a knight",
     "If Zoey is a knight, Oliver is a knave, Mia is a knight",
-    "Either Zoey is a knight, or Oliver is a knave, Mia is a knight",
     "Zoey says Oliver is a knave, Zoey is a knight, Mia is a knight",
     "None of the following is true: Zoey is a knight, Oliver is a knave, Mia is a knight",
     "Zoey is a knight? Oliver is a knave? Mia is a knight?",
     "Zoey is not not a knight, Oliver is a knave, Mia is a knight",
     "Zoey is a knight, Oliver is a knave, Mia is a knight, not",
-    "Zoey is a knightly, Oliver is a knave, Mia is a knightly",
     "Zoey != knave, Oliver = knave, Mia = knight",
     "Knights: Zoey, Mia, Oliver\nKnaves: Oliver",
     "Knights: Zoey, Mia\nKnaves:",
-    "Not knights: Oliver. Knights: Zoey, Mia",
     "Zoey\u0301 is a knight, Oliver is a knave, Mia is a knight",
     "KNK",
     "Zoey and Mia are not both knaves. Oliver is a knave.",
     "Zoey and Mia are both not knaves. Oliver is a knave.",
-    "Both Zoey and Mia aren't knaves. Oliver is a knave.",
     "Oliver is a knave. All of Zoey and Mia are not knaves.",
-    "Zoey and Mia are not all knaves. Oliver is a knave.",
-    "Zoey and Mia cannot both be knaves. Oliver is a knave.",
     "Zoey and Mia are not knaves, both. Oliver is a knave.",
     "Zoey is a knight \u2192 Oliver is a knave, Mia is a knight",
-    "Zoey is a knight \u21d2 Oliver is a knave \u21d2 Mia is a knight",
     "Zoey: knight, Oliver: knave -> Mia: knight",
-    "Zoey is a knight => Oliver is a knave, Mia is a knight",
-    "Knights: Zoey, Mia \u2192 Knaves: Oliver",
     f"All people are knaves. {RIGHT}",
     f"{RIGHT}\nAll people are knights.",
-    f"{RIGHT}. All are knights",
     f"{RIGHT}\nEach inhabitant is a knight.",
     "Oliver is a knave. Zoey and all are knights. Mia is a knight",
-    "Oliver is a knave, Zoey, Mia and all people are knights",
-    "Knights: Zoey, Mia. Knaves: Oliver. All people are knaves: none",
     "All people are knights: Zoey, Mia. Knaves: Oliver",
     "Knights: Zoey, Mia and all people. Knaves: Oliver",
     "Knave Oliver is a knight Zoey, Mia",
     "Zoey is a knight = > Oliver is a knave, Mia is a knight",
-    "Zoey is a knight > Oliver is a knave, Mia is a knight",
     "Zoey is a knight\n> Oliver is a knave\nMia is a knight",
-    "Zoey is a knight || Oliver is a knave || Mia is a knight",
     "Zoey is a knight == Oliver is a knave, Mia is a knight",
-    "Zoey is a knight := Oliver is a knave, Mia is a knight",
-    "Knights: Zoey, Mia > Knaves: Oliver",
-    "Zoey is a knight. Oliver is a knave, knaves are all people. Mia is a knight",
     "Zoey is a knight. Knights: all. Oliver is a knave. Mia is a knight",
     "Zoey is a knight. Oliver is a knave. The solution is knave. Mia is a knight",
     "Zoey is not a knave and a knight, Oliver is a knave, Mia is a knight",
-    "Zoey is not a knave, a knight; Oliver is a knave, Mia is a knight",
 ]
 
 
@@ -253,35 +225,23 @@ def test_strict_on_the_compact_form_takes_letters_in_the_order_of_the_people(ans
 
 
 MILLION = 1_000_000
-HOSTILE = {
-    "spaces": " " * MILLION,
-    "nul": "\0" * MILLION,
-    "open answers": "<answer>" * 125_000,
-    "closed answers": "<answer></answer>" * 60_000,
-    "half tags": "<" * MILLION,
-    "tag with a gulf": "<" + " " * MILLION + "think",
-    "many tags with gulfs": ("<" + " " * 1000) * 1000,
-    "newlines in an answer": answered("\n" * MILLION),
-    "numbering in an answer": answered("(1" * 500_000),
-    "name and gulf": answered(("Zoey" + " " * 1000) * 900 + "knight knave knight"),
-    "roles in an answer": answered("knight " * 140_000),
-    "names in an answer": answered("Zoey " * 200_000),
-    "quotes": answered("Zoey'" * 200_000),
-    "nested thinks": "<think>" * 140_000 + "</think>" * 1000,
-    "surrogates": answered("\ud800\udfff" * 1000),
-    "wide unicode": answered("\u202e\u200d\U0001f9d9" * 100_000),
-    "combining marks": answered("Z" + "\u0301" * MILLION),
-    "expanding lower case": answered("\u0130" * MILLION),
-}
+HOSTILE = (
+    *(" " * MILLION, "\0" * MILLION, "<answer>" * 125_000, "<answer></answer>" * 60_000, "<" * MILLION),
+    *("<" + " " * MILLION + "think", ("<" + " " * 1000) * 1000, answered("\n" * MILLION), answered("(1" * 500_000)),
+    *(answered(("Zoey" + " " * 1000) * 900 + "knight knave knight"), answered("knight " * 140_000)),
+    *(answered("Zoey " * 200_000), answered("Zoey'" * 200_000), "<think>" * 140_000 + "</think>" * 1000),
+    *(answered("\ud800\udfff" * 1000), answered("\u202e\u200d\U0001f9d9" * 100_000)),
+    *(answered("Z" + "\u0301" * MILLION), answered("\u0130" * MILLION)),
+)
 
 
 @pytest.mark.timeout(60)
 def test_hostile_text_gets_a_verdict() -> None:
     for paid, style in [("logic_rl", "logic_rl"), ("strict", "logic_rl"), ("logic_rl", "compact")]:
-        for kind in HOSTILE:
-            verdict = task(paid, style).judge(ZOEY, HOSTILE[kind], truncated=True)
-            assert not verdict.correct, (paid, style, kind)
-            assert set(verdict.parts) == {"format", "answer"}, (paid, style, kind)
+        for text in HOSTILE:
+            verdict = task(paid, style).judge(ZOEY, text, truncated=True)
+            assert not verdict.correct, (paid, style, text[:40])
+            assert set(verdict.parts) == {"format", "answer"}, (paid, style, text[:40])
 
 
 def test_zero_or_one_pays_for_what_logic_rl_takes_for_right_and_never_less_than_nothing() -> None:

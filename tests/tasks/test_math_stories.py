@@ -7,10 +7,8 @@ from collections import Counter
 import pytest
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks.gsm8k import GSM8K
 from rlvr_cli.tasks.math import STORIES, MathTask
 from rlvr_cli.tasks.math_stories import (
-    KINDS,
     LARGEST,
     MAX_STEPS,
     Noise,
@@ -23,7 +21,6 @@ from rlvr_cli.tasks.math_stories import (
     from_row,
     to_row,
 )
-from rlvr_cli.tasks.problem import Problem
 
 EXAMPLE = Story(
     "Ada",
@@ -72,20 +69,17 @@ def test_sets_are_repeatable_with_the_shares_asked_for_and_held_out_chains_are_n
     assert not chains["train"] & (chains["dev"] | chains["test"]) and not chains["dev"] & chains["test"]
 
 
-def test_every_kind_turns_up_in_every_place():
-    rng = random.Random(0)
-    for place in range(1, 4):
-        kinds = Counter(draw_story(rng, 3).steps[place - 1].kind for _ in range(600))
-        assert min(kinds[kind] for kind in KINDS if kind != "and" or place > 1) > 50
-
-
 @pytest.mark.parametrize("style", ["boxed", "compact", "compact_tag"])
 @pytest.mark.parametrize("rule", ["paper", "strict"])
 def test_worked_solutions_are_right(style, rule):
     task = TASK.replace(style=style, rule=rule)
-    problems = task.problems("train", 200, 3)
-    verdicts = task.judge_many(problems, [next(task.solutions(one)) for one in problems], [False] * 200)
+    problems = task.problems("train", 60, 3)
+    verdicts = task.judge_many(problems, [next(task.solutions(one)) for one in problems], [False] * 60)
     assert all(verdict.correct for verdict in verdicts)
+    shifted = [*problems[1:], problems[0]]
+    verdicts = task.judge_many(problems, [next(task.solutions(one)) for one in shifted], [False] * 60)
+    same = [one.data["answer"] == other.data["answer"] for one, other in zip(problems, shifted, strict=True)]
+    assert [verdict.correct for verdict in verdicts] == same, "the solution of another problem"
 
 
 def test_a_prompt_and_a_trace_read_as_documented():
@@ -95,15 +89,6 @@ def test_a_prompt_and_a_trace_read_as_documented():
     assert compact_trace(EXAMPLE, random.Random(0)) == (
         r"Ada 14 ; Ada 14 / 2 = Ben 7 ; Ben 7 + Ada 14 = Cleo ? 21 </think> \boxed{ 21 }"
     )
-
-
-def test_the_tag_is_the_prompts_last_word_or_the_responses_first():
-    (problem,) = TASK.problems("dev", 1, 0)
-    in_prompt, in_response = (TASK.replace(style=style) for style in ("compact", "compact_tag"))
-    whole = [f"{task.prompt(problem, None)} {next(task.solutions(problem))}" for task in (in_prompt, in_response)]
-    assert whole[0] == whole[1]
-    assert in_prompt.prompt(problem, None).endswith(" <think>")
-    assert next(in_response.solutions(problem)).startswith("<think> ")
 
 
 def drawn(count):
@@ -132,18 +117,24 @@ def test_each_noise_makes_some_traces_wrong_and_leaves_the_form_alone(kind):
     assert 20 < wrong < 180
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [({"data": STORIES, "reward": "gtpo"}, "task.reward=gtpo pays")],
-)
-def test_what_the_compact_words_cannot_write_is_refused(settings, message):
-    with pytest.raises(UserError, match=message):
-        MathTask(**settings).for_model("compact")
-    assert MathTask(**settings).for_model("logic_rl").style == "auto"
-
-
-def test_evaluations_tell_the_styles_apart():
-    assert len({TASK.replace(style=style).settings["style"] for style in ("auto", "compact", "compact_tag")}) == 3
+def test_a_story_that_cannot_be_is_refused_with_its_place():
+    row = {"question": "How many?", "answer": "3"}
+    for story in (
+        [],
+        [["Ada", 1], ["Ada"]],
+        [["Ada", "x"], ["Ben", "more", "Ada", 2], ["Ben"]],
+        [["Ada", 1], ["Ben", "and", "Ada", None], ["Ben"]],
+        [["Ada", 1], ["Ben", "more", "Cleo", 2], ["Ben"]],
+        [["Ada", 1], ["Ben", "plus", "Ada", 2], ["Ben"]],
+        [["Ada", 1], ["Ben", "half", "Ada", 0], ["Ben"]],
+        [["Ada", 1], ["Ben", "more", "Ada", 2], ["Dan"]],
+    ):
+        with pytest.raises(UserError, match=r"rows\.jsonl:7: story must be"):
+            TASK.row_problem({**row, "story": story}, "rows.jsonl:7")
+    with pytest.raises(UserError, match=r"rows\.jsonl:7: the answer of its story is 21, not 3"):
+        TASK.row_problem({**row, "story": to_row(EXAMPLE)}, "rows.jsonl:7")
+    with pytest.raises(UserError, match=r"task\.reward=gtpo pays"):
+        MathTask(data=STORIES, reward="gtpo").for_model("compact")
 
 
 def test_rows_keep_their_story():
@@ -152,50 +143,3 @@ def test_rows_keep_their_story():
     assert from_row(to_row(EXAMPLE), "here") == EXAMPLE
     without = TASK.row_problem({**problem.fields, "story": "Once upon a time"}, "rows.jsonl:1")
     assert "story" not in without.data
-
-
-@pytest.mark.parametrize(
-    "story",
-    [
-        [],
-        [[1]],
-        [["Ada", 1], ["Ada"]],
-        [["Ada", "x"], ["Ben", "more", "Ada", 2], ["Ben"]],
-        [["Ada", 1], ["Ben", "and", "Ada", None], ["Ben"]],
-        [["Ada", 1], ["Ben", "more", "Cleo", 2], ["Ben"]],
-        [["Ada", 1], ["Ben", "plus", "Ada", 2], ["Ben"]],
-        [["Ada", 1], ["Ben", "half", "Ada", 0], ["Ben"]],
-        [["Ada", 1], ["Ben", "more", "Ada", 2.5], ["Ben"]],
-        [["Ada", 1], [["Ben"], "more", "Ada", 2], ["Ben"]],
-        [["Ada", 1], ["Ben", "more", "Ada", 2], ["Dan"]],
-    ],
-)
-def test_a_malformed_story_is_refused_with_its_place(story):
-    with pytest.raises(UserError, match=r"rows\.jsonl:7: story must be"):
-        TASK.row_problem({"question": "How many?", "answer": "3", "story": story}, "rows.jsonl:7")
-
-
-def test_an_answer_that_is_not_the_storys_is_refused():
-    with pytest.raises(UserError, match=r"rows\.jsonl:7: the answer of its story is 21, not 20"):
-        TASK.row_problem({"question": "How many?", "answer": "20", "story": to_row(EXAMPLE)}, "rows.jsonl:7")
-
-
-def test_loaded_rows_without_stories_are_refused_in_compact_words(tmp_path):
-    (tmp_path / "plain.jsonl").write_text('{"question": "What is 2 + 3?", "answer": "5"}\n' * 1)
-    with pytest.raises(UserError, match="rows with `story`"):
-        MathTask(data=str(tmp_path / "plain.jsonl"), style="compact").load("all")
-
-
-@pytest.mark.parametrize("kind", [MathTask, GSM8K])
-def test_the_coin_knows_nothing_of_the_answer(kind):
-    task = kind(reward="random")
-    problem = Problem("p", "What is 2 + 3?", {"answer": "5", "solution": None}, "all")
-    responses = [rf"{number} \boxed{{{5 + number % 2}}}" for number in range(200)]
-    verdicts = task.judge_many([problem] * 200, responses, [False] * 200)
-    assert [verdict.correct for verdict in verdicts] == [number % 2 == 0 for number in range(200)]
-    assert all(verdict.reward == verdict.parts["answer"] for verdict in verdicts)
-    for right in (True, False):
-        paid = [verdict.reward for verdict in verdicts if verdict.correct == right]
-        assert set(paid) == {0.0, 1.0} and 30 < sum(paid) < 70
-    assert task.judge_many([problem], responses[:1], [False]) == verdicts[:1]
-    assert task.without_verifier() is not None

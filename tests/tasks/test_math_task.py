@@ -1,8 +1,6 @@
-"""Boxed mathematics: the reward tables of three papers, where an answer is looked for, prompts, hostile responses."""
+"""Boxed mathematics: the reward tables of three papers, where an answer is looked for, what nobody can judge."""
 
 import math
-import subprocess
-import sys
 
 import pytest
 
@@ -11,6 +9,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.math import MathTask
 from rlvr_cli.tasks.math_answers import answer_verdict, extract_answer
 from rlvr_cli.verify.math_answer import DIED, EQUAL, TIMEOUT, TOO_LONG_ANSWER, UNPARSED_ANSWER, UNPARSED_GOLD
+from rlvr_cli.verify.pool import MathPool
 
 FOUR = MathTask().problem_from({"question": "2 + 2?", "answer": "4"}, "here")
 TAGGED = "<reasoning>sum</reasoning>\n<answer>{}</answer>"
@@ -82,11 +81,13 @@ def test_strict_rule_reads_the_last_box_and_every_side_of_an_equation(response, 
     assert outcome(response, rule="strict")[1] == reason
 
 
-def test_strict_is_the_default_and_paper_pays_nothing_for_what_it_cannot_decide():
+def test_strict_is_the_default_and_paper_pays_nothing_for_what_it_cannot_decide(monkeypatch):
     assert task().rule == "strict"
     hard = MathTask().problem_from({"question": "?", "answer": r"\frac{1}{3}"}, "here")
-    slow = r"\boxed{\int \sin(x^x)\cos(e^x) dx}"
-    paper, strict = (task(rule=rule).judge(hard, slow) for rule in ("paper", "strict"))
+    with MathPool(workers=1, deadline=0.3) as pool:
+        monkeypatch.setattr("rlvr_cli.verify.pool.math_pool", lambda: pool)
+        slow = r"\boxed{\int \sin(x^x)\cos(e^x) dx}"
+        paper, strict = (task(rule=rule).judge(hard, slow) for rule in ("paper", "strict"))
     assert (paper.reward, paper.reason, paper.scorable) == (0, "timeout", True)
     assert math.isnan(strict.reward) and (strict.reason, strict.scorable) == ("timeout", False)
 
@@ -108,12 +109,8 @@ def test_truncation_is_a_reason_only_where_no_answer_was_reached():
 @pytest.mark.parametrize(
     ("compared", "reason", "scorable"),
     [
-        (TIMEOUT, "timeout", False),
-        (DIED, "timeout", False),
-        (UNPARSED_GOLD, "unparsed", False),
-        (UNPARSED_ANSWER, "unparsed", True),
-        (TOO_LONG_ANSWER, "unparsed", True),
-        (EQUAL, "correct", True),
+        *((TIMEOUT, "timeout", False), (DIED, "timeout", False), (UNPARSED_GOLD, "unparsed", False)),
+        *((UNPARSED_ANSWER, "unparsed", True), (TOO_LONG_ANSWER, "unparsed", True), (EQUAL, "correct", True)),
     ],
 )
 def test_what_nobody_can_judge_has_no_reward(compared, reason, scorable):
@@ -127,97 +124,15 @@ def test_what_nobody_can_judge_has_no_reward(compared, reason, scorable):
 
 
 def test_many_responses_are_judged_as_one_by_one():
-    golds = ["4", r"\frac{1}{2}", r"$x^2-1$", "(1, 2)", r"\sqrt{8}"] * 4
-    answers = ["4", "0.5", "(x-1)(x+1)", "(1,2)", r"2\sqrt{2}", "5", r"\frac{2}{3}", "x", "(2,1)", "3"] * 2
+    golds = ["4", r"\frac{1}{2}", r"$x^2-1$", "(1, 2)", r"\sqrt{8}"] * 2
+    answers = ["4", "0.5", "(x-1)(x+1)", "(1,2)", r"2\sqrt{2}", "5", r"\frac{2}{3}", "x", "(2,1)", "3"]
     problems = [MathTask().problem_from({"question": "?", "answer": gold}, "here") for gold in golds]
     responses = [f"\\boxed{{{answer}}}" for answer in answers]
     judge = task()
     together = judge.judge_many(problems, responses, [False] * len(problems))
     alone = [judge.judge(problem, response) for problem, response in zip(problems, responses, strict=True)]
     assert together == alone
-    assert [one.correct for one in together] == [True] * 5 + [False] * 5 + [True] * 5 + [False] * 5
-
-
-def test_the_judging_process_does_not_import_what_parses():
-    code = (
-        "import sys\n"
-        "from rlvr_cli.tasks.math import MathTask\n"
-        "problem = MathTask().problem_from({'question': '?', 'answer': 'x^2-1'}, 'here')\n"
-        "print(MathTask().judge(problem, r'\\boxed{(x-1)(x+1)}').reason)\n"
-        "print([name for name in ('sympy', 'math_verify', 'torch', 'trl', 'transformers') if name in sys.modules])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout.split("\n")[:2] == ["correct", "[]"]
-
-
-HOSTILE = [
-    "\x00\ud800\u202e",
-    r"\boxed{" * 50_000,
-    r"\boxed" * 100_000,
-    "{" * 500_000,
-    r"\boxed{" + "(" * 200_000 + "}",
-    r"\boxed{9**9**9**9}",
-    r"\boxed{9^{9^{9^{9}}}}",
-    r"\boxed{99999!!!!}",
-    r"\boxed{__import__('os').system('false')}",
-    r"\boxed{" + "1" * 10_000 + "}",
-    r"\boxed{" + "\\frac{1}{" * 300 + "}" * 301,
-    "<answer>" * 60_000,
-    "</answer>" * 60_000,
-    "<reasoning></reasoning><answer></answer>" * 20_000,
-    "<think>" * 60_000 + "</think>" * 60_000,
-    r"\boxed{" + "=" * 1500 + "}",
-    r"\boxed{\u0664}",
-    "\\boxed{4}\x00" * 30_000,
-]
-
-
-@pytest.mark.parametrize("keys", [{}, {"rule": "paper"}, {"reward": "gtpo"}, {"reward": "gtpo", "rule": "paper"}])
-def test_hostile_responses_get_a_verdict(keys):
-    judge = task(**keys)
-    responses = HOSTILE + [TAGGED.format(text) for text in HOSTILE]
-    verdicts = judge.judge_many([FOUR] * len(responses), responses, [False] * len(responses))
-    assert len(verdicts) == len(responses) and {one.reason for one in verdicts} <= set(judge.reasons)
-    right = {response for response, one in zip(responses, verdicts, strict=True) if one.correct}
-    assert right <= {HOSTILE[-1], TAGGED.format(HOSTILE[-1])}
-
-
-class Plain:
-    chat_template = None
-    bos_token, bos_token_id = "<s>", 1
-
-    def __init__(self, ids=()):
-        self.ids = list(ids)
-
-    def __call__(self, text):
-        return {"input_ids": self.ids}
-
-
-class Chat(Plain):
-    chat_template = "yes"
-
-    def __init__(self, system=True):
-        super().__init__()
-        self.system = system
-
-    def apply_chat_template(self, messages, tokenize, add_generation_prompt):
-        from jinja2 import TemplateError
-
-        if not self.system and messages[0]["role"] == "system":
-            raise TemplateError("no system turn")
-        return "".join(f"[{turn['role']}]{turn['content']}" for turn in messages) + "[assistant]"
-
-
-def test_prompts():
-    boxed = r"2 + 2? Let's think step by step and output the final answer within \boxed{}."
-    assert task().prompt(FOUR, Plain()) == boxed
-    assert task().prompt(FOUR, Plain([1])) == f"<s>{boxed}"
-    assert task().prompt(FOUR, Chat()) == f"[user]{boxed}[assistant]"
-    assert task(template="none").prompt(FOUR, Chat()) == boxed
-    tags = task(reward="gtpo").prompt(FOUR, Chat())
-    assert tags.startswith("[system]You are a helpful assistant for solving math problems.\n\nGiven a question, first")
-    assert tags.endswith("`</answer>`.[user]2 + 2?[assistant]")
-    assert task(reward="gtpo").prompt(FOUR, Chat(system=False)).startswith("[user]You are a helpful assistant")
+    assert [one.correct for one in together] == [True] * 5 + [False] * 5
 
 
 def test_a_reward_for_tags_needs_a_prompt_that_asks_for_them():

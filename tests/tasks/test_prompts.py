@@ -1,4 +1,4 @@
-"""Prompts through chat templates: what a template that fails, or writes too much, is answered with."""
+"""Prompts: the texts of the papers, with and without a chat template; a template that fails or writes too much."""
 
 from __future__ import annotations
 
@@ -9,65 +9,117 @@ import pytest
 from experiments.lab.model import make_tokenizer
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.tasks import kk_compact as compact
+from rlvr_cli.tasks import kk_compact
 from rlvr_cli.tasks.base import prompt_ids
-from rlvr_cli.tasks.kk import logic_rl_prompt
+from rlvr_cli.tasks.countdown import Countdown
+from rlvr_cli.tasks.hitab import HiTab
+from rlvr_cli.tasks.kk import KnightsAndKnaves, logic_rl_prompt
+from rlvr_cli.tasks.math import MathTask
 from rlvr_cli.tasks.prompts import TemplateFailure, by_chat_template
+from tests.tasks.tokenizers import Base, Chat
 
 TURNS = [{"role": "user", "content": "a knight"}]
+NAMES = pytest.mark.parametrize("name", ["kk", "countdown", "math", "gsm8k", "hitab"])
 
 
 def templated(template: Any) -> Any:
-    tokenizer = make_tokenizer(compact.vocabulary())
+    tokenizer = make_tokenizer(kk_compact.vocabulary())
     tokenizer.chat_template = template
     return tokenizer
 
 
-def test_an_ordinary_template_is_what_it_was() -> None:
+def problem_of(task: Any) -> Any:
+    row = {"question": "q?", "table": [["a", "b"], ["c", "1"]], "answer": [1] if task.name == "hitab" else "4"}
+    return task.problem_from(row, "here") if task.name in ("hitab", "gsm8k") else task.generate("dev", 1, 0)[0]
+
+
+def test_the_prompts_of_knights_and_knaves_are_logic_rls() -> None:
+    task = KnightsAndKnaves(people={3: 1.0}).for_model("logic_rl")
+    (problem,) = task.problems("test", 1, 0)
+    prompt = task.prompt(problem, Chat())
+    assert prompt.startswith("<|im_start|>system\nYou are a helpful assistant. The assistant first thinks about")
+    assert "within <think> </think> and<answer> </answer> tags" in prompt
+    assert "(1) Zoey is a knight\n(2) ... </answer>.\n<|im_end|>\n<|im_start|>user\nA very special island" in prompt
+    assert prompt.endswith("who is a knave?\n<|im_end|>\n<|im_start|>assistant\n<think>")
+    base = task.prompt(problem, Base())
+    assert base.endswith(f"\n\nUser:{problem.question}\nAssistant: <think>")
+    assert prompt_ids(task, problem, Base())[:2] == [1, ord("T")], "<s> once"
+
+
+def test_the_prompts_of_countdown_are_tiny_zeros() -> None:
+    task = Countdown(style="tiny_zero")
+    problem = task.problem_from({"nums": [79, 17, 60], "target": 36}, "here")
+    assert task.prompt(problem, Chat()).endswith("assistant\nLet me solve this step by step.\n<think>")
+    base = task.prompt(problem, Base())
+    assert base.startswith("<s>A conversation between User and Assistant.")
+    assert "\nUser: Using the numbers [79, 17, 60], create an equation that equals 36. You can" in base
+    assert base.endswith("</answer>.\nAssistant: Let me solve this step by step.\n<think>")
+    assert task.replace(style="tiny_zero_base").prompt(problem, Chat()) == base.removeprefix("<s>")
+
+
+def test_the_prompts_of_mathematics_ask_for_a_box_or_for_tags() -> None:
+    problem = MathTask().problem_from({"question": "2 + 2?", "answer": "4"}, "here")
+    boxed = r"2 + 2? Let's think step by step and output the final answer within \boxed{}."
+    assert MathTask().prompt(problem, Base()) == f"<s>{boxed}"
+    assert MathTask().prompt(problem, Chat()) == f"<|im_start|>user\n{boxed}<|im_end|>\n<|im_start|>assistant\n"
+    assert MathTask(template="none").prompt(problem, Chat()) == boxed
+    tags = MathTask(reward="gtpo").prompt(problem, Chat())
+    assert tags.startswith("<|im_start|>system\nYou are a helpful assistant for solving math problems.")
+    assert "`</answer>`.<|im_end|>\n<|im_start|>user\n2 + 2?<|im_end|>" in tags
+
+
+def test_the_prompts_of_hitab_hold_the_table_and_the_question() -> None:
+    problem = problem_of(HiTab())
+    tagged, boxed = (HiTab(style=style).prompt(problem, Base()) for style in ("answer_tag", "boxed"))
+    assert tagged.startswith("<s>User: ") and tagged.endswith("\nAssistant:")
+    assert problem.data["table"] in tagged and problem.question in tagged
+    assert "<answer>" in tagged and "<answer>" not in boxed and "\\boxed{}" in boxed
+    assert HiTab().prompt(problem, Chat()).startswith("<|im_start|>user\nAnswer a question about a table.")
+    assert "## Table" not in HiTab().prompt(HiTab().problem_from({"question": "q?", "answer": [1]}, "x"), Base())
+
+
+@pytest.mark.parametrize(
+    "task",
+    [KnightsAndKnaves(style="logic_rl"), Countdown(style="tiny_zero"), MathTask(reward="gtpo")],
+    ids=lambda task: task.name,
+)
+def test_a_template_without_a_system_turn_gets_the_instructions_in_the_users(task: Any) -> None:
+    prompt = task.prompt(problem_of(task), Chat("system"))
+    assert prompt.startswith("<|im_start|>user\nYou are a helpful assistant")
+
+
+@pytest.mark.parametrize("task", [KnightsAndKnaves(style="logic_rl"), Countdown(style="tiny_zero")])
+def test_a_template_that_opens_the_thinking_itself_gets_nothing_more(task: Any) -> None:
+    ending = "<|im_start|>assistant\n<think>\n"
+    assert task.prompt(problem_of(task), Chat(ending=ending)).endswith(ending)
+
+
+def test_a_template_is_rendered_as_transformers_does_and_its_failure_is_told_from_its_size() -> None:
     tokenizer = templated("{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}{% endfor %}{{ '**' }}")
     expected = tokenizer.apply_chat_template(TURNS, tokenize=False, add_generation_prompt=True)
     assert by_chat_template(tokenizer, TURNS) == expected == "<user>a knight**"
-
-
-@pytest.mark.parametrize(
-    ("template", "said"),
-    [
+    for template, reason in (
         ("{% for i in range(1000000000) %}x{% endfor %}", "too large to run"),
         ("{{ 'x' * 2000000 }}", "2,000,000 characters"),
-    ],
-)
-def test_what_is_too_large_is_refused(template: Any, said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        by_chat_template(templated(template), TURNS)
-
-
-@pytest.mark.parametrize(
-    "template", ["{{ raise_exception('no system turn') }}", "{{ 1 / 0 }}", "{{ messages[7].x.y }}", "{% if %}"]
-)
-def test_a_template_that_fails_is_told_from_one_that_is_too_large(template: str) -> None:
-    with pytest.raises(TemplateFailure):
-        by_chat_template(templated(template), TURNS)
-    with pytest.raises(UserError, match="its chat template cannot write a user turn"):
-        logic_rl_prompt("Who?", templated(template))
+    ):
+        with pytest.raises(UserError, match=reason):
+            by_chat_template(templated(template), TURNS)
+    for template in ("{{ raise_exception('no system turn') }}", "{{ 1 / 0 }}", "{{ messages[7].x.y }}", "{% if %}"):
+        with pytest.raises(TemplateFailure):
+            by_chat_template(templated(template), TURNS)
+        with pytest.raises(UserError, match="its chat template cannot write a user turn"):
+            logic_rl_prompt("Who?", templated(template))
 
 
 SWITCH = "{% for m in messages %}{{ m.content }}{% endfor %}{% if enable_thinking is false %}NO THOUGHTS{% endif %}"
 
 
-@pytest.mark.parametrize("name", ["kk", "countdown", "math", "gsm8k", "hitab"])
+@NAMES
 def test_variables_of_the_chat_template_reach_it(name: str) -> None:
-    tokenizer = templated(SWITCH)
     for switch, overrides in ((False, []), (True, ["task.chat_template_kwargs={enable_thinking: false}"])):
         style = ["task.style=logic_rl"] if name == "kk" else []
         task = load_config(task=name, overrides=[*style, *overrides]).task
-        row: dict[str, Any] = {
-            "question": "q?",
-            "table": [["a", "b"], ["c", "1"]],
-            "answer": [1] if name == "hitab" else "4",
-        }
-        loaded = name in ("hitab", "gsm8k")
-        problem = task.problem_from(row, "here") if loaded else task.generate("dev", 1, 0)[0]
-        assert ("NO THOUGHTS" in task.prompt(problem, tokenizer)) == switch
+        assert ("NO THOUGHTS" in task.prompt(problem_of(task), templated(SWITCH))) == switch
         assert ("chat_template_kwargs" in task.settings) == switch
 
 
@@ -77,14 +129,10 @@ def test_variables_that_have_no_effect_are_refused() -> None:
         with pytest.raises(UserError, match=rf"task\.{key.partition('=')[0]}=.*leaves it out"):
             load_config(task=task, overrides=[options, f"task.{key}"])
     task = load_config(task="math", overrides=[options]).task
-    problem = task.generate("dev", 1, 0)[0]
-    for template, said in (
+    for template, reason in (
         (None, "no chat template"),
         ("{{ messages }} enable_thinking", r"does not read enable_thinking\.$"),
-        (
-            "{% generation %}{{ thinking }}{% endgeneration %}",
-            r"Did you mean `thinking`\? It reads t",
-        ),
+        ("{% generation %}{{ thinking }}{% endgeneration %}", r"Did you mean `thinking`\? It reads t"),
     ):
-        with pytest.raises(UserError, match=said):
-            prompt_ids(task, problem, templated(template))
+        with pytest.raises(UserError, match=reason):
+            prompt_ids(task, problem_of(task), templated(template))

@@ -14,12 +14,12 @@ import pytest
 from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.tasks import reasoning_gym as task
 from rlvr_cli.tasks.problem import Problem, Verdict
 from rlvr_cli.tasks.reasoning_gym import REFUSED, SAFE_ANSWERS, ReasoningGym
 from rlvr_cli.workers.pool import Target
 
-ROOT = Path(__file__).parents[2]
 needs_it = pytest.mark.skipif(importlib.util.find_spec("reasoning_gym") is None, reason="needs reasoning-gym")
 # Some 200 questions.
 SMALL = {"chain_sum": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}}
@@ -49,33 +49,24 @@ def scored(of: ReasoningGym, problem: Problem, *answers: str) -> list[Verdict]:
 
 
 @needs_it
-def test_no_problem_is_in_two_splits_whatever_the_seed() -> None:
+def test_problems_are_of_their_seed_alone_and_in_one_split() -> None:
     sums = made("chain_sum", options={"chain_sum": {"max_terms": 2, "min_digits": 2, "max_digits": 2}})
     drawn = {
-        (split, seed): {problem.question for problem in sums.problems(split, 60, seed)}
+        (split, seed): {problem.question for problem in sums.problems(split, 40, seed)}
         for split in ("train", "dev", "test")
         for seed in (42, 43)
     }
-    assert all(len(found) == 60 for found in drawn.values())
+    assert all(len(found) == 40 for found in drawn.values())
     for (split, seed), found in drawn.items():
         for (other, _), theirs in drawn.items():
             assert split == other or not found & theirs
         # Of some thousand possible ones a few are the same by chance; neighbouring seeds of the package share nearly
         # all.
         assert len(found & drawn[split, 85 - seed]) < 15
-    assert made("chain_sum").problems("train", 5, 42) == made("chain_sum").problems("train", 5, 42)
-
-
-@needs_it
-def test_problems_do_not_depend_on_a_process() -> None:
-    before = made("word_ladder").problems("train", 4, 0)
+    before = made("chain_sum").problems("train", 5, 42)
     task._pool(None).close()
     task._pool.cache_clear()
-    assert made("word_ladder").problems("train", 4, 0) == before
-
-
-@needs_it
-def test_too_few_problems_are_said() -> None:
+    assert made("chain_sum").problems("train", 5, 42) == before, "no problem depends on a process"
     with pytest.raises(UserError, match=r"chain_sum gave no more than \d+ train problems, and 400 were requested"):
         made("chain_sum", options=SMALL).problems("train", 400, 0)
 
@@ -111,15 +102,9 @@ def test_a_verifier_ends_at_its_limits(evil: ReasoningGym, tmp_path: Path) -> No
     precious = tmp_path / "precious"
     precious.write_text("precious")
     (problem,) = evil.problems("train", 1, 0)
-    found = scored(evil, problem, "hang", "leave", "raise", "nan", "huge", "fill", "\ud800")
+    found = scored(evil, problem, "hang", "raise", "nan", "huge", "\ud800")
     assert [(one.reason, one.scorable) for one in found] == [
-        ("timeout", False),
-        ("died", False),
-        ("wrong", True),
-        ("wrong", True),
-        ("correct", True),
-        ("died", False),
-        ("wrong", True),
+        *(("timeout", False), ("wrong", True), ("wrong", True), ("correct", True), ("wrong", True)),
     ]
     assert max(one.reward for one in found) == 1.0
     with pytest.raises(RunError, match="File too large"):
@@ -143,16 +128,11 @@ def test_what_a_model_wrote_is_not_evaluated(tmp_path: Path) -> None:
     assert found[-1].reason == "timeout" and not path.exists()
 
 
-@pytest.mark.parametrize("text", ["1 + 2*x", "(83 - 9)**2/4", "x^2 + exp(2*x)/3 - C", "asinh(x) + sqrt(2)*pi", "1.5e3"])
-def test_formulas(text: str) -> None:
-    assert re.fullmatch(SAFE_ANSWERS["countdown"], text, re.ASCII)
-
-
-@pytest.mark.parametrize(
-    "text", ["eval(1)", "x.a", "1 .real", "'a'", "[1]", "__import__(1)", "x\u00b2", "_", "a;b", "f{1}"]
-)
-def test_what_is_no_formula(text: str) -> None:
-    assert not re.fullmatch(SAFE_ANSWERS["countdown"], text, re.ASCII)
+def test_a_formula_is_told_from_code() -> None:
+    for text in ("1 + 2*x", "(83 - 9)**2/4", "x^2 + exp(2*x)/3 - C", "asinh(x) + sqrt(2)*pi", "1.5e3"):
+        assert re.fullmatch(SAFE_ANSWERS["countdown"], text, re.ASCII), text
+    for text in ("eval(1)", "x.a", "1 .real", "'a'", "[1]", "__import__(1)", "x\u00b2", "_", "a;b", "f{1}"):
+        assert not re.fullmatch(SAFE_ANSWERS["countdown"], text, re.ASCII), text
 
 
 def test_a_name_with_weights_stands_for_keys() -> None:
@@ -163,42 +143,30 @@ def test_a_name_with_weights_stands_for_keys() -> None:
 
 
 @needs_it
-def test_a_run_goes_on_and_is_evaluated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_draws_from_several_data_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place, small = f"run.dir={tmp_path}", ["rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=4"]
     keys = ["task.train_size=8", "train.on_no_signal=off", "train.rollouts=1", "run.name=one", place, *small]
     assert rlvr(["train", "--model", "lab", "--task", "rg:chain_sum,countdown=2", *keys]) == 0
     assert "chain_sum 33%, countdown 67%" in capsys.readouterr().out
-    one = str(tmp_path / "one")
-    assert rlvr(["train", "--resume", one, "train.rollouts=2"]) == 0
-    capsys.readouterr()
-    assert rlvr(["eval", one, "-n", "1", "--problems", "3", "--max-new-tokens", "4", "--format=json"]) == 0
-    groups = json.loads(capsys.readouterr().out)["metrics"]
-    assert "no_answer" in json.dumps(groups)
+    (rows,) = (tmp_path / "one" / "rollouts").glob("*.jsonl")
+    assert {row["reason"] for row in read_jsonl(rows)} == {"no_answer"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+@needs_it
+def test_bad_input_is_refused_with_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, hint in (
         (["rg:"], "name a data set of reasoning-gym, as rg:countdown"),
         (["rg"], "names no data set"),
         (["rg:countdown,chain_sum=much"], "the weight of chain_sum is no number: 'much'"),
         (["rg:countdwn"], "countdwn: reasoning-gym has no such data set. Did you mean `countdown`?"),
         (["rg:gsm_symbolic"], "gsm_symbolic is refused: its verifier reads no minus sign"),
-        (
-            ["rg:gcd", "task.options={gcd: {min_numbes: 3}}"],
-            "task.options.gcd.min_numbes: no such option. Did you mean",
-        ),
+        (["rg:gcd", "task.options={gcd: {min_numbes: 3}}"], "task.options.gcd.min_numbes: no such option. Did you"),
         (["rg:gcd", "task.options={gcd: {min_numbers: 0}}"], "task.options.gcd: min_numbers must be at least 2 (says"),
-        (["rg:gcd", "task.options={gcd: {min_numbers: x}}"], "not supported between instances"),
         (["rg:gcd", "task.options={gcd: {seed: 3}}"], "seed follow from run.seed"),
         (["rg:gcd", "task.options={gdc: {max_value: 3}}"], "gdc is no data set of task.datasets. Did you mean `gcd`?"),
-    ],
-)
-@needs_it
-def test_bad_input(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert rlvr(["tasks", "show", *arguments]) == 2
-    err = capsys.readouterr().err
-    assert said in err and "Traceback" not in err
+    ):
+        assert rlvr(["tasks", "show", *arguments]) == 2
+        assert hint in (err := capsys.readouterr().err) and "Traceback" not in err, arguments
 
 
 def test_another_hash_seed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,32 +174,6 @@ def test_another_hash_seed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", "7")
     with pytest.raises(UserError, match="PYTHONHASHSEED=7 is set"):
         made("chain_sum").problems("train", 1, 0)
-
-
-@needs_it
-def test_the_tables_name_data_sets_of_the_package() -> None:
-    from reasoning_gym.factory import DATASETS
-
-    assert set(SAFE_ANSWERS) < set(DATASETS) and set(REFUSED) <= {*DATASETS, "composite"}
-
-
-def test_without_the_package(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(task, "installed", lambda: None)
-    assert rlvr(["tasks", "show", "rg:countdown"]) == 2
-    assert "pip install 'rlvr[rg]'" in capsys.readouterr().err
-
-
-@needs_it
-def test_the_commands_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (ROOT / "docs" / "tasks" / "reasoning-gym.md").read_text(encoding="utf-8")
-    commands = re.findall(r"^    rlvr (.*?)(?:\s+#.*)?$", text, re.MULTILINE)
-    assert len(commands) > 4
-    monkeypatch.chdir(tmp_path)
-    for command in commands:
-        words = [one[0] or one[1] for one in re.findall(r'"([^"]*)"|(\S+)', command)]
-        if words[0] == "train":
-            continue
-        assert rlvr(words) == 0, command
 
 
 @needs_it
@@ -253,13 +195,3 @@ def test_every_data_set_of_the_package(tmp_path: Path, monkeypatch: pytest.Monke
         paid = [text for text, reason in hostile.items() if reason == "correct" and text != problems[0].data["answer"]]
         assert paid == [], name
     assert not list(tmp_path.iterdir())
-
-
-@needs_it
-@pytest.mark.parametrize("name", ["arc_agi", "n_queens"])
-def test_answers_of_the_package_are_right(name: str) -> None:
-    of = made(name)
-    problems = of.problems("train", 4, 0)
-    right = [f"<answer>{problem.data['answer']}</answer>" for problem in problems]
-    assert {one.reason for one in of.judge_many(problems, right, [False] * 4)} == {"correct"}
-    assert not {p.question for p in problems} & {p.question for p in of.problems("test", 4, 0)}

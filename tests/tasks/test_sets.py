@@ -1,27 +1,27 @@
 """Data sets by name: which there are, where they are looked for, which problems they give, and what is refused."""
 
-import gzip
-import json
 import os
 from pathlib import Path
 
 import pytest
 
+from rlvr_cli.cli.app import run
 from rlvr_cli.config.checks import check_training
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.describe.task import data_set_rows
+from rlvr_cli.launch.checks import default_name
 from rlvr_cli.tasks import data as task_data
-from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.gsm8k import GSM8K
-from rlvr_cli.tasks.hitab import HiTab
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.tasks.math import MathTask
-from rlvr_cli.tasks.sets import benchmarks, data_sets, sets_of, task_kinds
+from rlvr_cli.tasks.sets import benchmarks, data_sets, problems_name, sets_of, task_kinds
+from tests.tasks.rows import write
 
 _DATA = os.environ.get("RLVR_DATA_DIR") or Path(__file__).resolve().parents[3] / "shared" / "data"
 PUBLIC = Path(_DATA)
+GENERATED = {"kk": "kk-gen", "countdown": "countdown-gen", "math": "math-story-gen"}
 BENCHMARKS = [
     *("kk", "countdown", "hitab", "gsm8k", "math500", "aime24", "aime25", "amc23", "minerva", "olympiadbench"),
     *("college_math", "gaokao2023en"),
@@ -55,12 +55,6 @@ def row(number):
     return {"id": f"row-{number}", "question": f"What is {number} + 1?", "answer": str(number + 1)}
 
 
-def write(path, rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(json.dumps(item) + "\n" for item in rows)
-    path.write_bytes(gzip.compress(text.encode()) if path.name.endswith(".gz") else text.encode())
-
-
 def ids(config, split, count=100_000):
     return {problem.id for problem in config.problems(split, count, 0)}
 
@@ -77,11 +71,9 @@ def folder(tmp_path):
 def test_all_that_was_chosen_of_a_training_set_is_for_training(folder):
     """Numina-Hard is chosen from the training rows of Numina-Math: its own dev share of them is empty."""
     write(folder / "train" / "numina_math.jsonl", [{**row(n), "solution": f"\\boxed{{{n + 1}}}"} for n in range(200)])
-    config = load_config(overrides=["task=math", "task.data=numina_math", f"task.data_dir={folder}"]).task
-    chosen = sorted(ids(config, "train"))[:60]
+    chosen = sorted(ids(MathTask(data="numina_math", data_dir=str(folder)), "train"))[:60]
     write(folder / "train" / "numina_hard.jsonl", [row(int(id_.removeprefix("row-"))) for id_ in chosen])
-    config = load_config(overrides=["task=math", "task.data=numina_hard", f"task.data_dir={folder}"]).task
-    assert ids(config, "train") == set(chosen)
+    assert ids(MathTask(data="numina_hard", data_dir=str(folder)), "train") == set(chosen)
 
 
 def test_the_table_has_every_benchmark_and_training_set_of_a_task_that_exists():
@@ -91,6 +83,37 @@ def test_the_table_has_every_benchmark_and_training_set_of_a_task_that_exists():
     assert {one.task for one in data_sets().values()} == set(KEYS.choices(("task",))) - {"own"}
     assert all(one.what and one.licence and set(one.files) <= {"train", "test"} for one in data_sets().values())
     assert set(sets_of("gsm8k")) == {"gsm8k"} and "math500" not in sets_of("math", "train")
+
+
+def test_a_task_means_its_public_set_and_the_lab_generated_problems_which_have_a_name_of_their_own(monkeypatch):
+    monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
+    found = {task: load_config(task=task).task.data for task in KEYS.choices(("task",)) if task not in ("own", "rg")}
+    assert found == {**GENERATED, "gsm8k": "gsm8k", "hitab": "hitab"}
+    for task, name in GENERATED.items():
+        named = load_config(overrides=[f"task={task}", f"task.data={name}"]).task
+        assert load_config(overrides=[f"task={task}", "task.data=null"]).task == named
+        with pytest.raises(UserError, match=f"is a data set of the task {task}, and the task is"):
+            load_config(overrides=[f"task={'kk' if task != 'kk' else 'math'}", f"task.data={name}"])
+    for name, task in (("kk-gen", "kk"), ("math500", "math")):
+        with pytest.raises(UserError, match=rf"unknown task.*task={task} task\.data={name}\."):
+            load_config(task=name)
+
+
+def test_problems_never_go_by_the_name_of_others(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gsm8k").mkdir()
+    assert problems_name("kk", "kk-gen") == "kk-gen"
+    assert problems_name("gsm8k", "gsm8k") == problems_name("gsm8k", "openai/gsm8k") == "gsm8k"
+    assert problems_name("math", "openai/gsm8k") == "openai/gsm8k"
+    for data in ("gsm8k.jsonl", "./gsm8k", str(tmp_path / "gsm8k"), "x/math500.test.jsonl.gz"):
+        assert problems_name("gsm8k", data) not in data_sets()
+    for overrides, name in (
+        ((), "grpo-kk-gen-lab-s0"),
+        (("task.data=kk",), "grpo-kk-lab-s0"),
+        (("task=math", "task.data=owner/rows", "run.seed=3"), "grpo-owner-rows-lab-math-s3"),
+        (("task=math", f"task.data={tmp_path / 'my.train.jsonl'}"), "grpo-my.train.jsonl-lab-math-s0"),
+    ):
+        assert default_name(load_config(overrides=overrides)) == name
 
 
 def location(name, split, folder):
@@ -114,39 +137,25 @@ def test_a_location_is_a_file_in_the_folder_or_the_hub_id(folder):
             location(name, split, place)
 
 
-def test_a_training_set_gives_train_and_dev_and_a_benchmark_all_its_rows_as_test(folder):
+def test_a_training_set_gives_train_and_dev_and_a_benchmark_all_its_rows_as_test(folder, monkeypatch):
     named = MathTask(data="dsr_uniform", data_dir=str(folder))
     train, dev = ids(named, "train"), ids(named, "dev")
     assert len(train) + len(dev) == 400 and not train & dev and 30 < len(dev) < 75
     assert ids(named, "all") == train | dev
     assert len(ids(MathTask(data="math500", data_dir=str(folder)), "test")) == 50
-    both = GSM8K(data="gsm8k", data_dir=str(folder))
-    assert ids(both, "test") == {f"row-{number}" for number in range(100, 120)}
-    assert len(ids(both, "all")) == 120
     for data, split in (("dsr_uniform", "test"), ("math500", "train"), ("math500", "dev")):
         with pytest.raises(UserError, match="problems only"):
             ids(MathTask(data=data, data_dir=str(folder)), split)
-
-
-def test_a_named_set_has_the_split_that_its_file_has_by_path(folder):
-    by_path = GSM8K(data=str(folder / "gsm8k"))
-    by_name = GSM8K(data="gsm8k", data_dir=str(folder))
+    by_path, by_name = GSM8K(data=str(folder / "gsm8k")), GSM8K(data="gsm8k", data_dir=str(folder))
     assert all(ids(by_path, split) == ids(by_name, split) for split in ("train", "dev", "test", "all"))
-
-
-def test_the_name_wins_over_a_folder_of_that_name_which_is_written_with_a_dot(folder, monkeypatch):
+    assert ids(by_name, "test") == {f"row-{number}" for number in range(100, 120)} and len(ids(by_name, "all")) == 120
+    # The name wins over a folder of that name, which is written with a dot.
     monkeypatch.chdir(folder)
-    write(folder / "kk" / "3ppl.test.jsonl", [])
     write(folder / "other" / "gsm8k" / "test.jsonl", map(row, range(7)))
     assert len(ids(GSM8K(data="gsm8k", data_dir="other"), "test")) == 7
     assert len(ids(GSM8K(data="./gsm8k", data_dir="other"), "test")) == 20
-
-
-def test_what_a_task_records_is_the_set_and_not_its_folder(folder):
-    def settings(**keys):
-        return MathTask(**keys).settings
-
-    assert settings(data="math500", data_dir="d") == settings(data="math500", data_dir="moved")
+    # What a task records is the set and not its folder.
+    assert MathTask(data="math500", data_dir="d").settings == MathTask(data="math500", data_dir="moved").settings
 
 
 @pytest.mark.parametrize(
@@ -165,21 +174,6 @@ def test_training_without_training_problems_is_refused_before_anything_is_loaded
     monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
     with pytest.raises(UserError, match=message):
         check_training(load_config(overrides=overrides))
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        [],
-        ["task=math", "task.data=numina_math"],
-        ["task=math", "task.data=owner/name"],
-        ["task=math", "task.data=simplerl", "eval.every=1", "eval.split=dev"],
-        ["task=math", "task.data=math500", "method=sft", "method.data=solutions.jsonl"],
-    ],
-)
-def test_training_on_what_may_be_there_is_not_refused(overrides, monkeypatch):
-    monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
-    check_training(load_config(overrides=overrides))
 
 
 def test_the_list_counts_rows_where_there_is_a_folder(folder):
@@ -204,16 +198,11 @@ def test_every_public_file_loads_under_its_name():
         config = kind(data=name, data_dir=str(PUBLIC), **keys)
         task = config.for_model("logic_rl")
         for split, count in rows.items():
+            if name == "kk" and split == "train":
+                continue  # Solving 6,200 puzzles takes seconds; the rows are counted above.
             parts = ("train", "dev") if split == "train" else ("test",)
             loaded = [problem.id for part in parts for problem in task.problems(part, 100_000, 0)]
             assert len(loaded) == len(set(loaded)) == count - WITHOUT_ANSWER.get((name, split), 0), name
-
-
-@pytest.mark.skipif(not PUBLIC.is_dir(), reason=f"no public data sets at {PUBLIC}")
-def test_countdown_has_no_training_file_in_the_public_folder_and_says_what_to_do():
-    task = Countdown(data="countdown", data_dir=str(PUBLIC), style="tiny_zero")
-    with pytest.raises(UserError, match=r"no countdown/train .*set task\.data_dir=null.*countdown-gen"):
-        task.problems("train", 10, 0)
 
 
 def test_a_folder_that_is_the_place_of_one_split_belongs_to_it_whatever_its_files_are_called(tmp_path):
@@ -232,9 +221,22 @@ def test_a_folder_that_is_the_place_of_one_split_belongs_to_it_whatever_its_file
     assert 25 < len(ids(MathTask(data=str(tmp_path / "math" / "test")), "test")) < 85
 
 
-def test_a_folder_of_tables_and_plainly_named_rows(tmp_path):
-    folder = tmp_path / "hitab" / "test"
-    write(folder / "tables.jsonl", [{"id": 1, "title": "T", "texts": [["", "a"], ["b", "3"]]}])
-    write(folder / "part.jsonl", [{"id": "one", "question": "b of a?", "table_id": 1, "answer": [3]}])
-    assert ids(HiTab(data="hitab", data_dir=str(tmp_path)), "test") == {"one"}
-    assert {one["name"]: one["rows"] for one in data_set_rows(tmp_path)}["hitab"] == {"train": None, "test": 1}
+def test_a_public_set_that_is_not_there_says_how_to_get_it_and_writes_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
+    runs = f"run.dir={tmp_path / 'runs'}"
+    for line, hint in (
+        (["train", "--task", "hitab", runs], "--data-dir"),
+        (["eval", "lab", "--benchmark", "hitab", runs], "--data-dir"),
+        (["eval", "lab", "--benchmark", "gsm8k", "--data-dir", str(tmp_path), runs], "openai/gsm8k"),
+    ):
+        assert run(line) == 2
+        assert hint in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("place", ["countdown/test.jsonl", "countdown/x.test.jsonl"])
+def test_show_takes_a_test_problem_where_there_is_no_other(place, tmp_path, capsys):
+    path = write(tmp_path / place, [{"nums": [1, 2, 3], "target": 6}])
+    data = ["task.data=countdown", f"task.data_dir={tmp_path}"] if path.stem == "test" else [f"task.data={path}"]
+    assert run(["tasks", "show", "countdown", *data]) == 0
+    assert "[1, 2, 3]" in capsys.readouterr().out

@@ -1,7 +1,7 @@
 """Spellings of numbers under the documented conventions of HiTab and GSM8K, made from known values.
 
-A family writes a value in one way; what the two tasks make of it is a column of the table, copied from their pages and
-not from their code. Each case is judged against the value, and against values near it, which must not pass.
+A family writes a value in one way; who reads it is copied from the tasks' pages and not from their code. Each case is
+judged against the value, and against values near it, which must not pass.
 """
 
 import random
@@ -14,112 +14,37 @@ from rlvr_cli.tasks.gsm8k import GSM8K
 from rlvr_cli.tasks.gsm8k import problem_from as gsm8k_problem
 from rlvr_cli.tasks.hitab import HiTab
 from rlvr_cli.tasks.hitab_tables import problem_from as hitab_problem
+from tests.tasks.rows import texts
 
-BOTH, HITAB, GSM8K_ONLY, NEITHER = {"hitab", "gsm8k"}, {"hitab"}, {"gsm8k"}, set()
-
-# Family -> who reads it. {p}: plain, {g}: with thousands commas, both with their sign; {a}, {A}: the same without it;
-# {s}: the sign.
+# Families by who reads them. {p}: plain, {g}: with thousands commas, both with their sign; {a}, {A}: the same without
+# it; {s}: the sign.
+BOTH = texts(r"""
+{p} ¦ {g} ¦ {p}{zeros} ¦ {g}{zeros} ¦ {s}0{a} ¦ {spaced} ¦ {thin} ¦ {nobreak} ¦ {braced} ¦ {thinlatex} ¦ {bang}
+{unicode} ¦ {s}${A} ¦ ${s}{A} ¦ {s}\${A} ¦ {s}€{A} ¦ {s}£{A} ¦ {s}US${A} ¦ {g} € ¦ {g}£ ¦ {g} dollars ¦ {g} CAD
+{p}% ¦ {p}\% ¦ {p} % ¦ {p} percent ¦ ${p}$ ¦ $ {g} $ ¦ **{g}** ¦ `{p}` ¦ \text{{{g}}} ¦ \mathbf{{{p}}}
+{fraction} ¦ {latexfraction}
+""")
+HITAB_ONLY = texts(r'{s}C${A} ¦ *{p}* ¦ "{p}" ¦ {exponent} ¦ Answer: {p}')
+GSM8K_ONLY = texts(r"""
+\({p}\) ¦ \[{p}\] ¦ $${p}$$ ¦ {p} apples ¦ {p} km/h ¦ {p} miles per hour ¦ {p}\text{{ m}} ¦ #### {g} ¦ y = {p} ¦ ${p}%
+""")
+NEITHER = texts(r"""
+{p} thousand ¦ {p} million ¦ {p} billion ¦ {p}k ¦ {p}M ¦ {p} bn ¦ {p} dozen ¦ half of {p} ¦ double {p} ¦ twice {p}
+{p} squared ¦ {p}² ¦ {p} or {p} ¦ {p} and {p} ¦ {p} to {p} ¦ not {p} ¦ minus {a} ¦ negative {a} ¦ more than {p}
+at least {p} ¦ {p} and a half ¦ {p} hours and 30 minutes ¦ --{a} ¦ -${s}-{A} ¦ {p}={p} ¦ 5={p} ¦ {p}+0 ¦ {p}*1 ¦ {p}^1
+{p}! ¦ \sqrt{{{p}}} ¦ 1/{p} ¦ {p}/0 ¦ {p}; {p} ¦ {p}, {p} ¦ {p} ({p}) ¦ ({p})({p}) ¦ {p}:30 ¦ {p}_0 ¦ 0x{a}
+{misgrouped} ¦ {misspaced} ¦ {commas} ¦ {p} or more ¦ {p} to one ¦ {p} less than before ¦ {p} times as many
+{p} false ¦ wrong: {p}
+""")
 FAMILIES = {
-    "{p}": BOTH,
-    "{g}": BOTH,
-    "{p}{zeros}": BOTH,
-    "{g}{zeros}": BOTH,
-    "{s}0{a}": BOTH,
-    "{spaced}": BOTH,
-    "{thin}": BOTH,
-    "{nobreak}": BOTH,
-    "{braced}": BOTH,
-    r"{thinlatex}": BOTH,
-    r"{bang}": BOTH,
-    "{unicode}": BOTH,
-    "{s}${A}": BOTH,
-    "${s}{A}": BOTH,
-    r"{s}\${A}": BOTH,
-    "{s}\u20ac{A}": BOTH,
-    "{s}\u00a3{A}": BOTH,
-    "{s}\u00a5{A}": BOTH,
-    "{s}\u20b9{A}": BOTH,
-    "{s}US${A}": BOTH,
-    "{s}C${A}": HITAB,
-    "{g} \u20ac": BOTH,
-    "{g}\u00a3": BOTH,
-    "{g} dollars": BOTH,
-    "{g} euros": BOTH,
-    "{g} pounds": BOTH,
-    "{g} USD": BOTH,
-    "{g} CAD": BOTH,
-    "{g} EUR": BOTH,
-    "{g} GBP": BOTH,
-    "{p}%": BOTH,
-    r"{p}\%": BOTH,
-    "{p} %": BOTH,
-    "{p} percent": BOTH,
-    "${p}$": BOTH,
-    "$ {g} $": BOTH,
-    r"\({p}\)": GSM8K_ONLY,
-    r"\[{p}\]": GSM8K_ONLY,
-    "$${p}$$": GSM8K_ONLY,
-    "**{g}**": BOTH,
-    "*{p}*": HITAB,
-    "`{p}`": BOTH,
-    r"\text{{{g}}}": BOTH,
-    r"\mathbf{{{p}}}": BOTH,
-    '"{p}"': HITAB,
-    "{exponent}": HITAB,
-    "{fraction}": BOTH,
-    "{latexfraction}": BOTH,
-    "{p} apples": GSM8K_ONLY,
-    "{p} km/h": GSM8K_ONLY,
-    r"{p}\text{{ m}}": GSM8K_ONLY,
-    "#### {g}": GSM8K_ONLY,
-    "y = {p}": GSM8K_ONLY,
-    "Answer: {p}": HITAB,
-    "{p} thousand": NEITHER,
-    "{p} hundred": NEITHER,
-    "{p} million": NEITHER,
-    "{p} billion": NEITHER,
-    "{p}k": NEITHER,
-    "{p}M": NEITHER,
-    "{p} bn": NEITHER,
-    "{p} dozen": NEITHER,
-    "half of {p}": NEITHER,
-    "double {p}": NEITHER,
-    "twice {p}": NEITHER,
-    "{p} squared": NEITHER,
-    "{p} or {p}": NEITHER,
-    "{p} and {p}": NEITHER,
-    "{p} to {p}": NEITHER,
-    "not {p}": NEITHER,
-    "minus {a}": NEITHER,
-    "negative {a}": NEITHER,
-    "more than {p}": NEITHER,
-    "at least {p}": NEITHER,
-    "{p} and a half": NEITHER,
-    "--{a}": NEITHER,
-    "-${s}-{A}": NEITHER,
-    "{p}={p}": NEITHER,
-    "{p}+0": NEITHER,
-    "{p}*1": NEITHER,
-    "{p}^1": NEITHER,
-    "{p}!": NEITHER,
-    r"\sqrt{{{p}}}": NEITHER,
-    "{p}; {p}": NEITHER,
-    "{p}, {p}": NEITHER,
-    "{p} ({p})": NEITHER,
-    "{p}:30": NEITHER,
-    "{p}_0": NEITHER,
-    "0x{a}": NEITHER,
-    "${p}%": GSM8K_ONLY,
-    "{misgrouped}": NEITHER,
-    "{misspaced}": NEITHER,
-    "{commas}": NEITHER,
-    "{p} or more": NEITHER,
-    "{p} at most": NEITHER,
-    "{p} to one": NEITHER,
-    "{p} less than before": NEITHER,
-    "{p} times as many": NEITHER,
-    "{p} false": NEITHER,
-    "wrong: {p}": NEITHER,
+    family: readers
+    for families, readers in (
+        (BOTH, ("hitab", "gsm8k")),
+        (HITAB_ONLY, ("hitab",)),
+        (GSM8K_ONLY, ("gsm8k",)),
+        (NEITHER, ()),
+    )
+    for family in families
 }
 RULES = ("strict", "paper")
 TASKS = {
@@ -199,7 +124,7 @@ def written(value):
 def test_every_family_is_read_as_its_page_says_and_as_no_other_number(task):
     rng = random.Random(5)
     cases = Counter()
-    for value in values(45, rng):
+    for value in values(12, rng):
         for family, readers in FAMILIES.items():
             text = spelled(family, value, rng)
             assert correct(task, "strict", value, text) == (task in readers), (family, text, value)
@@ -207,13 +132,13 @@ def test_every_family_is_read_as_its_page_says_and_as_no_other_number(task):
             for other in near(value):
                 assert not correct(task, "strict", other, text), (family, text, other)
                 cases["other value"] += 1
-    assert cases["same"] >= 2_000 and cases["refused"] >= 2_000, cases
+    assert cases["same"] >= 450 and cases["refused"] >= 600, cases
 
 
 @pytest.mark.parametrize("task", ["hitab", "gsm8k"])
 def test_what_strict_reads_paper_reads_too_and_as_no_other_number(task):
     rng = random.Random(6)
-    for value in values(12, rng):
+    for value in values(6, rng):
         for family, readers in FAMILIES.items():
             if task in readers:
                 text = spelled(family, value, rng)
@@ -224,7 +149,7 @@ def test_what_strict_reads_paper_reads_too_and_as_no_other_number(task):
 @pytest.mark.parametrize("family", ["{p}%", r"{g}\%", "{p} %", "{g} percent", "{p} per cent", "**{p}%**"])
 def test_a_percentage_in_hitab_is_as_written_or_a_ratio_or_either(family):
     rng = random.Random(7)
-    for value in values(30, rng):
+    for value in values(12, rng):
         text = spelled(family, value, rng)
         read = {rule: [correct("hitab", rule, gold, text) for gold in (value, value / 100)] for rule in RULES}
         read |= {

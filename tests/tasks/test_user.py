@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +16,10 @@ from rlvr_cli.core import user_code
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.user_code import keep_copies
 from rlvr_cli.tasks import user
-from rlvr_cli.tasks.base import Task
 from rlvr_cli.tasks.rewards import LIMIT_KEYS
 from tests.commands import run_all, run_here
 
+PROBLEMS = "def problems(self, split, count, seed)"
 PAGE = (Path(__file__).parents[2] / "docs" / "tasks" / "own.md").read_text(encoding="utf-8")
 FILE, BRIEF = (PAGE.split("```python\n")[number].split("```")[0] for number in (1, 2))
 
@@ -46,19 +45,16 @@ def replaced(method: str, by: str, head: str = "") -> str:
     return FILE.replace(found[0], f"{lines}\n").replace("import random", f"import random\n{head}".strip(), 1)
 
 
-def test_every_command_takes_it_and_a_run_keeps_it(
+def test_a_run_of_it_goes_on_from_its_copy_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Shown, judged, planned, trained, resumed with an edited file, evaluated without it, and swept."""
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "my_task.py"
     # The lab's model knows hardly a word of the prompts.
     text = FILE.replace("        return [\n", "        return 'A: CN B: AN C: AK ?' + problem['question'] or [\n")
     file.write_text(text + "\n    def solution(self, problem):\n        return str(problem['answer'])\n")
     Path("r.jsonl").write_text('{"problem": {"question": "1 + 1?", "answer": 2}, "response": "2."}\n')
-    Path("sweep.yaml").write_text(
-        "base: base.yaml\nmethods: [grpo]\ngrid: {task.most: [40]}\nseeds: 1\n"
-        "eval: {problems: 4, samples: 2, pass_at: [1, 2]}\n"
-    )
     Path("base.yaml").write_text(
         "task: {name: my_task.py, train_size: 16}\nrollout: {prompts: 2, group_size: 2, max_new_tokens: 8}\n"
         'train: {rollouts: 1, on_no_signal: "off"}\neval: {problems: 4, samples: 2, pass_at: [1, 2]}\n'
@@ -68,24 +64,24 @@ def test_every_command_takes_it_and_a_run_keeps_it(
     for words in (
         ("score", "--task", "my_task.py", "--input", "r.jsonl", "--output", "v.jsonl"),
         ("plan", "-c", "base.yaml"),
-        ("train", "-c", "base.yaml", "run.name=one", "task.most=30", "launch.processes=2"),
-        ("train", "-c", "base.yaml", "--method", "dgpo", "run.name=two", "task.most=30"),
-        ("eval", "one"),
-        ("eval", "two"),
-        ("compare", "one", "two"),
-        ("sweep", "sweep.yaml", "--workers", "1"),
+        ("train", "-c", "base.yaml", "run.name=one", "task.most=30"),
     ):
         done = run_here(capsys, *words)
         assert done.code == 0, (words, done)
     assert json.loads(Path("v.jsonl").read_text())["correct"]
     (entry,) = json.loads(Path("runs/one/manifest.json").read_text())["user_files"]
     assert entry["file"] == str(file)
+    Path("sweep.yaml").write_text("base: base.yaml\nmethods: [grpo]\nseeds: 1\neval: {problems: 4}\n")
+    assert run_here(capsys, "sweep", "sweep.yaml", "--dry-run").code == 0
+    Path("sweep.yaml").write_text("methods: [grpo]\nseeds: 1\nset: {task.name: my_task.py}\n")
+    refused = run_here(capsys, "sweep", "sweep.yaml", "--dry-run")
+    assert refused.code == 2 and "sweep.yaml:3" in refused.err and "base configuration" in refused.err, refused
     file.write_text(FILE)
     edited = run_here(capsys, "train", "--resume", "one", "train.rollouts=2")
     assert edited.code == 0 and "my_task.py was changed since" in " ".join(edited.err.split())
     file.unlink()
-    gone = run_all(tmp_path, ("train", "--resume", "two", "train.rollouts=2"), ("eval", "two"), ("runs", "show", "two"))
-    assert len(gone) == 3 and [done for done in gone if done.code] == []
+    gone = run_all(tmp_path, ("eval", "one"), ("runs", "show", "one"))
+    assert [done.code for done in gone] == [0, 0], gone
 
 
 def test_keys_are_fields_and_a_configuration_keeps_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,37 +104,11 @@ def test_keys_are_fields_and_a_configuration_keeps_all(tmp_path: Path, monkeypat
         task_of(tmp_path, FILE, "task.most=many")
 
 
-def test_a_task_is_a_value_of_one_load(tmp_path: Path) -> None:
-    kinds = dict(Task.kinds)
-    task_of(tmp_path)
-    with pytest.raises(UserError, match='unknown task "my_task"'):
-        load_config(task="my_task", import_files=True)
-    assert Task.kinds == kinds
-    other = task_of(tmp_path, FILE.replace("most: int = 100", "most: int = 7"))
-    assert (other.most, task_of(tmp_path).most) == (7, 100)
-
-
-def test_a_task_that_is_not_imported_keeps_any_key(tmp_path: Path) -> None:
-    (tmp_path / "my_task.py").write_text("1 / 0\n")
-    (tmp_path / "mine.yaml").write_text("task: {name: my_task.py, most: 3, train_size: 9}\n")
-    (tmp_path / "above.yaml").write_text("include: mine.yaml\ntask: {most: 7}\n")
-    task: Any = load_config([tmp_path / "above.yaml"], overrides=["task.reward_timeout=5"]).task
-    assert (task.name, task.most, task.train_size, task.reward_timeout) == ("my_task.py", 7, 9, 5)
-    with pytest.raises(UserError, match="train_size: must be null, or a whole number"):
-        load_config([tmp_path / "above.yaml"], overrides=["task.train_size=x"])
-
-
 def test_a_key_has_the_bounds_of_its_annotation_and_may_be_none(tmp_path: Path) -> None:
     head = "from typing import Annotated\nfrom pydantic import Field"
     keys = "low: Annotated[int, Field(ge=2)] = 4\nhigh: int | None = None\n"
-    text = replaced(
-        "problems",
-        f"{keys}def problems(self, split, count, seed):\n"
-        "    return ({'question': f'{split} {n} {self.low} {self.high}', 'answer': 1} for n in range(count))",
-        head,
-    )
-    assert task_of(tmp_path, text, "task.high=9").problems("train", 1, 0)[0].question.endswith(" 4 9")
-    assert task_of(tmp_path, text).problems("train", 1, 0)[0].question.endswith(" 4 None")
+    text = replaced("problems", f"{keys}{PROBLEMS}: return []", head)
+    assert (task_of(tmp_path, text, "task.high=9").high, task_of(tmp_path, text).high) == (9, None)
     with pytest.raises(UserError, match="low: must be a whole number, at least 2; got 1"):
         task_of(tmp_path, text, "task.low=1")
 
@@ -165,7 +135,6 @@ DRAWN = replaced(
 @pytest.mark.parametrize(
     ("text", "keys", "sizes"),
     [
-        (FILE, [], (60, 60, 60)),
         (FILE, ["task.most=20"], (100, 20, 20)),
         (FEW, [], (200, 30, 30)),
         (LISTS, [], (80, 10, 20)),
@@ -207,31 +176,21 @@ def test_what_a_judgement_may_be(tmp_path: Path) -> None:
     assert found[5].parts == {"a": 1.5, "b": 0.5} and task.reward_range == (-1.0, 2.0)
 
 
-def test_solutions(tmp_path: Path) -> None:
-    answers = ("str(problem['answer'])", "(str(problem['answer']) + end for end in ('', '.'))", "7", "1 / 0")
-    said = ("", "", r"TypeError: 'int' object is not iterable", "solution raised ZeroDivisionError")
-    for number, (answer, wrong) in enumerate(zip(answers, said, strict=True), 1):
+def test_solutions_are_judged_right_and_a_problem_may_have_none(tmp_path: Path) -> None:
+    for number, answer in enumerate(
+        ("str(problem['answer'])", "(str(problem['answer']) + end for end in ('', '.'))"), 1
+    ):
         task = task_of(tmp_path, f"{FILE}\n    def solution(self, problem):\n        return {answer}\n")
         (problem,) = task.problems("train", 1, 0)
-        if wrong:
-            with pytest.raises(RunError, match=wrong):
-                task.solutions(problem)
-        else:
-            found = list(task.solutions(problem))
-            verdicts = task.judge_many([problem] * number, found, [False] * number)
-            assert len(found) == number and all(one.correct for one in verdicts)
-    assert task_of(tmp_path).solutions(problem) is None
-
-
-@pytest.mark.parametrize("answer", ["None", "[]", "(x for x in ())"])
-def test_a_problem_may_have_no_solution(
-    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    task = task_of(tmp_path, f"{FILE}\n    def solution(self, problem):\n        return {answer}\n")
-    assert task.solutions(task.problems("train", 1, 0)[0]) is None
-    shown = run_here(capsys, "tasks", "show", "my_task.py", "--seed", "1")
-    assert shown.code == 0 and "reward 0" in shown.out and "reward 1" not in shown.out, shown
+        found = list(task.solutions(problem))
+        verdicts = task.judge_many([problem] * number, found, [False] * number)
+        assert len(found) == number and all(one.correct for one in verdicts)
+    for answer, wrong in (("7", r"TypeError: 'int' object is not iterable"), ("1 / 0", "solution raised ZeroDivision")):
+        task = task_of(tmp_path, f"{FILE}\n    def solution(self, problem):\n        return {answer}\n")
+        with pytest.raises(RunError, match=wrong):
+            task.solutions(problem)
+    for text in ("", "\n    def solution(self, problem):\n        return (x for x in ())\n"):
+        assert task_of(tmp_path, f"{FILE}{text}").solutions(problem) is None
 
 
 def test_a_built_in_task_lends_its_problems_and_its_judge(tmp_path: Path) -> None:
@@ -267,89 +226,50 @@ def test_prompts_of_text_and_messages(tmp_path: Path) -> None:
     assert json.loads(task.prompt(problem, Template())) == [{"role": "user", "content": problem.question + " ="}]
 
 
-PROBLEMS = "def problems(self, split, count, seed)"
 # Methods in place of the page's -> the line that refuses the file.
 BROKEN_FILES = {
     ("judge", ""): r":8: Sums has no method judge\(self, problem, response\)",
     ("judge", "def jugde(self, problem, response): pass"): r"has no method judge.*Did you mean `jugde`",
     ("judge", "def judge(self, problem): pass"): r":25: judge\(self, problem\): rlvr calls judge\(self, problem, resp",
-    ("problems", "def problems(self, split, count): pass"): r":13: problems\(self, split, count\): rlvr calls problems",
     ("problems", f"data: int = 1\n{PROBLEMS}: pass"): r":8: Sums: data is reserved",
     ("problems", f"size: int = 'x'\n{PROBLEMS}: pass"): r":8: Sums: size: must be a whole number; got",
     ("problems", f"size: int\n{PROBLEMS}: pass"): r":8: Sums: size has no default",
-    ("problems", f"size: object = print\n{PROBLEMS}: pass"): r":8: Sums: size is <built-in function print>",
     ("problems", f"size: Sise = 1\n{PROBLEMS}: pass"): r"NameError: name 'Sise' is not defined",
     ("problems", "async def problems(self, split, count, seed): pass"): r"problems is async; only judge may be",
     ("prompt", "reward_range = (1, 0)\ndef prompt(self, problem): pass"): r":8: Sums: reward_range is \(1, 0\)",
-    ("prompt", "def prompt(self, problem, *, tokenizer): pass"): r"rlvr calls prompt\(self, problem\)",
 }
+JUDGE = "def judge(self, problem, response): "
 BROKEN_CALLS = {
     ("problems", f"{PROBLEMS}: return None"): r":13: problems returned None .*wanted: dicts",
-    ("problems", f"{PROBLEMS}: return 'abc'"): r"problems returned 'abc' \(str\)",
     ("problems", f"{PROBLEMS}: return [1, 2]"): r"problems returned 1 \(int\); wanted: a dict",
     ("problems", f"{PROBLEMS}: return []"): r"problems gave 0 different train problems, and 2 are",
-    (
-        "problems",
-        f"{PROBLEMS}:\n    while True: yield {{'question': split, 'answer': 1}}",
-    ): r"problems gave 1 different train problems.*came twice",
+    ("problems", f"{PROBLEMS}:\n    while True: yield {{'question': split}}"): r"gave 1 different train.*came twice",
     ("problems", f"{PROBLEMS}:\n    while True: pass"): r"problems took more than 2 s",
     ("problems", f"{PROBLEMS}: return [{{'question': 'x', 'when': {{1}}}}]"): r"'when': \{1\}.*JSON values",
     ("problems", f"{PROBLEMS}: raise KeyError('x')"): r":13: problems raised KeyError",
-    ("problems", f"{PROBLEMS}: import os; os._exit(3)"): r"problems: it ended its process with exit code 3",
+    ("problems", f"{PROBLEMS}: return [{{'question': '\\ud800'}}]"): r"problems: problem .*half of a surrogate pair",
     ("problems", f"{PROBLEMS}: return bytearray(10**10)"): r"problems raised MemoryError.*task.reward_memory=512 MiB",
-    ("prompt", "def prompt(self, problem): return None"): r":\d+: prompt returned None .*wanted: text, or messages",
     ("prompt", "def prompt(self, problem): return '  '"): r"prompt returned '\s+'",
     ("prompt", "def prompt(self, problem): return [{'role': 'assistant', 'content': 'x'}]"): r"the last is the user",
-    ("prompt", "def prompt(self, problem): return problem['task']"): r"prompt|KeyError: 'task'",
-    ("prompt", "def prompt(self, problem):\n    while True: pass"): r"problems took more than 2 s",
-    ("prompt", "def prompt(self, problem): raise SystemExit(3)"): r":19: problems raised SystemExit: 3",
-    ("judge", "def judge(self, problem, response): return '1.0'"): r":25: judge returned '1.0' \(str\)",
-    ("judge", "def judge(self, problem, response): return float('nan')"): r"judge returned nan \(float\)",
-    ("prompt", "def prompt(self, problem): return 'What \\ud800'"): r"prompt of problem .*half of a surrogate pair",
-    ("problems", f"{PROBLEMS}: return [{{'question': '\\ud800'}}]"): r"problems: problem .*half of a surrogate pair",
-    ("judge", "def judge(self, problem, response): return {'reward': 1, 'why': '\\ud800'}"): r"gave text .*half of a s",
-    ("judge", "def judge(self, problem, response): return 1e300"): r"returned 1e\+300 .*from -1e\+30 to 1e\+30",
-    (
-        "judge",
-        "def judge(self, problem, response): return {'reward': 1, 'x': float('inf')}",
-    ): r"number from -1e\+30 to 1e\+30 for x",
-    ("judge", "def judge(self, problem, response): return [1.0]"): r"judge returned \[1.0\] \(list\)",
-    ("judge", "def judge(self, problem, response): return {'score': 1}"): r"wanted: a dict with reward",
-    (
-        "judge",
-        "def judge(self, problem, response): return {'reward': 1, 'parts': {'a': 2}}",
-    ): r"the sum of its parts, 2",
-    ("judge", "def judge(self, problem, response): return {'parts': 1}"): r"wanted: a dict of numbers for parts",
-    (
-        "judge",
-        "def judge(self, problem, response): return {'reward': 1, 'why': {}}",
-    ): r"text, None or a number from -1e\+30 to 1e\+30 for why",
-    (
-        "judge",
-        "def judge(self, problem, response): return {'reward': 1, 'why': 1e308}",
-    ): r"number from -1e\+30 to 1e\+30 for why",
-    (
-        "judge",
-        "def judge(self, problem, response): return {'reward': 1, 'answer': []}",
-    ): r"number from -1e\+30 to 1e\+30 for answer",
-    ("judge", "def judge(self, problem, response): return 1 / 0"): r":25: judge raised ZeroDivisionError.*'said'",
-    ("judge", "def judge(self, problem, response): raise KeyboardInterrupt"): r":25: judge raised KeyboardInterrupt",
-    ("judge", "def judge(self, problem, response):\n    while True: pass"): r"judge took more than 1 s and was ended",
-    (
-        "judge",
-        "def judge(self, problem, response): import os; os._exit(3)",
-    ): r"judge: it ended its process with exit co",
+    ("judge", f"{JUDGE}return '1.0'"): r":25: judge returned '1.0' \(str\)",
+    ("judge", f"{JUDGE}return 1e300"): r"returned 1e\+300 .*from -1e\+30 to 1e\+30",
+    ("judge", f"{JUDGE}return {{'score': 1}}"): r"wanted: a dict with reward",
+    ("judge", f"{JUDGE}return {{'reward': 1, 'parts': {{'a': 2}}}}"): r"the sum of its parts, 2",
+    ("judge", f"{JUDGE}return {{'reward': 1, 'why': {{}}}}"): r"text, None or a number from -1e\+30 to 1e\+30 for why",
+    ("judge", f"{JUDGE}return 1 / 0"): r":25: judge raised ZeroDivisionError.*'said'",
+    ("judge", f"{JUDGE}\n    while True: pass"): r"judge took more than 1 s and was ended",
+    ("judge", f"{JUDGE}import os; os._exit(3)"): r"judge: it ended its process with exit co",
 }
 
 
-@pytest.mark.parametrize("broken", BROKEN_FILES, ids=lambda one: one[1][:40] or "none")
-def test_a_file_that_cannot_be_a_task(broken: tuple[str, str], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="my_task.py.*" + BROKEN_FILES[broken]):
-        task_of(tmp_path, replaced(*broken))
+def test_a_file_that_cannot_be_a_task_is_refused_with_its_line(tmp_path: Path) -> None:
+    for broken, line in BROKEN_FILES.items():
+        with pytest.raises(UserError, match="my_task.py.*" + line):
+            task_of(tmp_path, replaced(*broken))
 
 
 @pytest.mark.parametrize("broken", BROKEN_CALLS, ids=lambda one: one[1][:60])
-def test_what_methods_do_wrong_is_said(broken: tuple[str, str], tmp_path: Path) -> None:
+def test_what_a_method_does_wrong_is_named_with_its_line(broken: tuple[str, str], tmp_path: Path) -> None:
     task = task_of(tmp_path, replaced(*broken))
     with pytest.raises((RunError, UserError), match="(?s)my_task.py.*" + BROKEN_CALLS[broken]):
         problem = task.problems("train", 2, 0)[0]
@@ -377,27 +297,24 @@ def test_files_that_are_no_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         load_config(task=str(tmp_path / "nune.py"), import_files=True)
 
 
-@pytest.mark.parametrize(
-    ("rows", "split"),
-    [
-        ("rng = random", "test"),
-        ("rng = random if split == 'dev' else random.Random(split)", "dev"),
-        ("rng = random if split == 'train' else random.Random(split)", "train"),
-        ("rng = random.Random(len(CALLS)); CALLS.append(split)", "test"),
-    ],
-)
-def test_problems_that_differ_for_the_same_arguments_are_refused(rows: str, split: str, tmp_path: Path) -> None:
+def test_problems_that_differ_for_the_same_arguments_are_refused(tmp_path: Path) -> None:
     draw = "    return [{'question': f'{rng.random()}?', 'answer': n} for n in range(count)]"
-    task = task_of(tmp_path, replaced("problems", f"{PROBLEMS}:\n    {rows}\n{draw}", "CALLS = []"))
-    with pytest.raises(UserError, match=rf"my_task\.py:\d+: problems gives other {split} problems for the same argum"):
-        task.check_before()
-    with pytest.raises(RunError, match=rf"my_task\.py:\d+: problems gives other {split} problems for the same argume"):
-        task.problems("dev", 2, 0)
-
-
-def test_problems_of_a_seed_pass_the_trial_in_any_order_of_a_set(tmp_path: Path) -> None:
+    for rows, split in (
+        ("rng = random", "test"),
+        ("rng = random if split == 'train' else random.Random(split)", "train"),
+    ):
+        task = task_of(tmp_path, replaced("problems", f"{PROBLEMS}:\n    {rows}\n{draw}"))
+        with pytest.raises(
+            UserError, match=rf"my_task\.py:\d+: problems gives other {split} problems for the same argum"
+        ):
+            task.check_before()
+        with pytest.raises(
+            RunError, match=rf"my_task\.py:\d+: problems gives other {split} problems for the same argum"
+        ):
+            task.problems("dev", 2, 0)
+    # The order of a set is another in every process.
     draw = "return ({'question': word, 'answer': 1} for word in {f'{split} {seed} {n}' for n in range(count)})"
-    for text in (FILE, FEW, LISTS, DRAWN, replaced("problems", f"{PROBLEMS}:\n    {draw}")):
+    for text in (FEW, replaced("problems", f"{PROBLEMS}:\n    {draw}")):
         task_of(tmp_path, text).check_before()
 
 
@@ -426,20 +343,6 @@ def test_some_verdicts_may_fail_and_the_others_stay(tmp_path: Path, capfd: pytes
         task.judge_many([problem] * 6, ["raise"] * 4 + ["no"] * 2, [False] * 6)
 
 
-def test_the_judge_runs_elsewhere_and_several_work_at_once(tmp_path: Path) -> None:
-    judge = "def judge(self, problem, response):\n    import os\n    return {'reward': 0, 'pid': os.getpid()}"
-    task = task_of(tmp_path, replaced("judge", judge), "task.reward_workers=3")
-    (problem, _) = task.problems("train", 2, 0)
-    found = {one.logged["pid"] for one in task.judge_many([problem] * 60, ["a"] * 60, [False] * 60)}
-    assert os.getpid() not in found and 1 <= len(found) <= 3
-
-
-def test_more_held_out_problems_than_are_left_out_of_train_are_refused(tmp_path: Path) -> None:
-    task = task_of(tmp_path, FILE, "task.held_out=10")
-    with pytest.raises(RunError, match=r"task.held_out=10: test is limited to that many problems, and 11 are asked"):
-        task.problems("test", 11, 0)
-
-
 def test_a_path_is_relative_to_the_file_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, most in (("a", 100), ("b", 7)):
         (tmp_path / name).mkdir()
@@ -450,10 +353,3 @@ def test_a_path_is_relative_to_the_file_that_names_it(tmp_path: Path, monkeypatc
     assert load_config(task="my_task.py", import_files=True).task.most == 7  # type: ignore[attr-defined]
     (tmp_path / "a" / "my_task.py").unlink()
     assert load_config([Path("../a/base.yaml")], import_files=True).task.most == 7  # type: ignore[attr-defined]
-
-
-def test_a_sweep_takes_it_from_its_base_configuration_alone(tmp_path: Path) -> None:
-    (tmp_path / "my_task.py").write_text(FILE)
-    (tmp_path / "sweep.yaml").write_text("methods: [grpo]\nseeds: 1\nset: {task.name: my_task.py}\n")
-    (done,) = run_all(tmp_path, ("sweep", "sweep.yaml", "--dry-run"))
-    assert done.code == 2 and "sweep.yaml:3" in done.err and "base configuration" in done.err, done

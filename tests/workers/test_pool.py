@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
+from rlvr_cli.core.errors import RunError
+from rlvr_cli.workers import child
+from rlvr_cli.workers import pool as processes
 from rlvr_cli.workers.pool import JobFailed, JobTimeout, Limits, Pool, Target, WorkerDied, shared_pool
 from tests.training.processes import gone
 
 ROOT = Path(__file__).parents[2]
 FILE = """
-import multiprocessing, os, signal, subprocess, sys, threading, time
+import multiprocessing, os, resource, signal, subprocess, sys, threading, time
 calls = []
 
 def square(number):
@@ -95,6 +101,8 @@ def make(settings):
             case "processes":
                 with multiprocessing.get_context("fork").Pool(2) as pool:
                     return pool.map(square, range(4))
+            case "limit":
+                return resource.getrlimit(resource.RLIMIT_AS)[0]
             case "thread":
                 threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
             case "not json":
@@ -147,26 +155,13 @@ def test_a_worker_keeps_its_state_and_what_it_prints_is_no_answer(
     assert asked(pool, "thread") == [5, {"a": 1}]
 
 
-def test_a_judge_by_its_module() -> None:
-    with Pool(Target("rlvr_cli.verify.algebra:ready"), Limits(60.0)) as pool:
-        assert asked(pool, ["strict", "x+1", "1+x"]) == [True, "equal"]
-        assert pool.submit(["strict", "x+1", "x+2"]).result() == [False, "different"]
-
-
 @pytest.mark.parametrize(
     ("job", "kind", "said"),
     [
-        ("exit", JobFailed, "SystemExit"),
-        ("raise", JobFailed, "KeyError"),
-        ("interrupt", JobFailed, "KeyboardInterrupt"),
-        ("memory", JobFailed, "MemoryError"),
-        ("not json", JobFailed, "set"),
-        ("leave", WorkerDied, "exit code 3"),
-        ("segfault", WorkerDied, "SIGSEGV"),
-        ("close everything", WorkerDied, "ended"),
-        ("sleep", JobTimeout, "^$"),
-        ("loop", JobTimeout, "^$"),
-        ("children", JobTimeout, "^$"),
+        *(("exit", JobFailed, "SystemExit"), ("interrupt", JobFailed, "KeyboardInterrupt")),
+        *(("memory", JobFailed, "MemoryError"), ("not json", JobFailed, "set")),
+        *(("leave", WorkerDied, "exit code 3"), ("segfault", WorkerDied, "SIGSEGV")),
+        *(("close everything", WorkerDied, "ended"), ("loop", JobTimeout, "^$"), ("children", JobTimeout, "^$")),
     ],
 )
 def test_what_a_job_may_do(job: str, kind: type[Exception], said: str, pool: Pool) -> None:
@@ -221,7 +216,6 @@ def test_a_death_takes_no_other_job_with_it(target: Target) -> None:
         ("raise ValueError('no')", JobFailed, "ValueError"),
         ("x = 1", JobFailed, "has no attribute 'make'"),
         ("import os; os._exit(7)", WorkerDied, "exit code 7"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", WorkerDied, "SIGKILL"),
         ("import time; time.sleep(600)", JobTimeout, "^$"),
     ],
 )
@@ -267,10 +261,144 @@ def test_time_in_which_the_caller_stands_still_is_not_counted(pool: Pool, monkey
     assert waiting.result(60) == [1, {"a": 1}]
 
 
-def test_a_worker_that_is_killed_from_outside_is_replaced(pool: Pool) -> None:
+def test_a_job_whose_worker_is_killed_from_outside_is_tried_once_more(pool: Pool) -> None:
     assert asked(pool, "first") == [1, {"a": 1}]
+    killed = {pool.pids[0]}
     os.kill(pool.pids[0], signal.SIGKILL)
     assert asked(pool, "next") == [1, {"a": 1}]
+    killed.add(pool.pids[0])
+    # What forks the workers.
+    os.kill(psutil.Process(pool.pids[0]).ppid(), signal.SIGKILL)
+    assert asked(pool, "next") == [1, {"a": 1}] and not killed & set(pool.pids)
+    waiting, killed = pool.submit({"sleep for": 600}, 600.0), set()
+    for _ in range(2):
+        until(lambda: bool(set(pool.pids) - killed))
+        time.sleep(0.3)
+        (pid,) = pool.pids
+        os.kill(pid, signal.SIGKILL)
+        killed.add(pid)
+    with pytest.raises(WorkerDied, match="SIGKILL"):
+        waiting.result(60)
+
+
+def test_a_worker_is_replaced_after_so_many_jobs(target: Target) -> None:
+    with Pool(target, Limits(20.0), jobs_per_worker=2) as pool:
+        assert [asked(pool, "job") for _ in range(5)] == [[count, {"a": 1}] for count in (1, 2, 1, 2, 1)]
+
+
+def test_code_of_ours_has_limited_address_space_and_ends_with_its_memory(target: Target) -> None:
+    ours = replace(target, ours=True)
+    with Pool(ours, Limits(20.0, memory_mib=512)) as pool:
+        assert asked(pool, "limit") == 512 * 2**20
+        with pytest.raises(WorkerDied, match="exit code 1"):
+            asked(pool, "memory")
+        assert asked(pool, "next") == [1, {"a": 1}]
+
+
+def test_a_worker_that_cannot_be_started_is_an_error_and_the_pool_goes_on(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    for module, name, value, reason in (
+        (processes.socket, "socketpair", full, "cannot be started: .*Too many open files"),
+        (processes.subprocess, "Popen", full, "cannot be started: .*Too many open files"),
+        (processes.sys, "executable", "/bin/false", "cannot be started"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, value)
+            with pytest.raises(RunError, match=reason):
+                asked(pool, "job")
+    assert asked(pool, "next") == [1, {"a": 1}]
+    start = threading.Thread.start
+
+    def starting(thread: threading.Thread) -> None:
+        if thread.name.startswith("workers-"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch, Pool(pool.target, pool.limits) as other:
+        patch.setattr(threading.Thread, "start", starting)
+        with pytest.raises(RunError, match="can't start new thread"):
+            other.submit("job")
+        patch.undo()
+        assert asked(other, "next") == [1, {"a": 1}]
+    for limits, workers in ((Limits(1.0), 0), (Limits(0.0), 1), (Limits(1.0, memory_mib=10), 1)):
+        with pytest.raises(ValueError, match="a pool needs"):
+            Pool(pool.target, limits, workers)
+
+
+def test_an_error_while_waiting_leaves_no_answer_for_the_next_job(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked(pool, "first") == [1, {"a": 1}]
+    receive = child.receive
+    with monkeypatch.context() as patch:
+
+        def failing(connection: object) -> object:
+            patch.setattr(child, "receive", receive)
+            raise MemoryError
+
+        patch.setattr(child, "receive", failing)
+        with pytest.raises(MemoryError):
+            asked(pool, {"echo": 1})
+        assert asked(pool, {"echo": 2}) == 2
+
+
+def test_closing_fails_what_is_being_done_and_leaves_nobody(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Pool(target, Limits(60.0))
+    assert asked(pool, "first") == [1, {"a": 1}]
+    pids = [*pool.pids, psutil.Process(pool.pids[0]).ppid()]
+    busy, waiting = pool.submit("sleep"), pool.submit("next")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(processes._Worker, "interrupt", lambda worker: signal.raise_signal(signal.SIGINT))
+        pool.close()
+    assert not gone(pids[1])
+    pool.close()  # An interrupted closing is finished by the next.
+    for future in (busy, waiting):
+        with pytest.raises(RuntimeError, match="closed"):
+            future.result(60)
+    assert all(map(gone, pids)) and not any(thread.is_alive() for thread in pool._threads)
+    with pytest.raises(RuntimeError, match="closed"):
+        pool.submit("job")
+
+
+def test_closing_waits_for_no_process_that_is_stopped(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_REPLY_SECONDS", 0.5)
+    pool = Pool(target, Limits(60.0))
+    assert asked(pool, "first") == [1, {"a": 1}]
+    os.kill(psutil.Process(pool.pids[0]).ppid(), signal.SIGSTOP)
+    busy = pool.submit("sleep")
+    pool.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        busy.result(60)
+
+
+FORKING = """
+import os, resource, sys
+from rlvr_cli.workers.pool import *
+if sys.platform == "linux":
+    import ctypes
+    ctypes.CDLL(None).prctl(24, 24)  # Not even root raises a limit again.
+    resource.setrlimit(resource.RLIMIT_AS, (900 * 2**20, 900 * 2**20))
+pool = Pool(Target("mine:make", ours=True), Limits(20.0))
+assert sys.platform != "linux" or pool.submit("limit").result() == 900 * 2**20, "a lower limit of the system stays"
+parents = [pool.submit("job") and pool.submit("job").result() and pid for pid in pool.pids]
+child = os.fork()
+if child == 0:
+    good = pool.submit("job").result()[0] == 1 and not set(pool.pids) & set(parents)
+    pool.close()
+    os._exit(0 if good else 1)
+assert os.waitpid(child, 0)[1] == 0, "a forked child has workers of its own"
+assert pool.submit("job").result()[0] > 1 and pool.pids == parents
+print(*parents)
+"""
+
+
+def test_a_forked_child_has_workers_of_its_own_and_nothing_is_left_at_exit(target: Target) -> None:
+    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    (pid,) = map(int, done.stdout.split())
+    until(lambda: gone(pid))
 
 
 def test_a_pool_that_is_not_among_the_last_shared_ones_does_its_jobs_and_ends_its_workers(target: Target) -> None:

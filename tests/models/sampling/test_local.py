@@ -20,7 +20,6 @@ from rlvr_cli.models.sampling.local import (
     _rows_at_once,
     _split,
     _split_by_prompt,
-    _together,
     rows_that_fit,
     sample,
     supports,
@@ -48,23 +47,54 @@ def run(model: Any, prompts: Any = PROMPTS, keys: Any = KEYS, **options: Any) ->
     return sample(model, prompts, params, keys=keys, **called)
 
 
-def test_log_probs_and_entropies_equal_the_full_forward() -> None:
-    """Of the whole distribution at the temperature, also with top_p; greedy, of that at temperature 1."""
-    for options in [{}, {"temperature": 0.6, "max_rows": 4}, {"temperature": 0.0}, {"top_p": 0.7}]:
-        for name in MODELS:
-            model = make(name)
-            out = run(model, **options)
-            temperature = options.get("temperature") or 1.0
-            if options.get("temperature") != 0:
-                assert len({len(ids) for ids in out.ids}) > 3, "rows must end at different times to test dropping them"
-            for prompt, ids, log_probs, entropies in zip(PROMPTS, out.ids, out.log_probs, out.entropies, strict=True):
-                every = full_log_probs(model, prompt, ids, temperature)
-                torch.testing.assert_close(torch.tensor(log_probs), every[range(len(ids)), ids], **rounding(every))
-                full = full_entropies(model, prompt, ids, temperature)
-                torch.testing.assert_close(torch.tensor(entropies, dtype=torch.float64), full, **rounding(every))
+def assert_full_forward(model: Any, prompts: Any, out: Any, temperature: float = 1.0) -> None:
+    """Log-probs and entropies are those of one forward pass over the whole text."""
+    for prompt, ids, log_probs, entropies in zip(prompts, out.ids, out.log_probs, out.entropies, strict=True):
+        every = full_log_probs(model, prompt, ids, temperature)
+        torch.testing.assert_close(torch.tensor(log_probs), every[range(len(ids)), ids], **rounding(every))
+        full = full_entropies(model, prompt, ids, temperature)
+        torch.testing.assert_close(torch.tensor(entropies, dtype=torch.float64), full, **rounding(every))
 
 
-@pytest.mark.parametrize("vocabulary", [7, 1024, 32_000])
+@pytest.mark.parametrize("name", MODELS)
+def test_log_probs_and_entropies_equal_the_full_forward(name: str) -> None:
+    model = make(name)
+    out = run(model)
+    assert len({len(ids) for ids in out.ids}) > 3, "rows must end at different times to test dropping them"
+    assert_full_forward(model, PROMPTS, out)
+    assert out.truncated == [ids[-1] not in EOS for ids in out.ids]
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0.6, "max_rows": 4}, {"temperature": 0.0}, {"top_p": 0.7}])
+def test_they_are_of_the_whole_distribution_at_the_temperature_also_with_top_p(options: dict[str, Any]) -> None:
+    """Greedy, of that at temperature 1."""
+    model = make("qwen3-gqa-wide-heads-tied")
+    assert_full_forward(model, PROMPTS, run(model, **options), options.get("temperature") or 1.0)
+
+
+def test_they_stay_equal_over_a_long_generation_and_without_copies_of_the_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, prompts = make("llama3-rope-gqa-biases"), PROMPTS[::7]
+    long = run(model, prompts, [1, 2, 3], max_new_tokens=200, eos_token_ids=())
+    assert_full_forward(model, prompts, long)
+    monkeypatch.setattr("rlvr_cli.models.sampling.decoder._FUSE_BELOW", 0)
+    assert_full_forward(model, PROMPTS, run(model))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_greedy_equals_generate(name: str) -> None:
+    model, prompts = make(name), PROMPTS[::7]
+    out = run(model, prompts, [1, 2, 3], temperature=0.0, max_new_tokens=12)
+    for prompt, ids, truncated in zip(prompts, out.ids, out.truncated, strict=True):
+        options = {"do_sample": False, "max_new_tokens": 12, "eos_token_id": list(EOS), "pad_token_id": 0}
+        tokens = torch.tensor([prompt])
+        expected = model.generate(tokens, attention_mask=torch.ones_like(tokens), **options)[0, len(prompt) :]
+        assert ids == expected.tolist()
+        assert truncated == (ids[-1] not in EOS)
+
+
+@pytest.mark.parametrize("vocabulary", [7, 2000])
 def test_entropies_of_wide_flat_certain_and_impossible_distributions(vocabulary: int) -> None:
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(8, vocabulary, generator=generator) * torch.tensor([0.0, 0.1, 1, 3, 6, 30, 300, 3e4])[:, None]
@@ -76,44 +106,6 @@ def test_entropies_of_wide_flat_certain_and_impossible_distributions(vocabulary:
             logits.clone(), torch.full((8,), draw, dtype=torch.float64), SamplingParams(max_new_tokens=1)
         )
         torch.testing.assert_close(entropies.double(), exact, **rounding(exact))
-
-
-def test_log_probs_stay_equal_over_a_long_generation() -> None:
-    model = make("llama3-rope-gqa-biases")
-    out = run(model, PROMPTS[::4], [1, 2, 3, 4], max_new_tokens=400, eos_token_ids=())
-    for prompt, ids, log_probs in zip(PROMPTS[::4], out.ids, out.log_probs, strict=True):
-        every = full_log_probs(model, prompt, ids, 1.0)
-        torch.testing.assert_close(torch.tensor(log_probs), every[range(400), ids], **rounding(every))
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_greedy_equals_generate(name: str) -> None:
-    model = make(name)
-    out = run(model, temperature=0.0, max_new_tokens=25)
-    for prompt, ids, truncated in zip(PROMPTS, out.ids, out.truncated, strict=True):
-        options = {"do_sample": False, "max_new_tokens": 25, "eos_token_id": list(EOS), "pad_token_id": 0}
-        tokens = torch.tensor([prompt])
-        expected = model.generate(tokens, attention_mask=torch.ones_like(tokens), **options)[0, len(prompt) :]
-        assert ids == expected.tolist()
-        assert truncated == (ids[-1] not in EOS)
-
-
-def test_a_large_model_is_computed_without_copies_of_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlvr_cli.models.sampling.decoder._FUSE_BELOW", 0)
-    for name in ("qwen2-gqa-untied", "qwen3", "llama3-rope-gqa-biases"):
-        model = make(name)
-        out = run(model)
-        for prompt, ids, log_probs in zip(PROMPTS, out.ids, out.log_probs, strict=True):
-            every = full_log_probs(model, prompt, ids, 1.0)
-            torch.testing.assert_close(torch.tensor(log_probs), every[range(len(ids)), ids], **rounding(every))
-
-
-def test_bfloat16_weights_give_float32_log_probs_near_the_models() -> None:
-    model = make("qwen3").to(torch.bfloat16)
-    out = run(model, PROMPTS[:3], [1, 2, 3])
-    for prompt, ids, log_probs in zip(PROMPTS, out.ids, out.log_probs, strict=False):
-        expected = full_log_probs(model, prompt, ids, 1.0)[range(len(ids)), ids]
-        torch.testing.assert_close(torch.tensor(log_probs), expected, atol=0.2, rtol=0)
 
 
 def with_large_scores(dtype: torch.dtype) -> Any:
@@ -156,17 +148,6 @@ def test_large_attention_scores_on_a_gpu(gpu: str) -> None:
     assert ours < 1.1 * theirs
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_attention_scores_of_half_precision_numbers_are_in_float32(masked: bool) -> None:
-    decoder = Decoder(make("llama").to(torch.bfloat16))
-    q, keys = 70 * torch.randn(3, 2, 8), 170 * torch.randn(3, 8, 5)
-    bias = torch.zeros(3, 1, 5)
-    bias[1, :, :2] = -torch.inf
-    scores = decoder._scores(q.bfloat16(), keys.bfloat16(), bias if masked else None)
-    expected = q.bfloat16().double() @ keys.bfloat16().double() * decoder.scale + (bias if masked else 0)
-    torch.testing.assert_close(scores.double(), expected, rtol=1e-5, atol=1e-2)
-
-
 def test_a_row_does_not_depend_on_the_batch_it_is_in() -> None:
     model = make("qwen3")
     together = run(model)
@@ -178,8 +159,14 @@ def test_a_row_does_not_depend_on_the_batch_it_is_in() -> None:
     assert run(model, max_rows=4).ids == together.ids
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("options", [{}, {"top_p": 0.9, "temperature": 0.8}, {"temperature": 0.0}])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("qwen2", {}),
+        ("qwen3-gqa-wide-heads-tied", {"top_p": 0.9, "temperature": 0.8}),
+        ("llama3-rope-gqa-biases", {"temperature": 0.0}),
+    ],
+)
 def test_how_many_rows_are_decoded_together_changes_nothing(
     name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,20 +187,15 @@ def test_how_many_rows_are_decoded_together_changes_nothing(
 
     monkeypatch.setattr(Decoder, "__init__", in_parts)
     others.append(run(model, **options))
-    temperature = options.get("temperature") or 1.0
-    every = [full_log_probs(model, *row, temperature) for row in zip(PROMPTS, together.ids, strict=True)]
+    every = [
+        full_log_probs(model, *row, options.get("temperature") or 1.0)
+        for row in zip(PROMPTS, together.ids, strict=True)
+    ]
     for other in others:
         assert (other.ids, other.truncated) == (together.ids, together.truncated)
-        for first, second in zip(
-            [*together.log_probs, *together.entropies], [*other.log_probs, *other.entropies], strict=True
-        ):
+        both = zip([*together.log_probs, *together.entropies], [*other.log_probs, *other.entropies], strict=True)
+        for first, second in both:
             torch.testing.assert_close(torch.tensor(first), torch.tensor(second), **rounding(*every))
-
-
-def test_prompts_that_are_read_together() -> None:
-    assert list(_together([5, 3, 9], 27)) == [range(3)]
-    assert list(_together([5, 3, 9, 2, 2, 30, 1], 10)) == [range(2), range(2, 3), range(3, 5), range(5, 6), range(6, 7)]
-    assert list(_together([30], 10)) == [range(1)]
 
 
 def test_a_batch_that_memory_divides_is_cut_between_prompts() -> None:
@@ -269,29 +251,19 @@ def test_the_number_of_threads_changes_nothing() -> None:
     assert results[0] == results[1]
 
 
-def test_seed_and_key_choose_the_sample() -> None:
-    model = make("qwen2")
+def test_seed_and_key_choose_the_sample_and_the_weights_of_the_moment_are_used() -> None:
+    model = make("qwen2", attention_dropout=0.5)
     prompts = [PROMPTS[0]] * 4
     first = run(model, prompts, [1, 2, 1, -1])
     assert first.ids[0] == first.ids[2]
     assert first.ids[0] != first.ids[1] != first.ids[3]
     assert run(model, prompts, [1, 2, 1, -1], seed=6).ids[0] != first.ids[0]
-
-
-def test_weights_changed_between_calls_are_used() -> None:
-    model = make("qwen3")
-    before = run(model)
+    assert run(model.train(), prompts, [1, 2, 1, -1]) == first and model.training, "dropout is off, the mode stays"
+    assert run(model, [], []).ids == []
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1.3)
-    assert run(model).ids != before.ids
-
-
-def test_dropout_and_train_mode_have_no_effect() -> None:
-    model = make("qwen3", attention_dropout=0.5)
-    evaluated = run(model)
-    assert run(model.train()) == evaluated
-    assert model.training
+    assert run(model, prompts, [1, 2, 1, -1]).ids != first.ids
 
 
 def test_samples_follow_the_models_distribution() -> None:
@@ -323,27 +295,11 @@ def test_top_p_draws_from_the_nucleus_but_reports_the_full_distribution() -> Non
         assert values[0] == pytest.approx(log_probs[ids[0]].item(), abs=rounding(log_probs)["atol"])
 
 
-def test_truncated_says_which_rows_hit_the_limit() -> None:
-    model = make("qwen3")
-    long, short = run(model), run(model, max_new_tokens=6)
-    for full, cut, truncated in zip(long.ids, short.ids, short.truncated, strict=True):
-        assert cut == full[:6]
-        assert truncated == (cut[-1] not in EOS)
-        assert not set(cut[:-1]) & set(EOS)
-    assert any(short.truncated)
-    assert not all(short.truncated)
-
-
-def test_progress_counts_every_token() -> None:
-    counted: list[int] = []
-    out = run(make("qwen3"), on_progress=counted.append, max_rows=4)
-    assert sum(counted) == sum(map(len, out.ids))
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("max_rows", [None, 4])
-def test_rows_are_handed_over_as_they_end(max_rows: int | None, threads: int) -> None:
-    before, sampled, early = torch.get_num_threads(), 0, 0
+@pytest.mark.parametrize(("max_rows", "threads"), [(None, 1), (4, 3)])
+def test_rows_are_handed_over_as_they_end_and_whoever_refuses_them_ends_the_sampling(
+    max_rows: int | None, threads: int
+) -> None:
+    before, alive, sampled, early = torch.get_num_threads(), threading.active_count(), 0, 0
     given: dict[int, Any] = {}
 
     def progress(tokens: int) -> None:
@@ -356,69 +312,47 @@ def test_rows_are_handed_over_as_they_end(max_rows: int | None, threads: int) ->
         given.update((row, completions.of([index])) for index, row in enumerate(rows))
         early += len(rows) if sampled < 0.9 * total else 0
 
+    def refuse(rows: Any, completions: Completions) -> None:
+        raise KeyError("not these")
+
     torch.set_num_threads(threads)
     try:
         model = make("qwen3")
         plain = run(model, max_rows=max_rows)
         total = sum(map(len, plain.ids))
         assert run(model, max_rows=max_rows, on_progress=progress, on_done=done) == plain
+        assert sampled == total
+        with pytest.raises(KeyError, match="not these"):
+            run(model, max_rows=max_rows, on_done=refuse)
+        assert torch.get_num_threads() == threads and threading.active_count() == alive
     finally:
         torch.set_num_threads(before)
     assert joined([given[row] for row in range(len(PROMPTS))]) == plain
     assert early >= 5, "several of the 15 rows are short"
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_an_error_of_who_takes_rows_ends_the_sampling(threads: int) -> None:
-    before, alive = torch.get_num_threads(), threading.active_count()
-
-    def refuse(rows: Any, completions: Completions) -> None:
-        raise KeyError("not these")
-
-    torch.set_num_threads(threads)
-    try:
-        with pytest.raises(KeyError, match="not these"):
-            run(make("qwen3"), max_rows=4, on_done=refuse)
-        assert torch.get_num_threads() == threads and threading.active_count() == alive
-    finally:
-        torch.set_num_threads(before)
-
-
-@pytest.mark.parametrize("vocabulary", [50, 2000])
-def test_diverged_weights_are_named_instead_of_sampled_from(vocabulary: int) -> None:
-    model = make("qwen3", vocab_size=vocabulary)
-    model.model.norm.weight.data[0] = torch.nan
-    with pytest.raises(RunError, match="not finite"):
-        run(model)
-
-
-def test_nothing_asked_gives_nothing() -> None:
-    assert run(make("qwen3"), [], []).ids == []
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_what_cannot_be_sampled_is_refused() -> None:
+    model = make("qwen3")
+    for options, message in (
         ({"max_new_tokens": 0}, "max_new_tokens"),
         ({"temperature": -1.0}, "temperature"),
         ({"top_p": 0.0}, "top_p"),
         ({"keys": [1]}, "keys"),
         ({"prompts": [[]], "keys": [1]}, "without tokens"),
         ({"max_rows": 0}, "max_rows"),
-    ],
-)
-def test_arguments_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        run(make("qwen3"), **options)
-
-
-def test_what_the_sampler_would_get_wrong_is_not_supported() -> None:
+    ):
+        with pytest.raises(ValueError, match=message):
+            run(model, **options)
+    model.model.norm.weight.data[0] = torch.nan
+    with pytest.raises(RunError, match="not finite"):
+        run(model)
     assert all(supports(make(name)) is None for name in MODELS)
-    assert "sliding" in str(supports(make("qwen2", use_sliding_window=True, sliding_window=8, max_window_layers=1)))
-    assert "rotary" in str(
-        supports(make("llama", rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}))
-    )
-    assert "activation" in str(supports(make("llama", hidden_act="gelu")))
-    with_adapter = make("qwen3")
-    with_adapter.model.layers[0].self_attn.q_proj = torch.nn.Sequential(torch.nn.Linear(32, 32))
-    assert "q_proj" in str(supports(with_adapter))
+    dynamic = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+    for other, reason in (
+        (make("qwen2", use_sliding_window=True, sliding_window=8, max_window_layers=1), "sliding"),
+        (make("llama", rope_parameters=dynamic), "rotary"),
+        (make("llama", hidden_act="gelu"), "activation"),
+    ):
+        assert reason in str(supports(other))
+    model.model.layers[0].self_attn.q_proj = torch.nn.Sequential(torch.nn.Linear(32, 32))
+    assert "q_proj" in str(supports(model))

@@ -13,13 +13,9 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.launch.world import ALONE
-from rlvr_cli.models.load import load_model
 from rlvr_cli.models.sampling.engine import SamplingParams
-from rlvr_cli.models.sampling.vllm import files_hash, generate_with_vllm, load_vllm, model_folder
-from rlvr_cli.training.vllm_engine import VllmEngine
+from rlvr_cli.models.sampling.vllm import generate_with_vllm, load_vllm
 
 
 class VllmSamplingParams:
@@ -121,59 +117,3 @@ def test_the_engine_is_made_of_the_checkpoint_alone(
     vllm.LLM = full  # type: ignore[attr-defined]
     with pytest.raises(UserError, match=r"Free memory on device.*If the GPU is full"):
         load_vllm(tmp_path, dtype="auto")
-
-
-@pytest.fixture
-def lab() -> tuple[Any, Any]:
-    return load_model("lab")
-
-
-def test_a_training_gives_vllm_its_settings_and_names_its_key(
-    lab: tuple[Any, Any], vllm: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    config = load_config(overrides=["rollout.engine=vllm_colocate", "rollout.vllm.sleep=false"])
-    model, tokenizer = lab
-    arguments = VllmEngine(config, model, tokenizer, 100, ALONE).vllm.arguments
-    assert (arguments["max_model_len"], arguments["load_format"]) == (100, "dummy")
-    assert arguments["enable_sleep_mode"] is False and "option" not in arguments and "settings" not in arguments
-    monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(UserError, match=r"^rollout\.engine=vllm_colocate: the package vllm"):
-        VllmEngine(config, model, tokenizer, 100, ALONE)
-
-
-def test_the_hash_is_of_the_files(tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors").write_bytes(b"one")
-    first = files_hash(tmp_path)
-    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
-    assert files_hash(tmp_path) == first
-    (tmp_path / "model.safetensors").write_bytes(b"two")
-    assert files_hash(tmp_path) != first
-
-
-def test_a_preset_is_a_folder() -> None:
-    assert (model_folder("lab", None) / "config.json").is_file()
-
-
-def test_an_evaluation_by_vllm_is_stored_and_continued(vllm: ModuleType, tmp_path: Path) -> None:
-    from rlvr_cli.core.files import read_jsonl
-    from rlvr_cli.evaluation.evaluate import evaluate_with
-    from rlvr_cli.evaluation.sampling import VllmSampler
-    from rlvr_cli.evaluation.served.tokenizer import load_facts
-    from rlvr_cli.evaluation.settings import EvalSettings
-    from rlvr_cli.tasks.kk import KnightsAndKnaves
-
-    folder = model_folder("lab", None)
-    facts = load_facts(str(folder), False, revision=None)
-    task = KnightsAndKnaves().for_model(facts.style)
-    settings = EvalSettings(problems=3, samples=2, pass_at=(1, 2), temperature=0.5, max_new_tokens=9, engine="vllm")
-    sampler = VllmSampler(FakeLLM(), facts, folder)
-    result = evaluate_with(sampler, task, task.problems("test", 3, 0), settings, tmp_path)
-    rows = read_jsonl(tmp_path / "samples.jsonl")
-    assert result.result["samples"] == 2
-    # At temperature 0.5 vLLM's log-probabilities are of another distribution.
-    assert [row["log_prob"] is None for row in rows] == [row["sample"] != "greedy" for row in rows]
-    again = VllmSampler(FakeLLM(finish="abort"), facts, folder)
-    assert evaluate_with(again, task, task.problems("test", 3, 0), settings, tmp_path) == result
