@@ -77,20 +77,6 @@ def test_every_bad_row_is_named(tmp_path: Path) -> None:
         assert problem.startswith(f"{data}:{words}")
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    empty = write(tmp_path / "empty.jsonl")
-    text = write(tmp_path / "solved.txt", GOOD)
-    for path, message in (
-        (tmp_path / "none.jsonl", "no such file"),
-        (tmp_path, "not a .jsonl"),
-        (text, "not a .jsonl"),
-    ):
-        with pytest.raises(UserError, match=rf"method\.data=.*{message}"):
-            prepare_run(configure(tmp_path, "run", method__data=str(path)))
-    with pytest.raises(UserError, match="it has no rows"):
-        prepare_run(configure(tmp_path, "run", method__data=str(empty)))
-
-
 def test_a_model_that_cannot_write_the_solutions_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"worked solutions of problem kk-.*has no token for.*task\.style"):
         prepare_run(configure(tmp_path, "run", task__style="logic_rl", rollout__max_new_tokens=1000))
