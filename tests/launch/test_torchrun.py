@@ -76,6 +76,17 @@ def test_a_mistake_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     assert failed.value.problems == ("no such file", "nor this")
 
 
+def test_a_bug_in_one_rank(monkeypatch: pytest.MonkeyPatch, run: RunDir) -> None:
+    """Its traceback is in log.txt, and not what the other rank says because of it."""
+    bug = "time.sleep(0.5); 1 / 0"
+    with pytest.raises(RunError) as failed:
+        launch(monkeypatch, starting(run, "raise RuntimeError('Connection closed by peer')"), bug)
+    message = f"rank 1 of 2: ZeroDivisionError: division by zero (traceback in {run.log_path})"
+    assert str(failed.value).startswith(message) and f"rlvr train --resume {run.path}" in str(failed.value)
+    assert (run.read_manifest()["status"], run.read_manifest()["error"]) == ("failed", str(failed.value))
+    assert "in <module>" in run.log_path.read_text() and "1 / 0" in bug
+
+
 @pytest.mark.parametrize("files", [[], [ORDER]])
 def test_a_rank_whose_launcher_ended_while_it_started(tmp_path: Path, files: list[str]) -> None:
     """Its parent is another process then; or that has removed the folder."""

@@ -31,7 +31,6 @@ SETTINGS = {
     "eval.pass_at": [1, 2],
 }
 LORA = {"model__adapter": "{kind: lora, rank: 4}", "optimizer__lr": 5e-3}
-KINDS = {"full": {}, "lora": LORA}
 
 
 def configure(folder: Path, name: str, method: str = "sft", **changes: Any) -> Any:

@@ -141,16 +141,6 @@ def test_problems_without_a_solution_are_left_out(tmp_path: Path, monkeypatch: p
         load_demonstrations(config, task, model, tokenizer)
 
 
-def test_worked_solutions_are_judged_together(tmp_path: Path) -> None:
-    """Judges with workers are slow one by one."""
-    config = configure(tmp_path, "run", method__demonstrations=50)
-    model, tokenizer = load_model("lab", dtype="float32")
-    task = Together(**{**dict(config.task), "style": "compact"})
-    task.calls.clear()
-    assert len(load_demonstrations(config, task, model, tokenizer).demonstrations) == 50
-    assert task.calls == [50]
-
-
 def test_every_worked_solution_of_loaded_problems_that_is_judged_wrong_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

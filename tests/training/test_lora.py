@@ -231,11 +231,3 @@ def test_an_adapter_is_no_reference_of_all_weights(tmp_path: Path) -> None:
     )
     assert json.loads((newest(on_top) / "base.json").read_text())["name"] == folder
     load_model(str(newest(on_top)))
-
-
-def test_the_transformers_engine_samples_with_the_adapter_in_the_layers(tmp_path: Path) -> None:
-    run = policy_run(
-        tmp_path, "run", "grpo", rollout__engine="transformers", train__rollouts=2, eval__every=0, update__epochs=1
-    )
-    assert "adapters in the layers" in run.read_manifest()["sampler"]
-    assert run.read_manifest()["status"] == "finished"

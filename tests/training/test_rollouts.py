@@ -1,4 +1,4 @@
-"""Rollouts: noisy and entropy rewards, dynamic sampling, truncated completions; alike for any number of processes."""
+"""Rollouts: noisy and entropy rewards, dynamic sampling, truncated completions, rewards that are no numbers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import json
 import math
 import re
 import statistics
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +17,7 @@ from rich.console import Console
 
 from rlvr_cli.collapse.alerts import AlertMonitor
 from rlvr_cli.config.load import load_config
-from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.models.load import load_model
 from rlvr_cli.models.sampling import local as sampler
 from rlvr_cli.models.sampling.engine import Completions
@@ -74,31 +73,6 @@ def test_dynamic_sampling_leaves_no_group_of_equal_rewards(tmp_path: Path) -> No
         assert len({row["reward"] for row in after}) > 1
         assert len({row["problem"] for row in after}) == 1
         assert (before != after) == replaced
-
-
-@pytest.mark.parametrize("batch", ["5"])
-def test_rollout_batch_is_how_many_are_sampled_at_once_and_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: str
-) -> None:
-    sizes: list[int] = []
-    begin = sampler.DecodingBatch.__init__
-
-    def counted(self: sampler.DecodingBatch, decoder: Any, prompts: Any, max_new_tokens: int) -> None:
-        sizes.append(len(prompts))
-        begin(self, decoder, prompts, max_new_tokens)
-
-    _, before = trained(tmp_path, "plain")
-    monkeypatch.setattr(sampler.DecodingBatch, "__init__", counted)
-    _, after = trained(tmp_path, "batched", "grpo", f"rollout.batch={batch}")
-    # Log-probability and entropy are sums, which are rounded by the make-up of a batch.
-    for row, other in zip(before, after, strict=True):
-        for key in {"log_prob", "log_probs", "entropy"} & row.keys():
-            assert row.pop(key) == pytest.approx(other.pop(key), abs=1e-3)
-        assert row == other
-    assert sum(sizes) == 2 * 64 and (batch == "null" or max(sizes) == min(int(batch), 64))
-    for refused in ("0", "-1", "2.5", "all"):
-        with pytest.raises(UserError, match=r"rollout\.batch"):
-            load_config(overrides=[f"rollout.batch={refused}"])
 
 
 def test_the_entropy_is_that_of_the_policy_that_sampled(tmp_path: Path) -> None:
@@ -180,56 +154,6 @@ def test_a_rollout_of_truncated_rows_alone_teaches_nothing_and_breaks_nothing(tm
         assert all(row["truncated"] for row in rows)
         assert [row["grad_norm"] for row in metrics] == [0.0, 0.0] and metrics[0]["update_tokens"] == 0
         assert not any("value/correct" in row or "value/incorrect" in row for row in metrics)
-
-
-@pytest.mark.parametrize("overrides", [("method.reward.noise=0.25", "rollout.dynamic_sampling=3")])
-def test_two_processes_sample_what_one_samples(tmp_path: Path, overrides: tuple[str, ...]) -> None:
-    """Two threads in place of processes, each with half of the rows; groups of 4 are cut in two by 6 rows each."""
-    config = load_config(overrides=[*SETTINGS, "rollout.group_size=4", "rollout.prompts=3", *overrides])
-    model, tokenizer = load_model("lab", dtype="float32", device="cpu")
-    task = config.task.for_model("compact")
-    problems = task.problems("train", 64, 0)
-    engine, _ = choose_engine("auto", model)
-    rows = [index for index in range(3) for _ in range(4)]
-
-    def source(folder: Path, gather: Callable[[list[Any]], list[Any]], main: bool) -> RolloutSource:
-        folder.mkdir(exist_ok=True)
-        made = RolloutSource(
-            config, task, problems, tokenizer, engine, folder, gather=gather, main=main, on_tokens=lambda count: None
-        )
-        made.model = model
-        return made
-
-    def roll(source: RolloutSource, first: int, count: int) -> None:
-        batch = source.collect(0, rows[first : first + count], first)
-        source.store(batch.rewards, [0.0] * count, None)
-
-    roll(source(tmp_path / "one", list, True), 0, 12)
-
-    barrier, parts = threading.Barrier(2), {}
-
-    def gather_as(rank: int) -> Callable[[list[Any]], list[Any]]:
-        def gather(part: list[Any]) -> list[Any]:
-            parts[rank] = part
-            barrier.wait(60)
-            joined = [*parts[0], *parts[1]]
-            barrier.wait(60)
-            return joined
-
-        return gather
-
-    both = [source(tmp_path / "two", gather_as(rank), rank == 0) for rank in range(2)]
-    second = threading.Thread(target=roll, args=(both[1], 6, 6))
-    second.start()
-    roll(both[0], 0, 6)
-    second.join()
-    alone, together = (tmp_path / name / "rollout-000000.jsonl" for name in ("one", "two"))
-    one, two = ([json.loads(line) for line in path.read_text().splitlines()] for path in (alone, together))
-    for row, other in zip(one, two, strict=True):
-        # Sums in another order in another batch.
-        for key in {"log_prob", "log_probs", "entropy"} & row.keys():
-            assert row.pop(key) == pytest.approx(other.pop(key), abs=1e-4)
-        assert row == other
 
 
 class Rewards:

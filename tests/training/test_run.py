@@ -195,18 +195,6 @@ def test_what_is_made_again_stays_until_it_is(whole: RunDir, broken: RunDir) -> 
     assert not aside.path.parent.exists(), "all of it stands in the run again"
 
 
-@pytest.mark.parametrize("damage", ["garbled"])
-def test_seconds_that_are_lost_do_not_stop_a_resume(whole: RunDir, broken: RunDir, damage: str) -> None:
-    if damage == "gone":
-        broken.timings_path.unlink()
-    else:
-        first, *rest = broken.timings_path.read_text().splitlines(keepends=True)
-        broken.timings_path.write_text("".join([first[:10] + "\n", *rest]))
-    assert resume(broken).status == "finished"
-    assert "warning: " in broken.log_path.read_text() and "lacks the seconds of" in broken.log_path.read_text()
-    assert broken.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
-
-
 def contents(run: RunDir) -> dict[Path, bytes]:
     files = (path for path in run.path.rglob("*") if path.is_file() and path.name != ".lock")
     return {path: path.read_bytes() for path in files}

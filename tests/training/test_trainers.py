@@ -319,22 +319,6 @@ def test_what_this_trainer_cannot_do_is_refused(tmp_path: Path) -> None:
         trainer(tmp_path, "lopti", save_steps=3)
 
 
-def test_a_reward_beyond_float32_names_its_function(tmp_path: Path) -> None:
-    def huge(completions: list[str], **columns: Any) -> list[float]:
-        return [1e300 * (row % 2) for row in range(len(completions))]
-
-    for weights, named in (([1.0], "huge: inf"),):
-        made = rlvr_cli.PolicyTrainer(
-            load_base(tmp_path),
-            [huge],
-            arguments(tmp_path, reward_weights=weights),
-            Dataset.from_dict({"prompt": ["a knight"] * 8}),
-            processing_class=make_tokenizer(compact.vocabulary()),
-        )
-        with pytest.raises(ValueError, match=f"reward function {named}.*from -1e\\+30 to 1e\\+30"):
-            made.train()
-
-
 @pytest.mark.parametrize("column", ["images"])
 @pytest.mark.parametrize("where", ["train_dataset", r"eval_dataset\['b'\]"])
 def test_images_are_refused_before_anything_is_sampled(tmp_path: Path, column: str, where: str) -> None:
@@ -344,30 +328,6 @@ def test_images_are_refused_before_anything_is_sampled(tmp_path: Path, column: s
         data = {"train_dataset": images, "eval_dataset": None}
     with pytest.raises(ValueError, match=f"^{where} has the column {column}: "):
         rlvr_cli.PolicyTrainer("no model is loaded", [small_ids_are_better], arguments(tmp_path), **data)
-
-
-def test_a_best_model_is_one_by_rewards(tmp_path: Path) -> None:
-    """The advice works when it is followed."""
-    best = {
-        "load_best_model_at_end": True, "eval_strategy": "steps", "save_strategy": "steps", "eval_steps": 2,
-        "save_steps": 2, "max_steps": 4, "per_device_eval_batch_size": 4,
-    }  # fmt: skip
-    held_out = {"one": Dataset.from_dict({"prompt": ["c spy"]})}
-    with pytest.raises(ValueError, match=r"has no loss. Set metric_for_best_model=\"eval_reward\" in args"):
-        rlvr_cli.PolicyTrainer("none", [small_ids_are_better], arguments(tmp_path, **best), None, held_out)
-    plateau = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps", "eval_steps": 1}
-    with pytest.raises(ValueError, match=r"metric_for_best_model=\"eval_reward\""):
-        rlvr_cli.PolicyTrainer("none", [small_ids_are_better], arguments(tmp_path, **plateau), None, held_out["one"])
-    made = rlvr_cli.PolicyTrainer(
-        load_base(tmp_path),
-        [small_ids_are_better],
-        arguments(tmp_path, **best, metric_for_best_model="eval_reward"),
-        Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
-        held_out,
-        processing_class=make_tokenizer(compact.vocabulary()),
-    )
-    made.train()
-    assert made.state.best_metric is not None and made.state.best_global_step in (2, 4)
 
 
 def test_a_value_head_survives_a_checkpoint_of_trl(tmp_path: Path) -> None:
