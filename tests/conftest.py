@@ -70,6 +70,14 @@ def gpu() -> str:
     return "cuda"
 
 
+@pytest.fixture(scope="session")
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the runs of tests/matrix.py, which a test only reads."""
+    from tests.matrix import make_matrix, once
+
+    return once(tmp_path_factory, "matrix", make_matrix)
+
+
 def golden_folders(config: pytest.Config) -> list[Path]:
     """The project's own numbers, and the folder that was given."""
     further: Path = config.getoption("--golden-dir")

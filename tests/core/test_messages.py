@@ -59,16 +59,13 @@ class _Whole(Section):
 def test_a_fault_names_key_place_and_remedy() -> None:
     for data, place, said in [
         ({"shap": 1}, ("shap",), "shap: unknown key. Did you mean `shape`? Keys of it: shape, steps, first, sizes, as"),
-        ({3: 4}, (3,), "3: unknown key. Keys of it: shape"),
         ({"as": "c"}, ("as",), 'as: must be one of a, b; got "c"'),
         ({"shape": {"kind": "circel"}}, ("shape", "kind"), 'unknown shape kind "circel". Did you mean `circle`?'),
         ({"shape": {"kind": "circle", "side": 2}}, ("shape", "side"), "shape kind circle has no side; square has."),
         ({"shape": {"kind": "circle", "radius": 0}}, ("shape", "radius"), "shape.radius: must be a number, above 0"),
         ({"steps": [{"name": "a"}, {"count": 0}]}, ("steps", 1), "steps.1.name: is missing; it must be text"),
         ({"steps": [{"name": "a", "cuont": 2}]}, ("steps", 0, "cuont"), "steps.0.cuont: unknown key. Did you mean"),
-        ({"steps": [{"name": "dog"}]}, ("steps", 0), "steps.0: is no dog"),
         ({"steps": 3}, ("steps",), "steps: must be a list of values, each a mapping with the keys name, count; got 3"),
-        ({"first": "dog"}, ("first",), "first: is no dog"),
         ({"first": 3}, ("first",), "first: must be a name, or a mapping; got 3"),
         ({"sizes": [1, "x"]}, ("sizes", 1), "sizes: must be a list of values, each a whole number, at least 1"),
         ([], (), "must be a mapping with the keys shape, steps, first, sizes, as; got []"),
@@ -86,14 +83,6 @@ def test_all_at_once_and_the_data_stay_as_they_are() -> None:
     assert {fault.path for fault in faults} == {("as",), (3,), ("sizes",), ("shape", "side")}
     assert repr(data) == before
     assert str(Fault((), (), "is empty")) == "is empty"
-
-
-def test_what_is_right_is_a_section() -> None:
-    section, faults = read_section(
-        _Whole, {"shape": {"kind": "square", "side": 2.0}, "steps": [{"name": "a"}], "first": "b"}
-    )
-    assert faults == [] and section is not None
-    assert isinstance(section.shape, _Square) and section.steps[0].count == 1 and section.first.name == "b"  # type: ignore[union-attr]
 
 
 def test_keys_of_a_schema() -> None:

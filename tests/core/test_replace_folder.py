@@ -26,20 +26,6 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_folder_appears_and_is_replaced(tmp_path: Path) -> None:
-    write(tmp_path / "a", "first")
-    write(tmp_path / "a", "second")
-    assert (tmp_path / "a" / "file").read_text() == "second" and names(tmp_path) == ["a"]
-
-
-def test_an_interrupted_writer_leaves_the_old_folder(tmp_path: Path) -> None:
-    write(tmp_path / "a", "first")
-    with pytest.raises(KeyboardInterrupt), replace_folder(tmp_path / "a") as new:
-        (new / "file").write_text("second")
-        raise KeyboardInterrupt
-    assert (tmp_path / "a" / "file").read_text() == "first" and names(tmp_path) == ["a"]
-
-
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 def test_a_failure_between_the_two_renames_brings_the_old_folder_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlvr_cli.core.sparkline import ASCII, BLOCKS, levels_for, sparkline
+from rlvr_cli.core.sparkline import ASCII, BLOCKS, sparkline
 
 
 def of(*values: float) -> list[tuple[int, float]]:
@@ -15,10 +15,6 @@ def test_from_least_to_greatest() -> None:
     assert sparkline(of(0, 1, 2, 3, 4, 5, 6, 7), 8, 80) == BLOCKS
     assert sparkline(of(7, 0, 7), 3, 80) == "█▁█"
     assert sparkline(of(-3e-9, 3e-9), 2, 80, ASCII) == ".@"
-
-
-def test_several_points_in_a_character_are_averaged() -> None:
-    assert sparkline(of(0, 0, 0, 7, 7, 7), 6, 3) == "▁▅█"
 
 
 def test_what_is_missing_is_blank_and_keeps_its_place() -> None:
@@ -35,10 +31,3 @@ def test_equal_values_are_drawn_half_way(values: tuple[float, ...]) -> None:
 def test_values_at_the_ends_of_what_floats_can_be() -> None:
     assert sparkline(of(-1.7e308, 0.0, 1.7e308), 3, 80) == "▁▅█"
     assert set(sparkline(of(0.0, 5e-324), 2, 80)) <= set(BLOCKS)
-
-
-@pytest.mark.parametrize(
-    ("encoding", "levels"), [("utf-8", BLOCKS), ("cp437", ASCII), ("ascii", ASCII), (None, ASCII), ("none", ASCII)]
-)
-def test_only_characters_that_the_output_has(encoding: str | None, levels: str) -> None:
-    assert levels_for(encoding) == levels

@@ -94,16 +94,6 @@ def test_this_package_is_no_module_of_a_file_beside_it(tmp_path: Path, monkeypat
     assert load_module(file).rlvr_cli is package is sys.modules["rlvr_cli"]
 
 
-def test_two_files_may_each_have_a_module_of_one_name(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        written(tmp_path / name, {"mine.py": "from helpers import X\n", "helpers.py": f"X = {name!r}\n"})
-    files = [read_user_file(tmp_path / name / "mine.py") for name in ("a", "b", "a")]
-    assert files[0].digest != files[1].digest
-    assert [load_module(file).X for file in files] == ["a", "b", "a"]
-    (tmp_path / "a" / "helpers.py").write_text("X = 'c'\n")
-    assert load_module(read_user_file(tmp_path / "a" / "mine.py")).X == "c"
-
-
 def test_a_late_import_finds_the_module_of_its_file(tmp_path: Path) -> None:
     """Of two files with modules of one name, called in turn; each module is executed once."""
     late = "def late():\n    import helpers\n    helpers.CALLS.append(1)\n    return helpers.X, len(helpers.CALLS)\n"
@@ -159,12 +149,3 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     for name, line in (("fifo.py", "no regular file"), ("folder.py", "is a folder"), ("mien.py", "no such file")):
         with pytest.raises(UserError, match=line):
             read_user_file(tmp_path / name)
-
-
-def test_a_call_leaves_folder_and_output_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file, before = (
-        read_user_file(written(tmp_path, {"mine.py": "import os\nos.chdir('/')\nprint('said')\n"})),
-        Path.cwd(),
-    )
-    load_module(file)
-    assert Path.cwd() == before and capsys.readouterr() == ("", "said\n")

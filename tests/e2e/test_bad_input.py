@@ -36,24 +36,18 @@ def runs(tmp_path: Path) -> Path:
     [
         (["--model", "{empty}"], ["no weights", "model.safetensors"]),
         (["--model", "./nowhere"], ["./nowhere", "no folder"]),
-        (["task.data={folder}/none.jsonl"], ["none.jsonl"]),
-        (["task.data={folder}/blank.jsonl"], ["blank.jsonl"]),
         (["task.data={folder}/broken.jsonl"], ["broken.jsonl:2"]),
         (["run.name=../escape"], ["run.name"]),
-        (["run.name=/etc/run"], ["run.name"]),
         (["run.dir={folder}/file"], ["file", "cannot be created"]),
         (["--resume", "{folder}/runs/none"], ["no such run"]),
         (["--resume", "{folder}"], ["not a run directory"]),
-        (["--resume", "{folder}", "optimizer.lr=1"], ["not a run directory"]),
         (["rollout.prompts=3", "update.mini_batches=5"], ["mini_batches", "Nearest valid"]),
-        (["optimizer.lrr=1"], ["optimizer.lrr", "Did you mean"]),
         (["task.people={{5: 1.0, 6: 0.5}}"], ["task.people", "sum to 1.5"]),
     ],
 )
 def test_refused_before_anything_starts(
     tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: list[str]
 ) -> None:
-    (tmp_path / "blank.jsonl").write_text("")
     (tmp_path / "broken.jsonl").write_text(json.dumps({"question": "?", "names": ["A", "B"]}) + "\n{oops\n")
     (tmp_path / "file").write_text("a file, not a folder")
     places = {"folder": str(tmp_path), "empty": str(model_without_weights(tmp_path))}
@@ -65,19 +59,6 @@ def test_refused_before_anything_starts(
     for part in said:
         assert part in captured.err
     assert not runs.exists() or not any(runs.iterdir()), "something was left behind"
-
-
-def test_taken_and_locked_run_directories(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["train", *TINY, f"run.dir={runs}", "run.name=mine"]
-    assert run(arguments) == 0
-    before = (runs / "mine" / "manifest.json").read_bytes()
-    assert run(arguments) == 2
-    with RunDir(runs / "mine").lock():
-        assert run([*arguments, "--overwrite"]) == 2
-        assert run(["train", "--resume", str(runs / "mine")]) == 2
-    messages = capsys.readouterr().err
-    assert "this run exists" in messages and messages.count("in use by another process") == 2
-    assert (runs / "mine" / "manifest.json").read_bytes() == before
 
 
 def test_a_full_disk_stops_with_a_message_and_keeps_the_last_checkpoint(runs: Path) -> None:
@@ -107,23 +88,6 @@ def test_a_full_disk_stops_with_a_message_and_keeps_the_last_checkpoint(runs: Pa
     assert run(["train", "--resume", str(runs / "full")]) == 0
 
 
-def test_a_disk_that_is_full_from_the_start_blocks_no_name(runs: Path) -> None:
-    command = [sys.executable, "-m", "rlvr_cli", "train", *TINY, f"run.dir={runs}", "run.name=full"]
-    limited = ["bash", "-c", 'ulimit -f 1; exec "$@"', "bash", *command]
-    result = subprocess.run(limited, capture_output=True, text=True, timeout=240, check=False)
-    assert result.returncode == 2 and "Traceback" not in result.stderr, result.stderr
-    assert "File too large" in result.stderr and list(runs.iterdir()) == []
-    assert subprocess.run(command, capture_output=True, timeout=240, check=False).returncode == 0
-
-
-def test_a_reader_that_goes_away_does_not_stop_training(runs: Path) -> None:
-    """As in `rlvr train | head -1`."""
-    arguments = " ".join([*TINY, "train.rollouts=4", f"run.dir={runs}", "run.name=piped"])
-    command = f"{sys.executable} -m rlvr_cli train {arguments} | head -1"
-    subprocess.run(command, shell=True, check=True, stdout=subprocess.DEVNULL, timeout=240)
-    assert RunDir(runs / "piped").read_manifest()["status"] == "finished"
-
-
 def test_a_full_disk_behind_standard_output_does_not_stop_training(runs: Path) -> None:
     """As in `rlvr train > log` where the log's disk is full: the run's own folder has room, so the run goes on."""
     command = [sys.executable, "-m", "rlvr_cli", "train", *TINY, f"run.dir={runs}", "run.name=unheard"]
@@ -150,20 +114,3 @@ def test_an_evaluation_on_the_way_beyond_the_models_positions(
     assert run(["train", "--method", method, *TINY, *length, f"run.dir={runs}", "eval.every=1"]) == 2
     message = capsys.readouterr().err
     assert message.startswith("eval.max_new_tokens=5000") and "Allowed: up to" in message and not runs.exists()
-
-
-def test_half_a_launch_is_refused(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two processes that know nothing of one another would write the same files."""
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert run(["train", *TINY, f"run.dir={runs}"]) == 2
-    assert "RANK, LOCAL_RANK, MASTER_ADDR, MASTER_PORT are not set" in capsys.readouterr().err and not runs.exists()
-
-
-def test_a_folder_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
-    """/proc refuses new folders to everybody, root included."""
-    if not Path("/proc/self").exists():
-        pytest.skip("no /proc here")
-    assert run(["train", *TINY, "run.dir=/proc/rlvr", "run.name=x"]) == 2
-    assert "/proc/rlvr" in capsys.readouterr().err

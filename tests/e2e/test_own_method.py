@@ -1,4 +1,4 @@
-"""A method of the user's own from the command line to a comparison: the numbers, resuming, processes, sweeps."""
+"""Files of the user's own: a method trains as a built-in one, a run keeps and uses copies, sweeps tell them apart."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def done(folder: Path, *commands: tuple[str, ...]) -> str:
     return "".join(one.out + one.err for one in found)
 
 
-@pytest.mark.parametrize("name", ["cispo", "dgpo"])
+@pytest.mark.parametrize("name", ["dgpo"])
 def test_a_copy_of_a_method_trains_as_the_method_to_the_byte(name: str, tmp_path: Path) -> None:
     text = (METHODS / f"{name}.py").read_text(encoding="utf-8")
     (tmp_path / "copy_of.py").write_text(text.replace(f'"{name}"', '"mine"'), encoding="utf-8")
@@ -47,47 +47,52 @@ def test_a_copy_of_a_method_trains_as_the_method_to_the_byte(name: str, tmp_path
     assert executed["global_step"] == 4
 
 
-def test_a_run_keeps_its_method(tmp_path: Path) -> None:
-    """After the file was edited, and in two processes after it is gone."""
-    file = tmp_path / "power.py"
-    file.write_text(POWER)
-    train = ("train", "--method", "power.py+lopti", *SMALL)
-    done(tmp_path, (*train, "launch.processes=2", "run.name=one"), (*train, "run.name=two"))
-    (about,) = json.loads((tmp_path / "runs/one/manifest.json").read_text())["user_files"]
-    assert about["file"] == str(file)
-    file.write_text(POWER.replace("Field(0.5", "Field(0.6"))
-    edited = done(tmp_path, ("train", "--resume", "two", "train.rollouts=3"))
-    assert "power.py was changed since" in " ".join(edited.split()), edited
-    done(tmp_path, (*train, "run.name=three"))
-    file.unlink()
-    # A process of its own, which has not imported the file before.
-    found = run_all(
-        tmp_path,
-        ("train", "--resume", "one", "train.rollouts=3"),
-        *(("eval", "one"), ("eval", "three"), ("runs", "show", "one"), ("export", "one", "-o", "out")),
-        *(("compare", "one", "three"), ("report", "one")),
-    )
-    assert [one for one in found if one.code] == [] and len(found) == 7, found
-    assert "files" in found[5].out + found[5].err, found[5]
+# A reward and a method that import a package next to them.
+REWARD = "from helpers.worth import WORTH\ndef worth(completions, **k):\n    return [WORTH for _ in completions]\n"
+IMPORTING = POWER.replace("from typing import", "from helpers.worth import WORTH\nfrom typing import")
+IMPORTING = IMPORTING.replace("** self.power", "** (self.power * WORTH)")
 
 
-def test_a_sweep_keeps_the_methods_that_it_names(tmp_path: Path) -> None:
+def test_a_run_goes_by_its_copies_of_the_users_files(tmp_path: Path) -> None:
+    """After a file that they import was edited, and in a process that never imported them after all are gone."""
     folder = tmp_path / "own"
-    folder.mkdir()
-    (folder / "power.py").write_text(POWER)
-    (folder / "sweep.yaml").write_text(SWEEP)
-    planned = done(tmp_path, ("sweep", "own/sweep.yaml", "--dry-run"))
+    (folder / "helpers").mkdir(parents=True)
+    (folder / "helpers" / "worth.py").write_text("WORTH = 0.25\n")
+    (folder / "rewards.py").write_text(REWARD)
+    (folder / "power.py").write_text(IMPORTING)
+    (tmp_path / "rows.jsonl").write_text("".join(f'{{"prompt": "Say {number}."}}\n' for number in range(40)))
+    own = ("--data", "rows.jsonl", "--reward", "own/rewards.py:worth", "--method", "own/power.py+lopti")
+    done(tmp_path, ("train", *own, *SMALL, "run.name=one"))
+    run = tmp_path / "runs" / "one"
+    kept = json.loads((run / "manifest.json").read_text())["user_files"]
+    assert sorted(about["file"] for about in kept) == [str(folder / name) for name in ("power.py", "rewards.py")]
+    for about in kept:
+        copies = {path.name for path in (run / "code" / about["sha256"][:12]).rglob("*.py")}
+        assert copies == {Path(about["file"]).name, "worth.py"}
+    (folder / "helpers" / "worth.py").write_text("WORTH = 0.75\n")
+    edited = done(tmp_path, ("train", "--resume", "one", "train.rollouts=3"))
+    assert "own/power.py was changed since, or what it imports from its folder" in " ".join(edited.split())
+    for path in folder.rglob("*.py"):
+        path.unlink()
+    found = run_all(
+        tmp_path, ("train", "--resume", "one", "train.rollouts=4"), ("eval", "one"), ("export", "one", "-o", "out")
+    )
+    assert [one for one in found if one.code] == [] and len(found) == 3, found
+    rewards = [json.loads(line)["reward"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert set(rewards) == {0.25} and len(rewards) == 16, "the run's own copy rewards"
+
+
+def test_methods_of_a_sweep_that_cannot_be_told_apart_are_named_before_it_trains(tmp_path: Path) -> None:
+    (tmp_path / "power.py").write_text(POWER)
+    (tmp_path / "other.py").write_text(POWER.replace("Field(0.5", "Field(0.6"))
+    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    planned = done(tmp_path, ("sweep", "sweep.yaml", "--dry-run"))
     assert "grpo and power are the same gradient" in " ".join(planned.split())
-    done(tmp_path, ("sweep", "own/sweep.yaml", "--workers", "2"))
-    assert "power+lopti" in done(tmp_path, ("compare", "runs/sweep"))
-    assert "files" not in (tmp_path / "runs/sweep/grpo/config.yaml").read_text()
-    done(tmp_path, ("sweep", "own/sweep.yaml"))
-    (folder / "other.py").write_text(POWER.replace("Field(0.5", "Field(0.6"))
-    (folder / "both.yaml").write_text("methods: [power.py, other.py]\nseeds: 1\n")
+    (tmp_path / "both.yaml").write_text("methods: [power.py, other.py]\nseeds: 1\n")
     both, override = run_in(
         tmp_path,
-        ("sweep", "own/both.yaml", "--dry-run"),
-        ("sweep", "own/sweep.yaml", "--dry-run", "method.name=own/power.py"),
+        ("sweep", "both.yaml", "--dry-run"),
+        ("sweep", "sweep.yaml", "--dry-run", "method.name=power.py"),
     )
     assert both.code == 2 and "are both called power" in both.err, both
     assert override.code == 2, override

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from experiments.claims import __main__ as script
 from experiments.claims.claims import FOLDER, PAPERS, ClaimResult, read_claims, read_results
 from experiments.claims.judge import EXACT, SAME, judge, judge_claim
-from experiments.claims.page import ClaimRow, agreements, by_chance, distance, headline, write_page
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.spec import read_sweep
 from tests.commands import ROOT
-from tests.experiments import claim_files
-from tests.experiments.claim_files import ARMS, CONTRAST, LENGTH, NO_NUMBER, claim_set, write_claims
+from tests.experiments.claim_files import ARMS, CONTRAST, LENGTH, NO_NUMBER, claim_set
 from tests.recipes import recipes
 
 SETS = [read_results(FOLDER / "ledger" / f"seeds-{seed}.json") for seed in (0, 10)]
-
-
-def test_the_page_is_that_of_the_recorded_results(tmp_path: Path) -> None:
-    write_page(tmp_path, read_claims(), SETS)
-    for name in ("ledger.md", "ledger/overview.svg"):
-        assert (tmp_path / name).read_bytes() == (FOLDER / name).read_bytes()
 
 
 def test_the_recorded_verdicts_are_those_of_the_recorded_numbers() -> None:
@@ -108,14 +96,6 @@ def test_a_claim_is_changed_by_its_numbers_and_arms_and_not_by_its_words(tmp_pat
     assert fingerprint(arms={**ARMS, "list": [{"name": "tiny-grpo", "method": "nl"}]}) != first
 
 
-def test_a_claim_that_was_changed_since_is_not_run(tmp_path: Path) -> None:
-    read = read_claims()
-    changed = read.claims["ar_lopti/lopti-order"].model_copy(update={"seeds": 7})
-    write_page(tmp_path, replace(read, claims={changed.id: changed}), SETS)
-    (row,) = (line for line in (tmp_path / "ledger.md").read_text().splitlines() if "**lopti-order**" in line)
-    assert row.endswith("| - | above 0 | - | not run | - |")
-
-
 def test_a_contrast_is_seed_by_seed_and_what_fails_is_said(tmp_path: Path) -> None:
     of_length = {**CONTRAST, "measure": LENGTH["measure"], "rule": {"within": [1, 1]}}
     read = claim_set(tmp_path, LENGTH, of_length, NO_NUMBER)
@@ -145,49 +125,6 @@ def test_a_contrast_is_seed_by_seed_and_what_fails_is_said(tmp_path: Path) -> No
     assert (missing.verdict, missing.reason) == ("undecided", "tiny-grpo-s1: length_end has no value (null)")
 
 
-@pytest.mark.parametrize(
-    ("mean", "half", "rule", "expected"),
-    [(3.0, 1.0, {"above": 1.0}, 2.0), (3.0, 1.0, {"below": 1.0}, -2.0), (2.0, 0.5, {"within": (1.0, 5.0)}, 2.0),
-     (6.0, 0.5, {"within": (1.0, 5.0)}, -2.0), (1e9, 1.0, {"above": 0.0}, 100.0)],
-)  # fmt: skip
-def test_the_distance_from_the_threshold(mean: float, half: float, rule: Any, expected: float) -> None:
-    found = ClaimResult("x/y", "", "holds", [0, 1], [mean, mean], [], mean, mean - half, mean + half)
-    assert distance(found, type(read_claims().claims["ar_lopti/lopti-order"].rule)(**rule)) == (expected, False)
-
-
-def row(verdict: str, second: str | None, mean: float | None = 1.0, **of_claim: Any) -> ClaimRow:
-    claim = read_claims().claims["landscape/grpo-does-not-collapse"].model_copy(update=of_claim)
-    results = [ClaimResult(claim.id, "", said, [0, 1], [1.0, 2.0], mean=mean) for said in (verdict, second) if said]  # type: ignore[arg-type]
-    return ClaimRow(claim, replace(results[0], mean=1.0, low=0.5, high=1.5), results[1] if second else None)
-
-
-def test_a_second_set_agrees_contradicts_or_leans() -> None:
-    rows = [
-        row("holds", "holds"),
-        row("holds", "does not hold", -1.0),
-        row("holds", "undecided", 0.1),
-        row("holds", "undecided", -0.1),
-        row("holds", "undecided", None),
-        row("holds", "failed", None),
-        row("undecided", "holds"),
-        row("holds", "holds", cannot_fail="a theorem."),
-    ]
-    assert agreements(rows) == (
-        "agrees on 1 of 6 verdicts resting on seeds and contradicts 1 (1 failed there, 3 undecided there: 1 leaning "
-        "the same way, 1 the other way, 1 with both arms the same)"
-    )
-
-
-def test_what_cannot_fail_is_no_evidence_unless_it_fails() -> None:
-    theorem = {"cannot_fail": "a theorem."}
-    rows = [row("undecided", None), row("holds", None, **theorem)]
-    assert headline(rows) == "Of 1 claim that can fail, 1 is undecided at this scale. 1 more follows from the formula."
-    assert "tests 1 claim and decides 0" in by_chance(rows)
-    rows[1] = row("does not hold", None, **theorem)
-    assert headline(rows) == "Of 2 claims that can fail, 1 does not hold, 1 is undecided at this scale."
-    assert "tests 2 claims and decides 1" in by_chance(rows) and rows[1].verdict == "does not hold"
-
-
 def test_a_method_that_does_the_reverse_is_noticed(tmp_path: Path) -> None:
     """In a copy of the package, with Lopti's passes swapped, the claim about their order no longer holds."""
     for name in ("rlvr_cli", "experiments"):
@@ -204,37 +141,3 @@ def test_a_method_that_does_the_reverse_is_noticed(tmp_path: Path) -> None:
     assert method.read_text().count(right) == 1
     method.write_text(method.read_text().replace(right, wrong))
     assert verdict() == "does not hold"
-
-
-@pytest.mark.slow
-def test_from_nothing_to_a_page_and_nothing_twice(tmp_path: Path) -> None:
-    claims = (claim_files.EXACT, LENGTH, CONTRAST, NO_NUMBER)
-    data, work = write_claims(tmp_path / "data", *claims), tmp_path / "work"
-
-    def main(*arguments: str) -> int:
-        return script.main([*arguments, "--data", str(data), "--work", str(work), "--workers", "1"])
-
-    def starts() -> dict[str, int]:
-        files = work.glob("seeds-*/state/*/attempts.jsonl")
-        return {file.parent.name: sum(line["event"] == "start" for line in read_jsonl(file)) for file in files}
-
-    def written() -> dict[Path, int]:
-        return {path: path.stat().st_mtime_ns for path in work.rglob("measures/*.json")}
-
-    assert main("landscape/length") == 0
-    assert starts() == {"tiny-grpo-s0": 1, "tiny-grpo-s1": 1}
-    first = written()
-    assert main() == 1, "a claim has no number"
-    assert starts() == dict.fromkeys(["tiny-grpo-s0", "tiny-grpo-s1", "tiny-pl-s0", "tiny-pl-s1"], 1)
-    assert len(written()) == 4 and first.items() <= written().items()
-    outcomes = json.loads((data / "ledger/seeds-0.json").read_text())["outcomes"]
-    assert {name: outcome["verdict"] for name, outcome in outcomes.items()} == {
-        "ar_lopti/cost": "holds",
-        "landscape/length": "holds",
-        "landscape/updates": "holds",
-        "landscape/no-number": "failed",
-    }
-    everything = written()
-    assert main("landscape/length", "landscape/updates") == 0 and written() == everything
-    assert main("landscape/length", "--seed-from", "10") == 0
-    assert "A second set of seeds agrees on 1 of 1 verdict" in (data / "ledger.md").read_text()

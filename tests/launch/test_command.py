@@ -39,8 +39,6 @@ def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     ("sizes", "expected"),
     [
         ((2, 1, None), (32, 16, 1)),
-        ((4, 1, None), (32, 8, 1)),
-        ((2, 1, 4), (32, 4, 4)),
         ((8, 4, None), (8, 1, 1)),
         ((2, 4, 2), (8, 2, 2)),
     ],
@@ -59,7 +57,6 @@ def test_sizes(sizes: tuple[int, int, int | None], expected: tuple[int, int, int
     ("overrides", "said"),
     [
         (["launch.processes=3"], ["cannot share the 32 completions", "processes 2 or 4", "prompts 6 or 9"]),
-        (["launch.processes=64"], ["cannot share the 32", "processes 32;", "prompts 16"]),
         (
             ["launch.processes=4", "update.micro_batch=3"],
             ["update.micro_batch=3 does not divide the 8", "in each of launch.processes=4", "Nearest valid: 2 or 4"],
@@ -74,17 +71,9 @@ def test_a_batch_that_cannot_be_shared(overrides: list[str], said: list[str]) ->
         assert part in str(refused.value)
 
 
-def test_the_nearest_valid_values_are_valid() -> None:
-    for override in ("launch.processes=2", "launch.processes=4"):
-        load_config(overrides=[*SIZES, override])
-    for prompts in (6, 9):
-        load_config(overrides=[f"rollout.prompts={prompts}", "rollout.group_size=4", "launch.processes=3"])
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--processes", "3", *SIZES], "launch.processes=3 cannot share"),
         (["--processes", "2", "launch.processes=4"], "--processes 2  and launch.processes=4 set the same thing"),
         (["--resume", "{folder}", "--processes", "2"], "leave out --config"),
     ],
@@ -128,7 +117,6 @@ def test_srun_without_a_word_on_machines(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"NNODES": "2"}, ["NODE_RANK must be set", "MASTER_ADDR must be set", "MASTER_PORT must be set"]),
         ({"NNODES": "2", "NODE_RANK": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, ["counted from 0 to NNODES - 1"]),
         ({"NNODES": "3", "NODE_RANK": "0", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, ["Nearest valid: 3 or 6"]),
-        ({"NNODES": "many"}, ["NNODES='many' is not a number"]),
     ],
 )
 def test_machines_that_do_not_fit(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], said: list[str]) -> None:
@@ -146,34 +134,6 @@ def test_the_second_of_two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus(monkeypatch, 4)
     node, _ = plan_node(LaunchConfig(processes=8))
     assert node == Node(8, 4, 2, 1, "10.0.0.1", 29501, 4) and list(node.ranks) == [4, 5, 6, 7]
-
-
-def test_several_processes_need_linux(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Elsewhere nothing would end the ranks with their launcher."""
-    monkeypatch.setattr(sys, "platform", "darwin")
-    with pytest.raises(UserError, match=r"launch.processes=2: several processes need Linux, and this is darwin"):
-        plan_node(LaunchConfig(processes=2))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "variables", "said"),
-    [
-        ([], {"NNODES": "2", "NODE_RANK": "0"}, "each machine would start its own run. Give --processes"),
-    ],
-)
-def test_one_process_where_more_were_meant(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    variables: dict[str, str],
-    said: str,
-) -> None:
-    """Without a launcher nobody reads the variables: one process would train, and say nothing."""
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert run(["train", *arguments, f"run.dir={tmp_path / 'runs'}"]) == 2
-    assert said in capsys.readouterr().err and not (tmp_path / "runs").exists()
 
 
 def test_an_outer_launchers_variables_do_not_reach_ours(monkeypatch: pytest.MonkeyPatch) -> None:

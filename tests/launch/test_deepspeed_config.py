@@ -90,7 +90,7 @@ def test_what_the_run_decides_is_refused_in_one_line_each(tmp_path: Path) -> Non
         assert problem.startswith(f"launch.deepspeed={tmp_path}/deepspeed.json: {key}") and advice in problem
 
 
-@pytest.mark.parametrize("content", ["[" * 100_000, "{", "[]", "\udc80"])
+@pytest.mark.parametrize("content", ["[" * 100_000, "[]", "\udc80"])
 def test_a_file_that_is_no_configuration(tmp_path: Path, content: str) -> None:
     config = with_file(tmp_path, "")
     (tmp_path / "deepspeed.json").write_bytes(content.encode(errors="surrogateescape"))

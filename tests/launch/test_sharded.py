@@ -89,24 +89,7 @@ def test_resume_is_exact_in_the_middle_of_a_rollout(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_as_it_was_divided(tmp_path: Path) -> None:
-    """The file that launch.deepspeed names was changed after the run began."""
-    file = tmp_path / "deepspeed.json"
-    file.write_text(json.dumps({"zero_optimization": {"stage": 2}}))
-    settings = (f"launch.deepspeed={file}", f"run.dir={tmp_path}", *NARROW, "checkpoint.every=1", "train.rollouts=200")
-    process = sharded("run.name=changed", *settings)
-    while not (tmp_path / "changed" / "checkpoints" / "step-1").exists():
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.01)
-    kill_tree(process)
-    file.write_text(json.dumps({"zero_optimization": {"stage": 3}}))
-    output = finish(start("--resume", str(tmp_path / "changed"), environment={"PYTHONPATH": str(SHIM)}), 1)
-    assert "was written with another DeepSpeed configuration" in output and "Traceback" not in output
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("half", [False, True])
-@pytest.mark.parametrize("way", ["zero2", "zero3"])
+@pytest.mark.parametrize(("way", "half"), [("zero2", True), ("zero3", False)])
 def test_a_step_that_is_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, half: bool) -> None:
     """A loss of NaN with a gradient that is finite: DeepSpeed refuses the step, and the schedule goes on."""
     if half:
@@ -146,14 +129,6 @@ def test_a_launcher_that_asks_for_fsdp_is_refused(
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     done = run_here(capsys, "train", f"run.dir={tmp_path}")
     assert done.code == 2 and "asks for FSDP" in done.err and "launch.deepspeed=zero3" in done.err
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_without_gpus_it_is_refused(tmp_path: Path) -> None:
-    """accelerate would train a model that is not divided, without a message."""
-    output = finish(start("--processes", "2", *WAYS["zero3"], f"run.dir={tmp_path}", *NARROW), 2)
-    assert "shards the model across GPUs, but this process has none" in output and "Traceback" not in output
     assert not list(tmp_path.iterdir())
 
 

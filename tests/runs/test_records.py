@@ -13,7 +13,7 @@ from rlvr_cli.core.files import append_jsonl, read_jsonl, truncate_jsonl, write_
 ROWS = [{"step": step, "text": "a\u2028b \u00e9"} for step in range(5)]
 
 
-@pytest.mark.parametrize("cut", range(1, 30, 4))
+@pytest.mark.parametrize("cut", (1, 14))
 def test_a_torn_last_line_is_left_out(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "rows.jsonl"
     append_jsonl(path, ROWS)
@@ -28,7 +28,7 @@ def test_a_damaged_line_elsewhere_is_named(tmp_path: Path) -> None:
         read_jsonl(path)
 
 
-@pytest.mark.parametrize("line", ["3", "[]", "null", '"text"'])
+@pytest.mark.parametrize("line", ["[]"])
 def test_a_line_that_is_no_object_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(f'{{"step": 0}}\n{line}\n')

@@ -71,11 +71,6 @@ def test_the_last_evaluation_is_that_of_the_commands(root: Path, tmp_path: Path)
     assert dict(zip(final["sampling.temperature"], final["step"], strict=True)) == {1.0: ROLLOUTS, 0.5: 4}
 
 
-def test_arms_are_counted(root: Path) -> None:
-    arms = store.arms(store.runs("grpo-*", "dgpo-*", root=root)).set_index("arm")
-    assert arms["runs"].to_dict() == {"dgpo": 2, "grpo": 2} and arms.loc["grpo", "seeds"] == [0, 1]
-
-
 def test_arms_by_other_keys(root: Path) -> None:
     frame = store.runs("grpo-*", "dgpo-0", root=root, by="method.name")
     assert dict(zip(frame["name"], frame["arm"], strict=True)) == {"dgpo-0": "dgpo", "grpo-0": "grpo", "grpo-1": "grpo"}

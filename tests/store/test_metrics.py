@@ -10,7 +10,7 @@ from rlvr_cli.compare.words import amount, comparative
 from rlvr_cli.evaluation.metrics import problem_metrics
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.report.charts.learning import learning_figures
-from rlvr_cli.store.metrics import METRICS, SFT, Metric, accuracy_of, metric, problem_value, training_metrics
+from rlvr_cli.store.metrics import METRICS, SFT, Metric, problem_value, training_metrics
 from rlvr_cli.store.metrics import metric as declared
 from rlvr_cli.store.training import learning_curves
 from rlvr_cli.tasks import Problem
@@ -74,17 +74,3 @@ def test_one_declaration_decides_everywhere() -> None:
         if better is not None:
             assert comparative(name, 0.1) == ("better than" if better else "worse than"), (name, better, of)
             assert comparative(name, -0.1) == ("worse than" if better else "better than"), (name, better, of)
-
-
-def test_a_difference_of_a_metric_without_a_unit_is_a_bare_number() -> None:
-    assert amount("grad_norm", 0.25) == "0.25"
-    assert amount("truncated", 0.02) == "2 points"
-
-
-def test_accuracy_is_avg_at_n_or_says_that_it_is_greedy() -> None:
-    assert accuracy_of(["greedy", "avg@4", "pass@4"]) == "avg@4"
-    assert accuracy_of(["greedy", "reward"]) == "greedy"
-    both = {"greedy": 0.9, "avg@4": 0.7}
-    curves = learning_curves([{"rollout": 0, "eval": both}, {"rollout": 1}])
-    assert curves == {"held-out accuracy (avg@4)": ((0, 0.7),)}
-    assert metric("greedy").label == "greedy accuracy"

@@ -30,8 +30,6 @@ SETTINGS = {
     "eval.samples": 2,
     "eval.pass_at": [1, 2],
 }
-LORA = {"model__adapter": "{kind: lora, rank: 4}", "optimizer__lr": 5e-3}
-KINDS = {"full": {}, "lora": LORA}
 
 
 def configure(folder: Path, name: str, method: str = "sft", **changes: Any) -> Any:

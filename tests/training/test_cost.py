@@ -28,8 +28,8 @@ def test_grpo_takes_old_log_probs_only_where_the_policy_will_have_moved(grpo: di
     assert passes(grpo[4]) == (1, 0.75, 0)
 
 
-@pytest.mark.parametrize("updates", [pytest.param(1, marks=pytest.mark.slow), 4])
-@pytest.mark.parametrize("name", ["grpo+reweight", "dgpo", "cispo", "ce-gppo", "rloo", "tncl", "gspo"])
+@pytest.mark.parametrize("updates", [4])
+@pytest.mark.parametrize("name", ["grpo+reweight", "dgpo", "gspo"])
 def test_other_weights_cost_no_forward_and_nothing_to_speak_of(
     rollouts: Recorded, grpo: dict[int, Cost], name: str, updates: int
 ) -> None:

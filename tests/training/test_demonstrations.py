@@ -77,20 +77,6 @@ def test_every_bad_row_is_named(tmp_path: Path) -> None:
         assert problem.startswith(f"{data}:{words}")
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    empty = write(tmp_path / "empty.jsonl")
-    text = write(tmp_path / "solved.txt", GOOD)
-    for path, message in (
-        (tmp_path / "none.jsonl", "no such file"),
-        (tmp_path, "not a .jsonl"),
-        (text, "not a .jsonl"),
-    ):
-        with pytest.raises(UserError, match=rf"method\.data=.*{message}"):
-            prepare_run(configure(tmp_path, "run", method__data=str(path)))
-    with pytest.raises(UserError, match="it has no rows"):
-        prepare_run(configure(tmp_path, "run", method__data=str(empty)))
-
-
 def test_a_model_that_cannot_write_the_solutions_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"worked solutions of problem kk-.*has no token for.*task\.style"):
         prepare_run(configure(tmp_path, "run", task__style="logic_rl", rollout__max_new_tokens=1000))
@@ -153,16 +139,6 @@ def test_problems_without_a_solution_are_left_out(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(SolvesSome, "unsolved", frozenset(ids))
     with pytest.raises(UserError, match="task kk has no worked solutions to imitate"):
         load_demonstrations(config, task, model, tokenizer)
-
-
-def test_worked_solutions_are_judged_together(tmp_path: Path) -> None:
-    """Judges with workers are slow one by one."""
-    config = configure(tmp_path, "run", method__demonstrations=50)
-    model, tokenizer = load_model("lab", dtype="float32")
-    task = Together(**{**dict(config.task), "style": "compact"})
-    task.calls.clear()
-    assert len(load_demonstrations(config, task, model, tokenizer).demonstrations) == 50
-    assert task.calls == [50]
 
 
 def test_every_worked_solution_of_loaded_problems_that_is_judged_wrong_is_named(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM, FalconConfig, GPT2Config, GPTJConfig, OPTConfig, Qwen2Config
+from transformers import AutoModelForCausalLM, FalconConfig, GPT2Config, OPTConfig
 
 import rlvr_cli
 from rlvr_cli.core.errors import UserError
@@ -25,9 +25,7 @@ PLAIN = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 # Layers, numbers in layers, whole layers, and two that read the configuration at every pass.
 ARCHITECTURES = {
     "gpt2": GPT2Config(vocab_size=64, **GPT2),
-    "qwen2": Qwen2Config(vocab_size=64, **PLAIN, intermediate_size=16, num_key_value_heads=2, attention_dropout=0.5),
     "opt": OPTConfig(vocab_size=64, **PLAIN, ffn_dim=16, word_embed_proj_dim=16, layerdrop=0.5),
-    "gptj": GPTJConfig(vocab_size=64, **GPT2, rotary_dim=4, attn_pdrop=0.5, resid_pdrop=0.5),
     "falcon": FalconConfig(vocab_size=64, **PLAIN, attention_dropout=0.5, hidden_dropout=0.5),
 }
 
@@ -64,9 +62,8 @@ def with_dropout(folder: Path) -> Any:
     return model
 
 
-@pytest.mark.parametrize("name", ["grpo", "lopti"])
-def test_a_gradient_is_that_of_the_model_without_dropout(tmp_path: Path, name: str) -> None:
-    method = method_of(name)
+def test_a_gradient_is_that_of_the_model_without_dropout(tmp_path: Path) -> None:
+    method = method_of("grpo")
     plain = train(tmp_path, method, load_base(tmp_path), micro_batch=4, epochs=2).gradients
     default = train(tmp_path, method, with_dropout(tmp_path), micro_batch=4, epochs=2).gradients
     asked = train(tmp_path, method, with_dropout(tmp_path), micro_batch=4, epochs=2, dropout=True).gradients
@@ -102,7 +99,13 @@ def test_two_options_that_contradict_each_other(tmp_path: Path) -> None:
                                dropout=True)  # fmt: skip
 
 
-SMALL = {"train__rollouts": 1, "eval__every": 0, "optimizer__lr": 1e-9, "rollout__max_new_tokens": 80}
+SMALL = {
+    "train__rollouts": 1,
+    "eval__every": 0,
+    "optimizer__lr": 1e-9,
+    "rollout__max_new_tokens": 80,
+    "update__epochs": 1,
+}
 
 
 @pytest.mark.parametrize("method", ["grpo", "sft"])

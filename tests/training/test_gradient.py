@@ -44,7 +44,6 @@ from tests.training.harness import (
 )
 from tests.training.processes import run_as_two
 
-AGGREGATIONS = ["token_mean", "sequence_mean", "constant_length"]
 GRPO = ("policy_loss.eps_high=0.28", "advantage.scale=none")
 ROWS, GROUP = 16, 4
 TOLERANCE = 1e-6
@@ -57,8 +56,10 @@ def relative_error(ours: torch.Tensor, other: torch.Tensor) -> float:
     return float((ours - other).norm() / (other.norm() or 1.0))
 
 
-@pytest.mark.parametrize(("beta", "temperature"), [(0.0, 1.0), (0.1, 1.0), (0.0, 0.7)])
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize(
+    ("aggregation", "beta", "temperature"),
+    [("token_mean", 0.0, 1.0), ("sequence_mean", 0.1, 1.0), ("constant_length", 0.1, 0.7)],
+)
 def test_equals_the_formula_in_plain_pytorch(tmp_path: Path, aggregation: str, beta: float, temperature: float) -> None:
     """Two rollouts, two updates on each: the second of each is off-policy, so clipping acts."""
     method = method_of("grpo", f"aggregation={aggregation}", f"kl.beta={beta}", "policy_loss.eps_high=0.28")
@@ -82,8 +83,8 @@ def test_equals_the_formula_in_plain_pytorch(tmp_path: Path, aggregation: str, b
                 parameter -= LEARNING_RATE * parameter.grad
 
 
-# One of each way to read tokens: all, by probability, whole rows, statistics, every row, with a reference or values.
-READERS = ("grpo", "lopti", "gspo", "acpo", "dgpo", "gtpo", "ppo", "reweight")
+# One of each way to read tokens: by probability, whole rows, statistics, every row, with values.
+READERS = ("lopti", "gspo", "acpo", "gtpo", "ppo")
 
 
 def every_method(*fast: str) -> list[Any]:
@@ -92,7 +93,7 @@ def every_method(*fast: str) -> list[Any]:
     return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-@pytest.mark.parametrize("name", every_method("grpo", "lopti", "acpo", "ppo", "gtpo"))
+@pytest.mark.parametrize("name", every_method("lopti", "acpo", "ppo", "gtpo"))
 def test_does_not_depend_on_micro_batches(tmp_path: Path, name: str) -> None:
     """Two updates on each rollout, of 8 rows each, in forward passes of one long row's tokens and of all rows."""
     apart, whole = (
@@ -136,7 +137,7 @@ def test_does_not_depend_on_who_says_how_probable_the_tokens_were(tmp_path: Path
         assert relative_error(mine, other) < tolerance
 
 
-@pytest.mark.parametrize("name", ["acpo", "acpo-max", "gspo", "lopti"])
+@pytest.mark.parametrize("name", ["acpo-max", "lopti"])
 def test_does_not_depend_on_which_tokens_are_read(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three epochs: what the first step does not read must be missed by none of the later ones."""
     method = divided(method_of(name))
@@ -147,7 +148,7 @@ def test_does_not_depend_on_which_tokens_are_read(tmp_path: Path, name: str, mon
         assert relative_error(mine, other) < SPLIT_TOLERANCE
 
 
-@pytest.mark.parametrize("name", ["cl", "grpo+reweight", "ppo"])
+@pytest.mark.parametrize("name", ["cl", "ppo"])
 def test_passes_that_only_wait_for_another_process_have_no_gradient(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,10 +241,14 @@ def by_rollout_func(trainer: type[GRPOTrainer], folder: Path, config: Any, *, to
     return gradients.seen
 
 
-@pytest.mark.parametrize("tools", [False, True])
-@pytest.mark.parametrize("beta", [0.0, 0.1])
 @pytest.mark.parametrize(
-    ("aggregation", "loss_type"), [("token_mean", "dapo"), ("sequence_mean", "grpo"), ("constant_length", "dr_grpo")]
+    ("aggregation", "loss_type", "beta", "tools"),
+    [
+        ("token_mean", "dapo", 0.1, False),
+        ("token_mean", "dapo", 0.0, True),
+        ("sequence_mean", "grpo", 0.0, False),
+        ("constant_length", "dr_grpo", 0.1, True),
+    ],
 )
 def test_equals_trl(
     tmp_path: Path, aggregation: str, loss_type: str, beta: float, tools: bool, monkeypatch: pytest.MonkeyPatch
@@ -271,16 +276,11 @@ def test_equals_trl(
 @pytest.mark.parametrize(
     ("method", "situation", "schedule"),
     [
-        ("DAPO", "plain", "2 updates"),
         ("GSPO", "plain", "2 updates"),
         ("DAPO", "None rewards, 3 of 16", "1 update"),
-        ("Dr. GRPO", "None rewards, 3 of 16", "1 update"),
         ("GRPO", "None rewards and KL 0.1", "2 iterations"),
-        ("CISPO", "KL 0.1, correction", "2 updates"),
         ("DAPO", "KL 0.1, no correction", "2 iterations"),
-        ("GSPO", "KL 0.1, correction", "1 update"),
         ("GSPO", "sampler weights, token", "2 iterations"),
-        ("GSPO", "sampler weights, sequence", "1 update"),
     ],
 )
 def test_equals_trl_but_for_differences_with_a_name(tmp_path: Path, method: str, situation: str, schedule: str) -> None:

@@ -23,8 +23,6 @@ from tests.training.test_run import metrics, start
     [
         "lopti",
         "gtpo",
-        "aspo",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("grpo", "acpo", "grpo+low-only")),
     ],
 )
 def test_the_first_rollout_s_steps_are_the_same(tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:

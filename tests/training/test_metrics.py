@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 
 import pytest
 import torch
 
 from rlvr_cli.methods.base import Tokens
-from rlvr_cli.training.metrics import IMPORTANCE, MISMATCH, StepMeter
+from rlvr_cli.training.metrics import StepMeter
 from tests.training.harness import method_of
 
 
@@ -28,11 +27,6 @@ def test_huge_ratios_do_not_overflow() -> None:
     values = summary(torch.tensor([[0.0, 50.0]]))
     assert values["ratio_std"] == pytest.approx(torch.tensor(50.0).double().exp().item() / 2)
     assert values["clip_frac/high"] == 0.5
-
-
-def test_a_mean_ratio_whose_square_overflows_has_no_spread() -> None:
-    values = summary(torch.tensor([[0.0, 500.0]], dtype=torch.float64))
-    assert values["ratio_mean"] is not None and values["ratio_std"] is None
 
 
 def test_what_is_not_finite_is_said_to_be_unknown() -> None:
@@ -74,10 +68,6 @@ def test_the_mismatch_is_that_of_its_definitions() -> None:
     assert values["importance/weight"] == pytest.approx(weight, rel=1e-12)
 
 
-def test_an_exact_sampler_has_no_mismatch() -> None:
-    assert not {*MISMATCH, *IMPORTANCE} & summary(torch.zeros(1, 2)).keys()
-
-
 def test_what_was_executed_is_counted_by_name() -> None:
     """A run's manifest shows that the method's own terms ran, pass by pass."""
     log_ratio = torch.zeros(2, 3)
@@ -89,15 +79,6 @@ def test_what_was_executed_is_counted_by_name() -> None:
     expected = {"DGPO": 3, "Reweight": 3, "KLPenalty": 3, "pass:low": 2, "pass:high": 1, "GroupAdvantage": 1}
     assert expected.items() <= meter.executed.items()
     assert "PPOClip" not in meter.executed
-
-
-def test_the_terms_of_several_meters_may_be_counted_together() -> None:
-    """An empty counter that is handed in is the one that counts."""
-    executed: Counter[str] = Counter()
-    ones = torch.ones(2, 1)
-    for name in ("grpo", "dgpo"):
-        StepMeter(method_of(name), executed).add(Tokens(ones, ones, ones, ones), "all", None)
-    assert {"PPOClip": 1, "DGPO": 1}.items() <= executed.items()
 
 
 def test_the_distance_of_probabilities_is_that_of_the_sampled_tokens() -> None:

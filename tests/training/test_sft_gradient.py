@@ -60,8 +60,8 @@ def test_equals_the_formula_in_plain_pytorch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rank", [None, 4], ids=["full", "lora"])
 def test_does_not_depend_on_micro_batches(tmp_path: Path, rank: int | None) -> None:
-    runs = {size: train(tmp_path, micro_batch=size, rank=rank) for size in (1, 2, 4, 8)}
-    for size in (1, 2, 4):
+    runs = {size: train(tmp_path, micro_batch=size, rank=rank) for size in (1, 8)}
+    for size in (1,):
         for ours, other in zip(runs[size].gradients, runs[8].gradients, strict=True):
             assert relative_error(ours, other) < TOLERANCE, size
         for mine, whole in zip(runs[size].steps, runs[8].steps, strict=True):

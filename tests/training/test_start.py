@@ -54,7 +54,7 @@ def test_it_is_the_run_of_the_command(tmp_path: Path, monkeypatch: pytest.Monkey
     assert run(["runs", "show", "python/one"]) == 0
 
 
-@pytest.mark.parametrize("then", ["edited", "gone"])
+@pytest.mark.parametrize("then", ["edited"])
 def test_the_first_start_of_a_submitted_run_goes_by_its_copies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:

