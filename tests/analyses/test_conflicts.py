@@ -119,7 +119,7 @@ def by_loops(rows: Rows, rewards: Sequence[float], size: int) -> dict[str, float
     }
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_every_number_is_that_of_a_loop_over_rows_and_tokens(seed: int) -> None:
     rows, rewards = random_rows(seed)
     found = conflict_summary(tally(rollout_of(rows, rewards, 4)))
@@ -128,7 +128,7 @@ def test_every_number_is_that_of_a_loop_over_rows_and_tokens(seed: int) -> None:
     assert found["negative_push_share_gtpo"] == 0
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_shared_prefixes_are_those_of_all_pairs(seed: int) -> None:
     """Every prefix that a right and a wrong row share, once each, with the sum of A / |o| of the rows that begin so."""
     rows, rewards = random_rows(seed)
@@ -213,14 +213,6 @@ def test_the_last_rollouts_up_to_the_one_that_is_asked_for(tmp_path: Path) -> No
     assert "</svg>" in svg(ANALYSIS.plot(nothing))
     with pytest.raises(UserError, match="no rollout 3"):
         measure(AnalysisInput((run,), tmp_path, rollout=3), ConflictsOptions())
-
-
-def test_a_run_without_rollouts_or_with_half_a_group_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no rollout was saved"):
-        measure(AnalysisInput((make_run(tmp_path / "a", {}),), tmp_path), ConflictsOptions())
-    odd = make_run(tmp_path / "b", {0: [record([1], 1.0)] * 3})
-    with pytest.raises(UserError, match="do not form groups of 2"):
-        measure(AnalysisInput((odd,), tmp_path), ConflictsOptions())
 
 
 def test_where_pushes_balance_rounding_is_no_push_down() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 from pathlib import Path
 
@@ -72,13 +71,6 @@ def test_folders_globs_and_repetitions(root: Path, tmp_path: Path, monkeypatch: 
     (root / "sweep" / "g1" / "manifest.json").unlink()
     (problem,) = find_runs(["sweep"], root).problems
     assert "g1: " in problem and "manifest.json" in problem
-
-
-def test_the_order_of_runs_changes_no_arm(root: Path) -> None:
-    names = [make_run(root, f"{m}-{s}", method=m, seed=s).name for m in ("grpo", "lopti", "dapo") for s in range(2)]
-    before = shown(arms_of(root, *names))
-    random.Random(0).shuffle(names)
-    assert shown(arms_of(root, *names)) == before
 
 
 def test_a_sweep_tells_of_trials_without_a_run(root: Path) -> None:

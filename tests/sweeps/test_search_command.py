@@ -71,9 +71,3 @@ def test_a_file_that_is_changed_while_its_search_runs_is_refused(tmp_path: Path)
             check_not_running(sweep(tmp_path, TEXT), place)
         with pytest.raises(UserError, match="was changed while the sweep"):
             check_not_running(sweep(tmp_path, TEXT.replace("seeds: 2", "seeds: 1")), place)
-
-
-def test_a_folder_of_another_search_is_refused(tmp_path: Path) -> None:
-    go_on(begin(tmp_path, TEXT), bell, most=2)
-    with pytest.raises(UserError, match="belongs to another sweep"):
-        begin(tmp_path, TEXT.replace("[grpo, lopti]", "[dapo, cispo]"))
