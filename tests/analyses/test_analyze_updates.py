@@ -9,47 +9,15 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.cli.app import run
-from tests.analyses.lab_runs import analyzed, trained
+from tests.analyses.conftest import SETTINGS
+from tests.analyses.lab_runs import analyzed
 from tests.runs.made_seals import reseal
-
-SETTINGS = [
-    "train.rollouts=2",
-    "rollout.prompts=4",
-    "rollout.max_new_tokens=48",
-    "update.mini_batches=4",
-    "checkpoint.every=4",
-    "checkpoint.keep=9",
-    "eval.every=0",
-    "task.train_size=64",
-    # Fast enough for ratios to leave the trust region.
-    "optimizer.lr=1e-3",
-    "run.threads=1",
-]
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained(tmp_path_factory, SETTINGS)
 
 
 def refused(capsys: pytest.CaptureFixture[str], root: Path, *arguments: str) -> str:
     capsys.readouterr()
     assert run(["analyze", *arguments, "--run", "lab", "--runs", str(root)]) == 2
     return capsys.readouterr().err
-
-
-def test_directions_of_a_rollout_after_its_updates(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = analyzed(capsys, root, "directions", "--rollout", "0", "--step", "4")
-    summary = found["summary"]
-    assert (summary["matrices"], summary["k"]) == (28, 6)
-    groups = ["low", "high", "entropy", "positive", "negative", "noclip", "cispo", "dapo", "acpo", "onpolicy", "old"]
-    for name in groups:
-        assert summary[f"norm_{name}"] > 0
-        assert 0 <= summary[f"angle_{name}"] <= 90
-    assert summary["share_positive"] + summary["share_negative"] == pytest.approx(1)
-    assert summary["own_norm_low"] == pytest.approx(summary["norm_low"] / summary["share_low"])
-    assert summary["angle_random"] > 70
-    assert len({row["matrix"] for row in found["angles"] if row["group"] == "low"}) == 28
 
 
 def test_a_rollout_without_advantages_has_neither_weights_nor_directions(
