@@ -22,14 +22,6 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     return capsys.readouterr().out
 
 
-def test_every_task_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = json.loads(shown(capsys, "list", "--format=json"))["tasks"]
-    assert [row["name"] for row in rows] == list(KEYS.choices(("task",)))
-    assert all("correct" in row["reasons"] and "train_size" in row["keys"] for row in rows)
-    listed = shown(capsys)
-    assert shown(capsys, "list") == listed and all(name in listed for name in list(KEYS.choices(("task",))))
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_task_is_shown_with_judged_responses(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = {
