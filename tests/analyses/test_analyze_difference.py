@@ -59,14 +59,6 @@ def test_the_old_policy_is_the_one_that_sampled(root: Path, capsys: pytest.Captu
         assert compared(capsys, root, "grpo", "grpo", "--rollout", rollout)["sampling_gap"] < 1e-5
 
 
-def test_at_the_policy_that_sampled_every_ratio_is_1(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = compared(capsys, root, "dgpo", "cispo", "--rollout", "1", "--step", "4")
-    assert found["largest_log_ratio"] == 0
-    assert found["differing"] == 0
-    assert any("Every ratio is 1" in note for note in found["notes"])
-    assert compared(capsys, root, "grpo+reweight", "grpo", "--rollout", "1", "--step", "4")["differing"] > 0
-
-
 def test_a_policy_that_was_not_kept_has_a_stand_in_and_a_note(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(copy / "checkpoints" / "step-8")
     found = compared(capsys, copy.parent, "dgpo", "grpo", "--rollout", "2")

@@ -53,15 +53,6 @@ def test_angles_are_those_of_an_independent_decomposition(shape: tuple[int, int]
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9, atol=1e-5)
 
 
-def test_directions_are_orthonormal_and_as_many_as_the_rank() -> None:
-    low_rank = matrix(12, 2) @ matrix(2, 7)
-    for side, length in (("right", 7), ("left", 12)):
-        basis = top_directions(low_rank, 5, side)
-        assert basis.shape == (length, 2)
-        torch.testing.assert_close(basis.T @ basis, torch.eye(2, dtype=torch.float64))
-    assert top_directions(torch.zeros(4, 3), 2, "right").shape == (3, 0)
-
-
 def test_limits_of_the_angle() -> None:
     of = matrix(8, 6)
     basis = top_directions(of, 2, "right")
@@ -111,48 +102,6 @@ def test_parts_of_an_update_add_up_to_it(policy: LoadedPolicy, scored: ScoredTok
     by_norm = Reference(full, layer_matrices(policy.model, None), None, "right").compare(parts[0])
     assert by_norm is not None
     assert by_norm.norm == pytest.approx(norm(parts[0]) / norm(full))
-
-
-def test_angles_of_a_models_gradients_by_an_independent_decomposition(
-    policy: LoadedPolicy, scored: ScoredTokens
-) -> None:
-    """Every matrix of the lab's model, tokens of A < 0 against all, by numpy and scipy."""
-    rows, step, k = lab_rows(policy), MethodStep.of(method("grpo"), scored), 3
-    groups = {group.name: group for group in token_groups(step, scored, low=0.3, high=0.3, entropy=0.2)}
-    full, part = (
-        gradient(policy, rows, coefficients)
-        for coefficients in (step.full_coefficients(), groups["negative"].coefficients)
-    )
-    names = layer_matrices(policy.model, None)
-    found = Reference(full, names, k, "right").compare(part)
-    assert found is not None
-    means = []
-    for name in names:
-        bases = [np.linalg.svd(of[name].numpy())[2][:k].T for of in (full, part)]
-        means.append(float(np.rad2deg(scipy.linalg.subspace_angles(*bases)).mean()))
-        assert found.angles[name] == pytest.approx(means[-1], abs=1e-3)
-    assert found.angle == pytest.approx(np.mean(means), abs=1e-3)
-    assert np.ptp(means) > 1
-
-
-def test_groups_are_the_tokens_that_they_name(scored: ScoredTokens) -> None:
-    step = MethodStep.of(method("grpo"), scored)
-    groups = {group.name: group for group in token_groups(step, scored, low=0.2, high=0.8, entropy=0.25)}
-    old, entropies = scored.old_log_probs.exp(), scored.rollout.entropies
-    assert entropies is not None
-    threshold = np.quantile(entropies[scored.rollout.mask.bool()].numpy(), 0.75)
-    for row in range(len(LENGTHS)):
-        for position in range(LENGTHS[row]):
-            at = (row, position)
-            coefficient = float(step.full_coefficients()[at])
-            for name, inside in (
-                ("low", bool(old[at] < 0.2)),
-                ("high", bool(old[at] > 0.8)),
-                ("entropy", bool(entropies[at] >= threshold)),
-                ("positive", row in (0, 3, 4)),
-                ("negative", row in (1, 2, 5)),
-            ):
-                assert float(groups[name].coefficients[at]) == (coefficient if inside else 0)
 
 
 def test_ways_of_clipping_by_hand(scored: ScoredTokens) -> None:

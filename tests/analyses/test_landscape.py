@@ -164,23 +164,3 @@ def test_runs_of_one_arm_are_averaged_and_one_run_is_flat(tmp_path: Path) -> Non
     assert all(value is None or math.isfinite(value) for value in summary.values())
     cut = measure(AnalysisInput((runs[0],), tmp_path, rollout=6), LandscapeOptions())
     assert summary_of(cut)["rollouts"] == 7
-
-
-def test_the_rollout_of_a_collapse_is_censored_in_a_run_without_one(tmp_path: Path) -> None:
-    runs = (make_run(tmp_path, "a", lines(20)), make_run(tmp_path, "b", collapsing(), seed=1))
-    both = measure(AnalysisInput(runs, tmp_path), LandscapeOptions())
-    means = {row["number"]: row for row in records(both["arms"])}
-    onset = means["collapse_at"]
-    assert (onset["mean"], onset["low"], onset["high"], onset["runs"], onset["of"]) == (None, None, None, 1, 2)
-    assert means["collapsed"]["mean"] == 0.5
-    first, second = records(both["collapses"])[:2]
-    assert (first["run"], first["rollout"], first["censored"], first["pattern"]) == (
-        "a",
-        20,
-        True,
-        "none; censored at rollout 20",
-    )
-    assert (second["run"], second["censored"]) == ("b", False)
-    assert "Collapsed: 1 of 2" in ANALYSIS.headline(both)
-    healthy = measure(AnalysisInput(runs[:1], tmp_path), LandscapeOptions())
-    assert "no collapse (censored at rollout 20)" in ANALYSIS.headline(healthy)

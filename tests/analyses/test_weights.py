@@ -157,12 +157,6 @@ def test_exponents_of_the_weight_on_grad_pi(name: str, left: float | None, right
     assert far_slope(method(name), "HP") == (None if right is None else pytest.approx(right))
 
 
-def test_exponents_of_dgpo_are_n_and_minus_one_over_m() -> None:
-    other = method("dgpo", "method.policy_loss.n=3", "method.policy_loss.m=4")
-    assert far_slope(other, "LN") == pytest.approx(3)
-    assert far_slope(other, "HP") == pytest.approx(-1 / 4)
-
-
 @pytest.mark.parametrize("gamma", [-0.5, 0.0, 1.7, 6.0])
 def test_analytic_bias_is_that_of_the_paper(gamma: float) -> None:
     """Equations 29, 30 and 32 over equation 29; CE-GPPO's integral, with the absolute value inside, by quadrature."""

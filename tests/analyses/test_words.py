@@ -13,10 +13,8 @@ from rlvr_cli.analyses.word_lists import WordKind, compiled, read_lists
 from rlvr_cli.analyses.words import ANALYSIS, WordsOptions, count_words, measure
 from rlvr_cli.charts.figure import svg
 from rlvr_cli.config.load import dump_yaml, load_config
-from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.runs.folder import RunDir, create_run
-from rlvr_cli.store.evaluation import sample_check
 
 TEXT = (
     "Let's analyze Zoey's statement. If Zoey lies, then Bob\u2019s statements must be false, so Bob is a knave. We "
@@ -103,42 +101,3 @@ def test_words_that_are_paid_and_the_start(tmp_path: Path) -> None:
     assert both["notes"]["note"].str.contains("all rewards are the same").any()
     for frames in (found, both):
         assert "</svg>" in svg(ANALYSIS.plot(frames))
-
-
-def test_the_samples_of_an_evaluation_but_not_the_greedy_ones(tmp_path: Path) -> None:
-    run = make_run(tmp_path, "a", {0: records(["so"], [0.0])})
-
-    def sample(index: object, text: str, scorable: bool = True) -> dict[str, Any]:
-        return {"problem": "p", "sample": index, "text": text, "reward": 1.0, "scorable": scorable}
-
-    for name in ("kk-test-1", "kk-dev-1"):
-        (run.eval_dir / name).mkdir(parents=True)
-        samples = [sample("greedy", "so"), sample(0, "so so"), sample(1, "it"), sample(2, "so", scorable=False)]
-        # The record of a sample that was judged again comes later.
-        lines = [*samples, sample(1, "so so so so")]
-        append_jsonl(run.eval_dir / name / "samples.jsonl", [{**line, "check": sample_check(line)} for line in lines])
-    subject = AnalysisInput((run,), tmp_path)
-    found = measure(subject, WordsOptions(evaluation="kk-test-*"))
-    summary = summary_of(found)
-    assert summary["completions"] == 2 and summary["conclusion_indicator_frequency"] == 3
-    assert found["completions"]["of"].tolist() == ["kk-test-1"] and summary["conclusion_indicator_start"] == 1
-    with pytest.raises(UserError, match="several evaluations are called kk"):
-        measure(subject, WordsOptions(evaluation="kk-*"))
-    with pytest.raises(UserError, match=r"no evaluation is called math.* There are: kk-dev-1, kk-test-1"):
-        measure(subject, WordsOptions(evaluation="math"))
-
-
-def test_every_fault_of_a_list_is_said_with_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "lists.yaml"
-    path.write_text(
-        "good:\n  words: [yes]\nBad-name:\n  words: [x]\nodd:\n  verb: [go]\nempty: {}\nnumbers:\n  words: [1]\n"
-        "gap:\n  words: ['... so']\nplain: maybe\n",
-        encoding="utf-8",
-    )
-    with pytest.raises(UserError) as error:
-        read_lists(path)
-    told = [problem.removeprefix(f"{path}:") for problem in error.value.problems]
-    assert [one.split("  ")[0] for one in told] == ["3", "6", "7", "9", "10", "12"]
-    assert "Did you mean `verbs`?" in told[1]
-    with pytest.raises(UserError, match="no such file"):
-        read_lists(tmp_path / "none.yaml")

@@ -84,23 +84,6 @@ def test_a_sweep_tells_of_trials_without_a_run(root: Path) -> None:
     assert len(find_runs(["sweep"], root, unfinished=True).notes) == 1
 
 
-def test_a_folder_above_sweeps_is_not_one_experiment(root: Path) -> None:
-    def found(name: str) -> tuple[list[str], list[str]]:
-        selected = find_runs([name], root)
-        return [run.dir.name for run in selected.runs], list(selected.problems)
-
-    for sweep in ("one", "two"):
-        make_run(root / sweep, f"{sweep}-s0")
-        trials = [{"name": f"{sweep}-s0", "method": "grpo"}]
-        (root / sweep / "trials.json").write_text(json.dumps({"trials": trials}))
-        if sweep == "one":
-            assert found(str(root)) == (["one-s0"], [])
-    assert f"{root}: holds 2 sweeps (one, two)" in found(str(root))[1][0]
-    assert found("*") == (["one-s0", "two-s0"], [])
-    make_run(root, "loose")
-    assert "2 sweeps (one, two)" in found(str(root))[1][0]
-
-
 def test_a_sweep_is_what_its_file_names(root: Path) -> None:
     """What the file no longer names is left out; what is missing is reported with the command that makes it, options "
     "and all."""

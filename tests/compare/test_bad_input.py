@@ -62,18 +62,6 @@ def test_different_problems(root: Path, refused: Refused, compared: Callable[...
     assert by_name["lopti"]["mean"]["value"] * 36 == sum(BETTER[:9])
 
 
-def test_several_settings_are_chosen_from(root: Path, refused: Refused, told: Callable[..., str]) -> None:
-    for name, method, right in (("a", "grpo", BASE), ("b", "lopti", BETTER)):
-        run = make_run(root, name, method=method, right=right)
-        evaluate(run, right, step=4, temperature=0.6)
-        evaluate(run, right, step=4, benchmark="other")
-    assert "kk-gen, other" in (said := refused("a", "b")) and "--benchmark" in said
-    assert "Did you mean `other`?" in refused("a", "b", "--benchmark", "othr")
-    assert "--where" in refused("a", "b", "--benchmark", "kk-gen")
-    assert "temperature=0.5" in refused("a", "b", "--benchmark", "kk-gen", "--where", "sampling.temperature=0.5")
-    assert "lopti" in told("a", "b", "--benchmark", "kk-gen", "--where", "sampling.temperature=0.6")
-
-
 def test_generated_problems_are_never_compared_with_a_public_set(root: Path, refused: Refused) -> None:
     for name, method, benchmark in (("a", "grpo", "kk"), ("b", "lopti", "kk-gen")):
         run = make_run(root, name, method=method, right=BASE, benchmark=benchmark)

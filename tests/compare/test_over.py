@@ -101,19 +101,3 @@ def test_over_a_key_every_task_has_runs_of_its_own(root: Path, compared: Compare
     assert "optimizer.lr" in refused(*names, "--over", "optimizer.lr")
     said = refused("people/grpo-p2*", "people/lopti-*", "--over", "task")
     assert "2 runs" in said
-
-
-def test_what_is_refused(refused: Callable[..., str], tmp_path: Path) -> None:
-    names = ("grpo-s*", "lopti-s*")
-    assert "--over benchmark" in (said := refused(*names)) and "--benchmark" in said
-    said = refused(*names, "--benchmark", "kk-gen,rare,eazy")
-    assert "rare: " in said
-    assert "--benchmark eazy: " in said and "`easy`" in said
-    assert "`task`" in (said := refused(*names, "--over", "taks")) and "--over taks: " in said
-    assert "kk-gen" in refused(*names, "--over", "benchmark", "--benchmark", "kk-gen")
-    assert "one benchmark" in refused(*names, "--over", "task", "--benchmark", "kk-gen,hard")
-    assert "one benchmark" in refused(*names, "--over", "benchmark", "--match", "rollouts")
-    assert "--permutation" in refused(*names, "--over", "benchmark", "--permutation")
-    assert "`grpo`" in refused(*names, "--over", "benchmark", "--baseline", "gpro")
-    assert "--over" in refused(*names, "--benchmark", "kk-gen", "--output", str(tmp_path / "x.png"))
-    assert ".png or .svg" in refused(*names, "--over", "benchmark", "--output", str(tmp_path / "x.pdf"))

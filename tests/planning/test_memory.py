@@ -20,7 +20,6 @@ from rlvr_cli.planning.memory import (
     Training,
     block_activations,
     estimate_memory,
-    trained_parameters,
 )
 from rlvr_cli.planning.plan import Device, memory_plan, sampling_of, training_of
 from tests.recipes import loaded, recipes
@@ -137,14 +136,6 @@ def test_a_reference_is_a_second_model_but_not_beside_adapters() -> None:
     assert of(replace(adapted, reference=True)).peak == of(adapted).peak
 
 
-def test_adapters_train_a_little() -> None:
-    lora, qlora = replace(ONE_GPU, adapter=Adapter(64)), replace(ONE_GPU, adapter=Adapter(64, quantized=True))
-    assert trained_parameters(SEVEN, lora) == SEVEN.adapter_parameters(64) < SEVEN.parameters / 40
-    assert term(of(lora), "optimizer states") == 8 * SEVEN.adapter_parameters(64)
-    assert term(of(qlora), "weights") < term(of(lora), "weights") / 3
-    assert of(qlora).peak < of(lora).peak < of(ONE_GPU).peak
-
-
 @pytest.mark.parametrize("checkpointing", [True, False])
 def test_more_rows_and_longer_ones_take_more(checkpointing: bool) -> None:
     here = replace(ONE_GPU, checkpointing=checkpointing)
@@ -153,23 +144,6 @@ def test_more_rows_and_longer_ones_take_more(checkpointing: bool) -> None:
     blocks = "backward pass of the blocks"
     assert of(replace(here, attention="eager")).total(blocks) > of(here).total(blocks)
     assert of(replace(here, attention="flash_attention_2")).peak <= of(here).peak
-
-
-def test_keys_and_values_of_the_engines() -> None:
-    each = 2 * 28 * 4 * 128  # numbers of a token
-    roomy = Sampling("local", 512, group=8)
-    assert term(of(ONE_GPU, roomy, 1000 * GIB), "keys and values") == 256 * 4096 * each * 4
-    assert "256 of 512 rows at once" in next(
-        entry.why for entry in of(ONE_GPU, roomy, 1000 * GIB).phases["sampling"] if "keys" in entry.name
-    )
-    assert term(of(ONE_GPU, replace(roomy, batch=300), 1000 * GIB), "keys and values") == 300 * 4096 * each * 4
-    few = of(ONE_GPU, Sampling("local", 16, group=8), 95 * GIB)
-    assert term(few, "keys and values") == 8 * 4096 * each * 4  # what fits next to the float32 states
-    sharded = of(replace(ONE_GPU, strategy="zero3", processes=8), Sampling("local", 16, group=8))
-    assert term(sharded, "gathered weights") == 2 * SEVEN.parameters
-    assert term(sharded, "keys and values") == 16 * 4096 * each * 2
-    assert term(of(ONE_GPU, Sampling("vllm_colocate", 512, 0.4)), "vLLM") == round(0.4 * 80 * GIB)
-    assert of(ONE_GPU).total("sampling") == sum(entry.bytes for entry in of(ONE_GPU).states)
 
 
 def test_the_local_sampler_takes_as_many_rows_as_fit() -> None:
@@ -201,22 +175,6 @@ def test_vllm_keeps_its_share_of_the_gpu_while_the_trainer_updates_unless_it_sle
     changes = advice.single_changes(SEVEN, ONE_GPU, colocated, 80 * GIB)
     assert "rollout.vllm.sleep=true" in {change.settings for change in changes}
     load_config(overrides=["rollout.engine=vllm_colocate", "rollout.vllm.sleep=true"])
-
-
-def test_sampling_with_merged_adapters_takes_a_second_copy_of_the_layers() -> None:
-    local, generate = Sampling("local", 64, group=8), Sampling("transformers", 64)
-    lora = replace(ONE_GPU, adapter=Adapter(64, ("q_proj", "v_proj")))
-    block = 3584 * 3584 + 3584 * 4 * 128
-    assert term(of(lora, local), "merged weights") == 4 * 28 * block
-    qlora = replace(ONE_GPU, adapter=Adapter(64, ("q_proj", "v_proj"), quantized=True))
-    # All that was in 4 bits is there as plain weights.
-    assert term(of(qlora, local), "merged weights") == 4 * SEVEN.linear_parameters
-    assert term(of(replace(qlora, weights=2), local), "merged weights") == 2 * SEVEN.linear_parameters
-    divided = replace(lora, strategy="zero3", processes=4)
-    assert term(of(divided, local), "merged weights") == 2 * 28 * block
-    for training in (lora, qlora, divided):
-        assert term(of(training, generate), "merged weights") == 0
-    assert term(of(ONE_GPU, local), "merged weights") == 0
 
 
 @pytest.mark.parametrize("family", ["qwen3"])

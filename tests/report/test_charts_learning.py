@@ -172,11 +172,3 @@ def test_a_long_run_is_a_running_mean_that_says_so_over_all_its_peaks(tmp_path: 
     for part in np.array_split(np.arange(2000), 25):
         assert {part[values[part].argmin()], part[values[part].argmax()]} <= set(chosen)
     assert np.allclose(running_mean(values, 5)[2:-2], np.convolve(values, np.ones(5) / 5, "valid"))
-
-
-def test_runs_without_a_common_stretch_have_no_mean(tmp_path: Path) -> None:
-    early = charted(tmp_path, "early", [{"reward": 1.0}, {"reward": 2.0}, {}, {}])
-    late = charted(tmp_path, "late", [{}, {}, {"reward": 0.0}, {"reward": 1.0}])
-    figure = by_key(learning_figures({"a": [early, late]}))["reward"]
-    assert len(figure.table) == 1
-    assert "No mean of a" in figure.caption and "Every value" not in figure.caption

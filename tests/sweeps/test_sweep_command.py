@@ -20,22 +20,6 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_dry_run_shows_trials_cost_and_identical_arms_and_writes_nothing(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = file.parent / "runs"
-    for line in (["sweep", str(file)], ["sweep", "run", str(file)]):
-        assert run([*line, "--dry-run", f"run.dir={root}"]) == 0
-        shown = capsys.readouterr().out
-        assert "cispo-s1  waiting  cispo   1     5         640          5" in shown
-        assert f"4 trials in {root}/pair, 4 to do: 20 rollouts, 2,560 completions, 20 optimizer steps" in shown
-        assert shown.count("grpo and cispo are the same gradient") == 1
-        assert f"{file} has no `eval:`: no trial will be evaluated" in " ".join(shown.split())
-    file.write_text(TEXT + "eval: {}\n")
-    assert run(["sweep", str(file), "--dry-run"]) == 0 and "no `eval:`" not in capsys.readouterr().out
-    assert not root.exists()
-
-
 def test_arms_that_cannot_differ_are_not_trained(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = file.parent / "runs"
     for options in ([], ["--submit", "slurm"]):

@@ -171,16 +171,3 @@ def test_bad_input_of_a_trial_is_not_tried_again_unless_asked(tmp_path: Path) ->
     command = [sys.executable, "-m", "rlvr_cli", "sweep", "retry", str(sweep.path), "grpo"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ}, check=False)
     assert done.returncode == 1 and attempts(sweep, "grpo") == ["bad_input", "bad_input"]
-
-
-@pytest.mark.slow
-def test_finished_trials_are_evaluated_once(tmp_path: Path) -> None:
-    file = write_sweep(tmp_path / "s.yaml", tmp_path / "runs", ("grpo",), seeds=1)
-    finish(start(file), file)
-    file.write_text(file.read_text() + "eval: {pass_at: [1, 2], samples: 2, problems: 4}\n")
-    sweep = SweepDir(tmp_path / "runs" / "sweep")
-    finish(start(file), file)
-    (metrics,) = (sweep.path / "grpo" / "eval").glob("*/metrics.json")
-    assert len(read_jsonl(metrics.parent / "samples.jsonl")) == 4 * (2 + 1)
-    finish(start(file), file)
-    assert attempts(sweep, "grpo") == ["finished", "finished"]
