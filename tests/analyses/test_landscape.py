@@ -121,21 +121,6 @@ def test_the_lead_of_entropy_over_kl() -> None:
     assert course(lines(entropy=entropy, kl_old=noise), 16).summary["entropy_warning_lead"] is None
 
 
-def collapsing() -> list[dict[str, Any]]:
-    accuracy = [0.3, 0.5, 0.6, 0.6, 0.6, 0.6, *[0.0] * 14]
-    length = [20.0] * 6 + [144.0] * 14
-    return lines(20, accuracy=accuracy, length=length, truncated=[0.0] * 6 + [1.0] * 14)
-
-
-def test_the_collapse_is_the_detectors_and_without_one_there_is_no_rollout_of_it() -> None:
-    healthy = course(lines(20), 16).summary
-    assert (healthy["collapsed"], healthy["collapse_at"]) == (0, None)
-    found = course(collapsing(), 16)
-    assert found.summary["collapsed"] == 1
-    assert found.summary["collapse_at"] == found.collapses[0].first + 1
-    assert 7 <= found.collapses[0].first + 1 <= 13
-
-
 def make_run(root: Path, name: str, rows: Sequence[dict[str, Any]], method: str = "grpo", seed: int = 0) -> RunDir:
     run = create_run(root, name, overwrite=False)
     config = load_config(method=method, overrides=[f"run.seed={seed}", f"run.dir={root}", f"run.name={name}"])

@@ -35,24 +35,3 @@ def test_a_key_of_several_kinds_stands_once_for_each_meaning() -> None:
     rows = [key for key in KEYS.keys if key.name == "method.policy_loss.eps_low"]
     assert [key.kinds for key in rows] == [("ppo_clip", "dgpo", "gppo"), ("cispo",), ("gspo",)]
     assert [key.default for key in rows] == [0.2, 0.2, 3e-4]
-
-
-def test_the_nearest_key() -> None:
-    for written, meant in [
-        (["optimizer", "learning_rate"], "optimizer.lr"),
-        (["optimizer", "lrr"], "optimizer.lr"),
-        (["optimizer", "LR"], "optimizer.lr"),
-        (["lr"], "optimizer.lr"),
-        (["every"], "eval.every or checkpoint.every or track.completions_every"),
-        (["rolout", "prompts"], "rollout.prompts"),
-        (["evaluation"], None),
-        (["checkpoints"], "checkpoint"),
-        (["update", "kl_beta"], "method.kl.beta"),
-        (["method", "eps_b"], "method.policy_loss.eps_b"),
-        (["method", "reweight"], "method.shaping.reweight"),
-        (["method", "pases"], "method.passes"),
-        (["method", "passes", "etta"], "method.passes.eta"),
-        (["method", "policy_loss", "gamma"], "method.advantage.gamma or method.shaping.entropy_penalty.gamma"),
-        (["n"], "method.policy_loss.n"),
-    ]:
-        assert KEYS.suggest(written) == meant, (written, meant)

@@ -59,12 +59,6 @@ def test_another_model_drops_what_was_said_of_the_first(tmp_path: Path) -> None:
     assert other.origin("model", "revision") == "default"
 
 
-def test_a_model_name_is_never_taken_for_a_preset_file() -> None:
-    loaded = load(model="../models/lab")
-    assert loaded.config.model.name == "../models/lab"
-    assert loaded.config.optimizer == Config().optimizer
-
-
 @pytest.mark.parametrize("text", ["1e-6", "1E-6", "1.0e-6", ".000001", "0.000001"])
 def test_a_small_number_is_a_number_however_it_is_written(text: str) -> None:
     assert load_config(overrides=[f"optimizer.lr={text}"]).optimizer.lr == 1e-6

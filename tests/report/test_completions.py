@@ -72,16 +72,6 @@ def test_a_problem_of_both_rollouts_is_shown_before_and_after(tmp_path: Path) ->
     assert not found.coloured and "no colours" in found.how
 
 
-def test_other_rollouts_may_be_asked_for_and_the_nearest_saved_are_shown(tmp_path: Path) -> None:
-    run = made(tmp_path, *([record("p", True, f"rollout {number}")] for number in range(6)))
-    (run.rollouts_dir / "rollout-000003.jsonl").unlink()
-    ((before, after),) = sampled_completions(run, rollouts=(1, 9)).pairs
-    assert [(one.when, one.rollout) for one in (before, after)] == [("before", 2), ("after", 6)]
-    assert after.completions[0].text == "rollout 5"
-    ((only,),) = sampled_completions(run, rollouts=(2, 2)).pairs
-    assert (only.when, only.rollout) == ("only rollout", 3)
-
-
 def test_tokens_have_the_probability_they_were_sampled_with(tmp_path: Path) -> None:
     probabilities = {"one": 1.0, " two": 0.7, " three": 0.3, " four": 0.05, " five": 1e-6}
     found = sampled_completions(made(tmp_path, [coloured("p", True, probabilities)]))
