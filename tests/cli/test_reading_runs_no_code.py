@@ -127,7 +127,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in files.items():
         (folder / name).write_text(text + tell)
     (folder / "rows.jsonl").write_text("".join(f'{{"prompt": "Say {number}."}}\n' for number in range(40)))
-    (folder / "base.yaml").write_text(yaml.safe_dump({"task": "riddle.py", **SMALL}))
+    (folder / "base.yaml").write_text(yaml.safe_dump({"task": {"name": "riddle.py", "train_size": 64}, **SMALL}))
     own = {"name": "own", "data": "rows.jsonl", "reward": "reward.py:half"}
     (folder / "rewarded.yaml").write_text(yaml.safe_dump({"task": own, **SMALL}))
     sweep = {
