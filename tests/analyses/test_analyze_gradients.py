@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,10 +10,8 @@ from rlvr_cli.analyses.method_step import MethodStep
 from rlvr_cli.analyses.replay import Replay, ReplayedUpdates
 from rlvr_cli.analyses.saved_rollout import find_saved_rollout
 from rlvr_cli.analyses.scoring import load_policy, score_rollout
-from rlvr_cli.cli.app import run
 from rlvr_cli.methods.method import Method
 from tests.analyses.lab_runs import analyzed, trained
-from tests.runs.made_seals import reseal
 
 SETTINGS = [
     "method=lopti",
@@ -63,20 +59,6 @@ def test_the_updates_made_again_are_those_of_the_run(root: Path, rollout: int) -
             break
 
 
-def test_probability(root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    figure = tmp_path / "probability.png"
-    keys = ["methods=[grpo, grpo+lopti, 'grpo+lopti:passes.order=high_first']", "tokens=5", "rows=20"]
-    found = analyzed(capsys, root, "probability", *keys, "--rollout", "0", "--output", str(figure))
-    assert figure.stat().st_size > 10_000
-    summary = found["summary"]
-    assert summary["bounds_violated"] == 0
-    assert summary["norm_low_over_high"] > 1
-    assert summary["norm_low_over_high"] == summary["norm_per_token_low"] / summary["norm_per_token_high"]
-    assert {"right_high_grpo", "right_high_lopti", "right_all_lopti_passes_order_high_first"} <= summary.keys()
-    assert sum(summary[f"share_{index}"] for index in range(1, 5)) == pytest.approx(1)
-    assert (summary["rows"], found["notes"]) == (20, [])
-
-
 def test_ratio(root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     figure = tmp_path / "ratio.png"
     found = analyzed(capsys, root, "ratio", "updates=[1, 4]", "--rollout", "1", "--step", "8", "--output", str(figure))
@@ -95,49 +77,3 @@ def test_ratio(root: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     assert summary["spread_growth"] > 1
     assert summary["dominance_first"] > 0
     assert summary["reversal_kappa_magnitude"] is None
-
-
-def test_plain_gradient_steps_need_a_rate(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    small, large = (
-        analyzed(capsys, root, "ratio", "optimizer=sgd", f"lr={lr}", "split=1", "updates=[1]", "--rollout", "0")
-        for lr in ("1e-3", "1e-2")
-    )
-    spreads = [found["summary"]["kappa_first"] for found in (small, large)]
-    assert spreads[1] == pytest.approx(10 * spreads[0], rel=0.2)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["probability", "methods=[grop]"], "Did you mean `grpo`?"),
-        (["probability", "methods=[ppo]"], "value head"),
-        (["probability", "methods=['grpo:policy_loss.eps_hgh=1']"], "eps_hgh"),
-        (["probability", "bounds=[0.5, 0.5]"], "must rise"),
-        (["probability", "lr=0"], "lr"),
-        (["probability", "--rollout", "9"], "earlier --rollout"),
-        (["ratio", "optimizer=sgd"], "needs lr"),
-        (["ratio", "split=100"], "32 completions"),
-        (["ratio", "updates=[4, 2]"], "must rise"),
-        (["ratio", "bins=1"], "bins"),
-    ],
-)
-def test_what_cannot_be_analyzed_is_refused(
-    arguments: list[str], expected: str, root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    capsys.readouterr()
-    assert run(["analyze", *arguments, "--run", "lab", "--runs", str(root)]) == 2
-    assert expected in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", ["probability", "ratio"])
-def test_a_rollout_of_equal_rewards_has_nothing_to_show(
-    name: str, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    copy = shutil.copytree(root / "lab", tmp_path / "lab")
-    file = copy / "rollouts" / "rollout-000000.jsonl"
-    rows = [json.loads(line) for line in file.read_text().splitlines()]
-    file.write_text("".join(json.dumps({**row, "clean_reward": 1.0}) + "\n" for row in rows))
-    reseal(copy)
-    capsys.readouterr()
-    assert run(["analyze", name, "--run", "lab", "--runs", str(tmp_path), "--rollout", "0"]) == 2
-    assert "same reward" in capsys.readouterr().err

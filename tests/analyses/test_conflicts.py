@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from rlvr_cli.analyses.base import AnalysisInput, summary_of
 from rlvr_cli.analyses.conflicts import (
-    ANALYSIS,
-    ConflictsOptions,
     Tally,
     conflict_summary,
-    measure,
     pooled,
     shared_spans,
     tally,
 )
-from rlvr_cli.charts.figure import svg
-from rlvr_cli.config.load import dump_yaml, load_config
-from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.grpo import group_advantage
-from rlvr_cli.runs.folder import RunDir, create_run
 
 Rows = Sequence[Sequence[int]]
 
@@ -119,7 +107,7 @@ def by_loops(rows: Rows, rewards: Sequence[float], size: int) -> dict[str, float
     }
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_every_number_is_that_of_a_loop_over_rows_and_tokens(seed: int) -> None:
     rows, rewards = random_rows(seed)
     found = conflict_summary(tally(rollout_of(rows, rewards, 4)))
@@ -128,7 +116,7 @@ def test_every_number_is_that_of_a_loop_over_rows_and_tokens(seed: int) -> None:
     assert found["negative_push_share_gtpo"] == 0
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_shared_prefixes_are_those_of_all_pairs(seed: int) -> None:
     """Every prefix that a right and a wrong row share, once each, with the sum of A / |o| of the rows that begin so."""
     rows, rewards = random_rows(seed)
@@ -162,16 +150,6 @@ def test_a_prefix_is_penalised_where_the_right_completions_are_longer() -> None:
     assert conflict_summary(even)["push_gtpo_over_grpo"] == pytest.approx(1)
 
 
-def test_no_conflict_without_both_signs_and_none_of_rows_that_are_not_learned_from() -> None:
-    rows = [[1, 2], [1, 2], [1, 3], [1, 3]]
-    equal = conflict_summary(tally(rollout_of(rows, [1.0, 1.0, 0.0, 0.0], 2)))
-    assert equal["conflict_share"] == 0 and equal["groups_share"] == 0
-    empty = ("conflict_mixed_share", "span_mean", "negative_push_share", "penalised_correct_share")
-    assert all(equal[name] is None for name in empty)
-    unscored = tally(rollout_of(rows, [1.0, math.nan, 1.0, 0.0], 2))
-    assert unscored.conflict == 4 and unscored.groups_in_conflict == 1
-
-
 def test_tallies_add_up() -> None:
     rows, rewards = random_rows(3)
     whole = tally(rollout_of(rows, rewards, 4))
@@ -179,48 +157,6 @@ def test_tallies_add_up() -> None:
     assert conflict_summary(halves) == pytest.approx(conflict_summary(whole))
     assert (halves.prefix_ids, halves.suffix_spans) == (whole.prefix_ids, whole.suffix_spans)
     assert conflict_summary(pooled([])) == conflict_summary(Tally())
-
-
-def make_run(root: Path, rollouts: dict[int, list[dict[str, Any]]]) -> RunDir:
-    run = create_run(root, "made", overwrite=False)
-    config = load_config(overrides=[f"run.dir={root}", "run.name=made", "rollout.group_size=2", "rollout.prompts=16"])
-    run.config_path.write_text(dump_yaml(config), encoding="utf-8")
-    run.update_manifest(name="made", status="finished")
-    for number, rows in rollouts.items():
-        append_jsonl(run.rollouts_dir / f"rollout-{number:06d}.jsonl", rows)
-    return run
-
-
-def record(ids: list[int], reward: float | None) -> dict[str, Any]:
-    return {"token_ids": ids, "reward": reward, "truncated": False, "problem": "p", "prompt": "p", "completion": "t"}
-
-
-def test_the_last_rollouts_up_to_the_one_that_is_asked_for(tmp_path: Path) -> None:
-    conflicting = [record([11, 23, 1], 1.0), record([11, 23, 31, 1], 0.0)]
-    quiet = [record([11, 23, 1], 1.0), record([11, 23, 31, 1], 1.0)]
-    run = make_run(tmp_path, {0: quiet, 4: conflicting, 5: quiet})
-    subject = AnalysisInput((run,), tmp_path)
-    found = measure(subject, ConflictsOptions(rollouts=2))
-    assert found["rollouts"]["rollout"].tolist() == [4, 5]
-    assert summary_of(found)["groups_share"] == 0.5
-    # 11 and 23 from the start, the end of the text from the end, in both rows.
-    assert summary_of(found)["conflict_share"] == 6 / 14
-    assert found["tokens"]["id"].tolist() == [1, 11, 23]
-    assert found["tokens"]["text"].all()
-    nothing = measure(AnalysisInput((run,), tmp_path, rollout=0), ConflictsOptions())
-    assert summary_of(nothing)["conflict_share"] == 0
-    assert nothing["notes"]["note"].str.contains("same reward").any()
-    assert "</svg>" in svg(ANALYSIS.plot(nothing))
-    with pytest.raises(UserError, match="no rollout 3"):
-        measure(AnalysisInput((run,), tmp_path, rollout=3), ConflictsOptions())
-
-
-def test_a_run_without_rollouts_or_with_half_a_group_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no rollout was saved"):
-        measure(AnalysisInput((make_run(tmp_path / "a", {}),), tmp_path), ConflictsOptions())
-    odd = make_run(tmp_path / "b", {0: [record([1], 1.0)] * 3})
-    with pytest.raises(UserError, match="do not form groups of 2"):
-        measure(AnalysisInput((odd,), tmp_path), ConflictsOptions())
 
 
 def test_where_pushes_balance_rounding_is_no_push_down() -> None:

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from rlvr_cli.analyses.base import AnalysisInput, records, summary_of
-from rlvr_cli.analyses.landscape import ANALYSIS, LandscapeOptions, course, measure, stays_beyond, warning
+from rlvr_cli.analyses.landscape import ANALYSIS, LandscapeOptions, course, measure, warning
 from rlvr_cli.charts.figure import svg
 from rlvr_cli.config.load import dump_yaml, load_config
-from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.runs.folder import RunDir, create_run
 
@@ -84,21 +83,6 @@ def test_a_value_of_a_rollout_is_the_mean_over_its_updates() -> None:
     assert (found["steps_per_rollout"], found["updates"], found["rollouts"]) == (2, 12, 6)
 
 
-def test_held_out_and_predicted_values() -> None:
-    rows = lines(8)
-    rows[3]["eval"], rows[6]["eval"] = {"greedy": 0.4}, {"greedy": 0.6}
-    for place, row in enumerate(rows):
-        row["value/incorrect"] = -0.1 * place
-        # Where no completion was right there is no value of one.
-        if place != 7:
-            row["value/correct"] = 0.5
-    found = course(rows, 16).summary
-    assert found["accuracy_held_out"] == 0.6
-    assert found["value_correct_end"] == 0.5
-    assert found["value_incorrect_end"] == pytest.approx(-0.5)
-    assert found["value_incorrect_smallest"] == pytest.approx(-0.7)
-
-
 def test_a_length_that_stays_short_has_collapsed_and_one_that_comes_back_has_not() -> None:
     stays = [20.0, 20, 20, 9, 20, 9, 9, 9, 9, 9, 9, 9]
     comes_back = [20.0, 20, 20, 9, 9, 9, 9, 20, 20, 20, 20, 20]
@@ -107,12 +91,6 @@ def test_a_length_that_stays_short_has_collapsed_and_one_that_comes_back_has_not
     assert course(lines(length=comes_back), 16).summary["length_collapse_at"] is None
     assert course(lines(length=explodes), 16).summary["length_explosion_at"] == 8
     assert course(lines(), 16).summary["length_explosion_at"] is None
-
-
-def test_stays_beyond_counts_values_in_a_row() -> None:
-    points = [(0, 0.0), (1, 1.0), (2, 1.0), (5, 1.0)]
-    assert stays_beyond(points, lambda value: value > 0.5, 3) == 2
-    assert stays_beyond(points, lambda value: value > 0.5, 4) is None
 
 
 def test_a_warning_is_far_from_the_first_rollouts_for_three_in_a_row() -> None:
@@ -143,21 +121,6 @@ def test_the_lead_of_entropy_over_kl() -> None:
     assert course(lines(entropy=entropy, kl_old=noise), 16).summary["entropy_warning_lead"] is None
 
 
-def collapsing() -> list[dict[str, Any]]:
-    accuracy = [0.3, 0.5, 0.6, 0.6, 0.6, 0.6, *[0.0] * 14]
-    length = [20.0] * 6 + [144.0] * 14
-    return lines(20, accuracy=accuracy, length=length, truncated=[0.0] * 6 + [1.0] * 14)
-
-
-def test_the_collapse_is_the_detectors_and_without_one_there_is_no_rollout_of_it() -> None:
-    healthy = course(lines(20), 16).summary
-    assert (healthy["collapsed"], healthy["collapse_at"]) == (0, None)
-    found = course(collapsing(), 16)
-    assert found.summary["collapsed"] == 1
-    assert found.summary["collapse_at"] == found.collapses[0].first + 1
-    assert 7 <= found.collapses[0].first + 1 <= 13
-
-
 def make_run(root: Path, name: str, rows: Sequence[dict[str, Any]], method: str = "grpo", seed: int = 0) -> RunDir:
     run = create_run(root, name, overwrite=False)
     config = load_config(method=method, overrides=[f"run.seed={seed}", f"run.dir={root}", f"run.name={name}"])
@@ -186,31 +149,3 @@ def test_runs_of_one_arm_are_averaged_and_one_run_is_flat(tmp_path: Path) -> Non
     assert all(value is None or math.isfinite(value) for value in summary.values())
     cut = measure(AnalysisInput((runs[0],), tmp_path, rollout=6), LandscapeOptions())
     assert summary_of(cut)["rollouts"] == 7
-
-
-def test_the_rollout_of_a_collapse_is_censored_in_a_run_without_one(tmp_path: Path) -> None:
-    runs = (make_run(tmp_path, "a", lines(20)), make_run(tmp_path, "b", collapsing(), seed=1))
-    both = measure(AnalysisInput(runs, tmp_path), LandscapeOptions())
-    means = {row["number"]: row for row in records(both["arms"])}
-    onset = means["collapse_at"]
-    assert (onset["mean"], onset["low"], onset["high"], onset["runs"], onset["of"]) == (None, None, None, 1, 2)
-    assert means["collapsed"]["mean"] == 0.5
-    first, second = records(both["collapses"])[:2]
-    assert (first["run"], first["rollout"], first["censored"], first["pattern"]) == (
-        "a",
-        20,
-        True,
-        "none; censored at rollout 20",
-    )
-    assert (second["run"], second["censored"]) == ("b", False)
-    assert "Collapsed: 1 of 2" in ANALYSIS.headline(both)
-    healthy = measure(AnalysisInput(runs[:1], tmp_path), LandscapeOptions())
-    assert "no collapse (censored at rollout 20)" in ANALYSIS.headline(healthy)
-
-
-def test_what_cannot_be_looked_at_is_said_for_every_run(tmp_path: Path) -> None:
-    runs = (make_run(tmp_path, "empty", []), make_run(tmp_path, "short", lines(3), seed=1))
-    with pytest.raises(UserError) as error:
-        measure(AnalysisInput(runs, tmp_path, rollout=5), LandscapeOptions())
-    assert len(error.value.problems) == 2
-    assert "no optimizer step" in error.value.problems[0] and "no rollout 5" in error.value.problems[1]

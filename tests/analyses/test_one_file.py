@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,6 @@ from rlvr_cli.analyses.base import analyses
 from rlvr_cli.cli.app import run
 from tests.analyses.lab_runs import trained
 
-DOCS = Path(__file__).parents[2] / "docs/analyses"
 FILE = """
 from __future__ import annotations
 
@@ -92,18 +90,3 @@ def test_one_file_is_listed_explained_run_and_measured(
     shown = capsys.readouterr().out
     assert "The longest of 1 rollouts" in shown and (root / "lab/analysis/lengths.svg").exists()
     assert json.loads((root / "lab/analysis/lengths.json").read_text())["options"] == {"rollouts": 1}
-
-
-def test_every_analysis_has_its_page_and_its_line() -> None:
-    index = (DOCS / "README.md").read_text()
-    for name in analyses():
-        assert (DOCS / f"{name}.md").is_file() and f"[{name}]({name}.md)" in index
-
-
-def test_every_analysis_that_the_papers_pages_name_is_there() -> None:
-    named = {
-        name
-        for page in (DOCS.parent / "papers").glob("*.md")
-        for name in re.findall(r"rlvr analyze (\w+)", page.read_text())
-    }
-    assert named and named <= set(analyses())

@@ -142,22 +142,3 @@ def test_lopti_makes_two_steps_in_its_order(
         torch.testing.assert_close(after_steps(policy, rows, step, rate), ends[which], rtol=1e-3, atol=1e-4)
     assert not torch.allclose(ends["low_first"], ends["high_first"], atol=1e-3)
     assert [direction.method for direction in found.directions] == list(NAMES)
-
-
-def test_after_a_small_step_lopti_moves_what_grpo_moves(found: ProbabilityFindings) -> None:
-    """To first order Lopti is GRPO."""
-    directions = {direction.method: direction for direction in found.directions}
-    assert directions["grpo+lopti"].positive == directions["grpo"].positive
-    for direction in found.directions:
-        for share in (*direction.positive, *direction.negative):
-            assert share is None or 0 <= share <= 1
-
-
-def test_quantile_groups_have_as_many_tokens_each(
-    policy: LoadedPolicy, rows: list[dict[str, Any]], scored: ScoredTokens
-) -> None:
-    grpo = [MethodStep.of(method("grpo"), scored)]
-    found = by_probability(policy, rows, grpo, bounds=(0.5,), quantiles=True, lr=LR, sample=0, seed=0)
-    assert abs(found.groups[0].tokens - found.groups[1].tokens) <= 1
-    assert found.groups[0].norm_per_token is None
-    assert found.sampled.pearson is None

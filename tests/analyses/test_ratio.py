@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import pytest
@@ -10,8 +9,7 @@ import torch
 from torch import Tensor
 
 from rlvr_cli.analyses.method_step import MethodStep
-from rlvr_cli.analyses.ratio import ANALYSIS, entropy_bounds, measure_updates, plane, ratio_frames
-from rlvr_cli.charts.figure import svg
+from rlvr_cli.analyses.ratio import entropy_bounds, measure_updates, plane
 from rlvr_cli.config.load import load_config
 from rlvr_cli.methods.base import Tokens
 
@@ -82,17 +80,6 @@ def test_clipped_tokens_are_compared_at_equal_probability() -> None:
     assert sum(clipped for *_, clipped in plane(now, entropies)) == 25
 
 
-def test_clipped_tokens_have_neighbours_at_the_ends_and_in_ties() -> None:
-    probabilities = torch.tensor([[0.1] * 12 + [0.9] * 12], dtype=torch.float64)
-    ratios = torch.ones_like(probabilities)
-    ratios[0, [0, 1, 2, 23]] = 2.0
-    entropies = torch.where(probabilities < 0.5, 1.0, 0.2) - torch.where(ratios > 1.2, 0.1, 0.0)
-    clipped = measure_updates(1, step(probabilities, ratios, torch.ones(1, 24)), entropies, bins=2, groups=3).clipped
-    assert (clipped.low_share, clipped.low_share_of_all) == (0.75, 0.5)
-    # Five on either side of the likely one, of which those below are the unlikely ones' last.
-    assert clipped.entropy_difference == pytest.approx(-0.1 - 0.4 / 4)
-
-
 def test_without_any_move_there_is_no_spread_and_nothing_is_clipped() -> None:
     probabilities, ratios, advantages = drawn()
     found = measure_updates(
@@ -107,19 +94,6 @@ def test_without_any_move_there_is_no_spread_and_nothing_is_clipped() -> None:
         assert of.expected_magnitude == pytest.approx(expected, rel=0.1)
 
 
-def test_tokens_without_an_advantage_have_no_part_in_gradients() -> None:
-    probabilities, ratios, advantages = drawn(kappa=0.4)
-    half = torch.arange(ROWS).unsqueeze(1) < ROWS // 2
-    some = torch.where(half, advantages, 0.0)
-    whole = measure_updates(1, step(probabilities, ratios, some), torch.zeros(ROWS, LENGTH), bins=5, groups=20)
-    full = step(probabilities, ratios, some)
-    part = full.part(torch.arange(ROWS // 2))
-    alone = measure_updates(1, part, torch.zeros(ROWS // 2, LENGTH), bins=5, groups=20)
-    for a, b in zip(whole.bins, alone.bins, strict=True):
-        assert a.magnitude == pytest.approx(b.magnitude)
-        assert a.tokens > b.tokens
-
-
 def test_entropies_lie_between_the_bounds() -> None:
     generator = torch.Generator().manual_seed(1)
     distributions = torch.softmax(3 * torch.randn(500, 93, generator=generator, dtype=torch.float64), dim=-1)
@@ -129,29 +103,3 @@ def test_entropies_lie_between_the_bounds() -> None:
     uniform = torch.tensor([1 / 93], dtype=torch.float64)
     assert entropy_bounds(uniform, 93)[1].item() == pytest.approx(math.log(93))
     assert entropy_bounds(torch.tensor([0.5]), 2)[0].item() == pytest.approx(math.log(2))
-
-
-def test_a_method_that_does_not_clip_has_its_own_gradient() -> None:
-    """CISPO clamps the ratio where GRPO cuts the gradient away."""
-    probabilities, ratios, advantages = drawn(kappa=2.0)
-    ratios = ratios.clamp(min=0.05)
-    grpo, cispo = (
-        measure_updates(
-            1, dataclasses.replace(step(probabilities, ratios, advantages, name)), ratios, bins=5, groups=20
-        )
-        for name in ("grpo", "cispo")
-    )
-    assert grpo.bins[0].magnitude is not None and cispo.bins[0].magnitude is not None
-    assert cispo.bins[0].magnitude > grpo.bins[0].magnitude
-
-
-def test_a_rollout_of_few_tokens_has_a_chart() -> None:
-    """Fewer tokens than groups: no group has a spread."""
-    probabilities, ratios, advantages = (of[:3, :1] for of in drawn())
-    now = step(probabilities * 0.1, ratios, advantages)
-    found = measure_updates(1, now, torch.zeros(3, 1), bins=5, groups=20)
-    assert found.exponent.rest == ()
-    summary = {"spread_low_over_high": None, "reversal_at": None}
-    frames = ratio_frames(summary, [("replayed", found)], plane(now, torch.zeros(3, 1)), 93)
-    assert "cannot be compared" in ANALYSIS.headline(frames)
-    assert "</svg>" in svg(ANALYSIS.plot(frames))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 import scipy.integrate
 import torch
-from torch import Tensor
 
 from rlvr_cli.analyses.gradients import gradient, norm
 from rlvr_cli.analyses.method_step import ScoredTokens
@@ -138,40 +136,6 @@ def test_gradient_bias_is_that_of_a_loop_over_tokens(scored: ScoredTokens) -> No
             assert measured[region] == pytest.approx(expected, rel=2e-3, abs=1e-9), (name, region)
 
 
-def test_what_is_unbiased_is_so_exactly_and_asks_for_no_gradient(scored: ScoredTokens) -> None:
-    asked: list[Tensor] = []
-
-    def norm_of(coefficients: Tensor) -> float:
-        asked.append(coefficients)
-        return float(coefficients.norm())
-
-    norms = Norms(norm_of)
-    grpo, gppo = (gradient_bias(weights(name, scored), norms) for name in ("grpo", "gppo"))
-    assert [grpo[region] for region in REGIONS] == [1, 1, 0, 0, 0]
-    assert [gppo[region] for region in ("LP", "HN", "M")] == [0, 0, 0]
-    # True gradient over all and in five regions; GRPO's bias over all (in LN and HP it is the true one); GPPO's three.
-    assert len(asked) == 6 + 1 + 3
-
-
-def test_on_policy_nothing_is_outside_and_nothing_is_biased(scored: ScoredTokens) -> None:
-    still = dataclasses.replace(scored, log_probs=scored.old_log_probs)
-    for name in PAPER:
-        found = weights(name, still)
-        groups = {group.name: group for group in by_region(found)}
-        assert groups["M"].tokens == groups["all"].tokens
-        assert groups["M"].bias == 0
-        assert groups["LN"].bias is groups["LN"].relative is groups["LN"].slope is None
-
-
-def test_a_token_without_advantage_has_no_part(scored: ScoredTokens) -> None:
-    rewards = torch.tensor([1.0, 1.0, 1.0, 1.0, 0.0, 0.0], dtype=torch.float64)
-    flat = dataclasses.replace(scored, rollout=dataclasses.replace(scored.rollout, rewards=rewards))
-    found = weights("grpo", flat)
-    assert next(by_region(found)).tokens == sum(LENGTHS[3:])
-    nothing = dataclasses.replace(scored, rollout=dataclasses.replace(scored.rollout, rewards=torch.zeros(6)))
-    assert all(group.bias is None and not group.tokens for group in by_region(weights("grpo", nothing)))
-
-
 @pytest.mark.parametrize(
     ("name", "left", "right"),
     [
@@ -191,12 +155,6 @@ def test_exponents_of_the_weight_on_grad_pi(name: str, left: float | None, right
     """GRPO, ASPO and ACPO are cut to 0; F = 1 is 1/r; F = r is constant; PL has no A < 0, NL no A > 0."""
     assert far_slope(method(name), "LN") == (None if left is None else pytest.approx(left))
     assert far_slope(method(name), "HP") == (None if right is None else pytest.approx(right))
-
-
-def test_exponents_of_dgpo_are_n_and_minus_one_over_m() -> None:
-    other = method("dgpo", "method.policy_loss.n=3", "method.policy_loss.m=4")
-    assert far_slope(other, "LN") == pytest.approx(3)
-    assert far_slope(other, "HP") == pytest.approx(-1 / 4)
 
 
 @pytest.mark.parametrize("gamma", [-0.5, 0.0, 1.7, 6.0])

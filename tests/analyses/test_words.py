@@ -6,18 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from rlvr_cli.analyses.base import AnalysisInput, summary_of
-from rlvr_cli.analyses.word_lists import WordKind, compiled, past, plural, read_lists
-from rlvr_cli.analyses.words import ANALYSIS, WordsOptions, binned, count_words, measure
+from rlvr_cli.analyses.word_lists import WordKind, compiled, read_lists
+from rlvr_cli.analyses.words import ANALYSIS, WordsOptions, count_words, measure
 from rlvr_cli.charts.figure import svg
 from rlvr_cli.config.load import dump_yaml, load_config
-from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.runs.folder import RunDir, create_run
-from rlvr_cli.store.evaluation import sample_check
 
 TEXT = (
     "Let's analyze Zoey's statement. If Zoey lies, then Bob\u2019s statements must be false, so Bob is a knave. We "
@@ -38,13 +35,6 @@ def test_the_words_of_table_5_counted_by_hand() -> None:
         "assumption": 3,  # if ... then, assumed, assume
         "assertion": 2,  # must be, definite
     }
-
-
-def test_regular_forms() -> None:
-    assert [past(verb) for verb in ("analyze", "check", "try", "play")] == ["analyzed", "checked", "tried", "played"]
-    assert [plural(noun) for noun in ("lie", "guess", "case", "try")] == ["lies", "guesses", "cases", "tries"]
-    kind = WordKind(verbs=("look at",), nouns=("first guess",), words=("Hence",))
-    assert kind.forms() == ("hence", "look at", "looked at", "first guess", "first guesses")
 
 
 def test_the_longest_form_is_counted_once_and_patterns_are_only_text() -> None:
@@ -75,15 +65,6 @@ def test_counts_by_completion_and_by_hundred_words() -> None:
     assert counted.frequencies("100 words").tolist() == [[50], [0]]
     assert counted.frequencies("completion").tolist() == [[2], [0]]
     assert counted.problems == ("p0", "p0")
-
-
-def test_bins_keep_completions_of_one_frequency_together() -> None:
-    frequencies = np.array([0.0] * 8 + [1, 2, 3, 4])
-    found = binned(frequencies, frequencies * 2, 4)
-    assert sum(estimate.n for _, estimate in found) == 12
-    assert found[0][0] == 0 and found[0][1].n == 8
-    assert [estimate.value for _, estimate in found] == pytest.approx([2 * at for at, _ in found])
-    assert len(binned(np.zeros(5), np.ones(5), 10)) == 1
 
 
 def make_run(root: Path, name: str, rollouts: dict[int, list[dict[str, Any]]]) -> RunDir:
@@ -120,71 +101,3 @@ def test_words_that_are_paid_and_the_start(tmp_path: Path) -> None:
     assert both["notes"]["note"].str.contains("all rewards are the same").any()
     for frames in (found, both):
         assert "</svg>" in svg(ANALYSIS.plot(frames))
-
-
-def test_the_samples_of_an_evaluation_but_not_the_greedy_ones(tmp_path: Path) -> None:
-    run = make_run(tmp_path, "a", {0: records(["so"], [0.0])})
-
-    def sample(index: object, text: str, scorable: bool = True) -> dict[str, Any]:
-        return {"problem": "p", "sample": index, "text": text, "reward": 1.0, "scorable": scorable}
-
-    for name in ("kk-test-1", "kk-dev-1"):
-        (run.eval_dir / name).mkdir(parents=True)
-        samples = [sample("greedy", "so"), sample(0, "so so"), sample(1, "it"), sample(2, "so", scorable=False)]
-        # The record of a sample that was judged again comes later.
-        lines = [*samples, sample(1, "so so so so")]
-        append_jsonl(run.eval_dir / name / "samples.jsonl", [{**line, "check": sample_check(line)} for line in lines])
-    subject = AnalysisInput((run,), tmp_path)
-    found = measure(subject, WordsOptions(evaluation="kk-test-*"))
-    summary = summary_of(found)
-    assert summary["completions"] == 2 and summary["conclusion_indicator_frequency"] == 3
-    assert found["completions"]["of"].tolist() == ["kk-test-1"] and summary["conclusion_indicator_start"] == 1
-    with pytest.raises(UserError, match="several evaluations are called kk"):
-        measure(subject, WordsOptions(evaluation="kk-*"))
-    with pytest.raises(UserError, match=r"no evaluation is called math.* There are: kk-dev-1, kk-test-1"):
-        measure(subject, WordsOptions(evaluation="math"))
-
-
-def test_a_text_without_any_of_the_words_is_said_plainly(tmp_path: Path) -> None:
-    run = make_run(tmp_path, "lab", {0: records(["KNK A: BK t no"] * 4, [1.0, 0.0, 1.0, 0.0])})
-    found = measure(AnalysisInput((run,), tmp_path), WordsOptions())
-    assert ANALYSIS.headline(found).startswith("No such word")
-    assert summary_of(found)["assertion_pearson"] is None
-    lists = tmp_path / "lists.yaml"
-    lists.write_text("checks:\n  words: [t, f]\n", encoding="utf-8")
-    own = measure(AnalysisInput((run,), tmp_path), WordsOptions(lists=str(lists), per="100 words"))
-    assert summary_of(own)["checks_frequency"] == 20
-
-
-def test_every_fault_of_a_list_is_said_with_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "lists.yaml"
-    path.write_text(
-        "good:\n  words: [yes]\nBad-name:\n  words: [x]\nodd:\n  verb: [go]\nempty: {}\nnumbers:\n  words: [1]\n"
-        "gap:\n  words: ['... so']\nplain: maybe\n",
-        encoding="utf-8",
-    )
-    with pytest.raises(UserError) as error:
-        read_lists(path)
-    told = [problem.removeprefix(f"{path}:") for problem in error.value.problems]
-    assert [one.split("  ")[0] for one in told] == ["3", "6", "7", "9", "10", "12"]
-    assert "Did you mean `verbs`?" in told[1]
-    with pytest.raises(UserError, match="no such file"):
-        read_lists(tmp_path / "none.yaml")
-
-
-def test_runs_without_rollouts_are_all_named(tmp_path: Path) -> None:
-    runs = (make_run(tmp_path, "a", {}), make_run(tmp_path, "b", {0: records(["so"], [None])}))
-    with pytest.raises(UserError) as error:
-        measure(AnalysisInput(runs, tmp_path), WordsOptions())
-    assert ["no rollout was saved" in error.value.problems[0], "has a reward" in error.value.problems[1]] == [
-        True,
-        True,
-    ]
-
-
-def test_the_lists_of_the_labs_language_fit_it() -> None:
-    path = Path(__file__).parents[2] / "configs" / "words" / "kk-compact.yaml"
-    patterns = {name: compiled(kind) for name, kind in read_lists(path).items()}
-    text = "KKNK A: BN f DK t B: not DK t no KKNN A: BN t </think> <answer> KKNN </answer>".lower()
-    found = {name: len(pattern.findall(text)) for name, pattern in patterns.items()}
-    assert found == {"true_check": 3, "false_check": 1, "new_guess": 1, "negation": 1}

@@ -9,7 +9,7 @@ import pytest
 
 from rlvr_cli.cli.app import run
 from rlvr_cli.config.keys import KEYS
-from rlvr_cli.config.load import as_plain, load_config
+from rlvr_cli.config.load import load_config
 
 
 def test_show_prints_a_file_that_can_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -17,11 +17,6 @@ def test_show_prints_a_file_that_can_be_used(tmp_path: Path, capsys: pytest.Capt
     file = tmp_path / "config.yaml"
     file.write_text(capsys.readouterr().out)
     assert load_config([file]) == load_config(overrides=["optimizer.lr=2e-5"])
-
-
-def test_show_json_is_the_configuration(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["config", "show", "--format=json"]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(as_plain(load_config())))
 
 
 def test_origins_say_what_set_each_value(capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,25 +51,3 @@ def test_keys_lists_every_key(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["key"] for row in listed] == [key.name for key in KEYS.keys]
     assert set(listed[0]) == {"key", "kinds", "type", "default", "meaning"}
     assert [row["kinds"] for row in listed if row["key"] == "method.policy_loss.n"] == [["dgpo"]]
-
-
-def test_keys_of_one_section(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["config", "keys", "run", "--format=json"]) == 0
-    assert {row["key"].split(".")[0] for row in json.loads(capsys.readouterr().out)} == {"run"}
-    assert run(["config", "keys", "method.policy_loss", "--format=json"]) == 0
-    assert {row["key"].rsplit(".", 1)[0] for row in json.loads(capsys.readouterr().out)} == {"method.policy_loss"}
-    for name, keys in {
-        "eval.split": {"eval.split"},
-        "kl": {"method.kl.beta"},
-        "held": {"eval.split", "eval.problems"},
-        "num_generations": {"rollout.group_size"},
-    }.items():
-        assert run(["config", "keys", name, "--format=json"]) == 0
-        assert keys <= {row["key"] for row in json.loads(capsys.readouterr().out)}, name
-    assert run(["config", "keys", "rnu"]) == 2
-    assert "Did you mean `run`?" in capsys.readouterr().err
-
-
-def test_the_file_of_a_task_without_a_name_is_no_choice(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["config", "show", "task.file=mine"]) == 2
-    assert "task.file: unknown key. Keys of task: name" in capsys.readouterr().err

@@ -8,7 +8,6 @@ import pytest
 from rlvr_cli.cli.app import run
 from rlvr_cli.cli.train import _next
 from rlvr_cli.config.load import load_config
-from tests.recipes import loaded
 
 DIRECTIONS = ["--task", "math", "task.data=dsr_uniform"]
 
@@ -43,13 +42,6 @@ def test_training_is_refused_before_it_starts_without_a_folder_that_has_the_set(
     assert code == 2 and "math500: has test problems only" in error
 
 
-def test_plan_needs_no_problems_and_says_that_training_does(capsys):
-    code, shown, _ = outcome(capsys, "plan", *DIRECTIONS)
-    assert code == 0 and "`rlvr train` needs the problems of dsr_uniform (task.data)" in shown
-    code, shown, _ = outcome(capsys, "plan", *DIRECTIONS, "--method", "grpo,dapo", "rollout.top_k=20")
-    assert code == 0 and shown.count("needs the problems of dsr_uniform") == shown.count("it is biased") == 1
-
-
 def test_plan_counts_the_problems_that_are_on_this_machine(capsys, folder):
     code, shown, _ = outcome(capsys, "plan", *DIRECTIONS, "--data-dir", folder)
     assert code == 0 and "of dsr_uniform (task.data), each seen" in shown
@@ -77,23 +69,6 @@ def test_sets_lists_every_data_set(capsys, folder):
     assert code == 2 and "no such folder" in error
 
 
-def test_show_and_generate_take_problems_of_a_named_set(capsys, folder, tmp_path):
-    code, shown, _ = outcome(capsys, "tasks", "show", "math", "task.data=dsr_uniform", f"task.data_dir={folder}")
-    assert code == 0 and "+ 1?" in shown
-    out = tmp_path / "out.jsonl"
-    arguments = ["math", "task.data=dsr_uniform", f"task.data_dir={folder}", "--output", out, "--problems", 3]
-    assert outcome(capsys, "tasks", "generate", *arguments)[0] == 0
-    assert len(out.read_text().splitlines()) == 3
-
-
-@pytest.mark.parametrize("command", ["show", "generate", "filter"])
-def test_a_folder_without_a_name_to_look_for_is_no_reason_to_generate(capsys, folder, tmp_path, command):
-    more = {"show": [], "generate": ["--output", "out.jsonl"], "filter": ["--output", "out.jsonl", "--model", "lab"]}
-    code, _, error = outcome(capsys, "tasks", command, "math", f"task.data_dir={folder}", *more[command])
-    assert code == 2, error
-    assert "the problems are generated (math-story-gen). Set task.data to one of math, dapo_math_17k" in error
-
-
 @pytest.mark.parametrize(
     ("task", "data", "end"),
     [
@@ -107,17 +82,3 @@ def test_a_folder_without_a_name_to_look_for_is_no_reason_to_generate(capsys, fo
 def test_the_evaluation_that_a_finished_run_names_has_problems(task, data, end):
     config = load_config(task=task, overrides=[f"task.data={data}"] if data else [])
     assert _next(config, Path("runs/one")) == f"next: rlvr eval runs/one {end}"
-
-
-@pytest.mark.parametrize(("names", "proposed"), [("train", "report"), ("train dev", "eval"), ("train test", "eval")])
-def test_the_next_command_fits_the_files_of_a_folder(names, proposed, tmp_path):
-    for name in names.split():
-        (tmp_path / f"{name}.jsonl").write_text('{"question": "1 + 1", "answer": "#### 2"}\n')
-    said = _next(load_config(task="gsm8k", overrides=[f"task.data={tmp_path}"]), Path("runs/one"))
-    assert said.startswith(f"next: rlvr {proposed} runs/one") and ("--split dev" in said) == ("dev" in names)
-
-
-@pytest.mark.parametrize("row", ["landscape/table-1/simplerl-qwen2.5-7b-grpo", "ar_lopti/figure-4/qwen2.5-3b-grpo"])
-def test_a_recipes_run_is_evaluated_as_the_recipe_says(row):
-    """Greedy completions, on a suite or on the task's own test problems: 32 samples would be refused."""
-    assert _next(loaded(row), Path("runs/one")) == "next: rlvr eval runs/one"

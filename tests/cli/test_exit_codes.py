@@ -78,7 +78,7 @@ def test_an_error_of_ours_shows_its_traceback(
     assert "bug in rlvr" in printed
 
 
-@pytest.mark.parametrize("fault", ["{}['x']", "raise SystemExit", "raise SystemExit(0)", "raise SystemExit('done')"])
+@pytest.mark.parametrize("fault", ["{}['x']", "raise SystemExit(0)"])
 def test_an_error_of_the_users_code_names_its_line(
     fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,40 +92,6 @@ def test_an_error_of_the_users_code_names_its_line(
     line = f"{head}{prompt}".count("\n") + 1
     assert f"mine.py:{line}: " in printed and ("KeyError: 'x'" in printed or "SystemExit" in printed)
     assert "Traceback" not in printed
-
-
-@pytest.mark.parametrize("arguments", [["trian"], ["plan", "--no-such-option"], ["runs", "show"], []])
-def test_a_wrong_command_line_is_bad_input(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(arguments) == 2
-    printed = capsys.readouterr()
-    assert "Usage: rlvr" in printed.err + printed.out
-    assert "Traceback" not in printed.err
-
-
-def test_a_user_error_needs_a_problem() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        UserError([])
-
-
-@pytest.mark.parametrize(
-    ("line", "note"),
-    [
-        ("train optimizer.lrr=1", " Nothing was started."),
-        ("sweep missing.yaml", " Nothing was started."),
-        ("eval lab eval.btach=3", " Nothing was started."),
-        ("compare nowhere", " Nothing was compared."),
-        ("plan optimizer.lrr=1", ""),
-        ("runs show nowhere", ""),
-        ("methods show dgop", ""),
-        ("config keys optimiser", ""),
-    ],
-)
-def test_only_what_would_have_been_done_is_said_not_to_be(
-    line: str, note: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert cli.run(line.split()) == 2
-    assert capsys.readouterr().err.endswith(f"1 problem.{note}\n")
 
 
 def test_json_is_short_for_a_format(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,9 +14,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.sampling import weights_hash
-from rlvr_cli.models import export as exporting
 from rlvr_cli.models.load import load_model
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.folder import RunDir
@@ -127,23 +124,6 @@ def test_what_is_there_is_kept(trained: tuple[str, RunDir], tmp_path: Path, caps
     assert json.loads((output / "rlvr_export.json").read_text())["checkpoint"] == "step-2"
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--dtype", "float16"], "must be auto, float32 or bfloat16"),
-        (["--private"], "is for --push-to-hub"),
-        (["--push-to-hub", "a/b/c"], "not a name such as user/model"),
-    ],
-)
-def test_bad_options(
-    trained: tuple[str, RunDir], tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
-) -> None:
-    _, of_run = trained
-    assert run(["export", str(of_run.path), "--output", str(tmp_path / "model"), *options]) == 2
-    assert message in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
 def test_not_into_the_run_and_not_of_a_model(
     trained: tuple[str, RunDir], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,36 +156,6 @@ def not_found(self: Any, name: str) -> Any:
     from huggingface_hub.errors import RepositoryNotFoundError
 
     raise RepositoryNotFoundError(name, response=Response(404, request=Request("GET", "https://huggingface.co")))
-
-
-def test_a_public_repository_is_not_taken_for_a_private_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub
-
-    asked: list[str] = []
-    monkeypatch.setattr(huggingface_hub.HfApi, "whoami", lambda self: {"name": "me"})
-    monkeypatch.setattr(
-        huggingface_hub.HfApi, "repo_info", lambda self, name: asked.append(name) or SimpleNamespace(private=False)
-    )
-    with pytest.raises(UserError, match="this repository exists and is public"):
-        exporting.check_push("model", private=True)
-    assert asked == ["me/model"]
-    exporting.check_push("me/model", private=False)
-    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", not_found)
-    exporting.check_push("me/model", private=True)
-
-
-def test_without_private_the_organisation_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub
-
-    asked: list[Any] = []
-    monkeypatch.setattr(
-        huggingface_hub.HfApi, "create_repo", lambda self, name, **named: asked.append(named["private"])
-    )
-    monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", lambda self, **named: None)
-    exported = exporting.Exported(tmp_path, tmp_path / "step-1", "float32")
-    exporting.push(exported, "org/model", private=False)
-    exporting.push(exported, "org/model", private=True)
-    assert asked == [None, True]
 
 
 def test_a_push_uploads_the_folder_and_stores_no_token(

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.cli.templates import files_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "methods" / "own.md"
 SMALL = (
     *("rollout.prompts=2", "rollout.group_size=2", "rollout.max_new_tokens=24", "train.rollouts=1"),
     *("train.on_no_signal=off", "eval.problems=4", "eval.samples=2", "eval.pass_at=[1,2]"),
@@ -46,24 +44,3 @@ def test_the_beginning_runs_as_it_is(kind: str, folder: Path, capsys: pytest.Cap
     for command in printed:
         pasted(command)
     assert run(["new", kind, "my_own"]) == 2 and "there already" in capsys.readouterr().err
-
-
-def test_the_page_on_methods_shows_what_is_written() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert page.split("```python\n")[1].split("```")[0] == files_of("method", "power")["power.py"]
-
-
-def test_names_that_would_hide_something_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    for kind, name, said in (
-        ("task", "random", "Python module"),
-        ("method", "torch", "Python module"),
-        ("method", "dgpo", "built-in method"),
-        ("method", "none", "its class would be None"),
-        ("method", "policy-loss", "its class would be PolicyLoss"),
-        ("task", "kk", "built-in task"),
-        ("task", "../x", "letters, digits"),
-        ("reward", "1x", "letters, digits"),
-    ):
-        assert run(["new", kind, name]) == 2
-        assert said in capsys.readouterr().err
-    assert not list(Path().iterdir())

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.models.sampling.memory import gib
 
 
 def plan(capsys: pytest.CaptureFixture[str], *overrides: str) -> dict[str, Any]:
@@ -47,13 +46,6 @@ def test_every_pass_of_the_method_counts(
     assert method == "sft" or numbers["policy_age"]["largest"] == steps - 1
 
 
-def test_the_passes_are_in_the_human_view(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plan", "--method", "lopti"]) == 0
-    assert "1 updates x 1 epochs x 2 passes of the method" in capsys.readouterr().out
-    assert run(["plan"]) == 0
-    assert "passes of the method" not in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     "arguments", [["--method", "grpo,DAPO,dgpo"], ["--method", "grpo", "--method", "dapo", "--method", "dgpo"]]
 )
@@ -65,40 +57,6 @@ def test_methods_with_one_gradient_are_named(arguments: list[str], capsys: pytes
     numbers = plan(capsys, *arguments)
     assert [arm["method"] for arm in numbers["arms"]] == ["grpo", "dapo", "dgpo"]
     assert numbers["same_gradient"] == [{"methods": ["grpo", "dapo", "dgpo"], "when": "one_step", "note": sentence}]
-
-
-def test_with_several_updates_only_the_first_step_is_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    numbers = plan(capsys, "--method", "grpo,dapo,lopti", "update.mini_batches=4")
-    assert [group["when"] for group in numbers["same_gradient"]] == ["first_step"]
-    assert numbers["same_gradient"][0]["methods"] == ["grpo", "dapo"]
-    assert run(["plan", "--method", "grpo,dapo,lopti", "update.mini_batches=4"]) == 0
-    shown = capsys.readouterr().out
-    assert "On the first step of each rollout the ratio is 1" in shown
-    assert "different numbers of optimizer steps" in shown
-
-
-def test_methods_that_differ_are_not_said_to_be_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    assert plan(capsys, "--method", "grpo,gtpo")["same_gradient"] == []
-    assert run(["plan", "--method", "grpo,gtpo"]) == 0
-    assert "gradient" not in capsys.readouterr().out
-
-
-def test_the_problems_of_all_methods_come_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plan", "--method", "grpo,dgpo,dgop", "method.policy_loss.n=2", "optimizer.lrr=1"]) == 2
-    *problems, summary = capsys.readouterr().err.splitlines()
-    assert summary == "3 problems."
-    assert [problem.split("  ")[0] for problem in problems] == [
-        "override method.policy_loss.n=2",
-        "override optimizer.lrr=1",
-        "--method dgop",
-    ]
-    assert problems[0].endswith("(with --method grpo)")
-
-
-@pytest.mark.parametrize(("names", "reason"), [("grpo,GRPO", "grpo twice"), ("grpo,", "empty name")])
-def test_a_list_of_methods_that_is_none(names: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plan", "--method", names]) == 2
-    assert reason in capsys.readouterr().err
 
 
 def test_counts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,42 +102,6 @@ def test_sft_draws_demonstrations_and_samples_nothing(capsys: pytest.CaptureFixt
     assert shown.count("completions") == 2
 
 
-def test_sft_on_a_file_names_the_file(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its rows are not counted: a plan reads no data."""
-    numbers = plan(capsys, "--method", "sft", "method.data=solved.jsonl")
-    assert (numbers["data"], numbers["demonstrations"], numbers["visits_per_demonstration"]) == (
-        "solved.jsonl",
-        None,
-        None,
-    )
-    assert run(["plan", "--method", "sft", "method.data=solved.jsonl"]) == 0
-    shown = capsys.readouterr().out
-    assert "the rows of solved.jsonl (method.data)" in shown and "1,024" not in shown
-
-
-@pytest.mark.parametrize("names", ["sft,grpo,lopti", "grpo,lopti,sft"])
-def test_sft_beside_methods_that_sample(names: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The shared rows are of those that sample; sft says in a sentence what stands in the place of a rollout."""
-    arms = {arm["method"]: arm for arm in plan(capsys, "--method", names)["arms"]}
-    assert (arms["sft"]["policy_age"], arms["grpo"]["policy_age"]["largest"]) == (None, 0)
-    assert (arms["sft"]["problems"], arms["grpo"]["problems"], arms["grpo"]["demonstrations"]) == (None, 4096, None)
-    assert run(["plan", "--method", names]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split() for line in lines if line.startswith("sft  ")] == [
-        ["sft", "1", "1", "60", "-", "-", *gib(arms["sft"]["memory"]["peak"]).split()]
-    ]
-    assert any(line.startswith("training problems") for line in lines)
-    sentence = "sft samples nothing: for each rollout it takes 128 demonstrations (1,024 worked solutions of the task, "
-    assert sum(line.startswith(sentence) for line in lines) == 1
-
-
-def test_the_human_view_says_whether_it_is_on_policy(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plan"]) == 0
-    assert "On-policy" in capsys.readouterr().out
-    assert run(["plan", "update.mini_batches=4"]) == 0
-    assert "1.5 updates old on average" in capsys.readouterr().out
-
-
 def test_a_dry_run_of_train_is_a_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,10 +113,3 @@ def test_a_dry_run_of_train_is_a_plan(
             shown.append(capsys.readouterr().out)
         assert shown[0] == shown[1] != ""
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("form", ["csv", "markdown", "latex"])
-def test_a_plan_in_other_forms(form: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for methods in ("grpo", "grpo,lopti"):
-        assert run(["plan", "--method", methods, f"--format={form}"]) == 0
-        assert methods.split(",")[-1] in capsys.readouterr().out

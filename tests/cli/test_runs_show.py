@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +10,10 @@ import pytest
 from rlvr_cli.cli.app import run
 from rlvr_cli.cli.runs import curve_lines
 from rlvr_cli.core.files import read_jsonl
-from rlvr_cli.core.sparkline import ASCII, BLOCKS
+from rlvr_cli.core.sparkline import BLOCKS
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.store.training import ends, learning_curves, whole_rows
 from tests.launch.launches import NARROW, rows
-from tests.runs.folders import make_run
 
 ENDS = ("first", "last", "least", "greatest")
 
@@ -51,20 +47,6 @@ def test_the_curves_are_those_of_metrics_jsonl(trained: RunDir, capsys: pytest.C
     assert curves["held-out accuracy (greedy)"]["values"] == [lines[3]["eval"]["greedy"]]
 
 
-def test_the_curves_in_text(trained: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
-    curves = shown(trained, capsys)["curves"]
-    assert run(["runs", "show", str(trained.path)]) == 0
-    text = capsys.readouterr().out.splitlines()
-    head = next(number for number, line in enumerate(text) if line.startswith("rollouts 1-3"))
-    assert text[head].split() == ["rollouts", "1-3", *ENDS]
-    lines = {name: line for name in curves for line in text[head:] if line.startswith(f"{name} ")}
-    for name, curve in curves.items():
-        assert lines[name].split()[-4:] == [f"{curve[end]:.4g}" for end in ENDS]
-    assert sum(character in BLOCKS for character in lines["length"]) == 3
-    assert not any(line.startswith(("last rollout ", "last step ")) for line in text)
-    assert " ▄ " in lines["held-out accuracy (greedy)"]
-
-
 def test_completions_are_shown_with_prompt_verdict_and_reason(
     trained: RunDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,31 +63,8 @@ def test_completions_are_shown_with_prompt_verdict_and_reason(
     assert "there are steps 1 to 6" in capsys.readouterr().err
 
 
-def test_an_output_without_blocks(
-    trained: RunDir, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    monkeypatch.setattr(sys, "stdout", output)
-    assert run(["runs", "show", str(trained.path)]) == 0
-    output.flush()
-    text = output.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
-    line = next(line for line in text.splitlines() if line.startswith("length "))
-    drawn = line.split()[1]
-    assert len(drawn) == 3 and set(drawn) <= set(ASCII)
-
-
 def curves_of(*lines: dict[str, Any]) -> dict[str, Any]:
     return learning_curves(whole_rows(lines))
-
-
-@pytest.mark.parametrize("columns", [20, 40, 60, 80, 200])
-def test_a_terminal_of_any_width(columns: int) -> None:
-    lines = [{"rollout": number, "reward": number / 7, "grad_norm": None} for number in range(500)]
-    text = curve_lines(curves_of(*lines), 500, columns, BLOCKS)
-    assert max(map(len, text)) <= columns
-    joined = " ".join(text)
-    for part in ("rollouts 1-500", "reward", "0", "71.29", "gradient norm", "-", "▁", "█"):
-        assert part in joined
 
 
 def test_what_is_no_number_is_left_out() -> None:
@@ -116,18 +75,3 @@ def test_what_is_no_number_is_left_out() -> None:
     nothing = curves_of({"rollout": 0, "grad_norm": None})
     assert set(ends(nothing["gradient norm"]).values()) == {None}
     assert curve_lines(nothing, 1, 120, BLOCKS)[1].split() == ["gradient", "norm", "-", "-", "-", "-"]
-
-
-def test_a_run_that_imitates_and_an_evaluation_without_greedy() -> None:
-    lines = [{"rollout": 0, "loss": 2.0, "token_accuracy": 0.5, "eval": {"avg@8": 0.375}}, {"rollout": 1, "loss": 1.0}]
-    assert curves_of(*lines) == {
-        "loss": ((0, 2.0), (1, 1.0)),
-        "token accuracy": ((0, 0.5),),
-        "held-out accuracy (avg@8)": ((0, 0.375),),
-    }
-
-
-def test_a_run_without_a_step_has_no_curves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = make_run(tmp_path, "new", status="running", step=0, rollout=0)
-    assert run(["runs", "show", str(made.path)]) == 0
-    assert "rollouts 1-" not in capsys.readouterr().out

@@ -9,44 +9,14 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run
-from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import choose_task
 
-# The task `own` has neither problems nor rewards until it is given some.
-NAMES = [name for name in KEYS.choices(("task",)) if name not in ("own", "rg")]
 GENERATED = {"kk": "kk-gen", "countdown": "countdown-gen", "math": "math-story-gen"}
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     assert run(["tasks", *arguments]) == 0
     return capsys.readouterr().out
-
-
-def test_every_task_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = json.loads(shown(capsys, "list", "--format=json"))["tasks"]
-    assert [row["name"] for row in rows] == list(KEYS.choices(("task",)))
-    assert all("correct" in row["reasons"] and "train_size" in row["keys"] for row in rows)
-    listed = shown(capsys)
-    assert shown(capsys, "list") == listed and all(name in listed for name in list(KEYS.choices(("task",))))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_task_is_shown_with_judged_responses(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = {
-        "hitab": '{"question": "q?", "table": [["a", "b"], ["c", "1"]], "answer": [1]}',
-        "gsm8k": '{"question": "2 and 2?", "answer": "4"}',
-    }
-    data = []
-    if name in rows:
-        (tmp_path / "rows.train.jsonl").write_text(f"{rows[name]}\n")
-        data = [f"task.data={tmp_path / 'rows.train.jsonl'}"]
-    example = json.loads(shown(capsys, "show", name, *data, "--format=json"))
-    assert example["prompt"] and example["problem"]["question"]
-    *_, nothing = example["judged"]
-    assert nothing["verdict"]["correct"] is False
-    assert [judged["verdict"]["correct"] for judged in example["judged"][:-1]] in ([], [True])
-    text = shown(capsys, "show", name, *data)
-    assert example["prompt"] in text and "verdict: " in text
 
 
 @pytest.mark.parametrize("name", GENERATED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 from pathlib import Path
 
@@ -74,13 +73,6 @@ def test_folders_globs_and_repetitions(root: Path, tmp_path: Path, monkeypatch: 
     assert "g1: " in problem and "manifest.json" in problem
 
 
-def test_the_order_of_runs_changes_no_arm(root: Path) -> None:
-    names = [make_run(root, f"{m}-{s}", method=m, seed=s).name for m in ("grpo", "lopti", "dapo") for s in range(2)]
-    before = shown(arms_of(root, *names))
-    random.Random(0).shuffle(names)
-    assert shown(arms_of(root, *names)) == before
-
-
 def test_a_sweep_tells_of_trials_without_a_run(root: Path) -> None:
     make_run(root / "sweep", "grpo-s0")
     trials = [{"name": name, "method": name[:4]} for name in TRIALS]
@@ -90,23 +82,6 @@ def test_a_sweep_tells_of_trials_without_a_run(root: Path) -> None:
     problem = selected.problems[0]
     assert "1 of its 2 trials" in problem and "grpo-s1" in problem and "--unfinished" in problem
     assert len(find_runs(["sweep"], root, unfinished=True).notes) == 1
-
-
-def test_a_folder_above_sweeps_is_not_one_experiment(root: Path) -> None:
-    def found(name: str) -> tuple[list[str], list[str]]:
-        selected = find_runs([name], root)
-        return [run.dir.name for run in selected.runs], list(selected.problems)
-
-    for sweep in ("one", "two"):
-        make_run(root / sweep, f"{sweep}-s0")
-        trials = [{"name": f"{sweep}-s0", "method": "grpo"}]
-        (root / sweep / "trials.json").write_text(json.dumps({"trials": trials}))
-        if sweep == "one":
-            assert found(str(root)) == (["one-s0"], [])
-    assert f"{root}: holds 2 sweeps (one, two)" in found(str(root))[1][0]
-    assert found("*") == (["one-s0", "two-s0"], [])
-    make_run(root, "loose")
-    assert "2 sweeps (one, two)" in found(str(root))[1][0]
 
 
 def test_a_sweep_is_what_its_file_names(root: Path) -> None:

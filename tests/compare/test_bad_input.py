@@ -47,12 +47,6 @@ def test_everything_is_named_at_once(two_arms: Path, refused: Refused) -> None:
     assert "Did you mean `reward`?" in refused("grpo-s*", "lopti-s*", "--metric", "rewrad")
 
 
-def test_k_above_the_number_of_samples(two_arms: Path, refused: Refused) -> None:
-    said = refused("grpo-s*", "lopti-s*", "--metric", "pass@8")
-    assert "--metric pass@8: " in said and "4 a problem" in said
-    assert "`rlvr eval RUN --samples 8`" in said
-
-
 def test_different_problems(root: Path, refused: Refused, compared: Callable[..., dict]) -> None:  # type: ignore[type-arg]
     for seed in range(2):
         make_run(root, f"a-{seed}", seed=seed, right=BASE)
@@ -68,26 +62,6 @@ def test_different_problems(root: Path, refused: Refused, compared: Callable[...
     assert by_name["lopti"]["mean"]["value"] * 36 == sum(BETTER[:9])
 
 
-def test_different_sampling(root: Path, refused: Refused) -> None:
-    make_run(root, "a", right=BASE, temperature=0.6)
-    make_run(root, "b", method="lopti", right=BETTER)
-    said = refused("a", "b")
-    assert "sampling.temperature" in said
-    assert f"0.6: {root}/a; 1.0: {root}/b" in said
-
-
-def test_several_settings_are_chosen_from(root: Path, refused: Refused, told: Callable[..., str]) -> None:
-    for name, method, right in (("a", "grpo", BASE), ("b", "lopti", BETTER)):
-        run = make_run(root, name, method=method, right=right)
-        evaluate(run, right, step=4, temperature=0.6)
-        evaluate(run, right, step=4, benchmark="other")
-    assert "kk-gen, other" in (said := refused("a", "b")) and "--benchmark" in said
-    assert "Did you mean `other`?" in refused("a", "b", "--benchmark", "othr")
-    assert "--where" in refused("a", "b", "--benchmark", "kk-gen")
-    assert "temperature=0.5" in refused("a", "b", "--benchmark", "kk-gen", "--where", "sampling.temperature=0.5")
-    assert "lopti" in told("a", "b", "--benchmark", "kk-gen", "--where", "sampling.temperature=0.6")
-
-
 def test_generated_problems_are_never_compared_with_a_public_set(root: Path, refused: Refused) -> None:
     for name, method, benchmark in (("a", "grpo", "kk"), ("b", "lopti", "kk-gen")):
         run = make_run(root, name, method=method, right=BASE, benchmark=benchmark)
@@ -97,19 +71,6 @@ def test_generated_problems_are_never_compared_with_a_public_set(root: Path, ref
     assert "kk, kk-gen" in refused("a", "b")
     assert f"{root}/b: " in refused("a", "b", "--benchmark", "kk")
     assert "benchmark" in refused("a", "b", "--match", "rollouts")
-
-
-def test_a_sweep_is_named_by_its_file_too(
-    root: Path, tmp_path: Path, refused: Refused, told: Callable[..., str]
-) -> None:
-    file = tmp_path / "kinds.yaml"
-    file.write_text(f"set: {{run.dir: {root}, train.rollouts: 4}}\nmethods: [grpo, lopti]\n")
-    assert f"{root}/kinds" in refused(str(file))
-    for method, right in (("grpo", BASE), ("lopti", BETTER)):
-        make_run(root / "kinds", method, method=method, right=right)
-    trials = [{"name": name, "method": name} for name in ("grpo", "lopti")]
-    (root / "kinds" / "trials.json").write_text(json.dumps({"trials": trials}))
-    assert told(str(file)) == told("kinds")
 
 
 def test_no_common_seed(root: Path, refused: Refused, compared: Callable[..., dict]) -> None:  # type: ignore[type-arg]
@@ -157,12 +118,3 @@ def test_damaged_records(two_arms: Path, refused: Refused) -> None:
     restored = refused("lopti-s0", "lopti-s1", "lopti-s2", "--by", "run.name,method.name", "--unpaired")
     assert f"{metrics}:2: " in restored
     assert "timings.jsonl: has 0 lines" in restored and "has 8" in restored
-
-
-def test_forms_and_numbers_are_checked(two_arms: Path, refused: Refused) -> None:
-    assert "table, json, csv, markdown, latex" in refused("grpo-s*", "--format=html")
-    said = refused("grpo-s*", "lopti-s*", "--match", "rolouts@nan", "--power", "0")
-    assert "--match rolouts: " in said and "`rollouts`" in said
-    assert "--power 0.0: " in said and "rolouts@nan: " in said
-    assert "0.02" in refused("grpo-s*", "lopti-s*", "--power", "2")
-    assert "held-out" in refused("grpo-s*", "lopti-s*", "--match", "updates")

@@ -63,16 +63,6 @@ def test_equal_updates_and_equal_seconds_are_other_comparisons(curves: Path, com
     assert arm(seconds, "lopti")["mean"]["value"] == pytest.approx(0.75 + 0.4 * 0.25)
 
 
-def test_the_text_says_which_evaluations_are_compared(curves: Path, told: Callable[..., str]) -> None:
-    text = told("grpo*", "lopti*", "--match", "tokens")
-    assert (
-        "compared: held-out evaluations during training, after 5,120 sampled tokens, the most that all runs have"
-        in (" ".join(text.split()))
-    )
-    assert "not the samples of `rlvr eval`" in text
-    assert "tokens to reach 1.000" in text and "never" not in text
-
-
 def test_curves_that_share_no_budget_or_are_absent(root: Path, refused: Callable[..., str], curves: Path) -> None:
     make_run(root, "late", method="dapo", overrides=["train.rollouts=9"], held_out={9: counts(0.5)})
     make_run(root, "none", method="dgpo", overrides=["eval.every=0"])

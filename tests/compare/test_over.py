@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,6 @@ from tests.compare.conftest import BASE, BETTER
 from tests.compare.made_runs import evaluate, make_run
 
 Compared = Callable[..., dict[str, Any]]
-Told = Callable[..., str]
 HARD = [0, 0, 1, 0, 1, 0, 2, 0, 1, 0]
 
 
@@ -85,34 +81,6 @@ def test_over_benchmarks_each_arm_is_paired_with_the_baseline_that_is_asked_for(
     assert "dapo is compared with grpo on seeds 0, 1 alone." in " ".join(found["notes"])
 
 
-def test_benchmarks_that_are_named_are_compared_over(compared: Compared, told: Told) -> None:
-    found = compared("grpo-s*", "lopti-s*", "--benchmark", "kk-gen,hard", "--baseline", "lopti-s1")
-    assert (list(found["tasks"]), found["baseline"]) == (["kk-gen", "hard"], "lopti")
-    text = told("grpo-s*", "lopti-s*", "--benchmark", "kk-gen,hard", "--power", "0.02")
-    words, *_ = text.split("\n\n")
-    assert "avg@4" in words.splitlines()[0] and "kk-gen, hard" in words.splitlines()[0]
-    assert "12 problems x 4 samples" in words
-    assert "clearly higher on kk-gen" in text
-    assert "to see 2 points" in text
-
-
-def test_every_form_has_every_task(compared: Compared, told: Told) -> None:
-    names = ("grpo-s*", "lopti-s*", "--over", "benchmarks")
-    rows = list(csv.DictReader(io.StringIO(told(*names, "--format=csv"))))
-    assert [(row["task"], row["arm"]) for row in rows[:3]] == [("mean", "lopti"), ("mean", "grpo"), ("easy", "grpo")]
-    found = compared(*names)
-    for row in rows:
-        source = found if row["task"] == "mean" else found["tasks"][row["task"]]
-        assert row["mean.value"] == repr(arm(source, row["arm"])["mean"]["value"])
-        assert row["p_holm"] == ("" if (p := arm(source, row["arm"])["p_holm"]) is None else repr(p))
-    markdown = told(*names, "--format=markdown")
-    (table,) = [block for block in markdown.strip().split("\n\n") if block.startswith("|")]
-    assert len(table.splitlines()) == 2 + 4 * 2
-    assert len({line.count("|") for line in table.splitlines()}) == 1
-    latex = told(*names, "--format=latex")
-    assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 1 and latex.isascii()
-
-
 def test_over_a_key_every_task_has_runs_of_its_own(root: Path, compared: Compared, refused: Callable[..., str]) -> None:
     for people, shift in ((2, 1), (3, 0)):
         for seed in range(3 if people == 2 else 2):
@@ -133,35 +101,3 @@ def test_over_a_key_every_task_has_runs_of_its_own(root: Path, compared: Compare
     assert "optimizer.lr" in refused(*names, "--over", "optimizer.lr")
     said = refused("people/grpo-p2*", "people/lopti-*", "--over", "task")
     assert "2 runs" in said
-
-
-def test_what_is_refused(refused: Callable[..., str], tmp_path: Path) -> None:
-    names = ("grpo-s*", "lopti-s*")
-    assert "--over benchmark" in (said := refused(*names)) and "--benchmark" in said
-    said = refused(*names, "--benchmark", "kk-gen,rare,eazy")
-    assert "rare: " in said
-    assert "--benchmark eazy: " in said and "`easy`" in said
-    assert "`task`" in (said := refused(*names, "--over", "taks")) and "--over taks: " in said
-    assert "kk-gen" in refused(*names, "--over", "benchmark", "--benchmark", "kk-gen")
-    assert "one benchmark" in refused(*names, "--over", "task", "--benchmark", "kk-gen,hard")
-    assert "one benchmark" in refused(*names, "--over", "benchmark", "--match", "rollouts")
-    assert "--permutation" in refused(*names, "--over", "benchmark", "--permutation")
-    assert "`grpo`" in refused(*names, "--over", "benchmark", "--baseline", "gpro")
-    assert "--over" in refused(*names, "--benchmark", "kk-gen", "--output", str(tmp_path / "x.png"))
-    assert ".png or .svg" in refused(*names, "--over", "benchmark", "--output", str(tmp_path / "x.pdf"))
-
-
-def test_the_picture(told: Told, tmp_path: Path) -> None:
-    picture = tmp_path / "a.svg"
-    assert str(picture) in told("grpo-s*", "lopti-s*", "--over", "benchmark", "--output", str(picture))
-    assert picture.read_text().startswith("<svg ")
-
-
-def test_one_run_an_arm_has_no_interval_over_runs(compared: Compared, told: Told) -> None:
-    found = arm(compared("grpo-s1", "lopti-s1", "--over", "benchmark"))
-    assert found["difference"]["low"] is not None and not found["difference"]["spread_of_runs"]
-    assert (found["verdict"], found["p_holm"], found["difference"]["p_value"]) == ("single", None, None)
-    text = told("grpo-s1", "lopti-s1", "--over", "benchmark")
-    assert "this run of lopti minus this run of grpo on the mean" in text
-    assert "`rlvr sweep` with 3 or more seeds" in text
-    assert not re.search(r"p \(Holm\)|Holm's|better|worse|clearly", text)

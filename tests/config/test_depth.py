@@ -46,11 +46,6 @@ def test_another_kind_drops_the_parameters_of_the_kind_before(tmp_path: Path) ->
     assert loaded.origin("method", "policy_loss", "kind") == "override method.policy_loss.kind=ppo_clip"
 
 
-def test_the_same_kind_again_drops_nothing(tmp_path: Path) -> None:
-    file = write(tmp_path, "a.yaml", "method:\n  name: dgpo\n  policy_loss:\n    n: 3\n")
-    assert policy(None, "method.policy_loss=dgpo", files=(file,)).policy_loss == DGPO(n=3.0)
-
-
 def test_another_aggregation_drops_its_rows() -> None:
     """Dr. GRPO counts every row, which means nothing to a token mean."""
     assert policy("dr-grpo").aggregation.sequences == "all"
@@ -67,18 +62,6 @@ def test_another_name_drops_what_was_said_of_the_method_before(tmp_path: Path) -
         for path, _ in leaves(loaded.config):
             assert loaded.origin(*path) == plain.origin(*path)
     assert load_config([file], overrides=["method=gtpo"]) == load_config(method="gtpo")
-
-
-def test_another_spelling_of_the_name_drops_nothing(tmp_path: Path) -> None:
-    file = write(tmp_path, "a.yaml", "method:\n  name: REINFORCE++\n  kl:\n    beta: 0.5\n")
-    assert policy("reinforce_pp", files=(file,)).kl.beta == 0.5
-    assert policy(files=(file,)).name == "reinforce-pp"
-
-
-def test_what_is_said_without_a_name_holds_for_any_method(tmp_path: Path) -> None:
-    file = write(tmp_path, "a.yaml", "method:\n  kl:\n    beta: 0.5\n")
-    for name in ("grpo", "dgpo", "reinforce-pp+lopti"):
-        assert policy(name, files=(file,)).kl.beta == 0.5
 
 
 @pytest.mark.parametrize(
@@ -140,40 +123,3 @@ def test_a_resolved_method_reads_back_equal(overrides: tuple[str, ...], tmp_path
     """What a preset left over without effect must not be refused when its own file is read."""
     config = load_config(overrides=overrides)
     assert load_config([write(tmp_path, "config.yaml", dump_yaml(config))]) == config
-
-
-def test_an_empty_choice_in_a_file_changes_nothing(tmp_path: Path) -> None:
-    assert policy(files=(write(tmp_path, "a.yaml", "method:\n  policy_loss:\n  shaping:\n"),)) == policy()
-
-
-def test_every_problem_of_a_method_comes_at_once(tmp_path: Path) -> None:
-    from rlvr_cli.core.errors import UserError
-
-    file = write(
-        tmp_path,
-        "a.yaml",
-        "method:\n  name: dgop+lopti\n  policy_loss:\n    n: 99\n  passes:\n    etta: 0.3\n  advantage:\n    lam: 1\n"
-        "  kl: [1]\n  reward: {noise: 2}\n",
-    )
-    with pytest.raises(UserError) as error:
-        load([file])
-    found = [problem.removeprefix(f"{file}:").split(": ")[0].split() for problem in error.value.problems]
-    assert found == [
-        ["2", "method.name"],
-        ["8", "method.advantage.lam"],
-        ["4", "method.policy_loss.n"],
-        ["6", "method.passes.etta"],
-        ["9", "method.kl"],
-        ["10", "method.reward.noise"],
-    ]
-
-
-def test_with_a_wrong_kind_its_parameters_are_judged_by_the_kind_that_was_meant() -> None:
-    from rlvr_cli.core.errors import UserError
-
-    with pytest.raises(UserError) as error:
-        load(overrides=["method.policy_loss.kind=dgop", "method.policy_loss.n=2", "method.policy_loss.eps_low=7"])
-    assert [problem.split(": ")[0].split()[-1] for problem in error.value.problems] == [
-        "method.policy_loss.kind",
-        "method.policy_loss.eps_low",
-    ]

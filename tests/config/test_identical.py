@@ -220,31 +220,3 @@ def test_with_eta_1_a_sure_token_is_left_out_which_matters_once_the_policy_moved
     torch.testing.assert_close(plain * slope, ours * slope)
     plain, ours = (gradients(method, off_policy=True)[0] for method in methods.values())
     assert set((plain != ours).nonzero()[:, 1].tolist()) == {2}
-
-
-def test_a_step_of_one_pass_beside_a_step_of_two() -> None:
-    groups = same_gradients(configs("dapo+low-only", "dgpo+low-only", "dgpo+lopti"), updates=1)
-    assert [(group.names, group.when) for group in groups] == [
-        (("dapo+low-only", "dgpo+low-only"), "one_step"),
-        (("dapo+low-only", "dgpo+low-only", "dgpo+lopti"), "first_step"),
-    ]
-
-
-def test_the_sentence() -> None:
-    (group,) = same_gradients(configs("grpo", "dapo", "dgpo"), updates=1)
-    assert group.sentence() == (
-        "With one update per rollout the ratio is 1: grpo, dapo and dgpo are the same gradient."
-    )
-    (group,) = same_gradients(configs("grpo", "dgpo"), updates=2)
-    assert group.sentence().startswith("On the first step of each rollout")
-
-
-def test_the_passes_that_are_counted_are_those_that_are_made() -> None:
-    for name in [*POLICIES, *COMPOSITIONS, "grpo+high-only"]:
-        config = load_config(method=name).method
-        assert isinstance(config, Method), name
-        assert config.passes.names == config.bound(LENGTH).passes.names, name
-
-
-def test_sft_is_like_no_other() -> None:
-    assert same_gradients(configs("grpo", "sft"), updates=1) == []

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import as_plain, load_config
-from rlvr_cli.config.schema import RunConfig
-from rlvr_cli.config.update import UpdateConfig
-from rlvr_cli.core.keys import describe_field
 from rlvr_cli.methods.names import METHODS
 from rlvr_cli.methods.preset import flat
 
@@ -38,37 +35,3 @@ def test_a_key_of_several_kinds_stands_once_for_each_meaning() -> None:
     rows = [key for key in KEYS.keys if key.name == "method.policy_loss.eps_low"]
     assert [key.kinds for key in rows] == [("ppo_clip", "dgpo", "gppo"), ("cispo",), ("gspo",)]
     assert [key.default for key in rows] == [0.2, 0.2, 3e-4]
-
-
-def test_a_choice_lists_its_kinds() -> None:
-    (kind,) = [key for key in KEYS.keys if key.name == "method.passes.kind"]
-    assert kind.type == "one of one_pass, lopti"
-    assert kind.default == "one_pass"
-    assert "one_pass = " in kind.meaning
-    assert "lopti = " in kind.meaning
-
-
-def test_bounds_are_in_the_words() -> None:
-    assert describe_field(RunConfig.model_fields["threads"]) == "null, or a whole number, at least 1 and at most 1024"
-    assert describe_field(UpdateConfig.model_fields["max_grad_norm"]) == "a number, above 0"
-
-
-def test_the_nearest_key() -> None:
-    for written, meant in [
-        (["optimizer", "learning_rate"], "optimizer.lr"),
-        (["optimizer", "lrr"], "optimizer.lr"),
-        (["optimizer", "LR"], "optimizer.lr"),
-        (["lr"], "optimizer.lr"),
-        (["every"], "eval.every or checkpoint.every or track.completions_every"),
-        (["rolout", "prompts"], "rollout.prompts"),
-        (["evaluation"], None),
-        (["checkpoints"], "checkpoint"),
-        (["update", "kl_beta"], "method.kl.beta"),
-        (["method", "eps_b"], "method.policy_loss.eps_b"),
-        (["method", "reweight"], "method.shaping.reweight"),
-        (["method", "pases"], "method.passes"),
-        (["method", "passes", "etta"], "method.passes.eta"),
-        (["method", "policy_loss", "gamma"], "method.advantage.gamma or method.shaping.entropy_penalty.gamma"),
-        (["n"], "method.policy_loss.n"),
-    ]:
-        assert KEYS.suggest(written) == meant, (written, meant)

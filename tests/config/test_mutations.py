@@ -43,7 +43,7 @@ def test_random_damage_to_a_configuration(method: str, tmp_path: Path) -> None:
     good = dump_yaml(load_config(method=method))
     file = tmp_path / "a.yaml"
     refused = 0
-    for _ in range(200):
+    for _ in range(60):
         text = good
         for _ in range(rng.randint(1, 3)):
             place, length = rng.randrange(len(text)), rng.choice((0, 1, 4))
@@ -55,7 +55,7 @@ def test_random_damage_to_a_configuration(method: str, tmp_path: Path) -> None:
             refused += 1
             # Every message names the file and stays on one line.
             assert all(problem.startswith(str(file)) and "\n" not in problem for problem in error.problems)
-    assert refused > 100
+    assert refused > 30
 
 
 def test_random_values_in_a_method(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_random_values_in_a_method(tmp_path: Path) -> None:
     rng = random.Random(1)
     file = tmp_path / "a.yaml"
     refused = loaded = 0
-    for number in range(200):
+    for number in range(60):
         config = load_config(method=rng.choice(["grpo", "gtpo+lopti", "sft", "reinforce-pp+reweight"]))
         plain = as_plain(config)
         *section, key = rng.choice([path for path, _ in leaves(config) if path[0] == "method"])
@@ -82,5 +82,5 @@ def test_random_values_in_a_method(tmp_path: Path) -> None:
             loaded += 1
             file.write_text(dump_yaml(again), encoding="utf-8")
             assert load_config([file]) == again
-    assert refused > 100
-    assert loaded > 20
+    assert refused > 30
+    assert loaded > 2

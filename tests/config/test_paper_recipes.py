@@ -5,23 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 import pytest
 
-from experiments.claims.claims import read_claims
 from rlvr_cli.config.checks import check_training
-from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.methods.method import Method
-from rlvr_cli.planning.plan import adapter_of, resources
+from rlvr_cli.planning.plan import resources
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.naming import config_hash
-from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.sets import data_sets, waits_for_a_folder
 from tests.recipes import PAPERS, loaded, recipes, tables
 
-REPOSITORY = Path(__file__).parents[2]
 # Completions of a rollout, updates made of it in one pass, completions of an update, longest completion; the first
 # pattern that fits.
 EXPECTED = {
@@ -112,26 +107,6 @@ def test_no_two_rows_are_the_same_run() -> None:
         assert found.setdefault(config_hash(loaded(name)), name) == name
 
 
-def test_they_divide_among_gpus() -> None:
-    for paper in PAPERS:
-        for processes in [1, 4, 8]:
-            sharded = [] if processes > 1 else ["launch.deepspeed=null"]
-            for name, row in recipes(paper).items():
-                if loaded(name).batch.step_batch % processes == 0:
-                    overrides = [f"launch.processes={processes}", "update.micro_batch=null", *sharded]
-                    assert load_config([row], overrides=overrides).batch.processes == processes
-
-
-@pytest.mark.parametrize("paper", PAPERS)
-def test_its_page_and_the_overview_count_its_rows(paper: str) -> None:
-    pages = REPOSITORY / "docs" / "papers"
-    overview = re.search(rf"\]\({paper}\.md\) \| (\d+) \|", (pages / "README.md").read_text(encoding="utf-8"))
-    assert overview is not None and int(overview[1]) == len(recipes(paper))
-    text = (pages / f"{paper}.md").read_text(encoding="utf-8")
-    said = re.search(rf"(\d+) recipes in `configs/papers/{paper}/`", " ".join(text.split()))
-    assert said is not None and int(said[1]) == len(recipes(paper))
-
-
 def configs(paper: str) -> Iterator[Config]:
     return map(loaded, recipes(paper))
 
@@ -152,37 +127,11 @@ def test_the_papers_that_train_with_verl_have_its_optimizer(paper: str) -> None:
     assert {one.weight_decay for one in optimizers} == {0.0 if paper == "landscape" else 0.01}
 
 
-def test_gtpo_trains_adapters_of_scale_one_on_four_bits() -> None:
-    for config in configs("gtpo"):
-        adapter = adapter_of(config)
-        assert adapter is not None and adapter.quantized and len(adapter.targets or ()) == 7
-        assert config.model.adapter.kind == "qlora" and config.model.adapter.alpha == config.model.adapter.rank
-
-
-def test_ar_lopti_saves_every_twenty_rollouts_and_averages_three() -> None:
-    for config in configs("ar_lopti"):
-        assert config.checkpoint.every == 20 * config.batch.steps_per_rollout
-        assert config.checkpoint.keep == 3
-
-
 @pytest.mark.parametrize("paper", ["acpo", "dgpo"])
 def test_a_batch_of_512_counts_prompts_as_verl_does(paper: str) -> None:
     """ORZ's is the released script's."""
     batches = {loaded(name).rollout.prompts for name in recipes(paper) if "/orz-" not in name}
     assert batches == {512}
-
-
-def test_countdown_pays_1_or_0() -> None:
-    found = [(name, loaded(name).task) for name in recipes()]
-    rewards = {name: task.reward for name, task in found if isinstance(task, Countdown)}
-    assert len(rewards) == 22 and set(rewards.values()) == {"zero_one"}
-
-
-def test_ar_lopti_evaluates_for_its_test_curves() -> None:
-    """Table 6 has seconds, and no curves."""
-    for config in (loaded(name) for name in recipes("ar_lopti") if "/table-6/" not in name):
-        assert config.eval.every == 20 and config.eval.greedy and config.eval.samples == 0
-        assert config.eval.split == ("test" if config.task.name == "kk" else "dev")
 
 
 def test_alpha_is_that_of_table_3() -> None:
@@ -192,18 +141,6 @@ def test_alpha_is_that_of_table_3() -> None:
         if "reweight" in name and "alpha" not in name:
             expected = 0.3 if loaded(name).task.name == "kk" and "reinforce-pp" not in name else 0.1
             assert dict(method.shaping)["reweight"].alpha == expected, name
-
-
-def test_acpo_and_cispo_have_one_reading() -> None:
-    """The presets', by which the claims go too."""
-    for config in configs("acpo"):
-        assert isinstance(config.method, Method)
-        preset = load_config(method=config.method.name).method
-        assert isinstance(preset, Method)
-        if config.method.name != "dapo":  # clip-higher is the released script's
-            assert config.method.policy_loss == preset.policy_loss
-    arms = [arm for arm in read_claims().arms.values() if arm["method"] in ("acpo", "cispo")]
-    assert arms and not any(key.startswith("method.policy_loss") for arm in arms for key in arm)
 
 
 def test_the_landscape_runs_are_on_policy_unless_they_say_so() -> None:

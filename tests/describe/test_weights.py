@@ -105,17 +105,6 @@ def test_reweighting_shows_its_factor_at_the_old_probability() -> None:
         assert at("dgpo+reweight", 0.5, -1, old_prob) == pytest.approx(factor * at("dgpo", 0.5, -1, old_prob))
 
 
-def test_lopti_draws_each_token_in_its_own_pass() -> None:
-    for old_prob in (0.1, 0.9):
-        assert at("grpo+lopti", 1.1, +1, old_prob) == at("grpo", 1.1, +1, old_prob)
-
-
-def test_selective_updates_draw_nothing_for_the_other_tokens() -> None:
-    assert at("grpo+low-only", 1.1, +1, 0.4) == pytest.approx(1.1)
-    assert at("grpo+low-only", 1.1, +1, 0.6) == 0
-    assert at("grpo+high-only", 1.1, +1, 0.4) == 0
-
-
 @pytest.mark.parametrize("old_prob", [0.1, 0.5, 0.95])
 def test_acpo_is_drawn_with_the_bounds_of_the_stated_spread(old_prob: float) -> None:
     spread = 0.2
@@ -128,41 +117,8 @@ def test_acpo_is_drawn_with_the_bounds_of_the_stated_spread(old_prob: float) -> 
     assert region[0] == pytest.approx(2 - region[1])
 
 
-def test_without_spread_acpo_keeps_its_base_bound() -> None:
-    _, region = effective_weight(method("acpo"), torch.tensor([1.0]), 0.3, 1, spread=0.0)
-    assert region == pytest.approx((0.9, 1.1))
-
-
 def test_a_weight_that_depends_on_entropy_has_a_curve_for_each_kind_of_token() -> None:
     split = method("aspo", "method.policy_loss.eps_high_entropy=0.4")
     curves = {curve.label: curve for curve in weight_curves([split], [0.1]).curves if curve.sign == 1}
     assert curves["aspo (low entropy)"].region == pytest.approx((0.8, 1.2))
     assert curves["aspo (high entropy)"].region == pytest.approx((0.6, 1.4))
-
-
-def test_both_sides_of_a_bound_are_drawn() -> None:
-    (curve,) = [curve for curve in weight_curves([method("grpo")], [0.1]).curves if curve.sign == 1]
-    near = (curve.ratios - 1.2).abs() < 1e-6
-    assert sorted(curve.on_log_prob[near].round(decimals=4).unique().tolist()) == [0.0, 1.2]
-
-
-def test_methods_of_one_sign_have_curves_for_it_alone() -> None:
-    assert {curve.sign for curve in weight_curves([method("pl")], [0.1]).curves} == {1}
-    assert {curve.sign for curve in weight_curves([method("nl")], [0.1]).curves} == {-1}
-    assert method("cl").advantage.signs == (-1, 1)
-
-
-def test_a_weight_without_a_clip_has_no_trust_region() -> None:
-    assert all(curve.region is None for curve in weight_curves([method("cl"), method("gtpo")], [0.1]).curves)
-
-
-def test_notes_say_what_is_assumed_and_left_out_and_name_the_methods() -> None:
-    names = ["acpo", "acpo-max", "gspo", "gtpo", "reweight", "lopti", "pl"]
-    notes = weight_curves([method(name) for name in names], [0.1], spread=0.25).notes
-    assert any(note.startswith("acpo, acpo-max: ") and "0.25 (1 - p)" in note for note in notes)
-    assert any(note.startswith("gspo: ") and "sequence" in note for note in notes)
-    assert any(note.startswith("gtpo: ") and "conflict mask" in note and "entropy filter" in note for note in notes)
-    assert any(note.startswith("reweight, lopti: ") and "KL penalty, 0.001" in note for note in notes)
-    assert any(note.startswith("lopti: ") and "own pass" in note for note in notes)
-    assert "pl: no advantage is negative" in notes
-    assert weight_curves([method("grpo"), method("dgpo")], [0.1]).notes == ()

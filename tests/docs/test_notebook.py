@@ -35,13 +35,3 @@ def test_its_cells_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         pd.set_option("display.width", width)
     assert list(store.runs("grpo", "lopti")["status"]) == ["finished"] * 2
-
-
-def test_it_shows_what_each_table_looks_like() -> None:
-    first, *others = code()
-    assert first[1] == []
-    for source, outputs in others:
-        assert outputs, source
-        for output in outputs:
-            assert output["output_type"] == "stream" or list(output["data"]) == ["text/plain"]  # type: ignore[call-overload]
-    assert NOTEBOOK.stat().st_size < 20_000

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,10 +18,6 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("data/**/*.md"), *ROOT.glob("expe
 CODE = re.compile(r"^(```+).*?^\1|^(?: {4}|\t).*?$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^(```+).*?^\1", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)")
-WITH_SITE = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("mkdocs", "material", "mkdocstrings")),
-    reason="needs mkdocs: the extra `docs`",
-)
 
 
 def anchors(page: Path) -> set[str]:
@@ -67,27 +59,3 @@ def test_the_nav_names_every_page_once() -> None:
     nav = list(in_nav(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]))
     pages = [path for path in DOCS.rglob("*") if path.suffix in (".md", ".ipynb")]
     assert sorted(nav) == sorted(path.relative_to(DOCS).as_posix() for path in pages)
-
-
-@WITH_SITE
-@pytest.mark.slow
-def test_the_site_loads_nothing_from_a_network(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    pages = list(tmp_path.rglob("*.html"))
-    assert len(pages) > len(list(DOCS.rglob("*.md")))
-    loads = re.compile(
-        r"<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=[\"']?(?:https?:)?//[^>]*>|url\((?:https?:)?//"
-    )
-    found = {hit for page in pages for hit in loads.findall(page.read_text(encoding="utf-8"))}
-    assert {hit for hit in found if 'rel="canonical"' not in hit} == set()
-    assert "pass@k" in (tmp_path / "search" / "search_index.js").read_text(encoding="utf-8")
-    for name, word in {
-        "config": "optimizer.lr",
-        "metrics": "grad_norm",
-        "cli": "--pass-at",
-        "python": "rlvr_cli.train",
-    }.items():
-        assert word in (tmp_path / "reference" / f"{name}.html").read_text(encoding="utf-8"), name

@@ -18,9 +18,7 @@ from rlvr_cli.planning.memory import (
     MemoryEstimate,
     Sampling,
     Training,
-    block_activations,
     estimate_memory,
-    trained_parameters,
 )
 from rlvr_cli.planning.plan import Device, memory_plan, sampling_of, training_of
 from tests.recipes import loaded, recipes
@@ -137,14 +135,6 @@ def test_a_reference_is_a_second_model_but_not_beside_adapters() -> None:
     assert of(replace(adapted, reference=True)).peak == of(adapted).peak
 
 
-def test_adapters_train_a_little() -> None:
-    lora, qlora = replace(ONE_GPU, adapter=Adapter(64)), replace(ONE_GPU, adapter=Adapter(64, quantized=True))
-    assert trained_parameters(SEVEN, lora) == SEVEN.adapter_parameters(64) < SEVEN.parameters / 40
-    assert term(of(lora), "optimizer states") == 8 * SEVEN.adapter_parameters(64)
-    assert term(of(qlora), "weights") < term(of(lora), "weights") / 3
-    assert of(qlora).peak < of(lora).peak < of(ONE_GPU).peak
-
-
 @pytest.mark.parametrize("checkpointing", [True, False])
 def test_more_rows_and_longer_ones_take_more(checkpointing: bool) -> None:
     here = replace(ONE_GPU, checkpointing=checkpointing)
@@ -153,27 +143,6 @@ def test_more_rows_and_longer_ones_take_more(checkpointing: bool) -> None:
     blocks = "backward pass of the blocks"
     assert of(replace(here, attention="eager")).total(blocks) > of(here).total(blocks)
     assert of(replace(here, attention="flash_attention_2")).peak <= of(here).peak
-
-
-def test_checkpointing_takes_less() -> None:
-    assert of(ONE_GPU).peak < of(replace(ONE_GPU, checkpointing=False)).peak
-
-
-def test_keys_and_values_of_the_engines() -> None:
-    each = 2 * 28 * 4 * 128  # numbers of a token
-    roomy = Sampling("local", 512, group=8)
-    assert term(of(ONE_GPU, roomy, 1000 * GIB), "keys and values") == 256 * 4096 * each * 4
-    assert "256 of 512 rows at once" in next(
-        entry.why for entry in of(ONE_GPU, roomy, 1000 * GIB).phases["sampling"] if "keys" in entry.name
-    )
-    assert term(of(ONE_GPU, replace(roomy, batch=300), 1000 * GIB), "keys and values") == 300 * 4096 * each * 4
-    few = of(ONE_GPU, Sampling("local", 16, group=8), 95 * GIB)
-    assert term(few, "keys and values") == 8 * 4096 * each * 4  # what fits next to the float32 states
-    sharded = of(replace(ONE_GPU, strategy="zero3", processes=8), Sampling("local", 16, group=8))
-    assert term(sharded, "gathered weights") == 2 * SEVEN.parameters
-    assert term(sharded, "keys and values") == 16 * 4096 * each * 2
-    assert term(of(ONE_GPU, Sampling("vllm_colocate", 512, 0.4)), "vLLM") == round(0.4 * 80 * GIB)
-    assert of(ONE_GPU).total("sampling") == sum(entry.bytes for entry in of(ONE_GPU).states)
 
 
 def test_the_local_sampler_takes_as_many_rows_as_fit() -> None:
@@ -207,66 +176,6 @@ def test_vllm_keeps_its_share_of_the_gpu_while_the_trainer_updates_unless_it_sle
     load_config(overrides=["rollout.engine=vllm_colocate", "rollout.vllm.sleep=true"])
 
 
-def test_the_local_sampler_takes_what_is_left() -> None:
-    """As models/sampling/local.py does: rows until a share of the free memory is used, and one at least."""
-    sharded = replace(ONE_GPU, strategy="zero3", processes=4)
-    for size in (64 * GIB, 80 * GIB, 141 * GIB):
-        found = estimate_memory(SEVEN, sharded, Sampling("local", 256, group=8), size)
-        assert found.total("sampling") < 0.9 * size
-    full = of(ONE_GPU, Sampling("local", 256, group=8))
-    assert "1 of 256 rows at once" in next(entry.why for entry in full.phases["sampling"] if "keys" in entry.name)
-
-
-def test_sampling_with_merged_adapters_takes_a_second_copy_of_the_layers() -> None:
-    local, generate = Sampling("local", 64, group=8), Sampling("transformers", 64)
-    lora = replace(ONE_GPU, adapter=Adapter(64, ("q_proj", "v_proj")))
-    block = 3584 * 3584 + 3584 * 4 * 128
-    assert term(of(lora, local), "merged weights") == 4 * 28 * block
-    qlora = replace(ONE_GPU, adapter=Adapter(64, ("q_proj", "v_proj"), quantized=True))
-    # All that was in 4 bits is there as plain weights.
-    assert term(of(qlora, local), "merged weights") == 4 * SEVEN.linear_parameters
-    assert term(of(replace(qlora, weights=2), local), "merged weights") == 2 * SEVEN.linear_parameters
-    divided = replace(lora, strategy="zero3", processes=4)
-    assert term(of(divided, local), "merged weights") == 2 * 28 * block
-    for training in (lora, qlora, divided):
-        assert term(of(training, generate), "merged weights") == 0
-    assert term(of(ONE_GPU, local), "merged weights") == 0
-
-
-def test_a_copy_of_the_model_in_the_computers_memory() -> None:
-    assert of(ONE_GPU).host.bytes == 4 * SEVEN.parameters
-    divided = replace(ONE_GPU, strategy="zero3", processes=8, reference=True)
-    assert of(divided).host.bytes == 8 * SEVEN.parameters
-    assert of(replace(ONE_GPU, adapter=Adapter(64, quantized=True))).host.bytes == 0
-    assert of(replace(ONE_GPU, gpu=False, autocast=False)).host.bytes == 0
-
-
-@pytest.mark.parametrize("family", ["qwen2", "qwen3", "llama"])
-@pytest.mark.parametrize("padded", [True, False])
-def test_what_autograd_keeps_of_the_blocks(family: str, padded: bool) -> None:
-    """Every allocation of a real forward pass, on the CPU in float32: with padding as estimated, without it less."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    values = {**SMALL, "model_type": family, "head_dim": 16}
-    torch.manual_seed(0)
-    backbone = AutoModelForCausalLM.from_config(AutoConfig.for_model(**values)).train().model
-    ids, mask = torch.ones(ROWS, LENGTH, dtype=torch.int64), torch.ones(ROWS, LENGTH, dtype=torch.int64)
-    mask[0, 0] = 0 if padded else 1
-    backbone(input_ids=ids, attention_mask=mask, use_cache=False)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
-        kept = backbone(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
-    events = profiler.profiler.kineto_results.events()
-    held = sum(event.nbytes() for event in events if event.name() == "[memory]")
-    assert kept.requires_grad
-    architecture = from_config(values)
-    training = Training(ROWS, 0, LENGTH, autocast=False, gpu=False, checkpointing=False)
-    # The final norm, the rotary angles and the mask are outside of the blocks.
-    final, angles = ROWS * LENGTH * 3 * 64 * 4, ROWS * LENGTH * 2 * 16 * 4
-    expected = 3 * block_activations(architecture, training) + final + angles
-    assert held == pytest.approx(expected, rel=0.03) if padded else held < expected
-
-
 ADAPTERS = {
     "all weights": None,
     "adapters": Adapter(8),
@@ -274,7 +183,7 @@ ADAPTERS = {
 }
 
 
-@pytest.mark.parametrize("family", ["qwen2", "qwen3", "llama"])
+@pytest.mark.parametrize("family", ["qwen3", "llama"])
 @pytest.mark.parametrize("kind", ["float32", "autocast", "bfloat16"])
 @pytest.mark.parametrize(
     ("attention", "trained"),
@@ -333,7 +242,7 @@ def test_what_is_saved_for_the_backward_pass(family: str, kind: str, attention: 
     assert held == pytest.approx(expected, rel=0.02)
 
 
-@pytest.mark.parametrize(("prompt", "new", "group"), [(40, 160, 8), (300, 60, 8), (120, 8, 1)])
+@pytest.mark.parametrize(("prompt", "new", "group"), [(300, 60, 8), (120, 8, 1)])
 def test_what_the_local_sampler_takes(prompt: int, new: int, group: int) -> None:
     """The most that lives at once of a real call, on the CPU in float32: cache, prompts and logits as estimated."""
     import torch
@@ -362,11 +271,6 @@ def test_what_the_local_sampler_takes(prompt: int, new: int, group: int) -> None
     assert sum(term.bytes for term in found.phases["sampling"]) == pytest.approx(most, rel=0.05)
 
 
-@pytest.mark.parametrize(("share", "expected"), [(0.5, "yes"), (0.9, "yes"), (0.95, "tight"), (1.01, "no")])
-def test_verdict(share: float, expected: str) -> None:
-    assert advice.memory_verdict(int(share * GIB), GIB) == expected
-
-
 def test_advice_for_one_gpu_too_small_names_settings_and_what_they_need() -> None:
     changes = advice.single_changes(SEVEN, ONE_GPU, NOTHING, 80 * GIB)
     fitting = {change.settings for change in changes if change.fits != "no"}
@@ -379,25 +283,11 @@ def test_advice_for_one_gpu_too_small_names_settings_and_what_they_need() -> Non
     assert more.peak <= 0.9 * 80 * GIB
 
 
-def test_advice_combines_where_nothing_helps_alone() -> None:
-    fourteen = preset("deepseek-r1-distill-qwen-14b")
-    training = replace(ONE_GPU, completion_tokens=8192, strategy="ddp", processes=4, micro_batch=8)
-    local = Sampling("local", 128)
-    changes = advice.single_changes(fourteen, training, local, 80 * GIB)
-    assert [change.settings for change in changes if change.fits == "yes"] == ["launch.deepspeed=zero3-offload"]
-    found = advice.combined_changes(fourteen, training, local, 80 * GIB)
-    assert found is not None
-    assert found.fits in ("yes", "tight")
-    assert found.settings.count("update.micro_batch=") == 1
-    assert "deepspeed=zero" in found.settings
-
-
-@pytest.mark.parametrize("gpus", [pytest.param(1, marks=pytest.mark.slow), 4])
-def test_advised_settings_are_settings(gpus: int) -> None:
+def test_advised_settings_are_settings() -> None:
     """Whatever the advice on a paper's recipe says can be pasted behind `rlvr train`."""
     device = Device(True, 24 * GIB, "")
-    told = set()
-    for name, row in recipes().items():
+    gpus, told = 4, set()
+    for name, row in list(recipes().items())[::12]:
         written = loaded(name)
         if written.batch.step_batch % gpus:
             continue

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import rlvr_cli.planning.plan
 from rlvr_cli.cli.app import run
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import append_jsonl
-from rlvr_cli.core.text import duration_in_words
 from rlvr_cli.models.architecture import find_architecture
 from rlvr_cli.planning.memory import GIB
 from rlvr_cli.planning.plan import (
-    Device,
-    Speed,
     choose_device,
     duration,
     measured_speed,
@@ -51,14 +45,6 @@ def test_a_large_model_is_planned_for_gpus(capsys: pytest.CaptureFixture[str]) -
     assert numbers["time"] is None
 
 
-def test_a_task_says_how_long_its_prompts_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert plan(capsys, "--task", "countdown")["memory"]["setting"]["prompt_tokens"] == 8
-    assert plan(capsys, "--task", "math")["memory"]["setting"]["prompt_tokens"] == 64
-    assert plan(capsys, "--task", "kk")["memory"]["setting"]["prompt_tokens"] == 24
-    assert run(["plan", "--task", "countdwn"]) == 2
-    assert "task.name: unknown task" in (said := capsys.readouterr().err) and "`countdown`" in said
-
-
 def test_gpus_and_their_memory(capsys: pytest.CaptureFixture[str]) -> None:
     one = plan(capsys, *BIG, "--gpu-memory", "141GB")["memory"]
     eight = plan(
@@ -79,42 +65,6 @@ def test_the_lab_is_planned_for_this_machine(capsys: pytest.CaptureFixture[str])
     assert plan(capsys, "--gpu-memory", "80GiB")["memory"]["device"] == "gpu"
 
 
-@pytest.mark.parametrize(
-    ("said", "size"), [("echo 81559; echo 24564", 24564 * 2**20), ("echo no devices", 80 * GIB), ("exit 9", 80 * GIB)]
-)
-def test_the_gpu_of_this_machine_has_the_size_that_it_says(
-    said: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{said}\n", encoding="utf-8")
-    (tmp_path / "nvidia-smi").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(rlvr_cli.planning.plan, "GPU_HERE", tmp_path)
-    assert choose_device(None, 10**6) == Device(True, size, choose_device(None, None).why)
-    assert choose_device("141GiB", None).bytes == 141 * GIB
-
-
-def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plan", *BIG, "--speed", "2000"]) == 0
-    shown = capsys.readouterr().out
-    for words in (
-        "Model: 7,615,616,512 parameters (the preset qwen2.5-7b).",
-        "DOES NOT FIT",
-        "What to change:",
-        "launch.processes=",
-        "optimizer states",
-        "if every completion has the full length, at 2,000 tokens a second (as given",
-    ):
-        assert words in shown
-
-
-def test_methods_have_their_own_memory(capsys: pytest.CaptureFixture[str]) -> None:
-    arms = plan(capsys, *BIG, "--method", "grpo,reinforce-pp")["arms"]
-    peaks = [arm["memory"]["peak"] for arm in arms]
-    assert peaks[1] - peaks[0] == 4 * 7_615_616_512  # the reference of the KL penalty in the reward
-    assert run(["plan", *BIG, "--method", "grpo,reinforce-pp"]) == 0
-    assert "does not fit" in capsys.readouterr().out
-
-
 def test_a_model_that_is_not_at_hand_leaves_the_rest(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,20 +75,6 @@ def test_a_model_that_is_not_at_hand_leaves_the_rest(
     assert numbers["steps_total"] == 100
     assert run(["plan", "--model", "nobody/nothing-7b"]) == 0
     assert "Parameters and memory are not known: nobody/nothing-7b is not in the" in capsys.readouterr().out
-
-
-def test_a_model_that_cannot_be_is_refused_before_anything_is_planned(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plan", "--model", "nonsense-modl"]) == 2
-    assert "there is no folder nonsense-modl" in capsys.readouterr().err
-
-
-def test_the_plan_loads_no_torch() -> None:
-    code = (
-        "import sys; from rlvr_cli.cli.app import run; "
-        f"assert run(['plan', *{BIG!r}, '--format=json']) == 0; assert 'torch' not in sys.modules, 'torch'"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_folder_and_another_family(tmp_path: Path) -> None:
@@ -181,37 +117,11 @@ def test_an_adapter_of_peft_alone_has_the_shape_of_its_base(tmp_path: Path) -> N
     assert found.architecture.parameters == 3_085_938_688
 
 
-def test_a_damaged_shape_is_no_traceback(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "llama", "hidden_size": 32}', encoding="utf-8")
-    found = find_architecture(str(tmp_path))
-    assert found.architecture is None
-    assert "a size is missing" in found.source
-
-
 @pytest.mark.parametrize(
     ("text", "size"), [("80GiB", 80 * GIB), ("24gb", 24 * GIB), ("1.5 TiB", 1536 * GIB), ("24", 24 * GIB)]
 )
 def test_sizes(text: str, size: int) -> None:
     assert parse_bytes(text) == size
-
-
-@pytest.mark.parametrize("text", ["80 apples", "", "-4GiB", "0GiB", "GiB"])
-def test_sizes_that_are_none(text: str) -> None:
-    with pytest.raises(UserError, match="expected a size such as 80GiB"):
-        parse_bytes(text)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "strategy"),
-    [
-        ([], "single"),
-        (["launch.processes=2"], "ddp"),
-        (["launch.processes=2", "launch.deepspeed=zero2"], "zero2"),
-        (["launch.processes=2", "launch.deepspeed=zero3-offload"], "zero3"),
-    ],
-)
-def test_strategies(overrides: list[str], strategy: str) -> None:
-    assert strategy_of(load_config(overrides=overrides)) == strategy
 
 
 @pytest.mark.parametrize(
@@ -240,21 +150,6 @@ def test_in_which_format_deepspeed_sums_gradients(tmp_path: Path) -> None:
         assert training_of(config, device).summed == summed
 
 
-def test_the_preset_that_offloads() -> None:
-    assert offloads_of(load_config(overrides=["launch.deepspeed=zero3-offload"])) == (True, True)
-    assert offloads_of(load_config(overrides=["launch.deepspeed=zero3"])) == (False, False)
-    assert offloads_of(load_config()) == (False, False)
-
-
-@pytest.mark.parametrize(
-    ("method", "needed"), [("grpo", False), ("reinforce-pp", True), ("dgpo", False), ("sft", False), ("ppo", False)]
-)
-def test_which_methods_hold_a_reference(method: str, needed: bool) -> None:
-    assert load_config(method=method).method.needs_reference is needed
-    if method == "grpo":
-        assert load_config(overrides=["method.kl.beta=0.001"]).method.needs_reference
-
-
 def test_speed_of_a_run(tmp_path: Path) -> None:
     from rlvr_cli.config.load import dump_yaml
 
@@ -276,20 +171,6 @@ def test_speed_of_a_run(tmp_path: Path) -> None:
     time = duration(1000, 100, speed)
     assert time.at_most == pytest.approx(1000 * 100 / 48)
     assert time.expected == pytest.approx(1000 * 30 / 48)
-
-
-@pytest.mark.parametrize(("speed", "said"), [("x", "x"), ("-5", "above 0"), ("nan", "above 0"), ("inf", "above 0")])
-def test_a_speed_that_is_none(speed: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plan", f"--speed={speed}"]) == 2
-    assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(42, "42 s"), (600, "10 min"), (12_000, "3 h 20 min"), (446_400, "5 d 4 h")]
-)
-def test_times_in_words(seconds: float, words: str) -> None:
-    assert duration_in_words(seconds) == words
-    assert duration(10, 10, Speed(1.0, "given")).expected is None
 
 
 def test_a_share_for_vllm_that_cannot_hold_the_weights_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from rlvr_cli.cli.app import run
 from rlvr_cli.config.load import dump_yaml, load, load_config
 from rlvr_cli.config.optimizer import ScaleFrom
 
@@ -25,11 +23,6 @@ def test_the_papers_rates_follow_from_the_names_of_its_models(named: float, prin
     assert ScaleFrom(lr=1e-6, parameters=1.5e9).rate(COUNTED[named]) != pytest.approx(printed, abs=5e-9)
 
 
-def test_the_model_of_the_rate_has_that_rate() -> None:
-    assert ScaleFrom(lr=3e-6, parameters=5e8).rate(5e8) == 3e-6
-    assert ScaleFrom(lr=3e-6, parameters=5e8).rate(2e9) == pytest.approx(1.5e-6)
-
-
 def test_the_rule_is_stored_and_read_back(tmp_path: Path) -> None:
     config = load_config(overrides=[RULE])
     file = tmp_path / "config.yaml"
@@ -38,45 +31,8 @@ def test_the_rule_is_stored_and_read_back(tmp_path: Path) -> None:
     assert config.learning_rate.peak(lambda: 6_000_000_000) == pytest.approx(5e-7)
 
 
-def test_a_number_asks_for_no_model() -> None:
-    assert load_config(overrides=["optimizer.lr=2e-6"]).learning_rate.peak(lambda: pytest.fail("asked")) == 2e-6
-
-
 def test_a_file_replaces_the_presets_number_whole_and_an_override_the_files_rule(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text("optimizer:\n  lr:\n    scale_from: {lr: 1e-6, parameters: 1.5e9}\n", encoding="utf-8")
     assert load([file]).origin("optimizer", "lr") == f"{file}:2"
     assert load_config([file], overrides=["optimizer.lr=1e-5"]).optimizer.lr == 1e-5
-
-
-@pytest.mark.parametrize(
-    ("value", "wanted"),
-    [
-        ("{scale_from: {lr: 1e-6}}", ("optimizer.lr: must be a number, above 0 and at most 1, or a mapping",)),
-        ("{scale_from: {lr: 2, parameters: 1e9}}", ("scale_from", "lr")),
-        ("{from: 1}", ("{scale_from: {lr",)),
-        ("fast", ("must be a number", '"fast"')),
-    ],
-)
-def test_a_rule_that_is_none(value: str, wanted: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plan", f"optimizer.lr={value}"]) == 2
-    shown = capsys.readouterr().err
-    assert all(words in shown for words in wanted)
-    assert "1 problem." in shown
-
-
-def test_the_run_records_the_rate_that_it_used(tmp_path: Path) -> None:
-    asked = [
-        "rollout={prompts: 2, group_size: 2, max_new_tokens: 8}",
-        "train.rollouts=1",
-        "task.train_size=8",
-        "run.threads=1",
-        f"run.dir={tmp_path}",
-        "run.name=one",
-        "optimizer.lr={scale_from: {lr: 1e-3, parameters: 1e9}}",
-    ]
-    assert run(["train", *asked]) == 0
-    manifest = json.loads((tmp_path / "one" / "manifest.json").read_text(encoding="utf-8"))
-    row = json.loads((tmp_path / "one" / "metrics.jsonl").read_text(encoding="utf-8"))
-    parameters = 452_352
-    assert manifest["learning_rate"] == row["learning_rate"] == pytest.approx(1e-3 * (1e9 / parameters) ** 0.5)

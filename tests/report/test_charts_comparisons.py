@@ -98,17 +98,6 @@ def test_effects_are_the_comparisons_differences_around_a_zero(tmp_path: Path) -
     assert set(re.findall('data-arm="([0-9])"', figure.panels[0].svg)) == {"1", "2"}
 
 
-def test_a_difference_without_an_interval_is_a_point_that_says_so(tmp_path: Path) -> None:
-    evaluations(tmp_path, "grpo", [[1, 2, 3]])
-    evaluations(tmp_path, "lopti", [[2, 3, 4]])
-    request = CompareRequest(names=(str(tmp_path),), root=tmp_path, baseline="grpo")
-    comparison = compare_task(read_scores(request).first)
-    figure = effects_figure(comparison, {"lopti": 1})
-    assert column(figure, "low") == ["-"]
-    assert "+16.7, no interval" in texts(figure)
-    assert "Without an interval: lopti." in figure.caption
-
-
 def test_reasons_are_the_first_rollout_and_the_last_ones(tmp_path: Path) -> None:
     rates = [np.linspace(start, 0.9, 40) for start in (0.1, 0.2, 0.4)]
     runs = [
@@ -136,11 +125,3 @@ def test_reasons_are_the_first_rollout_and_the_last_ones(tmp_path: Path) -> None
     assert {"correct", "wrong", "a", "b"} <= set(texts(figure))
     # Of few runs each is drawn, in place of an interval as wide as the chart.
     assert "Small lines: the runs" in figure.caption and "is in the table." in figure.caption
-
-
-def test_a_run_without_verdicts_has_no_reasons(tmp_path: Path) -> None:
-    assert reasons_figure({"sft": [charted(tmp_path, "r", [{"loss": 1.0}])], "none": []}) is None
-    run = charted(tmp_path, "short", [{"reason/correct": 1.0}])
-    figure = reasons_figure({"a": [run]})
-    assert figure is not None
-    assert column(figure, "last rollouts") == ["100.0%"]

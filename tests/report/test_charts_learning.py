@@ -20,7 +20,6 @@ from rlvr_cli.report.charts.chart import kept
 from rlvr_cli.report.charts.learning import learning_figures
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.stats.intervals import share_of_error
-from rlvr_cli.training.metrics import REGION_METRICS
 from tests.compare.made_runs import make_run
 from tests.report.charted_runs import by_key, charted, column, elements, heights, texts, thin_lines
 
@@ -53,42 +52,6 @@ def test_a_mean_ends_where_the_shortest_run_does_and_the_others_go_on_thin(tmp_p
     assert "a at 2 rollouts" in figure.caption
     # The three thin runs of a; the longest goes on after the mean.
     assert sorted(one.count("L") + 1 for one in thin_lines(figure)) == [2, 2, 3]
-
-
-@pytest.mark.parametrize("runs", [2, 4, 5])
-def test_few_runs_are_drawn_singly_in_place_of_a_band(tmp_path: Path, runs: int) -> None:
-    rows = [[seed / 10, 0.5 + seed / 20, 0.9] for seed in range(runs)]
-    made = [charted(tmp_path, f"r{i}", [{"accuracy": value} for value in row]) for i, row in enumerate(rows)]
-    figure = by_key(learning_figures({"a": made, "b": made[:1]}))["accuracy"]
-    few = runs < 5
-    assert any(one.get("fill") == "var(--c0)" for one in elements(figure)) != few
-    assert len(thin_lines(figure)) == (runs if few else 0)
-    # The interval is among the numbers either way.
-    low, high = stats.t.interval(0.95, runs - 1, np.mean(rows, axis=0), stats.sem(rows, axis=0))
-    assert column(figure, "low", arm="a")[0] == f"{100 * max(0.0, low[0]):.1f}%"
-    assert column(figure, "high", arm="a")[0] == f"{100 * high[0]:.1f}%"
-    # What a pointer meets: each run of few, else the interval.
-    (panel,) = figure.panels
-    said = panel.lines[0].said[0]
-    own = [f"{100 * row[0]:.1f}%" for row in rows] if few else [f"{100 * max(0.0, low[0]):.1f}%"]
-    assert all(value in said for value in own)
-
-
-def test_a_pointer_meets_the_points_of_the_line_with_their_values(tmp_path: Path) -> None:
-    runs = [charted(tmp_path, f"r{i}", [{"reward": value} for value in row]) for i, row in enumerate(REWARDS)]
-    figure = by_key(learning_figures({"grpo": runs, "lopti": runs[:2]}))["reward"]
-    (panel,) = figure.panels
-    assert panel.axis == "rollouts"
-    for line, colour in zip(panel.lines, ("--c0", "--c1"), strict=True):
-        left, top, right, bottom = panel.frame
-        assert np.allclose(line.y, top - heights(figure, colour), atol=0.11)
-        assert line.at == tuple(column(figure, "rollouts", arm=line.name))
-        assert [said.split()[0] for said in line.said] == column(figure, "mean", arm=line.name)
-        assert left < line.x[0] and line.x[-1] == right and all(top <= y <= bottom for y in line.y)
-    owned = [element.get("data-arm") for element in elements(figure)]
-    # Mean and runs.
-    assert (owned.count("0"), owned.count("1")) == (1 + 3, 1 + 2)
-    assert figure.arms == ((0, "grpo"), (1, "lopti"))
 
 
 def test_one_run_has_the_interval_over_the_problems_of_its_rollouts(tmp_path: Path) -> None:
@@ -195,25 +158,6 @@ def test_what_is_no_finite_number_is_left_out_and_said(tmp_path: Path) -> None:
     assert learning_figures({"a": []}) == []
 
 
-def test_one_rollout_is_a_point(tmp_path: Path) -> None:
-    runs = [charted(tmp_path, f"r{i}", [{"reward": value}]) for i, value in enumerate((1.0, 2.0, 4.0))]
-    figure = by_key(learning_figures({"a": runs}))["reward"]
-    assert column(figure, "mean") == ["2.333"]
-    low, _ = stats.t.interval(0.95, 2, 7 / 3, stats.sem([1.0, 2.0, 4.0]))
-    assert column(figure, "low") == [f"{low:.4g}"]
-
-
-def test_zero_is_in_every_frame_and_a_chart_of_zeros_says_so(tmp_path: Path) -> None:
-    zeros = dict.fromkeys(REGION_METRICS.values(), 0.0)
-    rows = [{"kl_old": 0.0, "kl_reference": 0.0, "length": 50.0 + place, **zeros} for place in range(3)]
-    figures = by_key(learning_figures({"a": [charted(tmp_path, "r", rows)]}))
-    assert "0" in texts(figures["length"])
-    assert "Every value is 0." in figures["clip-share"].caption
-    assert "LN, HP, LP and HN" in texts(figures["clip-share"])
-    # A penalty towards a reference that there is not is no value.
-    assert "kl-reference" not in figures
-
-
 def test_a_long_run_is_a_running_mean_that_says_so_over_all_its_peaks(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     values = generator.normal(1.0, 0.1, 2000)
@@ -228,59 +172,3 @@ def test_a_long_run_is_a_running_mean_that_says_so_over_all_its_peaks(tmp_path: 
     for part in np.array_split(np.arange(2000), 25):
         assert {part[values[part].argmin()], part[values[part].argmax()]} <= set(chosen)
     assert np.allclose(running_mean(values, 5)[2:-2], np.convolve(values, np.ones(5) / 5, "valid"))
-
-
-def test_values_that_grow_by_orders_have_a_scale_with_their_zero(tmp_path: Path) -> None:
-    rows = [{"grad_norm": value} for value in (*([0.2] * 8), 50.0, 4e4)]
-    figure = by_key(learning_figures({"a": [charted(tmp_path, "r", rows)]}))["grad-norm"]
-    assert {"0", "0.1", "10k"} <= set(texts(figure))
-    assert "logarithmic above" in figure.caption
-
-
-def test_of_more_arms_than_colours_the_means_are_drawn_alone(tmp_path: Path) -> None:
-    runs = [charted(tmp_path, f"r{place}", [{"reward": 1.0}, {"reward": 2.0 + place}]) for place in range(2)]
-    figure = by_key(learning_figures({f"arm {place}": runs for place in range(11)}))["reward"]
-    assert thin_lines(figure) == [] and figure.arms == ()
-    owned = [element.get("data-arm") for element in elements(figure)]
-    assert sorted(one for one in owned if one) == sorted(map(str, range(11)))
-    # Colour and dashes together tell arms of one colour apart.
-    dashes = {one.get("data-arm"): one.get("stroke-dasharray") for one in elements(figure) if one.get("data-arm")}
-    assert dashes["0"] != dashes["8"]
-    assert "the mean over an arm's runs, alone" in figure.caption
-    (panel,) = figure.panels
-    assert [line.said[1] for line in panel.lines] == ["2.5 (-3.853 to 8.853)"] * 11 or panel.lines[0].said[
-        1
-    ].startswith("2.5")
-
-
-def test_runs_without_a_common_stretch_have_no_mean(tmp_path: Path) -> None:
-    early = charted(tmp_path, "early", [{"reward": 1.0}, {"reward": 2.0}, {}, {}])
-    late = charted(tmp_path, "late", [{}, {}, {"reward": 0.0}, {"reward": 1.0}])
-    figure = by_key(learning_figures({"a": [early, late]}))["reward"]
-    assert len(figure.table) == 1
-    assert "No mean of a" in figure.caption and "Every value" not in figure.caption
-
-
-def test_imitation_has_its_loss_and_nothing_of_rewards(tmp_path: Path) -> None:
-    rows = [{"loss": 2.0, "token_accuracy": 0.5, "grad_norm": 1.0}, {"loss": 1.0, "token_accuracy": 0.6}]
-    run = charted(tmp_path, "sft", rows, method="sft")
-    assert set(by_key(learning_figures({"sft": [run]}))) >= {"loss", "token-accuracy", "grad-norm"}
-    # The loss of a policy method is near 0 by construction and says nothing.
-    assert "loss" not in by_key(learning_figures({"grpo": [charted(tmp_path, "grpo", rows)]}))
-
-
-def test_names_that_look_the_same_are_two_arms(tmp_path: Path) -> None:
-    run = charted(tmp_path, "r", [{"reward": 1.0}])
-    assert len(by_key(learning_figures({"a b": [run], "a  b": [run]}))["reward"].table) == 3
-
-
-def test_an_arm_has_its_colour_in_a_legend_also_where_another_has_no_line(tmp_path: Path) -> None:
-    run = charted(tmp_path, "r", [{"reward": 1.0}, {"reward": 2.0}])
-    figure = by_key(learning_figures({"none": [], "a": [run], "b": [run]}))["reward"]
-    assert figure.arms == ((1, "a"), (2, "b"))
-    assert {one.get("data-arm") for one in elements(figure)} == {None, "1", "2"}
-
-
-def test_a_budget_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="steps"):
-        learning_figures({}, "steps")

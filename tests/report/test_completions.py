@@ -72,38 +72,6 @@ def test_a_problem_of_both_rollouts_is_shown_before_and_after(tmp_path: Path) ->
     assert not found.coloured and "no colours" in found.how
 
 
-def test_other_rollouts_may_be_asked_for_and_the_nearest_saved_are_shown(tmp_path: Path) -> None:
-    run = made(tmp_path, *([record("p", True, f"rollout {number}")] for number in range(6)))
-    (run.rollouts_dir / "rollout-000003.jsonl").unlink()
-    ((before, after),) = sampled_completions(run, rollouts=(1, 9)).pairs
-    assert [(one.when, one.rollout) for one in (before, after)] == [("before", 2), ("after", 6)]
-    assert after.completions[0].text == "rollout 5"
-    ((only,),) = sampled_completions(run, rollouts=(2, 2)).pairs
-    assert (only.when, only.rollout) == ("only rollout", 3)
-
-
-def test_else_problems_of_one_kind_those_with_probabilities_first(tmp_path: Path) -> None:
-    first = [
-        record("a", True, group="easy"),
-        record("b", True, group="hard"),
-        coloured("c", False, {"u": 0.5}, group="hard"),
-        record("d", False, group="other"),
-    ]
-    last = [record("e", True, group="easy"), coloured("f", True, {"v": 0.05}, group="hard")]
-    found = sampled_completions(made(tmp_path, first, last))
-    assert [[one.problem for one in pair] for pair in found.pairs] == [["c", "f"], ["a", "e"]]
-    assert [[one.subgroup for one in pair] for pair in found.pairs] == [["hard", "hard"], ["easy", "easy"]]
-    assert "no problem in common" in found.how and "only the first problems" in found.how
-    assert found.coloured
-
-
-def test_among_equals_the_first_with_a_right_and_a_wrong_completion(tmp_path: Path) -> None:
-    rows = [record("a", True), record("b", True), record("b", False), record("c", True), record("c", False)]
-    found = sampled_completions(made(tmp_path, rows), most=1)
-    ((only,),) = found.pairs
-    assert (only.when, only.problem) == ("only rollout", "b")
-
-
 def test_tokens_have_the_probability_they_were_sampled_with(tmp_path: Path) -> None:
     probabilities = {"one": 1.0, " two": 0.7, " three": 0.3, " four": 0.05, " five": 1e-6}
     found = sampled_completions(made(tmp_path, [coloured("p", True, probabilities)]))
@@ -117,14 +85,6 @@ def test_tokens_have_the_probability_they_were_sampled_with(tmp_path: Path) -> N
     shown = page(RunDir(tmp_path / "run"))
     assert '<span class="p p1" title="probability 0.050"> four</span>' in shown
     assert all(f'<span class="p p{place}">{name}</span>' in shown for place, name in enumerate(bin_names()))
-
-
-def test_tokens_of_one_character_are_one_piece(tmp_path: Path) -> None:
-    row = record("p", True, "é!", pieces=["", "é", "!", ""], log_probs=[math.log(0.5), math.log(0.4), 0.0, -1.0])
-    pieces = sampled_completions(made(tmp_path, [row])).pairs[0][0].completions[0].pieces
-    assert [(piece.text, piece.tokens) for piece in pieces] == [("é", 2), ("!", 1), ("", 1)]
-    assert pieces[0].probability == pytest.approx(0.2)
-    assert pieces[0].title == "probability 0.200 (2 tokens together)"
 
 
 @pytest.mark.parametrize("logs", [[-1.0], [None, -1.0], ["x", -1.0], "no"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,25 +27,6 @@ def test_everything_wrong_is_said_at_once(tmp_path: Path, refused: Callable[...,
         "5 problems. No page was written.",
     ):
         assert part in said
-
-
-def test_numbers_that_are_none(tmp_path: Path, refused: Callable[..., str]) -> None:
-    made = make_run(tmp_path / "runs", "grpo-s0", right=BASE)
-    rows = [json.loads(line) for line in made.metrics_path.read_text().splitlines()]
-    rows[1]["accuracy"] = "half"
-    made.metrics_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    made.rollouts_dir.joinpath("rollout-000000.jsonl").write_text("{]\n")
-    said = refused(made.path)
-    assert f"{made.metrics_path}: accuracy is 'half', not a number" in said
-    assert "rollout-000000.jsonl:1: not a JSON line" in said
-
-
-def test_options_of_a_comparison_are_checked_as_compare_does(tmp_path: Path, refused: Callable[..., str]) -> None:
-    root = tmp_path / "runs"
-    make_run(root, "grpo-s0", right=BASE)
-    make_run(root, "lopti-s0", method="lopti", right=BASE)
-    assert "--metric pass@64: k is above the number of samples" in refused(root, "--metric", "pass@64")
-    assert "--baseline lopit: no such arm. Did you mean `lopti`?" in refused(root, "--baseline", "lopit")
 
 
 def test_places_where_no_page_can_be(tmp_path: Path, capsys: object) -> None:

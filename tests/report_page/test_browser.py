@@ -7,15 +7,13 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rlvr_cli.cli.app import run
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.store.evaluation import sample_check
-from tests.compare.made_runs import make_run
-from tests.report_page.conftest import add_measures
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -115,58 +113,6 @@ def test_an_arm_is_switched_off_and_on_by_keyboard(page: Page) -> None:
     assert total(page) == 0 and shown(page, "svg [data-arm]") == 0
 
 
-def test_of_many_arms_the_values_nearest_to_the_pointer_are_listed(browser: Browser, tmp_path: Path) -> None:
-    for name in ("grpo", "dapo", "gspo", "lopti", "ppo", "gtpo", "cispo", "cl", "rloo"):
-        add_measures(make_run(tmp_path / "runs", name, method=name))
-    assert run(["report", str(tmp_path / "runs"), "--output", str(tmp_path / "page.html")]) == 0
-    page = browser.new_page(viewport={"width": 1200, "height": 1600})
-    page.goto(f"file://{tmp_path / 'page.html'}")
-    page.wait_for_selector("html[data-ready]", timeout=20_000)
-    drawn = page.locator("#figure-reward svg [data-arm]:not([data-off])")
-    assert drawn.count() == 9
-    probe = page.locator("#figure-reward .probe")
-    probe.hover()
-    assert page.locator("#figure-reward .dot").count() == 8
-    assert "1 more" in (probe.get_attribute("aria-valuetext") or "")
-    page.locator("#arms summary").click()
-    page.locator("#arms button[value=none]").click()
-    page.locator("#arms input[value='8']").check()
-    assert drawn.count() == 1
-    probe.hover()
-    name = page.locator("#arms label").nth(8).inner_text().strip()
-    assert f": {name} " in (probe.get_attribute("aria-valuetext") or "")
-    page.close()
-
-
-def test_values_are_read_by_pointer_and_by_arrow_keys(page: Page) -> None:
-    probe = page.locator("#figure-pass-over-k .probe")
-    rows = page.locator("#figure-pass-over-k details tbody tr")
-    page.locator("#figure-pass-over-k summary").click()
-    cells = [row.split("\t") for row in rows.all_inner_texts()]
-    tab_to(page, "#figure-reward .probe")
-    for _ in range(100):
-        if probe.evaluate("one => one === document.activeElement"):
-            break
-        page.keyboard.press("Tab")
-    for key, at in (("Home", "1"), ("ArrowRight", "2"), ("ArrowRight", "4"), ("ArrowRight", "4"), ("ArrowLeft", "2")):
-        page.keyboard.press(key)
-        said = probe.get_attribute("aria-valuetext") or ""
-        assert said.startswith(f"{at} samples k")
-        for arm, place, mean, *_ in cells:
-            assert (f"{arm} {mean} (runs: " in said) == (place == at)
-    tip = page.locator("#figure-pass-over-k .tip")
-    assert tip.is_visible()
-    page.keyboard.press("Escape")
-    assert not tip.is_visible()
-    box = probe.bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + 0.15 * box["width"], box["y"] + box["height"] / 2)
-    assert tip.is_visible() and tip.inner_text().startswith("1 samples k")
-    assert page.locator("#figure-pass-over-k .dot").count() == 2
-    page.mouse.move(0, 0)
-    assert not tip.is_visible()
-
-
 def test_completions_are_searched_and_filtered_by_keyboard(page: Page, written: Path) -> None:
     rows = [row for path in (written.parent / "runs").glob("*/eval/**/samples.jsonl") for row in read_jsonl(path)]
     assert total(page) == len(rows)
@@ -213,32 +159,3 @@ def test_what_a_model_wrote_stays_text(page: Page) -> None:
     assert total(page) == 1
     assert page.locator("#found pre").inner_text() == HOSTILE
     assert page.locator("#found img, #found script").count() == 0
-
-
-@pytest.mark.parametrize("script", [True, False])
-def test_a_narrow_window_needs_no_scrolling_sideways(browser: Browser, written: Path, script: bool) -> None:
-    context = browser.new_context(viewport={"width": 360, "height": 700}, java_script_enabled=script)
-    page = context.new_page()
-    page.goto(f"file://{written}")
-    if script:
-        page.wait_for_selector("html[data-ready]", timeout=20_000)
-        page.locator("#figure-reward .probe").hover()
-        assert page.locator("#figure-reward .tip").is_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    else:
-        ends = page.locator("body").bounding_box()
-        assert ends is not None and ends["width"] <= 360
-        # What works by the script alone is not there; all else is.
-        assert shown(page, "#explore, .probe, button, input") == 0
-        assert shown(page, "#arms .swatch") == 2
-        assert shown(page, "figure") > 5 and shown(page, "figure svg [data-arm='1']") > 0
-        assert shown(page, "#completions, #commands, table") > 5
-    context.close()
-
-
-def test_everything_that_takes_the_focus_says_what_it_is(page: Page) -> None:
-    unnamed: list[Any] = page.evaluate(
-        """() => [...document.querySelectorAll("a, button, input, select, summary, [tabindex='0']")].filter((one) =>
-        one.checkVisibility() && !(one.innerText || one.ariaLabel || one.labels?.length)).map((one) => one.outerHTML)"""
-    )
-    assert unnamed == []

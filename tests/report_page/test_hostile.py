@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,11 +36,3 @@ def test_text_stays_text(tmp_path: Path, report: Callable[..., Page]) -> None:
         assert shown in page.sections["completions"]
     assert not {"\x00", "\x1b", "\u202e"} & set(page.source)
     assert "</table>" in page.sections["environment"]
-
-
-def test_values_of_a_configuration(tmp_path: Path, report: Callable[..., Page]) -> None:
-    made = make_run(tmp_path / "runs", "grpo-s0", overrides=[f"model.name={json.dumps(SCRIPT)}"])
-    page = report(made.path)
-    assert SCRIPT not in "".join(page.scripts)
-    assert f"with the model {SCRIPT}" in page.sections["answer"]
-    assert SCRIPT in page.sections["configuration"]

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.store.evaluation import sealed
 from tests.compare.made_runs import evaluate, make_run
 from tests.report_page.conftest import BASE, BETTER
@@ -30,18 +29,6 @@ def test_what_is_not_done_is_said_at_the_top(tmp_path: Path, report: Callable[..
     assert "dapo" in page.sections["cost"]
 
 
-def test_without_evaluations_the_commands_that_make_them(tmp_path: Path, report: Callable[..., Page]) -> None:
-    root = tmp_path / "runs"
-    names = ["grpo-s0", "lopti-s0"]
-    for name in names:
-        make_run(root, name, method=name.removesuffix("-s0"))
-    page = report(root)
-    assert "grpo" in page.sections["answer"] and "lopti" in page.sections["answer"]
-    assert "Length" in page.sections["curves"]
-    for name in names:
-        assert f"rlvr eval {root}/{name}" in page.sections["lacking"]
-
-
 def test_trials_of_a_sweep_that_were_not_begun(tmp_path: Path, report: Callable[..., Page]) -> None:
     root = tmp_path / "runs" / "small"
     make_run(root, "grpo-s0", right=BASE)
@@ -63,26 +50,6 @@ def test_trials_of_a_sweep_that_were_not_begun(tmp_path: Path, report: Callable[
     page = report(root)
     assert f"{root}: 1 of its 2 trials" in page.sections["answer"]
     assert "rlvr sweep small.yaml" in page.commands
-
-
-def test_a_run_between_a_step_and_its_time(tmp_path: Path, report: Callable[..., Page]) -> None:
-    made = make_run(tmp_path / "runs", "grpo-s0", status="interrupted")
-    lines = made.timings_path.read_text().splitlines(keepends=True)
-    made.timings_path.write_text("".join(lines[:-1]))
-    page = report(made.path)
-    assert f"{made.path} is interrupted" in page.sections["answer"]
-    assert "one run" in page.sections["curves"].lower()
-
-
-def test_a_run_without_a_step(tmp_path: Path, report: Callable[..., Page]) -> None:
-    made = make_run(tmp_path / "runs", "grpo-s0", status="submitted")
-    for path in (made.metrics_path, made.timings_path):
-        path.unlink()
-    append_jsonl(made.metrics_path, [])
-    page = report(made.path)
-    assert f"{made.path} is submitted" in page.sections["answer"]
-    assert "No optimizer step" in page.sections["curves"]
-    assert page.sections["cost"]
 
 
 def test_before_is_the_untrained_model_where_it_was_evaluated(tmp_path: Path, report: Callable[..., Page]) -> None:

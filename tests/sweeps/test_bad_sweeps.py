@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from tests.sweeps.files import problems
@@ -34,18 +32,3 @@ def test_overrides_of_the_command_line(tmp_path: Path) -> None:
     assert "trials are named by what varies" in line
     (line,) = problems(tmp_path, text, "optimizer.lr=-1")
     assert line.startswith("override optimizer.lr=-1 optimizer.lr: must be")
-
-
-def test_bad_input_starts_nothing_and_loads_no_torch(tmp_path: Path) -> None:
-    file = tmp_path / "s.yaml"
-    file.write_text(f"methods: [grpo, loptii]\nset: {{run.dir: {tmp_path}/runs}}\n")
-    code = (
-        "import sys\nfrom rlvr_cli.cli.app import run\ncode = run(['sweep', sys.argv[1]])\n"
-        "print(code, 'torch' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(file)], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout == "2 False\n"
-    assert f"{file}:1  method.name: unknown method" in done.stderr and "Nothing was started." in done.stderr
-    assert not (tmp_path / "runs").exists()

@@ -172,9 +172,3 @@ def test_every_example_expands(file: Path) -> None:
     sweep = expand(read_sweep(file))
     assert sweep.corners and (sweep.trials or sweep.space is not None)
     assert not any(group.cannot_differ for group in same_gradient_arms(sweep))
-
-
-def test_settings_of_an_evaluation_are_held_against_its_own_k(tmp_path: Path) -> None:
-    """Those that it asks for, or the benchmark's; not against those of the configuration, up to pass@32."""
-    for text in ("{pass_at: [2], set: {eval.samples: 2}}", "{benchmark: gsm8k, set: {eval.samples: 2}}"):
-        assert len(sweep(tmp_path, f"seeds: 2\neval: {text}\n").trials) == 2

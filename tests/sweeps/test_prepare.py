@@ -102,14 +102,6 @@ def test_a_trial_directory_of_another_sweep_is_refused(tmp_path: Path) -> None:
     assert "grpo-s0 in optimizer.lr: 0.001 -> 0.0005" in caught.value.problems[0]
 
 
-def test_a_folder_that_is_no_sweeps_is_refused(tmp_path: Path) -> None:
-    made = sweep(tmp_path, TEXT)
-    made.folder.mkdir(parents=True)
-    (made.folder / "manifest.json").write_text("{}")
-    with pytest.raises(UserError, match="is not a sweep's folder"):
-        prepare_sweep(made, SweepDir(made.folder))
-
-
 def test_a_running_sweep_says_what_was_changed_under_it(tmp_path: Path) -> None:
     made, place, _ = begun(tmp_path)
     check_not_running(made, place)
@@ -136,13 +128,6 @@ def test_arms_that_cannot_differ_are_refused_until_the_file_asks_or_they_have_be
     check_arms(sweep(tmp_path, text.replace("seeds: 2", "seeds: 3")))
     with pytest.raises(UserError, match="grpo, cispo and dapo are"):
         check_arms(sweep(tmp_path, text.replace("cispo]", "cispo, dapo]")))
-
-
-def test_more_updates_are_no_remedy_for_arms_of_one_form(tmp_path: Path) -> None:
-    text = "list:\n  - {name: a, method: gppo}\n  - {name: b, method: ce-gppo, method.policy_loss.beta1: 1, "
-    alike = sweep(tmp_path, text + "method.policy_loss.beta2: 1}\nset: {update.mini_batches: 2}\n")
-    with pytest.raises(UserError, match=r"a and b are the same gradient\. Leave all but one of them out, or train"):
-        check_arms(alike)
 
 
 def test_attempts_decide_what_is_open(tmp_path: Path) -> None:
@@ -212,9 +197,3 @@ def test_an_edited_reward_is_named_with_both_hashes(tmp_path: Path) -> None:
     reward.write_text(reward.read_text().replace("1.0", "0.5"))
     with pytest.raises(UserError, match=rf"{reward} \(grpo-s0 has SHA-256 [0-9a-f]{{12}}.*now it is.*Undo the change"):
         prepare_sweep(sweep(tmp_path, text), place)
-
-
-def test_arms_of_one_method_may_differ_in_what_changes_no_training(tmp_path: Path) -> None:
-    """In speed, or in what is measured of them: nothing that a comparison of methods would repeat."""
-    for axis in ("update.micro_batch: [1, 4]", "eval.every: [1, 2]", "eval.temperature: [0.6, 1.0]"):
-        check_arms(sweep(tmp_path, f"methods: [grpo]\ngrid: {{{axis}}}\n"))

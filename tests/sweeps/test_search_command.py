@@ -20,27 +20,6 @@ from tests.sweeps.test_search import SPACE, bell
 TEXT = HEAD + SPACE + "seeds: 2\nbudget: 60\nsearch: {trials: 5, startup: 2, pruning: {startup: 2}}\n"
 
 
-def test_a_dry_run_shows_the_space_and_the_most_that_it_costs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "s.yaml"
-    file.write_text(TEXT)
-    line = ["sweep", str(file), "--dry-run", f"run.dir={tmp_path}/runs"]
-    assert run(line) == 0
-    shown = capsys.readouterr().out
-    assert "method.name   one of       grpo, lopti" in shown and "optimizer.lr  logarithmic  1e-05 to 0.01" in shown
-    assert (
-        "tpe search for accuracy (held-out, in training): 5 configurations, 2 seeds each, up to 8 rollouts a "
-        "configuration; at most 40 rollouts together"
-    ) in shown
-    assert run([*line, "--format=json"]) == 0
-    content = json.loads(capsys.readouterr().out)
-    assert content["rollouts_at_most"] == 40 and content["combinations"] is None and content["trials_so_far"] == 0
-    assert run([*line, "--speed", "x"]) == 2
-    assert "--speed: is for grids" in capsys.readouterr().err
-    assert not (tmp_path / "runs").exists()
-
-
 def test_the_status_says_the_best_and_how_to_confirm_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = begin(tmp_path, TEXT)
     assert run(["sweep", "status", str(place.path)]) == 0
@@ -71,9 +50,3 @@ def test_a_file_that_is_changed_while_its_search_runs_is_refused(tmp_path: Path)
             check_not_running(sweep(tmp_path, TEXT), place)
         with pytest.raises(UserError, match="was changed while the sweep"):
             check_not_running(sweep(tmp_path, TEXT.replace("seeds: 2", "seeds: 1")), place)
-
-
-def test_a_folder_of_another_search_is_refused(tmp_path: Path) -> None:
-    go_on(begin(tmp_path, TEXT), bell, most=2)
-    with pytest.raises(UserError, match="belongs to another sweep"):
-        begin(tmp_path, TEXT.replace("[grpo, lopti]", "[dapo, cispo]"))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -93,41 +90,3 @@ def test_kills_lose_no_trial_and_double_none(tmp_path: Path) -> None:
     again = Search(sweep, sweep.read_plan()).study.trials
     assert [trial.state for trial in again] == [trial.state for trial in search.study.trials]
     assert len((sweep.path / "search.journal").read_bytes()) - len(before) < 1000
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_bad_learning_rate_is_given_up_and_a_good_one_is_not(tmp_path: Path) -> None:
-    """One destroys the model within a rollout, the others leave it as it is. It can be finished for who asks for it."""
-    file = write_search(
-        tmp_path / "s.yaml",
-        # Long enough that it is given up before its end on a fast machine too.
-        set={"train.rollouts": 8},
-        grid={"optimizer.lr": [1e-8, 1e-7, 2e-7, 1e-2]},
-        # With this seed the bad one is suggested last: nothing is pruned before two have finished.
-        search={"trials": 4, "seed": 7, "pruning": {"startup": 2}},
-    )
-    sweep = SweepDir(tmp_path / "runs" / "sweep")
-    finish(start(file), file)
-    statuses = {status.entry.varies["optimizer.lr"]: status for status in sweep.statuses(sweep.read_plan())}
-    assert {lr: status.state for lr, status in statuses.items()} == {
-        1e-8: "finished",
-        1e-7: "finished",
-        2e-7: "finished",
-        1e-2: "pruned",
-    }
-    bad = statuses[1e-2].entry
-    run = sweep.run_dir(bad)
-    manifest = run.read_manifest()
-    assert manifest["status"] == "interrupted" and (run.checkpoints_dir / f"step-{manifest['step']}").is_dir()
-    command = [sys.executable, "-m", "rlvr_cli", "sweep"]
-    done = subprocess.run(
-        [*command, "status", str(sweep.path), "--format=json"], capture_output=True, text=True, check=True
-    )
-    status = json.loads(done.stdout)
-    assert [arm["state"] for arm in status["objective"]["arms"]] == ["finished"] * 3 + ["pruned"]
-    (row,) = [one for one in status["trials"] if one["name"] == bad.name]
-    assert row["state"] == "pruned" and "below the median" in row["reason"]
-    subprocess.run([*command, "retry", str(sweep.path), bad.name], check=True, env={**os.environ}, timeout=800)
-    assert attempts(sweep, bad.name) == ["pruned", "finished"]
-    assert run.read_manifest()["status"] == "finished"

@@ -61,11 +61,6 @@ def test_a_dry_run_prints_the_job_and_leaves_nothing(
     jobs = [line.split()[-2:] for line in script.splitlines() if "rlvr_cli.sweeps.slurm_task" in line]
     assert jobs == [["runs/pair", name] for name in NAMES]
     assert [path.name for path in tmp_path.iterdir()] == ["pair.yaml"]
-    # A narrow terminal breaks sentences, not the lines of the job.
-    monkeypatch.setattr("rlvr_cli.cli.output.is_terminal", lambda stream: True)
-    monkeypatch.setenv("COLUMNS", "40")
-    assert run(["sweep", file, "--dry-run", "--submit", "slurm", "--workers", "3", "slurm.time=60"]) == 0
-    assert capsys.readouterr().out.split("#!/bin/bash", 1)[1].rstrip() == script.rstrip()
 
 
 @pytest.mark.parametrize(
@@ -86,19 +81,6 @@ def test_what_cannot_work_is_refused_before_anything_is_submitted(
         assert run(["sweep", file, "--submit", "slurm", *how]) == 2
         assert said in capsys.readouterr().err
     assert not (cluster.parent / "runs").exists() and not (cluster / "script-1").exists()
-
-
-def test_without_slurm_and_for_other_schedulers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", "/nonexistent")
-    file = write(tmp_path)
-    assert run(["sweep", file, "--submit", "slurm"]) == 2
-    assert "sbatch, srun, scontrol, squeue" in capsys.readouterr().err
-    assert run(["sweep", file, "--submit", "pbs"]) == 2
-    assert "--submit pbs: " in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["pair.yaml"]
 
 
 def test_only_what_waits_is_submitted_and_never_twice(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,16 +145,6 @@ def test_what_slurm_refuses_leaves_nothing_behind(
     assert refused == "1" or (cluster / "cancelled").read_text() == "41\n"
 
 
-def test_a_refused_retry_leaves_the_trial_as_failed_as_it_was(
-    cluster: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, place, plan = begun(cluster.parent)
-    place.record(plan.trials[1], "end", outcome="bad_input", reason="the data are bad")
-    monkeypatch.setenv("REFUSES", "1")
-    assert run(["sweep", "retry", str(place.path), "--submit", "slurm"]) == 2
-    assert [status.state for status in place.statuses(plan)] == ["waiting", "failed", "waiting", "waiting"]
-
-
 def test_a_changed_file_is_refused_while_tasks_are_in_the_queue(
     cluster: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -195,17 +167,6 @@ def test_stop_saves_what_runs_and_cancels_what_waits(cluster: Path, capsys: pyte
     assert cancelled == ["--state=RUNNING --signal=USR2 41"]
     assert stop_file(place, "41").exists()
     assert run(["sweep", "stop", str(place.path)]) == 2 and "is not running" in capsys.readouterr().err
-
-
-def test_the_status_needs_no_slurm(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, place, _ = begun(tmp_path)
-    record(place, "pair", JOBS)
-    monkeypatch.setenv("PATH", "/nonexistent")
-    assert run(["sweep", "status", str(place.path)]) == 0
-    shown = capsys.readouterr().out
-    assert "4 waiting" in shown and "squeue" in shown and "41" in shown
 
 
 def test_a_task_leaves_alone_what_is_not_its_to_do(

@@ -20,31 +20,6 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_dry_run_shows_trials_cost_and_identical_arms_and_writes_nothing(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = file.parent / "runs"
-    for line in (["sweep", str(file)], ["sweep", "run", str(file)]):
-        assert run([*line, "--dry-run", f"run.dir={root}"]) == 0
-        shown = capsys.readouterr().out
-        assert "cispo-s1  waiting  cispo   1     5         640          5" in shown
-        assert f"4 trials in {root}/pair, 4 to do: 20 rollouts, 2,560 completions, 20 optimizer steps" in shown
-        assert shown.count("grpo and cispo are the same gradient") == 1
-        assert f"{file} has no `eval:`: no trial will be evaluated" in " ".join(shown.split())
-    file.write_text(TEXT + "eval: {}\n")
-    assert run(["sweep", str(file), "--dry-run"]) == 0 and "no `eval:`" not in capsys.readouterr().out
-    assert not root.exists()
-
-
-def test_a_dry_run_as_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["sweep", str(file), "--dry-run", "--format=json"]) == 0
-    content = json.loads(capsys.readouterr().out)
-    assert [one["name"] for one in content["trials"]] == ["grpo-s0", "grpo-s1", "cispo-s0", "cispo-s1"]
-    assert content["trials"][3]["varies"] == {"method.name": "cispo", "run.seed": 1}
-    assert content["to_do"] == {"trials": 4, "rollouts": 20, "completions": 2560, "steps": 20}
-    assert content["same_gradient"][0]["arms"] == ["grpo", "cispo"] and content["seconds"] is None
-
-
 def test_arms_that_cannot_differ_are_not_trained(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = file.parent / "runs"
     for options in ([], ["--submit", "slurm"]):
@@ -93,14 +68,6 @@ def test_altered_records_are_named(
     assert said in capsys.readouterr().err
 
 
-def test_numbers_that_are_none_are_not_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A run is read while it is written; whoever reads the whole of it names what is damaged."""
-    _, place, _ = begun(tmp_path)
-    (place.path / "grpo-s0" / "metrics.jsonl").write_text('{"step": null, "reward": "x"}\n[]\n')
-    assert run(["sweep", "status", str(place.path)]) == 0
-    assert "grpo-s0   waiting  0/60     -       -" in capsys.readouterr().out
-
-
 def test_what_is_refused(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, place, _ = begun(tmp_path)
     cases = {
@@ -117,14 +84,3 @@ def test_what_is_refused(file: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
         assert said in capsys.readouterr().err
     assert run(["sweep", "status", str(file)]) == 2
     assert f"rlvr sweep {file}" in capsys.readouterr().err
-
-
-def test_the_status_is_a_table_in_every_form(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, place, _ = begun(tmp_path)
-    assert run(["sweep", "status", str(place.path), "--format=csv"]) == 0
-    header, *rows = capsys.readouterr().out.splitlines()
-    assert header.startswith("name,") and "state" in header.split(",") and len(rows) == len(place.read_plan().named)
-    assert run(["sweep", "status", str(place.path), "--format=markdown"]) == 0
-    assert "| trial | status |" in capsys.readouterr().out
-    assert run(["sweep", str(file), "--dry-run", "--format=latex"]) == 0
-    assert r"\begin{tabular}" in capsys.readouterr().out

@@ -8,8 +8,6 @@ import os
 import shutil
 import sqlite3
 import struct
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -26,7 +24,6 @@ from rlvr_cli.runs.trials import TRIALS
 from rlvr_cli.tracking.trackers import (
     TRACKERS,
     Row,
-    TensorBoard,
     TrackedRun,
     Tracker,
     as_text,
@@ -160,21 +157,6 @@ def test_a_missing_package_is_named_with_what_installs_it(monkeypatch: pytest.Mo
     check_trackers([])
 
 
-def test_the_command_line_asks_before_it_starts(tmp_path: Path) -> None:
-    missing = next((name for name, one in TRACKERS.items() if not importlib.util.find_spec(one.module)), None)
-    if missing is None:
-        pytest.skip("every tracker is installed")
-    command = [sys.executable, "-m", "rlvr_cli", "train", f"run.dir={tmp_path}/runs", f"track.to=[{missing}]"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 2 and f"rlvr[{missing}]" in ended.stderr
-    assert not (tmp_path / "runs").exists()
-
-
-def test_an_unknown_tracker_is_a_mistake() -> None:
-    with pytest.raises(UserError, match=r"track\.to.*tensorboard, wandb, trackio, mlflow"):
-        load_config([], overrides=["track.to=[tensorbord]"])
-
-
 def test_tensorboard_has_every_number_once(tmp_path: Path) -> None:
     needs("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -199,29 +181,6 @@ def test_tensorboard_changes_no_number(tmp_path: Path) -> None:
     without = start(tmp_path / "without").run
     assert with_it.metrics_path.read_bytes() == without.metrics_path.read_bytes()
     assert not (without.path / "trackers.json").exists() and not (without.path / "tensorboard").exists()
-
-
-def test_a_tracker_that_fails_on_the_way_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    needs("tensorboard")
-
-    def full(*args: Any, **kwargs: Any) -> None:
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(TensorBoard, "log", full)
-    outcome = start(tmp_path, "track.to=[tensorboard]")
-    assert outcome.status == "finished"
-    assert outcome.run.log_path.read_text().count("tensorboard failed: No space left") == 1
-
-
-def test_a_tracker_that_cannot_start_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    needs("tensorboard")
-
-    def refuse(*args: Any, **kwargs: Any) -> None:
-        raise ValueError("no such project")
-
-    monkeypatch.setattr(TensorBoard, "__init__", refuse)
-    with pytest.raises(RunError, match=r"track\.to=tensorboard: .* cannot be started: no such project"):
-        start(tmp_path, "track.to=[tensorboard]")
 
 
 def test_wandb_offline_has_every_number_once(tmp_path: Path) -> None:
@@ -356,21 +315,6 @@ def test_trackio_has_every_number_once(tmp_path: Path) -> None:
     assert_no_secrets(tmp_path)
 
 
-@pytest.mark.slow
-def test_one_of_two_processes_sends(tmp_path: Path) -> None:
-    needs("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    command = [sys.executable, "-m", "rlvr_cli", "train", "--processes", "2", *OVERRIDES, f"run.dir={tmp_path}"]
-    subprocess.run([*command, "run.name=tracked", "track.to=[tensorboard]"], check=True, stdout=subprocess.DEVNULL)
-    run = RunDir(tmp_path / "tracked")
-    assert len(list((run.path / "tensorboard").iterdir())) == 1
-    read = EventAccumulator(str(run.path / "tensorboard"), size_guidance={"scalars": 0})
-    read.Reload()
-    found = {name: [(event.step, event.value) for event in read.Scalars(name)] for name in read.Tags()["scalars"]}
-    assert_equal_series(found, expected(run), float32=True)
-
-
 class Recording(Tracker):
     """A tracker that keeps what it is sent, and can be told to fail."""
 
@@ -500,18 +444,6 @@ def test_evaluations_are_sent_at_the_step_of_their_checkpoint(tmp_path: Path, re
     lost.add(result, tmp_path)
     lost.end()
     assert "no such server. The results are not sent to it." in said[-1]
-
-
-def test_who_is_not_logged_in_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    needs("wandb")
-    for name in ("WANDB_API_KEY", "WANDB_MODE"):
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    code = "from rlvr_cli.tracking.trackers import check_trackers; check_trackers(['wandb'])"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert "nobody is logged in to Weights & Biases. Run `wandb login`" in ended.stderr
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    check_trackers(["wandb"])
 
 
 def test_a_table_is_spread_over_the_rollout_and_has_one_type_a_column() -> None:
