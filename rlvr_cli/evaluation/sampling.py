@@ -17,7 +17,6 @@ from rlvr_cli.core.hashes import digest
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.judged import sample_and_judge
 from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_same_problems, deal, passes, sample_record
-from rlvr_cli.evaluation.served.tokenizer import ModelFacts
 from rlvr_cli.evaluation.settings import EvalSettings, row_key
 from rlvr_cli.evaluation.store import SampleKey, SampleStore
 from rlvr_cli.launch.world import ALONE, World
@@ -27,6 +26,7 @@ from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, Samplin
 from rlvr_cli.models.sampling.local import rows_that_fit, sample
 from rlvr_cli.models.sampling.transformers import choose_engine
 from rlvr_cli.models.sampling.vllm import files_hash, generate_with_vllm
+from rlvr_cli.models.tokenizer import ModelFacts
 from rlvr_cli.tasks.base import Task, prompt_ids
 from rlvr_cli.tasks.problem import Problem
 
