@@ -161,8 +161,8 @@ def test_an_evaluation_by_vllm_is_stored_and_continued(vllm: ModuleType, tmp_pat
     from rlvr_cli.core.files import read_jsonl
     from rlvr_cli.evaluation.evaluate import evaluate_with
     from rlvr_cli.evaluation.sampling import VllmSampler
-    from rlvr_cli.models.tokenizer import load_facts
     from rlvr_cli.evaluation.settings import EvalSettings
+    from rlvr_cli.models.tokenizer import load_facts
     from rlvr_cli.tasks.kk import KnightsAndKnaves
 
     folder = model_folder("lab", None)
