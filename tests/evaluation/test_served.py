@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -59,12 +60,19 @@ def records(folder: Path) -> dict[tuple[str, Any], dict[str, Any]]:
     return found
 
 
-@pytest.fixture
-def quiet(call: Call, tmp_path: Path) -> dict[tuple[str, Any], dict[str, Any]]:
-    """The samples of an evaluation that nothing disturbed."""
-    code, _, err = call(out="quiet")
-    assert code == 0, err
-    found = records(tmp_path / "quiet")
+@pytest.fixture(scope="session")
+def quiet_folder(loaded: tuple[Any, Any], models: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An evaluation that nothing disturbed."""
+    root = tmp_path_factory.mktemp("quiet")
+    with running(TestServer(*loaded)) as server:
+        asked = ["--engine", "openai", "--base-url", server.url, "--output", str(root / "quiet")]
+        assert rlvr(["eval", str(models[0]), *asked, *CALL, f"run.dir={root / 'runs'}"]) == 0
+    return root / "quiet"
+
+
+@pytest.fixture(scope="session")
+def quiet(quiet_folder: Path) -> dict[tuple[str, Any], dict[str, Any]]:
+    found = records(quiet_folder)
     assert len(found) == PLANNED
     return found
 
@@ -346,8 +354,9 @@ def test_another_model_after_a_restart_is_not_mixed_in(call: Call, server: TestS
 
 
 def test_the_same_folder_is_refused_for_another_name_and_taken_at_another_address(
-    call: Call, server: TestServer, loaded: tuple[Any, Any], quiet: dict[Any, Any], tmp_path: Path
+    call: Call, server: TestServer, loaded: tuple[Any, Any], quiet: dict[Any, Any], quiet_folder: Path, tmp_path: Path
 ) -> None:
+    shutil.copytree(quiet_folder, tmp_path / "quiet")
     with running(TestServer(*loaded)) as moved:
         assert call(out="quiet", url=moved.url)[0] == 0
         moved.behaviour.names = ["other"]
@@ -405,18 +414,6 @@ def test_against_compares_with_a_model_of_this_machine(call: Call, models: list[
     assert result["label"] == "tiny (openai server)"
     assert result["against"]["before"] == "model-1"
     assert result["against"]["metrics"]["avg@4"]["difference"]["problems"] == 6
-
-
-def test_several_benchmarks_on_one_server(call: Call, server: TestServer, tmp_path: Path) -> None:
-    code, out, err = call("--benchmark", "kk-gen,countdown-gen", out="")
-    assert code == 0, err
-    assert [one["benchmark"] for one in json.loads(out)["evaluations"]] == ["kk-gen", "countdown-gen"]
-
-
-def test_average_last_is_refused(call: Call) -> None:
-    code, _, err = call("--average-last", "2")
-    assert code == 2
-    assert "--average-last" in err
 
 
 def test_a_server_cannot_evaluate_a_model_in_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
