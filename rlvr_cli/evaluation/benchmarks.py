@@ -202,8 +202,8 @@ def benchmarks_document() -> ResultDocument:
         Table(
             f"suite {suite.name}, {suite.paper}",
             HEADER,
-            rows_of(suite),
-            note="\n".join(f"- {line}" for line in (*sources_of(suite), *suite.notes)),
+            [_row(setting) for setting in suite.settings],
+            note="\n".join(f"- {line}" for line in (*_sources(suite.settings), *suite.notes)),
         )
         for suite in SUITES.values()
     ]
@@ -213,7 +213,7 @@ def benchmarks_document() -> ResultDocument:
     return ResultDocument(
         tables=[
             Table("", ("benchmark", "task", "problems", "what"), names),
-            Table("named alone", HEADER, rows_alone(), note=rule),
+            Table("named alone", HEADER, [_row(setting_alone(name)) for name in benchmarks()], note=rule),
             *suites,
         ],
         data=content,
@@ -221,23 +221,8 @@ def benchmarks_document() -> ResultDocument:
     )
 
 
-def rows_of(suite: Suite) -> list[list[str]]:
-    """A suite's settings, one benchmark a row under ``HEADER``."""
-    return [_row(setting) for setting in suite.settings]
-
-
-def rows_alone() -> list[list[str]]:
-    """The settings of benchmarks that are named alone, under ``HEADER``."""
-    return [_row(setting_alone(name)) for name in benchmarks()]
-
-
-def sources_of(suite: Suite) -> list[str]:
-    """Where a suite's values are from: one line for each value and the benchmarks that it is said of."""
-    return sources([*suite.settings])
-
-
-def sources(settings: list[Setting]) -> list[str]:
-    """One line for each of samples, temperature, length and prompt and each source of it."""
+def _sources(settings: Sequence[Setting]) -> list[str]:
+    """Return one line for each of samples, temperature, length and prompt and each source of it."""
     lines = []
     for key in _KEYS:
         by_source: dict[str, list[str]] = {}

@@ -16,7 +16,7 @@ from rlvr_cli.evaluation.targets import EvaluatedModel
 from rlvr_cli.models.source import PRESETS, resolve_model
 
 if TYPE_CHECKING:
-    from rlvr_cli.evaluation.served.tokenizer import ModelFacts
+    from rlvr_cli.models.tokenizer import ModelFacts
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ def _in_process(subject: EvaluatedModel, config: Config, engine: str) -> LoadedM
 
 def _in_vllm(subject: EvaluatedModel, config: Config) -> LoadedModel:
     from rlvr_cli.evaluation.sampling import VllmSampler
-    from rlvr_cli.evaluation.served.tokenizer import load_facts
     from rlvr_cli.models.sampling.vllm import load_vllm, model_folder
+    from rlvr_cli.models.tokenizer import load_facts
 
     folder = model_folder(subject.model, revision_of(subject, config))
     facts = load_facts(str(folder), False, revision=None)
@@ -99,11 +99,11 @@ def _in_vllm(subject: EvaluatedModel, config: Config) -> LoadedModel:
 
 
 def _served(subject: EvaluatedModel, config: Config, say: Callable[[str], None]) -> LoadedModel:
-    from rlvr_cli.evaluation.served.opening import open_server
     from rlvr_cli.evaluation.served.options import ServerOptions
     from rlvr_cli.evaluation.served.sampler import ServedSampler
-    from rlvr_cli.evaluation.served.tokenizer import load_facts
+    from rlvr_cli.evaluation.served.server import open_server
     from rlvr_cli.evaluation.targets import slug
+    from rlvr_cli.models.tokenizer import load_facts
 
     options = ServerOptions.from_config(config)
     facts: ModelFacts | None = None
@@ -115,15 +115,7 @@ def _served(subject: EvaluatedModel, config: Config, say: Callable[[str], None])
                 raise UserError(
                     f"{error}. Without it only the server can format the prompts: set eval.endpoint=chat."
                 ) from error
-    server = asyncio.run(
-        open_server(
-            options,
-            tokenizer=facts is not None,
-            stops=facts.stops if facts else (),
-            pad=facts.tokenizer.pad_token_id if facts else None,
-            say=say,
-        )
-    )
+    server = asyncio.run(open_server(options, facts, say))
     name = Path(server.model).name.removesuffix("@main") or server.model
     style = facts.style if facts else (subject.style or "logic_rl")
     label = f"{name} ({server.kind.name} server)"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from rlvr_cli.core.hashes import digest
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.judged import sample_and_judge
 from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_same_problems, deal, passes, sample_record
-from rlvr_cli.evaluation.served.tokenizer import ModelFacts
 from rlvr_cli.evaluation.settings import EvalSettings, row_key
 from rlvr_cli.evaluation.store import SampleKey, SampleStore
 from rlvr_cli.launch.world import ALONE, World
@@ -27,19 +25,9 @@ from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, Samplin
 from rlvr_cli.models.sampling.local import rows_that_fit, sample
 from rlvr_cli.models.sampling.transformers import choose_engine
 from rlvr_cli.models.sampling.vllm import files_hash, generate_with_vllm
+from rlvr_cli.models.tokenizer import ModelFacts
 from rlvr_cli.tasks.base import Task, prompt_ids
 from rlvr_cli.tasks.problem import Problem
-
-__all__ = [
-    "LocalSampler",
-    "Progress",
-    "ProgressCallback",
-    "VllmSampler",
-    "fill",
-    "fill_batches",
-    "sampling_identity",
-    "weights_hash",
-]
 
 
 def weights_hash(model: Any) -> str:
@@ -57,23 +45,13 @@ def weights_hash(model: Any) -> str:
     return whole.hexdigest()
 
 
-def sampling_identity(model: Any, task: Task, settings: EvalSettings, weights: str | None = None) -> dict[str, Any]:
-    """What decides the samples of an evaluation: weights, task, sampling settings.
-
-    ``weights`` is ``weights_hash(model)``, if at hand.
-    """
-    return {
-        "weights": weights or weights_hash(model),
-        "task": task.settings,
-        "split": settings.split,
-        "sampling": settings.sampling(),
-    }
-
-
 class LocalSampler:
     """A model in this process, sampled by the project's own sampler or by transformers.
 
-    While it samples the model is in eval mode; its random state is not touched.
+    While it samples the model is in eval mode; its random state is not touched. A sample's random stream is named by
+    its problem and index, and batches are cut from the whole plan, so filling gaps gives the samples that an unbroken
+    evaluation would have. (The transformers engine seeds whole batches: what it adds to a batch that was cut off are
+    other samples of the same policy.)
 
     Args:
         weights: ``weights_hash(model)``, if at hand. engine: auto, local or transformers; None = ``settings.engine``.
@@ -87,8 +65,13 @@ class LocalSampler:
         self.world = world
 
     def identity(self, task: Task, settings: EvalSettings) -> dict[str, Any]:
-        """See :func:`sampling_identity`."""
-        return sampling_identity(self.model, task, settings, self.weights)
+        """Return what decides the samples of an evaluation: weights, task, sampling settings."""
+        return {
+            "weights": self.weights or weights_hash(self.model),
+            "task": task.settings,
+            "split": settings.split,
+            "sampling": settings.sampling(),
+        }
 
     def fill(
         self,
@@ -99,71 +82,42 @@ class LocalSampler:
         settings: EvalSettings,
         progress: ProgressCallback | None = None,
     ) -> None:
-        """See :func:`fill`."""
-        with self._in_eval_mode():
-            fill(
-                store,
-                samples,
-                self.model,
-                self.tokenizer,
-                task,
-                problems,
-                self._chosen(settings),
-                progress,
-                world=self.world,
-            )
+        """Fill ``store`` together with the other processes, which :meth:`help`.
+
+        Raises UserError when the folder holds samples of other problems under the same ids, the engine is not one of a
+        model in this process, or a completion might run past the model's positions; RunError when the model's
+        probabilities are not finite.
+        """
+        self._fill(store, samples, task, problems, settings, progress)
 
     def help(self, task: Task, problems: Sequence[Problem], settings: EvalSettings) -> None:
         """Do this rank's share of what rank 0 fills into its folder."""
-        with self._in_eval_mode():
-            fill(None, {}, self.model, self.tokenizer, task, problems, self._chosen(settings), world=self.world)
+        self._fill(None, {}, task, problems, settings, None)
 
-    def _chosen(self, settings: EvalSettings) -> EvalSettings:
-        return settings if self.engine is None else replace(settings, engine=self.engine)
-
-    @contextmanager
-    def _in_eval_mode(self) -> Iterator[None]:
-        was_training = self.model.training
-        self.model.eval()
+    def _fill(
+        self,
+        store: SampleStore | None,
+        samples: dict[SampleKey, dict[str, Any]],
+        task: Task,
+        problems: Sequence[Problem],
+        settings: EvalSettings,
+        progress: ProgressCallback | None,
+    ) -> None:
+        model, name = self.model, self.engine or settings.engine
+        if name not in ("auto", "local", "transformers"):
+            raise UserError(
+                f"eval.engine={name}: cannot sample a model in this process. Allowed here: auto, local, transformers."
+            )
+        engine, _ = choose_engine(name, model)
+        positions = getattr(model.config, "max_position_embeddings", None)
+        stops = eos_token_ids(model, self.tokenizer)
+        source = BatchSource(engine, model, self.tokenizer, stops, positions=positions)
+        was_training = model.training
+        model.eval()
         try:
-            yield
+            fill_batches(source, store, samples, task, problems, settings, progress, world=self.world)
         finally:
-            self.model.train(was_training)
-
-
-def fill(
-    store: SampleStore | None,
-    samples: dict[SampleKey, dict[str, Any]],
-    model: Any,
-    tokenizer: Any,
-    task: Task,
-    problems: Sequence[Problem],
-    settings: EvalSettings,
-    progress: ProgressCallback | None = None,
-    *,
-    world: World = ALONE,
-) -> None:
-    """Add to ``store``, and to ``samples`` (what it holds), every sample that the settings ask for and that is missing.
-
-    The processes of ``world``, each of which calls it, share the work; rank 0 alone has a ``store``, and writes.
-
-    A sample's random stream is named by its problem and index, and batches are cut from the whole plan, so filling
-    gaps gives the samples that an unbroken evaluation would have. (The transformers engine seeds whole batches: what
-    it adds to a batch that was cut off are other samples of the same policy.) Each batch is on the disk before the
-    next begins.
-    Raises UserError when the folder holds samples of other problems under the same ids, the engine is not one of a
-    model in this process, or a completion might run past the model's positions; RunError when the model's
-    probabilities are not finite.
-    """
-    if settings.engine not in ("auto", "local", "transformers"):
-        raise UserError(
-            f"eval.engine={settings.engine}: cannot sample a model in this process. Allowed here: auto, local, "
-            "transformers."
-        )
-    engine, _ = choose_engine(settings.engine, model)
-    positions = getattr(model.config, "max_position_embeddings", None)
-    source = BatchSource(engine, model, tokenizer, eos_token_ids(model, tokenizer), positions=positions)
-    fill_batches(source, store, samples, task, problems, settings, progress, world=world)
+            model.train(was_training)
 
 
 @dataclass(frozen=True)
@@ -194,7 +148,10 @@ def fill_batches(
     *,
     world: World = ALONE,
 ) -> None:
-    """``fill`` with any engine that completes a batch of prompts. Raises UserError and RunError as it does.
+    """Add every missing sample with any engine that completes a batch of prompts; errors as :meth:`LocalSampler.fill`.
+
+    The processes of ``world`` share the work; rank 0 alone has a ``store``. Each batch is on the disk before
+    the next begins.
 
     In several processes each samples a batch of a piece of the plan, then rank 0 writes the piece in the plan's order:
     the file does not show how many there were, and none waits longer for another than a batch takes.

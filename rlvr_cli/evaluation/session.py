@@ -30,7 +30,7 @@ from rlvr_cli.tasks.sets import data_sets, problems_name
 from rlvr_cli.tracking.tracking import EvaluationTracking
 
 if TYPE_CHECKING:
-    from rlvr_cli.evaluation.served.tokenizer import ModelFacts
+    from rlvr_cli.models.tokenizer import ModelFacts
 
 
 TWO_RUNS = (
@@ -305,7 +305,7 @@ def _on_hub(request: EvalRequest) -> bool:
 
 def _fit_positions(sessions: Sequence[Session], subject: EvaluatedModel) -> None:
     """``Session.fit`` of every session by the positions of ``subject``. Raises UserError with all problems found."""
-    from rlvr_cli.evaluation.served.tokenizer import load_facts
+    from rlvr_cli.models.tokenizer import load_facts
 
     try:
         facts = load_facts(*tokenizer_location(subject.model), revision=revision_of(subject, sessions[0].config))

@@ -113,23 +113,6 @@ def test_a_checkpoint_that_is_gone_by_the_time_it_is_loaded(make_run: MakeRun) -
         load_subject(asked.target.subjects[0], asked.config, "auto", print)
 
 
-def test_two_runs_are_not_said_to_be_two_methods(make_run: MakeRun, call: Any) -> None:
-    make_run("other")
-    make_run()
-    code, out, _ = call("--against", "other")
-    assert code == 0 and "before: other" in out
-    assert "of these two runs" in " ".join(out.split()) and "`rlvr sweep` with 3 or more seeds" in " ".join(out.split())
-    assert json.loads(call("--against", "other", "--format", "json")[1])["against"]["note"].startswith("note: the diff")
-
-
-def test_a_second_call_samples_nothing(make_run: MakeRun, call: Any) -> None:
-    make_run()
-    _, first, _ = call()
-    _, second, err = call()
-    assert first == second
-    assert "30 of 30 samples on disk from before" in err
-
-
 def test_a_smaller_evaluation_leaves_a_larger_one_as_it_is(make_run: MakeRun, call: Any) -> None:
     run = make_run()
     _, first, err = call()

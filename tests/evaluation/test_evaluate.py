@@ -248,10 +248,10 @@ def test_samples_of_other_weights_settings_or_prompts_are_never_mixed(
 def test_two_evaluations_cannot_write_one_folder(
     loaded: list[Any], task: Task, problems: list[Problem], tmp_path: Path
 ) -> None:
-    from rlvr_cli.evaluation.sampling import sampling_identity
+    from rlvr_cli.evaluation.sampling import LocalSampler
     from rlvr_cli.evaluation.store import SampleStore
 
-    known = sampling_identity(loaded[0][0], task, SETTINGS)
+    known = LocalSampler(*loaded[0]).identity(task, SETTINGS)
     with (
         SampleStore(tmp_path, known).open(),
         pytest.raises(UserError, match="in use by another process"),

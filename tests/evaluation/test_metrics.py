@@ -1,7 +1,6 @@
 """From samples to numbers: one value a problem, means and intervals over problems, averages and pairs."""
 
 import itertools
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from rlvr_cli.evaluation.metrics import (
     summarise,
 )
 from rlvr_cli.evaluation.settings import EvalSettings, row_key
-from rlvr_cli.evaluation.tables import accuracy_table, comparison_table
 from rlvr_cli.store.evaluation import FORMAT, Evaluation, ProblemValues, read_evaluation, sample_check
 from rlvr_cli.store.values import problem_values
 from rlvr_cli.tasks import Problem
@@ -145,28 +143,6 @@ def test_two_evaluations_of_different_tasks_are_not_compared(tmp_path: Path) -> 
     # A model is asked in the style that it knows.
     style = stored(tmp_path / "style", {"a": 0.0, "b": 1.0}, task={"style": "logic_rl", "reward": "kk_logic"})
     assert compare_evals(before, style)["avg@4"].difference.value == 0.0
-
-
-def test_tables_say_value_interval_and_noise(tmp_path: Path) -> None:
-    before = stored(tmp_path / "before", {f"p{i}": 0.5 + (-1) ** i * 0.1 for i in range(40)})
-    after = stored(tmp_path / "after", {f"p{i}": 0.5 + (-1) ** (i // 2) * 0.1 for i in range(40)})
-    result: Any = json.loads((before.folder / "metrics.json").read_text(encoding="utf-8"))
-    result["metrics"]["length"] = result["by_subgroup"]["2 people"]["length"] = {
-        "value": 12.34, "low": 12.0, "high": 12.7, "problems": 40,
-    }  # fmt: skip
-    header, rows = accuracy_table(result)  # a task's only subgroup is all of it
-    assert header == ["", "all [95% interval]"] and rows[-1] == ["mean length (tokens)", "12.3 [12.0, 12.7]"]
-    result["by_subgroup"]["3 people"] = result["by_subgroup"]["2 people"]
-    header, rows = accuracy_table(result)
-    assert header == ["", "all [95% interval]", "2 people", "3 people"]
-    assert rows[-1] == ["mean length (tokens)", "12.3 [12.0, 12.7]", "12.3", "12.3"]
-    overall = compare_evals(before, after)
-    _, rows = comparison_table("before", "after", overall, {"2 people": overall, "3 people": overall})
-    assert rows[0][0] == "avg@4"
-    assert rows[0][3].startswith("+0.000 [-0.0")
-    assert rows[0][4] == "within noise"
-    assert [row[0] for row in rows[-2:]] == ["avg@4, 2 people", "avg@4, 3 people"]
-    assert comparison_table("before", "after", overall, {"2 people": overall})[1] == rows[:-2]
 
 
 def test_a_samples_random_stream_depends_on_problem_and_index_alone() -> None:

@@ -214,10 +214,6 @@ def test_every_problem_is_reported_at_once(tmp_path: Path, make_run: MakeRun) ->
         assert part in text, part
 
 
-def test_without_runs_the_message_says_what_to_do(tmp_path: Path) -> None:
-    assert "`rlvr train` makes one" in problems_of(tmp_path)
-
-
 def test_a_run_without_a_checkpoint_is_refused(tmp_path: Path, make_run: MakeRun) -> None:
     make_run(steps=())
     assert "no checkpoint that can be used (none was written yet)" in problems_of(tmp_path)
@@ -247,17 +243,6 @@ def test_bad_requests_are_refused_without_importing_torch(tmp_path: Path) -> Non
 
 def test_more_samples_than_memory_holds(tmp_path: Path) -> None:
     assert "at most 23809" in problems_of(tmp_path, "lab", "eval.samples=100000")
-
-
-@pytest.mark.parametrize("arguments", [("~nobody-here/model",), ("lab", "task.data=~nobody-here/rows.jsonl")])
-def test_a_home_folder_that_does_not_exist(arguments: tuple[str, ...]) -> None:
-    with pytest.raises(UserError, match="no home folder ~nobody-here"):
-        make_request(Options(arguments))
-
-
-def test_a_run_without_its_checkpoints_is_still_a_run(tmp_path: Path, make_run: MakeRun) -> None:
-    shutil.rmtree(make_run("trained").checkpoints_dir)
-    assert "no checkpoint that can be used" in problems_of(tmp_path, "trained")
 
 
 def test_a_run_is_evaluated_on_the_benchmarks_that_its_configuration_names(

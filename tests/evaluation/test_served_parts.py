@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import email.utils
-import gzip
 import json
 import math
 import os
@@ -23,23 +21,21 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.evaluation.served import client as client_module
-from rlvr_cli.evaluation.served.client import Client, Refused, error_message, retry_after
+from rlvr_cli.evaluation.served.client import Client, Refused, connect
 from rlvr_cli.evaluation.served.kinds import (
     KINDS,
     Answer,
     Ask,
     Prompt,
-    chat_prompts,
-    check_tags,
-    prompt_hash,
     read_answer,
     request_body,
 )
 from rlvr_cli.evaluation.served.options import ServerOptions, option_problems
+from rlvr_cli.evaluation.served.prompts import chat_prompts, check_tags, prompt_hash
 from rlvr_cli.evaluation.served.sampler import ServedSampler, in_flight
-from rlvr_cli.evaluation.served.tokenizer import ModelFacts, load_facts
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.source import PRESETS
+from rlvr_cli.models.tokenizer import ModelFacts, load_facts
 from rlvr_cli.tasks import kk_compact as compact
 
 PARAMS = SamplingParams(max_new_tokens=8, temperature=0.7, top_p=0.9, seed=11, eos_token_ids=(1, 2))
@@ -144,66 +140,21 @@ def test_what_is_no_answer_is_asked_for_again(broken: Any) -> None:
         read_answer(broken, TEXT)
 
 
-def test_pauses_that_a_server_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert retry_after(None) is None
-    assert retry_after("soon") is None
-    assert retry_after("nan") is None
-    assert retry_after("2.5") == 2.5
-    assert retry_after("-3") == 0.0
-    assert retry_after("86400") == 600.0
-    monkeypatch.setattr("rlvr_cli.evaluation.served.client.time.time", lambda: 1_700_000_000.0)
-    assert retry_after(email.utils.formatdate(1_700_000_030, usegmt=True)) == 30.0
-
-
-def test_a_pause_until_an_absurd_date_is_capped_or_ignored() -> None:
-    for date in [
-        "Mon, 01 Jan 0000 00:00:00 GMT",
-        "Mon, 01 Jan 99999 00:00:00 GMT",
-        "Mon, 01 Jan 99999999999999999999 00:00:00 GMT",
-        "Mon, 31 Feb 2031 00:00:00 GMT",
-        "Fri, 31 Dec 9999 23:59:59 -2359",
-        "Mon, 01 Jan 2031 00:00:00 +99999999999",
-        "Mon, 01 Jan 0001 00:00:00 +2359",
-        "Mon, 01 Jan 1 99:99:99",
-        ",",
-        "\x00",
-        "1e999",
-        "-1e999",
-        "9" * 5000,
-    ]:
-        pause = retry_after(date)
-        assert pause is None or 0.0 <= pause <= 600.0, date
-
-
-@pytest.mark.parametrize("count", [-1, 9, 10**30, True, 3.0, "3", math.nan, [3]])
-def test_a_count_of_tokens_that_cannot_be_is_not_believed(count: Any) -> None:
+@pytest.mark.parametrize("count", [-1, 9, 10**30, True, 3.0, "3", [3]])
+def test_a_count_of_tokens_that_cannot_be_is_left_out(count: Any) -> None:
     found = read_answer(answer() | {"usage": {"completion_tokens": count, "prompt_tokens": 3}}, TEXT)
     assert found.tokens is None and found.prompt_tokens == 3
-    (doubt,) = found.doubts
-    assert doubt.startswith("usage.completion_tokens=") and "possible: 0 to 8" in doubt and len(doubt) < 200
-    assert read_answer(answer() | {"usage": {"completion_tokens": 8}}, TEXT).doubts == ()
 
 
 @pytest.mark.parametrize("ids", [[-1], [2**40], [True], [1.5], [1] * 9])
-def test_token_ids_that_cannot_be_are_not_believed(ids: list[Any]) -> None:
-    found = read_answer(answer(token_ids=ids), TEXT)
-    assert found.token_ids is None and len(found.doubts) == 1
+def test_token_ids_that_cannot_be_are_left_out(ids: list[Any]) -> None:
+    assert read_answer(answer(token_ids=ids), TEXT).token_ids is None
 
 
-@pytest.mark.parametrize("log_probs", [[0.5], [10**400], [math.nan], [-math.inf], [-1.0] * 9, ["x"], [True]])
-def test_log_probabilities_that_cannot_be_are_not_believed(log_probs: list[Any]) -> None:
-    found = read_answer(answer(logprobs={"token_logprobs": log_probs}), GREEDY)
-    assert found.log_prob is None and len(found.doubts) == 1
+@pytest.mark.parametrize("log_probs", [[0.5], [10**400], [math.nan], [-math.inf], [-1.0] * 9, ["x"], [True], [None]])
+def test_log_probabilities_that_cannot_be_are_left_out(log_probs: list[Any]) -> None:
+    assert read_answer(answer(logprobs={"token_logprobs": log_probs}), GREEDY).log_prob is None
     assert read_answer(answer(logprobs={"token_logprobs": [-0.5, 1e-7]}), GREEDY).log_prob == pytest.approx(-0.5)
-
-
-def test_messages_of_errors_in_every_form() -> None:
-    assert error_message(b'{"error": {"message": "no  such\\nmodel", "code": "x"}}') == "no such model x"
-    assert error_message(b'{"error": "plain"}') == "plain"
-    assert error_message(b'{"detail": "Not Found"}') == "Not Found"
-    assert error_message(b'{"message": "as vLLM once did"}') == "as vLLM once did"
-    assert error_message(b"") == "without a message"
-    assert len(error_message(b"x" * 1000)) == 300
 
 
 def test_what_has_come_is_kept_when_a_request_fails() -> None:
@@ -298,13 +249,15 @@ def ask_raw(reply: Callable[[asyncio.StreamWriter], Awaitable[None]], **options:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         asked = ServerOptions(f"http://127.0.0.1:{port}/v1", **{"retries": 0, **options})
-        async with Client(asked) as client:
-            return await client.post("/completions", {}, lambda found: read_answer(found, TEXT))
+        async with connect(asked) as client:
+            return read_answer(await client.request("/completions", {}), TEXT)
 
     return asyncio.run(run())
 
 
-def whole(body: bytes, status: str = "200 OK", more: str = "") -> Callable[[asyncio.StreamWriter], Awaitable[None]]:
+def whole(
+    body: bytes, status: str = "200 OK", more: str = "content-type: application/json\r\n"
+) -> Callable[[asyncio.StreamWriter], Awaitable[None]]:
     async def reply(writer: asyncio.StreamWriter) -> None:
         writer.write(f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n{more}\r\n".encode() + body)
         await writer.drain()
@@ -333,32 +286,18 @@ def test_an_answer_of_any_size_is_not_read(monkeypatch: pytest.MonkeyPatch) -> N
             writer.write(b"10000\r\n" + b"x" * 65536 + b"\r\n")
             await writer.drain()
 
-    with pytest.raises(Refused, match="longer than 1 MiB"):
+    with pytest.raises(RunError, match="longer than 1 MiB"):
         ask_raw(flood)
-
-
-def test_a_short_answer_that_unpacks_to_any_size_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "MOST_BYTES", 2**20)
-    packed = gzip.compress(b" " * 2**24)
-    assert len(packed) < 2**15
-    with pytest.raises(Refused, match="longer than 1 MiB"):
-        ask_raw(whole(packed, more="content-encoding: gzip\r\n"))
 
 
 @pytest.mark.parametrize("place", ["/v2/completions", "http://127.0.0.1:1/v1/completions"])
 def test_a_prompt_is_sent_nowhere_else(place: str) -> None:
-    with pytest.raises(Refused, match=r"the server answers 307 .* It sends elsewhere; give that address as --base-url"):
+    with pytest.raises(Refused, match=r"the server answers 307 .* It redirects; give that address as --base-url"):
         ask_raw(whole(b"", "307 Temporary Redirect", f"location: {place}\r\n"))
 
 
-def test_a_quota_that_is_used_up_is_not_asked_for_again() -> None:
-    said = b'{"error": {"message": "You have used it all.", "code": "insufficient_quota"}}'
-    with pytest.raises(Refused, match="the server answers 429"):
-        ask_raw(whole(said, "429 Too Many Requests"), retries=3)
-
-
 def test_json_of_any_depth_is_no_traceback() -> None:
-    with pytest.raises(RunError, match="answered with what is not JSON"):
+    with pytest.raises(RunError, match="the answer is not JSON"):
         ask_raw(whole(b"[" * 200_000))
     with pytest.raises(Refused, match="the server answers 418"):
         ask_raw(whole(b"[" * 200_000, "418 I'm a teapot"))
@@ -391,8 +330,8 @@ def test_the_end_of_the_line_is_no_part_of_a_key(monkeypatch: pytest.MonkeyPatch
 def test_a_proxy_that_cannot_be_used_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "gopher://127.0.0.1:1")
     with pytest.raises(UserError, match=r"the proxy of the environment .* cannot be used"):
-        Client(ServerOptions("http://node3:8000/v1"))
-    Client(ServerOptions("http://127.0.0.1:8000/v1"))
+        Client(ServerOptions("http://node3:8000/v1"), print)
+    Client(ServerOptions("http://127.0.0.1:8000/v1"), print)
 
 
 def test_a_stop_token_that_a_server_writes_is_no_text(tmp_path: Path) -> None:

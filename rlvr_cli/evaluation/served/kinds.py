@@ -1,4 +1,4 @@
-"""What each kind of server is sent, the prompts of a task among it, and what its answers say.
+"""The body of a request by the kind of server, and the fields of its answers.
 
 The common fields are OpenAI's. What lies beyond is needed to sample from the model's own distribution: vLLM and SGLang
 take top_k, top_p and penalties that a request leaves out from the model's generation_config.json, llama.cpp has
@@ -15,19 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.hashes import digest
 from rlvr_cli.models.sampling.engine import SamplingParams
-from rlvr_cli.tasks.base import Task
-from rlvr_cli.tasks.problem import Problem
-from rlvr_cli.tasks.prompts import TemplateFailure, by_chat_template, check_template_options
-
-# What a number of a server can be at most: tokens of a prompt, an id of any vocabulary, and -log p in nats.
-MOST_TOKENS, LARGEST_ID, MOST_NATS = 10**9, 2**31 - 1, 1e6
-# A log-probability may lie above 0 by rounding.
-ROUNDING = 1e-3
-# What judges look for; a server that drops special tokens drops these where a tokenizer holds them as such.
-_TAGS = ("<think>", "</think>", "<answer>", "</answer>", "<reasoning>", "</reasoning>")
 
 
 @dataclass(frozen=True)
@@ -37,16 +25,12 @@ class Kind:
     Attributes:
         takes_ids: prompts may be token ids, so nothing can be added to them.
         keeps_special: special tokens stay in the text of a completion.
-        lists_models: /v1/models lists what is served.
-        scores: log-probabilities are asked for.
         template_options: chat takes variables of the chat template.
     """
 
     name: str
     takes_ids: bool = False
     keeps_special: bool = False
-    lists_models: bool = True
-    scores: bool = False
     template_options: bool = False
 
 
@@ -54,10 +38,10 @@ KINDS = {
     kind.name: kind
     for kind in (
         Kind("openai"),
-        Kind("vllm", takes_ids=True, keeps_special=True, scores=True, template_options=True),
-        Kind("sglang", takes_ids=True, keeps_special=True, scores=True, template_options=True),
+        Kind("vllm", takes_ids=True, keeps_special=True, template_options=True),
+        Kind("sglang", takes_ids=True, keeps_special=True, template_options=True),
         Kind("llamacpp", takes_ids=True, template_options=True),
-        Kind("transformers", lists_models=False),
+        Kind("transformers"),
     )
 }
 
@@ -88,10 +72,10 @@ class Ask:
 
 @dataclass(frozen=True)
 class Answer:
-    """A completion as a server gave it; None is what it did not say, or said and cannot be.
+    """A completion as a server returned it; None is what it left out, or cannot be.
 
     ``token_ids`` are those of the completion, with the one that ended it. ``reasoning`` is what a server cut out of
-    the text as the model's thoughts. ``doubts`` name the fields that were not believed, with their values.
+    the text as the model's thoughts.
     """
 
     text: str
@@ -103,7 +87,6 @@ class Answer:
     prompt_tokens: int | None = None
     prompt_ids: tuple[int, ...] | None = None
     reasoning: str | None = None
-    doubts: tuple[str, ...] = ()
 
 
 def request_body(kind: Kind, model: str | None, ask: Ask, *, as_text: bool = False, openai_host: bool = False) -> Any:
@@ -179,20 +162,18 @@ def read_answer(answer: Any, ask: Ask) -> Answer:
         raise ValueError("a choice without finish_reason")
     usage = answer.get("usage")
     usage = usage if isinstance(usage, Mapping) else {}
-    doubts: list[str] = []
-    ids = _ids(choice.get("token_ids"), "token_ids", doubts, most=ask.params.max_new_tokens)
-    counted = _count(usage.get("completion_tokens"), "usage.completion_tokens", doubts, most=ask.params.max_new_tokens)
+    most = ask.params.max_new_tokens
+    ids = _ids(choice.get("token_ids"), most)
     return Answer(
         text=_without_surrogates(text),
         truncated=reason == "length",
         model=answer["model"] if isinstance(answer.get("model"), str) else None,
-        tokens=counted if ids is None else len(ids),
+        tokens=_count(usage.get("completion_tokens"), most) if ids is None else len(ids),
         token_ids=ids,
-        log_prob=_log_prob(choice.get("logprobs"), ask, doubts) if ask.params.temperature in (0.0, 1.0) else None,
-        prompt_tokens=_count(usage.get("prompt_tokens"), "usage.prompt_tokens", doubts),
-        prompt_ids=_ids(choice.get("prompt_token_ids"), "prompt_token_ids", doubts),
+        log_prob=_log_prob(choice.get("logprobs"), most) if ask.params.temperature in (0.0, 1.0) else None,
+        prompt_tokens=_count(usage.get("prompt_tokens")),
+        prompt_ids=_ids(choice.get("prompt_token_ids")),
         reasoning=_without_surrogates(reasoning) if reasoning else None,
-        doubts=tuple(doubts),
     )
 
 
@@ -210,161 +191,20 @@ def _first_choice(answer: Any) -> Mapping[str, Any]:
     return found
 
 
-def _count(value: Any, field: str, doubts: list[str], *, most: int = MOST_TOKENS) -> int | None:
-    if value is None:
-        return None
-    if type(value) is int and 0 <= value <= most:
-        return value
-    doubts.append(f"{field}={_short(value)} (possible: 0 to {most})")
-    return None
+def _count(value: Any, most: float = math.inf) -> int | None:
+    return value if type(value) is int and 0 <= value <= most else None
 
 
-def _ids(value: Any, field: str, doubts: list[str], *, most: int = MOST_TOKENS) -> tuple[int, ...] | None:
-    if not isinstance(value, list):
-        return None
-    if len(value) > most:
-        doubts.append(f"{field}: {len(value)} tokens (possible: 0 to {most})")
-    elif all(type(item) is int and 0 <= item <= LARGEST_ID for item in value):
-        return tuple(value)
-    else:
-        wrong = next(item for item in value if type(item) is not int or not 0 <= item <= LARGEST_ID)
-        doubts.append(f"{field} holds {_short(wrong)} (possible: integers from 0 to {LARGEST_ID})")
-    return None
+def _ids(value: Any, most: float = math.inf) -> tuple[int, ...] | None:
+    possible = isinstance(value, list) and len(value) <= most
+    return tuple(value) if possible and all(type(item) is int and 0 <= item < 2**31 for item in value) else None
 
 
-def _log_prob(value: Any, ask: Ask, doubts: list[str]) -> float | None:
-    """The sum over the completion's tokens, which is of the model's own distribution at temperature 0 and 1."""
+def _log_prob(value: Any, most: int) -> float | None:
+    """Return the sum over the completion's tokens, which is of the model's own distribution at temperature 0 and 1."""
     values = value.get("token_logprobs") if isinstance(value, Mapping) else None
-    if not isinstance(values, list) or None in values:
+    if not isinstance(values, list) or len(values) > most:
         return None
-    wrong = [item for item in values if type(item) not in (int, float) or not -MOST_NATS <= item <= ROUNDING]
-    if wrong or len(values) > ask.params.max_new_tokens:
-        said = (
-            f" {_short(wrong[0])}" if wrong else f" {len(values)} values for at most {ask.params.max_new_tokens} tokens"
-        )
-        doubts.append(f"logprobs.token_logprobs holds{said}")
-        return None
-    return math.fsum(values)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
-
-
-def text_prompts(task: Task, problems: Sequence[Problem], tokenizer: Any) -> dict[str, Prompt]:
-    """Each problem's prompt by its id: the text and the token ids that a model in this process would read."""
-    check_template_options(task.chat_template_kwargs, tokenizer)
-    prompts = {}
-    for problem in problems:
-        text = task.prompt(problem, tokenizer)
-        prompts[problem.id] = Prompt(text, tuple(tokenizer(text, add_special_tokens=False)["input_ids"]))
-    return prompts
-
-
-def chat_prompts(task: Task, problems: Sequence[Problem], tokenizer: Any | None, kind: Kind) -> dict[str, Prompt]:
-    """Each problem's prompt by its id as messages, which the server writes by the model's own chat template.
-
-    Args:
-        tokenizer: the model's, if at hand; None = unknown.
-    Raises:
-        UserError: messages are not all of the prompt, as where it ends in an open ``<think>`` that the template does
-            not write; or the server takes no variables of the template, and the task has some.
-    """
-    if task.chat_template_kwargs and not kind.template_options:
-        takes = ", ".join(one.name for one in KINDS.values() if one.template_options)
-        raise UserError(
-            f"task.chat_template_kwargs: chat with a server of kind {kind.name} accepts no variables of the chat "
-            f"template; {takes} have (eval.server). Or use eval.endpoint=completions."
-        )
-    if tokenizer is not None:
-        check_template_options(task.chat_template_kwargs, tokenizer)
-    return {problem.id: _chat_prompt(task, problem, tokenizer) for problem in problems}
-
-
-def prompt_hash(prompt: Prompt) -> str:
-    """What tells prompts apart in the store; of token ids the same as with a model in this process."""
-    whole: list[Any] = list(prompt.ids or ())
-    if prompt.messages is not None:
-        whole = [*map(dict, prompt.messages), *([dict(prompt.options)] if prompt.options else [])]
-    return digest(whole)[:16]
-
-
-def check_tags(kind: Kind, tokenizer: Any) -> None:
-    """Raise UserError where the server would drop tags that judges look for."""
-    if kind.keeps_special:
-        return
-    lost = [tag for tag in _TAGS if tag in set(tokenizer.all_special_tokens)]
-    if lost:
-        raise UserError(
-            f"--engine openai: this tokenizer holds {', '.join(lost)} as special tokens, which a {kind.name} server "
-            "strips from its texts, so no answer would be found. Use vLLM or SGLang, which keep them "
-            "(eval.server=vllm where the server does not say so itself)."
-        )
-
-
-# What a template is applied with besides its own variables.
-_NO_VARIABLES = ("tokenize", "add_generation_prompt")
-
-
-class _Messages:
-    """A tokenizer that keeps the messages of a prompt in place of writing them.
-
-    Args:
-        tokenizer: the model's, whose template must be able to write them; None = unknown.
-    """
-
-    chat_template = "messages"
-    bos_token = None
-    bos_token_id = None
-    mark = "\x00messages\x00"
-
-    def __init__(self, tokenizer: Any | None) -> None:
-        self.tokenizer = tokenizer
-        self.messages: tuple[Mapping[str, str], ...] | None = None
-
-    def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
-        return {"input_ids": []}
-
-    def apply_chat_template(self, messages: Sequence[Mapping[str, str]], **options: Any) -> str:
-        if getattr(self.tokenizer, "chat_template", None):
-            variables = {name: value for name, value in options.items() if name not in _NO_VARIABLES}
-            by_chat_template(self.tokenizer, messages, variables)
-        self.messages = tuple(dict(message) for message in messages)
-        return self.mark
-
-
-def _chat_prompt(task: Task, problem: Problem, tokenizer: Any | None) -> Prompt:
-    recorder = _Messages(tokenizer)
-    written = task.prompt(problem, recorder)
-    advice = (
-        "Use an engine that takes prompts as they are: eval.endpoint=completions, with a model folder or hub id as the "
-        "model so that its tokenizer is known."
-    )
-    if recorder.messages is None:
-        raise UserError(
-            f"eval.endpoint=chat: the prompts of {task.name} are plain text with these settings, which chat messages "
-            f"cannot carry. {advice}"
-        )
-    added = written.removeprefix(recorder.mark)
-    options = task.chat_template_kwargs
-    alone = _by_template(recorder.messages, tokenizer, options)
-    if added and (alone is None or task.prompt(problem, tokenizer) != alone):
-        raise UserError(
-            f"eval.endpoint=chat: the prompts of {task.name} end in {added!r} for the model to continue, but chat "
-            f"always starts a new answer. {advice}"
-        )
-    opened = alone is not None and alone.rstrip().endswith("<think>")
-    return Prompt(messages=recorder.messages, options=options, opened=opened)
-
-
-def _by_template(
-    messages: Sequence[Mapping[str, str]], tokenizer: Any | None, options: Mapping[str, Any]
-) -> str | None:
-    """What the model's template makes of the messages; None where it has none, or it is unknown."""
-    if not getattr(tokenizer, "chat_template", None) or tokenizer is None:
-        return None
-    try:
-        return by_chat_template(tokenizer, messages, options)
-    except TemplateFailure:
-        return None
+    # A log-probability may lie above 0 by rounding; an integer of any size is none.
+    possible = all(type(item) in (int, float) and -1e6 <= item <= 1e-3 for item in values)
+    return math.fsum(values) if possible else None

@@ -22,7 +22,7 @@ class ServerOptions:
         model_name: the model's name there; None = the only one that it serves.
         kind: one of the names in ``kinds.KINDS``, or ``auto``.
         endpoint: ``auto``, ``completions`` or ``chat``.
-        timeout: seconds for one completion; ``timeout_key`` is what sets them.
+        timeout: seconds for one completion.
         key_variable: the environment variable that holds the key; the key itself is kept nowhere.
     """
 
@@ -33,7 +33,6 @@ class ServerOptions:
     concurrency: int = 16
     retries: int = 20
     timeout: float = 600.0
-    timeout_key: str = "eval.request_timeout"
     key_variable: str = "OPENAI_API_KEY"
 
     @classmethod

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_same_problems, passes, sample_record
-from rlvr_cli.evaluation.served.client import Client
-from rlvr_cli.evaluation.served.kinds import Answer, Ask, Prompt, chat_prompts, check_tags, prompt_hash, text_prompts
-from rlvr_cli.evaluation.served.opening import Server
-from rlvr_cli.evaluation.served.tokenizer import ModelFacts
+from rlvr_cli.evaluation.served.client import Client, connect
+from rlvr_cli.evaluation.served.kinds import Answer, Ask, Prompt
+from rlvr_cli.evaluation.served.prompts import chat_prompts, check_tags, prompt_hash, text_prompts
+from rlvr_cli.evaluation.served.server import Server
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleKey, SampleStore
 from rlvr_cli.models.sampling.engine import SamplingParams
+from rlvr_cli.models.tokenizer import ModelFacts
 from rlvr_cli.tasks.base import Task, response_text
 from rlvr_cli.tasks.problem import Problem
 
@@ -35,7 +37,6 @@ class ServedSampler:
 
     def __init__(self, server: Server, facts: ModelFacts | None, say: Callable[[str], None]) -> None:
         self.server, self.facts, self.say = server, facts, say
-        self._doubted = False
 
     def identity(self, task: Task, settings: EvalSettings) -> dict[str, Any]:
         """What decides the samples. The weights are unknown: the model's name at the server stands for them.
@@ -70,17 +71,24 @@ class ServedSampler:
         check_same_problems(store, samples, problems, hashes)
         plan = [(key, temperature) for temperature, keys in passes(problems, settings) for key in keys]
         missing = [(key, temperature) for key, temperature in plan if key not in samples]
-        count = _Count(len(plan), len(plan) - len(missing), progress)
+        done = len(plan) - len(missing)
+        state = Progress(done, len(plan), done, 0)
+        if progress is not None:
+            progress(state)
+        by_id = {problem.id: problem for problem in problems}
+
+        def record(answers: Sequence[tuple[SampleKey, Answer]]) -> None:
+            nonlocal state
+            records = self._records(answers, task, by_id, prompts)
+            store.append(records)
+            samples.update(zip((key for key, _ in answers), records, strict=True))
+            tokens = state.tokens + sum(record["tokens"] or 0 for record in records)
+            state = replace(state, done=state.done + len(records), tokens=tokens)
+            if progress is not None:
+                progress(state)
+
         if missing:
-            by_id = {problem.id: problem for problem in problems}
-
-            def record(answers: Sequence[tuple[SampleKey, Answer]]) -> list[dict[str, Any]]:
-                records = self._records(answers, task, by_id, prompts)
-                store.append(records)
-                samples.update(zip((key for key, _ in answers), records, strict=True))
-                return records
-
-            asyncio.run(self._fill(prompts, missing, settings, record, count))
+            asyncio.run(self._fill(prompts, missing, settings, record))
         self._warn(samples, problems, settings)
 
     def _prompts(self, task: Task, problems: Sequence[Problem]) -> dict[str, Prompt]:
@@ -95,10 +103,9 @@ class ServedSampler:
         prompts: Mapping[str, Prompt],
         missing: Sequence[tuple[SampleKey, float]],
         settings: EvalSettings,
-        record: Callable[[Sequence[tuple[SampleKey, Answer]]], list[dict[str, Any]]],
-        count: _Count,
+        record: Callable[[Sequence[tuple[SampleKey, Answer]]], None],
     ) -> None:
-        async with Client(self.server.options, self.say) as client:
+        async with connect(self.server.options, self.say) as client:
             if self.server.endpoint == "completions":
                 prompts = await self._agreed(client, prompts, settings)
 
@@ -110,8 +117,7 @@ class ServedSampler:
 
             async def keep(answers: Sequence[tuple[SampleKey, Answer]]) -> None:
                 # Judging may take seconds and waits for the disk; requests must not.
-                records = await asyncio.to_thread(record, answers)
-                count.add(records)
+                await asyncio.to_thread(record, answers)
 
             try:
                 await in_flight(missing, ask, keep, self.server.options.concurrency)
@@ -183,8 +189,6 @@ class ServedSampler:
         problems: Mapping[str, Problem],
         prompts: Mapping[str, Prompt],
     ) -> list[dict[str, Any]]:
-        for _, answer in answers:
-            self._doubt(answer)
         texts = [self._text(answer, prompts[problem_id]) for (problem_id, _), answer in answers]
         chosen = [problems[problem_id] for (problem_id, _), _ in answers]
         verdicts = task.judge_many(chosen, texts, [answer.truncated for _, answer in answers])
@@ -201,15 +205,6 @@ class ServedSampler:
             )
             for ((problem_id, index), answer), text, verdict in zip(answers, texts, verdicts, strict=True)
         ]
-
-    def _doubt(self, answer: Answer) -> None:
-        if answer.doubts and not self._doubted:
-            self._doubted = True
-            instead = "tokens are counted by the tokenizer here" if self.facts else "they are left out"
-            self.say(
-                f"{self.server.options.base_url}: returns impossible numbers: {'; '.join(answer.doubts)}. "
-                f"Such numbers are not used: {instead}."
-            )
 
     def _text(self, answer: Answer, prompt: Prompt) -> str:
         """The completion as judges read it, as it would come from a model in this process."""
@@ -242,23 +237,6 @@ class ServedSampler:
                 f"the temperature is {settings.temperature:g}. Check that the server reads temperature and seed from "
                 "the request. pass@k would tell nothing then (eval.server names what it is)"
             )
-
-
-class _Count:
-    """Tells how far the sampling is."""
-
-    def __init__(self, planned: int, found: int, progress: ProgressCallback | None) -> None:
-        self.planned, self.found, self.done, self.tokens, self._progress = planned, found, found, 0, progress
-        self._tell()
-
-    def add(self, records: Sequence[Mapping[str, Any]]) -> None:
-        self.done += len(records)
-        self.tokens += sum(record["tokens"] or 0 for record in records)
-        self._tell()
-
-    def _tell(self) -> None:
-        if self._progress is not None:
-            self._progress(Progress(self.done, self.planned, self.found, self.tokens))
 
 
 Item = TypeVar("Item")

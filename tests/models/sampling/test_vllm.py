@@ -14,8 +14,14 @@ from typing import Any
 import pytest
 
 from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.files import read_jsonl
+from rlvr_cli.evaluation.evaluate import evaluate_with
+from rlvr_cli.evaluation.sampling import VllmSampler
+from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.models.sampling.engine import SamplingParams
-from rlvr_cli.models.sampling.vllm import generate_with_vllm, load_vllm
+from rlvr_cli.models.sampling.vllm import generate_with_vllm, load_vllm, model_folder
+from rlvr_cli.models.tokenizer import load_facts
+from rlvr_cli.tasks.kk import KnightsAndKnaves
 
 
 class VllmSamplingParams:
@@ -117,3 +123,18 @@ def test_the_engine_is_made_of_the_checkpoint_alone(
     vllm.LLM = full  # type: ignore[attr-defined]
     with pytest.raises(UserError, match=r"Free memory on device.*If the GPU is full"):
         load_vllm(tmp_path, dtype="auto")
+
+
+def test_an_evaluation_by_vllm_is_stored_and_continued(vllm: ModuleType, tmp_path: Path) -> None:
+    folder = model_folder("lab", None)
+    facts = load_facts(str(folder), False, revision=None)
+    task = KnightsAndKnaves().for_model(facts.style)
+    settings = EvalSettings(problems=3, samples=2, pass_at=(1, 2), temperature=0.5, max_new_tokens=9, engine="vllm")
+    sampler = VllmSampler(FakeLLM(), facts, folder)
+    result = evaluate_with(sampler, task, task.problems("test", 3, 0), settings, tmp_path)
+    rows = read_jsonl(tmp_path / "samples.jsonl")
+    assert result.result["samples"] == 2
+    # At temperature 0.5 vLLM's log-probabilities are of another distribution.
+    assert [row["log_prob"] is None for row in rows] == [row["sample"] != "greedy" for row in rows]
+    again = VllmSampler(FakeLLM(finish="abort"), facts, folder)
+    assert evaluate_with(again, task, task.problems("test", 3, 0), settings, tmp_path) == result
