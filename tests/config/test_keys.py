@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import rlvr_cli
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import as_plain, load_config
 from rlvr_cli.methods.names import METHODS
@@ -35,3 +39,10 @@ def test_a_key_of_several_kinds_stands_once_for_each_meaning() -> None:
     rows = [key for key in KEYS.keys if key.name == "method.policy_loss.eps_low"]
     assert [key.kinds for key in rows] == [("ppo_clip", "dgpo", "gppo"), ("cispo",), ("gspo",)]
     assert [key.default for key in rows] == [0.2, 0.2, 3e-4]
+
+
+def test_every_key_is_read_somewhere() -> None:
+    """A key whose name no expression reads would have no effect."""
+    sources = Path(rlvr_cli.__file__).parent.rglob("*.py")
+    read = {name for file in sources for name in re.findall(r"\.(\w+)\b", file.read_text(encoding="utf-8"))}
+    assert not [key.name for key in KEYS.keys if key.name.rpartition(".")[2] not in read]
