@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -34,10 +35,19 @@ def run(tmp_path: Path) -> RunDir:
 
 
 def launch(monkeypatch: pytest.MonkeyPatch, first: str, second: str, console: Console | None = None) -> RunEnd:
-    """Start two ranks that run the given code, and wait for them."""
+    """Start two ranks, each of which runs its code as soon as both have started, and wait for them."""
     monkeypatch.setattr(command, "WORKER", "tests.launch.rank")
-    for rank, code in enumerate((first, second)):
-        monkeypatch.setenv(f"CODE_{rank}", code)
+    with tempfile.TemporaryDirectory() as folder:
+        meet = (
+            f"started = Path({folder!r}); (started / str(world.rank)).touch()\n"
+            "while len(list(started.iterdir())) < 2: time.sleep(0.01)\n"
+        )
+        for rank, code in enumerate((first, second)):
+            monkeypatch.setenv(f"CODE_{rank}", meet + code)
+        return _launch(console)
+
+
+def _launch(console: Console | None) -> RunEnd:
     config = load_config([], overrides=["launch.processes=2"])
     return torchrun._launch(config, {"resume": None}, console or Console(file=io.StringIO()))
 
