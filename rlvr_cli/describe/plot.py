@@ -166,7 +166,7 @@ def weight_chart(drawn: Curves) -> altair.TopLevelMixin:
                 "label:N",
                 sort=labels,
                 legend=None,
-                scale=altair.Scale(range=[1.5 + 3.0 * (last - place) / last for place in range(len(labels))]),
+                scale=altair.Scale(range=[1.5 + 3.0 * (last - position) / last for position in range(len(labels))]),
             ),
         )
     )
