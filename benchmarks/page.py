@@ -74,8 +74,9 @@ SECTIONS = (
         "methods",
         "Every method over our GRPO",
         "[methods/cost.md](methods/cost.md) counts what a method costs by definition (reference policy, value "
-        "head, second pass); goal for the others: 1.02. Methods that also train on rows of equal rewards (KL "
-        "term, values, rewards without a group mean) cost more over GRPO, the more such rows there are.",
+        "head, second pass); goal for the others: 1.02. Rows have the lab's size. Methods that also train on rows of "
+        "equal rewards (KL term, values, rewards without a group mean) cost more over GRPO, the more such rows there "
+        "are.",
         ("benchmarks.updates methods",),
     ),
     Section(

@@ -147,11 +147,11 @@ def lopti_table(models: list[str], repeats: int) -> None:
 
 def methods_table(models: list[str], repeats: int) -> None:
     """Every preset over GRPO, by the share of zero-advantage rows."""
-    print(heading("model", "method", "seconds", *(f"over GRPO, {zero:.0%} zero" for zero in ZEROS)))
+    print(heading("method", "seconds", *(f"over GRPO, {zero:.0%} zero" for zero in ZEROS)))
     for model in models:
         for name in sorted(preset.name for preset in METHODS.values() if preset.name not in ("grpo", "sft")):
             found = [against_grpo(Case(model, replace(ROLLOUTS[model], zero=zero)), repeats, name) for zero in ZEROS]
-            print(line([model, name, found[0].cells()[1], *(of_share.ratio for of_share in found)]), flush=True)
+            print(line([name, found[0].cells()[1], *(of_share.ratio for of_share in found)]), flush=True)
 
 
 TABLES = {
