@@ -24,7 +24,7 @@ HEAD = """\
 # Performance
 
 Made by `make bench`: each figure is below its command and machine. The two sides of a ratio are measured in turns;
-ratios are medians with the lowest and highest. Other machines have other seconds and similar ratios. Tests hold the
+ratios are medians with the lowest and highest. Other machines have other seconds and similar ratios. Tests check the
 counts of what is computed (`pytest -m counts`)."""
 
 
@@ -43,48 +43,45 @@ SECTIONS = (
     Section(
         "startup",
         "Start-up",
-        "No `--help` and no configuration error imports torch, transformers or trl; a test counts.",
+        "No `--help` and no configuration error imports torch, transformers or trl (a test checks this).",
         ("benchmarks.startup --repeats 7 --peer",),
     ),
     Section(
         "loop",
         "Training loop",
-        "Time to the first step, and the part of a step outside sampling, verification and update. CPU seconds "
-        "cover a training of one step, mostly imports of torch, transformers and TRL. A rollout waits for the disk "
-        "twice; other records wait at checkpoints only.",
+        "Time to the first step, and the share of a step outside sampling, verification and update. CPU "
+        "seconds cover a training of one step, mostly imports. A rollout waits for the disk twice.",
         ("benchmarks.loop",),
     ),
     Section(
         "update",
         "The update against TRL",
-        "GRPO on the same scripted rows, with equal gradients (1e-4 of the norm, float32). TRL is stock, with "
-        "`bf16` and `gradient_checkpointing` off. *FLOPs* is the counted ratio for matrix products, a bound on the "
-        "speed-up where rows have equal lengths and the head is small. *head* models are one thin layer under a "
-        "large vocabulary; there TRL's in-place products are not counted, so the ratio is too high. Goals: 0.6 "
-        "without zero-advantage rows, 0.35 with half of them.",
-        ("benchmarks.updates trl", "benchmarks.updates head"),
+        "GRPO on the same scripted rows, with equal gradients (1e-4 of the norm, float32). TRL is stock, "
+        "without `bf16` and `gradient_checkpointing`. *FLOPs* is the ratio of counted matrix products. Goals: "
+        "0.6 without zero-advantage rows, 0.35 with half of them. `python -m benchmarks.updates head` "
+        "measures models with a large vocabulary.",
+        ("benchmarks.updates trl",),
     ),
     Section(
         "lopti",
         "Lopti",
-        "The reference is TRL's `num_iterations=2`: two passes over all tokens. The sum of our two gradients equals"
-        " that of one of TRL's. Where both passes have tokens near the ends of most rows, only the head's half is "
-        "saved. Goals: 0.55 of TRL twice, 1.9 of our GRPO.",
+        "The reference is TRL's `num_iterations=2`: two passes over all tokens. The sum of our two gradients "
+        "equals that of one of TRL's. Goals: 0.55 of TRL twice, 1.9 of our GRPO.",
         ("benchmarks.updates lopti",),
     ),
     Section(
         "methods",
         "Every method over our GRPO",
-        "Each preset on rows of the lab's size. [methods/cost.md](methods/cost.md) counts what a method costs by "
-        "definition (reference policy, value head, second pass). Goal for the others: 1.02. Methods that also train"
-        " on rows of equal rewards (KL term, values, rewards without a group mean) cost more over GRPO, the more "
-        "such rows there are. For the ratio to TRL, multiply with the first table.",
+        "[methods/cost.md](methods/cost.md) counts what a method costs by definition (reference policy, value "
+        "head, second pass); goal for the others: 1.02. Rows have the lab's size. Methods that also train on rows of "
+        "equal rewards (KL term, values, rewards without a group mean) cost more over GRPO, the more such rows there "
+        "are.",
         ("benchmarks.updates methods",),
     ),
     Section(
         "step",
         "A whole step",
-        "Sampling, judging, updating and recording, then where our step spends its time.",
+        "Sampling, verification, update and records, then where a step spends its time.",
         (
             "benchmarks.steps",
             "benchmarks.profile_step lab",
@@ -100,37 +97,27 @@ SECTIONS = (
     Section(
         "sampler",
         "Sampler",
-        "TRL samples with this call of `generate`. Most of the gain on real rollouts comes from dropping finished "
-        "rows from the batch and computing a group's prompt once. Where no row ends early, both sides are bound by "
-        "the same matrix products. Goal: three times the tokens per second on real rollouts.",
-        ("benchmarks.sampler", "benchmarks.sampler --counts"),
+        "The baseline is `generate` as TRL calls it. Most of the gain on real rollouts comes from dropping "
+        "finished rows from the batch and computing a group's prompt once. Goal: three times the tokens per "
+        "second.",
+        ("benchmarks.sampler",),
         (),
     ),
     Section(
         "verifier",
         "Verifier",
-        "The pool against math-verify in a loop, on the same responses. Goal: a fifth of the time.",
-        ("benchmarks.verifier",),
-    ),
-    Section(
-        "threads",
-        "Threads",
-        "One training step of the lab (`rlvr train run.threads=N`). On a busy machine two threads wait for each "
-        "other, so `model: lab` uses one. `rlvr` lets waiting threads sleep (`OMP_WAIT_POLICY`); spinning ones take"
-        " many times as long next to another process.",
-        ("benchmarks.profile_step lab --threads 1", "benchmarks.profile_step lab --threads 2"),
-        (("OMP_WAIT_POLICY", "PASSIVE"),),
+        "The pool, under `strict`, against math-verify in a loop, on the same responses. The pool's start, "
+        "with SymPy loaded, is included. Goal: a fifth of the time.",
+        ("benchmarks.verifier --rows 256 --parts plain",),
     ),
     Section(
         "gpu",
         "On a GPU",
-        "Nothing was measured on a GPU yet. `make gpu` (`python -m benchmarks.gpu`) is for the first hour on "
-        "one: the update and the whole step of GRPO and Lopti on Qwen2.5-0.5B's shape against stock TRL, "
-        "versions, tests, attention kernels, gradients against float64, short trainings, ZeRO. Each check is "
-        "a process with a timeout; `--only NAME ...` takes some, and a second call goes on where the first "
-        "stopped. It needs no network: the weights are random unless `--model` names some. Please send "
-        "`build/gpu.jsonl` back in an issue. `python -m benchmarks.gpu --cpu --tiny` tests the checks "
-        "themselves.",
+        "Nothing has been measured on a GPU yet. `make gpu` (`python -m benchmarks.gpu`) measures the update "
+        "and the whole step of GRPO and Lopti on Qwen2.5-0.5B's shape against stock TRL, and checks attention "
+        "kernels, gradients against float64, short trainings and ZeRO. `--only NAME ...` selects checks, and "
+        "a second call continues where the first stopped. It needs no network: weights are random unless "
+        "`--model` names some. Please attach `build/gpu.jsonl` to an issue.",
         (),
         (),
     ),
@@ -169,11 +156,12 @@ def measured(section: Section) -> str:
     """The section in Markdown."""
     parts = [f"## {section.title}", section.text]
     variables = "".join(f"{name}={value} " for name, value in section.environment)
-    for command in section.commands:
+    for number, command in enumerate(section.commands):
         printed = output(command, section)
         # A table is one in the page, too; other output stands as it was printed.
         told = printed if "\n|---" in printed else f"```\n{printed}\n```"
-        parts += [f"`{variables}python -m {command}`, on {machine()}:", told]
+        where = "" if number else f", on {machine()}"
+        parts += [f"`{variables}python -m {command}`{where}:", told]
     return "\n\n".join(parts)
 
 

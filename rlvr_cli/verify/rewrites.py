@@ -1,7 +1,7 @@
 r"""Rewrites of answers for the strict rule, each with its example.
 
 A rewrite turns a common spelling into one that math-verify reads as it is meant. Text in, text out, linear in the text.
-The tables hold an example with what becomes of it; a test checks each, and docs/verifiers.md lists them.
+The tables hold an example with what becomes of it; a test checks each, and docs/verifiers.md lists the main ones.
 """
 
 from __future__ import annotations
