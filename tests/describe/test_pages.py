@@ -45,7 +45,8 @@ def test_the_costs_are_those_of_every_method_that_samples() -> None:
     for part in page.split("\n## ")[1:]:
         assert all(line.startswith("|") for line in part.splitlines()[1:] if line), "only the table"
         rows = re.findall(r"^\| ([^|]+) \| \d", part, flags=re.MULTILINE)
-        assert sorted(name for row in rows for name in row.split(", ")) == sorted([*(name for name in BASES if name != "sft"), *COMPOSITIONS])
+        names = [name for row in rows for name in row.split(", ")]
+        assert sorted(names) == sorted([*(name for name in BASES if name != "sft"), *COMPOSITIONS])
 
 
 def test_every_key_that_is_named_exists() -> None:
