@@ -47,13 +47,11 @@ PAGE = f"""\
 # What the methods cost
 
 Counted, not timed: the lab's model samples one rollout ({PROMPTS} prompts x {GROUP} completions of at most {LENGTH}
-tokens), and every preset trains on it. The columns say how often each completion goes through a forward pass (1.00 =
-once): *with gradient* (the backward pass included), *without* (old log-probs, entropies, values), and through the
-*reference* model of a KL term. *FLOPs* are those of the matrix products in these passes, padding included, relative to
-`grpo` with as many updates. Sampling
-and verification are not counted; `sft` has no rollout. The measurement computes every token and prompt, also what
-[training skips](../speed.md). `reweight` and `lopti` have their paper's KL term, `grpo+reweight` and `grpo+lopti`
-don't. Made by `make docs`."""
+tokens), and every preset trains on it. The columns give forward passes per completion: *with gradient* (and a backward
+pass), *without* (old log-probs, entropies, values), and of the *reference* model of a KL term. *FLOPs* are those of the
+matrix products, padding included, relative to `grpo` with as many updates. Sampling and verification are not counted;
+tokens and prompts that [training skips](../speed.md) are. `reweight` and `lopti` have their paper's KL term,
+`grpo+reweight` and `grpo+lopti` don't. Regenerate with `make docs`."""
 
 
 @dataclass(frozen=True)
@@ -165,12 +163,15 @@ def main() -> None:
         base = cost("grpo", updates, rollouts)
         rows = PROMPTS * GROUP
         print(f"\n## {updates} update{'' if updates == 1 else 's'} a rollout\n")
-        print("| method | with gradient | without | reference | FLOPs |\n|---|---|---|---|---|", flush=True)
+        print("| methods | with gradient | without | reference | FLOPs |\n|---|---|---|---|---|", flush=True)
+        alike: dict[str, list[str]] = {}
         for name in options.methods or ["grpo", *[name for name in known if name != "grpo"], *COMPOSITIONS]:
             found = cost(name, updates, rollouts)
             passes = (found.with_gradient, found.without_gradient, found.reference)
             cells = [f"{count / rows:.2f}" for count in passes]
-            print(f"| {name} | {' | '.join(cells)} | {found.flops / base.flops:.3f} |", flush=True)
+            alike.setdefault(f"{' | '.join(cells)} | {found.flops / base.flops:.3f}", []).append(name)
+        for numbers, names in alike.items():
+            print(f"| {', '.join(names)} | {numbers} |")
 
 
 if __name__ == "__main__":

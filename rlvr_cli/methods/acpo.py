@@ -11,10 +11,9 @@ How we differ from the paper: it leaves open what follows.
 
 - eps_b has no number. We use 0.1: section 4.3 finds the average e_k tighter than 0.2.
 - Bins are of equal width on [0, 1] in the old probability, so they stay fixed over the updates of a rollout
-  (``edges: quantile`` is the other reading). A bin includes its lower edge, the last one also 1.
-- sigma has ddof 0 and is taken over all valid tokens of the optimizer step, both signs, without gradient. A bin of one
-  token has sigma 0. It is never a running average.
-- There is no dual clip, and a lower bound below 0 never acts.
+  (``edges: quantile`` is the other reading).
+- sigma has ddof 0 and is taken over all valid tokens of the optimizer step, both signs, without gradient.
+- There is no dual clip.
 - The ablations take the largest or the token-weighted average bound of the current step; the paper took a constant from
   an ACPO run.
 

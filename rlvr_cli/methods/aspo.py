@@ -8,8 +8,7 @@ value is -A / q with q = min(r, 1 + eps) for A >= 0, and -A q with q = max(r, 1 
 is -A c log pi. ``eps_high_entropy: 0.4`` gives tokens above the 80% quantile of the completion's entropies (current
 policy) wider bounds, as in the released code; it is off by default, as in the DGPO paper's comparison.
 
-How we differ from the released code: it hard-codes these numbers and ignores its configuration. It clamps the log ratio
-to +-20; we don't. Its mask named high_entropy marks the low-entropy tokens; the effect is as described here.
+How we differ from the released code: it clamps the log ratio to +-20; we don't.
 
 How we differ from the papers: equation 6 of the DGPO paper prints 1/r for both signs, and 1 - eps' and 1 + eps' as the
 weights far out. Its table 12 gives eps' as 0.33 and 3. Like ASPO's code, we read these as the ratios from which on the

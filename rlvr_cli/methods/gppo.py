@@ -9,11 +9,10 @@ recipe, 0.25 by default in its code; beta2 = 1.
 
 How we differ from the released code:
 
-- Its GPPO function reads an undefined name and cannot run. Ours is the general form with both betas 1, which equals
-  that function once the name is fixed.
+- Its GPPO function reads an undefined name and cannot run. Ours is the general form with both betas 1.
 - Its dual clip (no gradient where A < 0 and r > c, c = 10 in the recipes) is off unless ``dual_clip`` is set.
-- Every CE-GPPO recipe adds 0.1 times the negative log-likelihood of correct completions. It is not part of the
-  published objective; we leave it out.
+- Every CE-GPPO recipe adds 0.1 times the negative log-likelihood of correct completions, which is not in the published
+  objective; we leave it out.
 """
 
 from __future__ import annotations

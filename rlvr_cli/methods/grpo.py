@@ -17,13 +17,12 @@ How we differ from the released code:
   unless ``dual_clip`` is set.
 - verl clamps the log ratio to +-20; we don't.
 - Advantages are computed in float64, and a group of equal rewards gives exactly 0. TRL's epsilon is 1e-4.
-- A token mean divides by the tokens of the optimizer step, as verl does and as the papers' equations read for the rows
-  they sum over. With several updates a rollout TRL divides every step by the rollout's tokens over the number of steps:
-  the sum over the steps of an epoch is then the token mean of the rollout, and a step differs by a few percent.
+- A token mean divides by the tokens of the optimizer step, as verl does. With several updates per rollout TRL
+  divides every step by the rollout's tokens over the number of steps; a step differs by a few percent.
 - A completion without a reward (None from every reward function, or a verifier that could not judge it) counts as not
   sampled: it leaves baseline, divisor, statistics and KL term (``aggregation.sequences: all`` still counts the row).
   TRL gives it the advantage 0 and keeps its tokens in divisor and KL term.
-- The KL term has no importance ratio, as in DeepSeekMath, equation 3. TRL multiplies it by the ratio unless told not to
+- The KL term has no importance ratio, as in DeepSeekMath, equation 3. TRL multiplies it by the ratio by default
   (DeepSeek-V3.2, arXiv:2512.02556, equation 7): ``kl.bias_correction=true``.
 """
 

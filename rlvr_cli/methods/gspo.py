@@ -11,10 +11,9 @@ As in verl, log s is capped at 10, with no gradient beyond (the paper has no cap
 
 How we differ from the released code:
 
-- A row's tokens share their weight for another sampler (``rollout.tis_cap``) as they share s: the mean of the tokens'
-  weights. So does TRL. verl multiplies each token by its own weight, which the paper has no place for.
-- With ``kl.bias_correction`` the KL term of a token has that token's ratio, as in DeepSeek-V3.2; TRL takes s, with
-  which its gradient is not that of the KL divergence.
+- A completion's tokens share their weight for another sampler (``rollout.tis_cap``), the mean of the tokens' weights,
+  as in TRL. verl multiplies each token by its own weight.
+- With ``kl.bias_correction`` the KL term of a token has that token's ratio, as in DeepSeek-V3.2; TRL takes s.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ How we differ from the released code, which differs from the paper:
 - A token in both runs weighs 4; here and in the paper it weighs 2.
 - Its threshold is 0.7 for every model.
 - As in the code, filtered completions still count for conflicts, H_i has no gradient, and completions with A = 0 are
-  pushed down by gamma H_i. Padding is recognised by the mask, not by a token id.
+  pushed down by gamma H_i.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ How we differ from the paper:
 - Completions are averaged over the optimizer step. The paper averages per prompt first:
   ``method.aggregation.sequences=trained_per_prompt``.
 - T is the longest completion. Equation 13 (|a| + |q| = T) suggests that it includes the prompt, a constant factor.
-- A completion without any valid token is not counted.
 - The paper has no public code. AR-Lopti's "RAFT" keeps the tokens of wrong completions in the divisor; we don't.
 """
 

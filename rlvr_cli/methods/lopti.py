@@ -187,11 +187,7 @@ PRESETS = (
         golden=("lopti",),
         sets={
             "passes.kind": ("lopti", "AR-Lopti paper, figures 1e and 6a: selective updates"),
-            "passes.order": (
-                "low_only",
-                "AR-Lopti paper, figure 6a (section 5.3: the high-probability tokens are masked) and figure 1e; ACPO "
-                "paper, appendix D.1, for p < 0.2: an analysis of gradients, without training",
-            ),
+            "passes.order": ("low_only", "AR-Lopti paper, figures 1e and 6a; ACPO paper, appendix D.1, p < 0.2"),
             "passes.eta": (0.5, "our choice, Lopti's threshold: figure 1e has p < 0.25, figure 6a says none"),
             "passes.rule": ("probability", QUARTILES),
         },
@@ -204,11 +200,7 @@ PRESETS = (
         golden=("lopti",),
         sets={
             "passes.kind": ("lopti", "AR-Lopti paper, figure 1f: selective updates"),
-            "passes.order": (
-                "high_only",
-                "AR-Lopti paper, figure 1f; ACPO paper, appendix D.1, for p > 0.8: an analysis of gradients, without "
-                "training",
-            ),
+            "passes.order": ("high_only", "AR-Lopti paper, figure 1f; ACPO paper, appendix D.1, for p > 0.8"),
             "passes.eta": (0.5, "our choice, Lopti's threshold: figure 1f has p > 0.75"),
             "passes.rule": ("probability", QUARTILES),
         },
