@@ -17,7 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
@@ -26,7 +26,7 @@ from rlvr_cli.analyses.saved_rollout import last_rollouts, read_groups
 from rlvr_cli.analyses.scoring import learned_from, padded
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
-from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.core.lazy import Tensor, alt, torch
 from rlvr_cli.core.section import Count, Section
 from rlvr_cli.core.text import visible
 from rlvr_cli.methods.base import Rollout
@@ -34,9 +34,6 @@ from rlvr_cli.methods.grpo import group_advantage
 from rlvr_cli.methods.gtpo import ConflictMask, mirrored
 from rlvr_cli.models.load import load_tokenizer
 from rlvr_cli.runs.folder import RunDir
-
-if TYPE_CHECKING:
-    import altair as alt
 
 # A sum this small next to the sum of the sizes of its terms is 0 but for rounding, whose sign means nothing.
 ROUNDING = 1e-12
@@ -153,8 +150,6 @@ def headline(frames: Frames) -> str:
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
     """Draw the shares by rollout: of tokens in conflict, and of what GRPO pushes down."""
-    import altair as alt
-
     chart: alt.TopLevelMixin = alt.hconcat(
         *(
             alt.Chart(frames["rollouts"].rename(columns=names), title=title)
@@ -382,10 +377,10 @@ def _mean(lengths: Counter[int]) -> float | None:
 
 ANALYSIS = Analysis(
     "tokens that right and wrong completions of a problem share",
-    paper="GTPO",
-    options=ConflictsOptions,
-    measure=measure,
-    plot=plot,
-    headline=headline,
+    "GTPO",
+    ConflictsOptions,
+    measure,
+    plot,
+    headline,
     policy=False,
 )

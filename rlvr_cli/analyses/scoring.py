@@ -113,6 +113,12 @@ def load_policy(saved: SavedRollout, policy: Policy, *, dtype: torch.dtype | Non
     return LoadedPolicy(model, tokenizer, saved.config.rollout.temperature)
 
 
+def precise_dtype(name: str | None) -> torch.dtype:
+    """Return the dtype ``name``; None for float64 on a CPU, float32 on a GPU."""
+    dtype: torch.dtype = getattr(torch, name or ("float32" if torch.cuda.is_available() else "float64"))
+    return dtype
+
+
 def padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
     """(N, T) the rows, right-padded with 0, and the (N, T) mask of the tokens without padding."""
     width = max((len(row) for row in rows), default=0)
