@@ -78,7 +78,7 @@ def measure(inputs: AnalysisInput, options: WordsOptions) -> Frames:
         )
         for place, kind in enumerate(lists):
             key, values = {"run": name, "kind": kind}, frequencies[:, place]
-            row = key | _row(counted, counted.counts[:, place], values)
+            row: Row = {**key, **_row(counted, counted.counts[:, place], values)}
             start = None
             if looked.start is not None and before is not None:
                 start = _frequency(before[:, place], looked.start.problems).value
@@ -199,7 +199,9 @@ def look(run: RunDir, kinds: Kinds, last: int | None, options: WordsOptions) -> 
         # One file after another, so that no more than one is in memory.
         parts = [_rollout(run, number, kinds) for number in numbers]
         counted = Counted(
-            *(np.concatenate([getattr(part, name) for part in parts]) for name in ("counts", "words", "rewards")),
+            np.concatenate([part.counts for part in parts]),
+            np.concatenate([part.words for part in parts]),
+            np.concatenate([part.rewards for part in parts]),
             tuple(problem for part in parts for problem in part.problems),
         )
     if not len(counted.rewards):
