@@ -45,14 +45,7 @@ Bounds = Annotated[tuple[Share, ...], FromList, Field(min_length=1), AfterValida
 
 @dataclass(frozen=True)
 class AnalysisInput:
-    """What is analysed.
-
-    Attributes:
-        runs: in the order given; no two are the same.
-        root: folder that holds the runs.
-        rollout: its number, from 0; None for the newest that can be used.
-        step: of the checkpoint; None for the newest.
-    """
+    """What is analysed: runs in a folder, a rollout (None: the newest that can be used), a step (None: the newest)."""
 
     runs: tuple[RunDir, ...]
     root: Path
