@@ -1,9 +1,6 @@
 """An analysis is one file of this folder: measure -> data frames, plot(frames) -> chart, headline(frames) -> sentence.
 
-    ANALYSIS = Analysis(
-        "how often kinds of words occur", paper="AR-Lopti", options=WordsOptions, measure=measure, plot=plot,
-        headline=headline, policy=False,
-    )
+    ANALYSIS = Analysis("how often words occur", "AR-Lopti", WordsOptions, measure, plot, headline, policy=False)
 
 Its name is the file's. Options, terminal, JSON, CSV and the picture are made here and in `request`. Imports no torch.
 """
@@ -16,20 +13,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
 from rlvr_cli.analyses.saved_rollout import SavedRollout, find_saved_rollout
-from rlvr_cli.core.lazy import Tensor
+from rlvr_cli.core.lazy import Tensor, alt
 from rlvr_cli.core.section import FromList, Section, Text, define_all
 from rlvr_cli.runs.folder import RunDir
 
 if TYPE_CHECKING:
-    import altair as alt
     import pandas as pd
 
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
+Dtype = Annotated[
+    Literal["float32", "float64"] | None,
+    Field(description="Of the weights; null = float64 on a CPU, float32 on a GPU."),
+]
 Methods = Annotated[tuple[Text, ...], FromList, Field(min_length=1, max_length=8)]
 
 
@@ -45,14 +45,7 @@ Bounds = Annotated[tuple[Share, ...], FromList, Field(min_length=1), AfterValida
 
 @dataclass(frozen=True)
 class AnalysisInput:
-    """What is analysed.
-
-    Attributes:
-        runs: in the order given; no two are the same.
-        root: folder that holds the runs.
-        rollout: its number, from 0; None for the newest that can be used.
-        step: of the checkpoint; None for the newest.
-    """
+    """What is analysed: runs in a folder, a rollout (None: the newest that can be used), a step (None: the newest)."""
 
     runs: tuple[RunDir, ...]
     root: Path

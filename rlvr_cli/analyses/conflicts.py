@@ -15,18 +15,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, frames_of, records, summary_of
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, frames_of, over, records, summary_of
 from rlvr_cli.analyses.saved_rollout import last_rollouts, read_groups
 from rlvr_cli.analyses.scoring import learned_from, padded
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
-from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.core.lazy import Tensor, alt, torch
 from rlvr_cli.core.section import Count, Section
 from rlvr_cli.core.text import visible
 from rlvr_cli.methods.base import Rollout
@@ -34,9 +34,6 @@ from rlvr_cli.methods.grpo import group_advantage
 from rlvr_cli.methods.gtpo import ConflictMask, mirrored
 from rlvr_cli.models.load import load_tokenizer
 from rlvr_cli.runs.folder import RunDir
-
-if TYPE_CHECKING:
-    import altair as alt
 
 # A sum this small next to the sum of the sizes of its terms is 0 but for rounding, whose sign means nothing.
 ROUNDING = 1e-12
@@ -67,7 +64,7 @@ def measure(inputs: AnalysisInput, options: ConflictsOptions) -> Frames:
     config = load_config([run.config_path], from_start=True)
     numbers = last_rollouts(run, inputs.rollout, options.rollouts)
     tallies = {number: tally(_rollout(run, number, config)) for number in numbers}
-    total = pooled(tallies.values())
+    total = sum(tallies.values(), Tally())
     sides = {"prefix": total.prefix_spans, "suffix": total.suffix_spans}
     return frames_of(
         conflict_summary(total),
@@ -153,8 +150,6 @@ def headline(frames: Frames) -> str:
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
     """Draw the shares by rollout: of tokens in conflict, and of what GRPO pushes down."""
-    import altair as alt
-
     chart: alt.TopLevelMixin = alt.hconcat(
         *(
             alt.Chart(frames["rollouts"].rename(columns=names), title=title)
@@ -242,8 +237,15 @@ def tally(rollout: Rollout) -> Tally:
     groups = advantages.reshape(-1, rollout.group_size)
     is_mixed = (groups > 0).any(dim=1) & (groups < 0).any(dim=1)
     rows_mixed = is_mixed.repeat_interleave(rollout.group_size).unsqueeze(1)
-    spans = [span for one in range(len(groups)) for span in _spans_of_group(rollout, coefficients, one)]
+    ids = [row[of].tolist() for row, of in zip(rollout.token_ids, mask, strict=True)]
+    flat, size = coefficients[:, 0].tolist(), rollout.group_size
+    starts = range(0, len(ids), size)
+    spans = [span for at in starts for span in shared_spans(ids[at : at + size], flat[at : at + size])]
     negative = [span for span in spans if span.net < 0]
+
+    def total(values: Tensor) -> float:
+        return float(torch.where(conflict, values, 0.0).sum())
+
     return Tally(
         tokens=int(mask.sum()),
         mixed=int((mask & rows_mixed).sum()),
@@ -252,10 +254,10 @@ def tally(rollout: Rollout) -> Tally:
         suffix=int(backward.sum()),
         groups=len(groups),
         groups_in_conflict=int(conflict.reshape(len(groups), -1).any(dim=1).sum()),
-        up=_sum(conflict, coefficients.clamp(min=0)),
-        down=_sum(conflict, (-coefficients).clamp(min=0)),
-        gtpo_up=_sum(conflict, weighed.clamp(min=0)),
-        gtpo_down=_sum(conflict, (-weighed).clamp(min=0)),
+        up=total(coefficients.clamp(min=0)),
+        down=total((-coefficients).clamp(min=0)),
+        gtpo_up=total(weighed.clamp(min=0)),
+        gtpo_down=total((-weighed).clamp(min=0)),
         penalised=int(penalised.sum()),
         shared=len(spans),
         shared_negative=len(negative),
@@ -307,30 +309,25 @@ def shared_spans(rows: Sequence[Sequence[int]], coefficients: Sequence[float]) -
     return found
 
 
-def pooled(tallies: Iterable[Tally]) -> Tally:
-    """All of them together."""
-    return sum(tallies, Tally())
-
-
 def conflict_summary(of: Tally) -> dict[str, float | None]:
     """Shares and means, None where there is nothing that they would be of."""
     spans = of.prefix_spans + of.suffix_spans
     return {
-        "conflict_share": _share(of.conflict, of.tokens),
-        "conflict_mixed_share": _share(of.conflict, of.mixed),
-        "conflict_prefix_share": _share(of.prefix, of.tokens),
-        "conflict_suffix_share": _share(of.suffix, of.tokens),
-        "groups_share": _share(of.groups_in_conflict, of.groups),
+        "conflict_share": over(of.conflict, of.tokens),
+        "conflict_mixed_share": over(of.conflict, of.mixed),
+        "conflict_prefix_share": over(of.prefix, of.tokens),
+        "conflict_suffix_share": over(of.suffix, of.tokens),
+        "groups_share": over(of.groups_in_conflict, of.groups),
         "span_mean": _mean(spans),
         "span_prefix_mean": _mean(of.prefix_spans),
         "span_suffix_mean": _mean(of.suffix_spans),
         "span_largest": max(spans, default=None),
-        "negative_net_share": _share(of.shared_negative, of.shared),
-        "negative_net_token_share": _share(of.shared_negative_tokens, of.shared_tokens),
-        "negative_push_share": _share(of.down, of.up + of.down),
-        "negative_push_share_gtpo": _share(of.gtpo_down, of.gtpo_up + of.gtpo_down),
-        "push_gtpo_over_grpo": _share(of.gtpo_up + of.gtpo_down, of.up + of.down),
-        "penalised_correct_share": _share(of.penalised, of.conflict),
+        "negative_net_share": over(of.shared_negative, of.shared),
+        "negative_net_token_share": over(of.shared_negative_tokens, of.shared_tokens),
+        "negative_push_share": over(of.down, of.up + of.down),
+        "negative_push_share_gtpo": over(of.gtpo_down, of.gtpo_up + of.gtpo_down),
+        "push_gtpo_over_grpo": over(of.gtpo_up + of.gtpo_down, of.up + of.down),
+        "penalised_correct_share": over(of.penalised, of.conflict),
     }
 
 
@@ -351,13 +348,6 @@ def _net_by_offset(ids: Tensor, mask: Tensor, coefficients: Tensor, group_size: 
     return net
 
 
-def _spans_of_group(rollout: Rollout, coefficients: Tensor, group: int) -> list[SharedSpan]:
-    first = group * rollout.group_size
-    rows = range(first, first + rollout.group_size)
-    ids = [rollout.token_ids[row][rollout.mask[row].bool()].tolist() for row in rows]
-    return shared_spans(ids, [float(coefficients[row, 0]) for row in rows])
-
-
 def _net(values: Sequence[float]) -> float:
     total = math.fsum(values)
     return total if abs(total) > ROUNDING * math.fsum(map(abs, values)) else 0.0
@@ -368,24 +358,16 @@ def _lengths(run: Tensor) -> Counter[int]:
     return Counter(length for length in run.sum(dim=1).tolist() if length)
 
 
-def _sum(where: Tensor, values: Tensor) -> float:
-    return float(torch.where(where, values, 0.0).sum())
-
-
-def _share(part: float, whole: float) -> float | None:
-    return part / whole if whole else None
-
-
 def _mean(lengths: Counter[int]) -> float | None:
-    return _share(sum(length * count for length, count in lengths.items()), lengths.total())
+    return over(sum(length * count for length, count in lengths.items()), lengths.total())
 
 
 ANALYSIS = Analysis(
     "tokens that right and wrong completions of a problem share",
-    paper="GTPO",
-    options=ConflictsOptions,
-    measure=measure,
-    plot=plot,
-    headline=headline,
+    "GTPO",
+    ConflictsOptions,
+    measure,
+    plot,
+    headline,
     policy=False,
 )

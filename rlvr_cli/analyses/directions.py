@@ -17,27 +17,24 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, Share, frames_of, summary_of
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, Share, frames_of, over, summary_of
 from rlvr_cli.analyses.gradients import gradient, norm
 from rlvr_cli.analyses.method_step import MethodStep, ScoredTokens
-from rlvr_cli.analyses.saved_rollout import SavedRollout, drawn_rows
+from rlvr_cli.analyses.saved_rollout import drawn_rows
 from rlvr_cli.analyses.scoring import ScoredRun, load_policy, score_rollout
-from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.core.lazy import Tensor, alt, torch
 from rlvr_cli.core.section import Count, Section, Text
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.describe.named import policy_config, replayed_configs
 from rlvr_cli.methods.base import PolicyLoss
 from rlvr_cli.methods.high_entropy import HighEntropy
-from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.unclipped import ImportanceSampling, NoImportanceSampling
 
-if TYPE_CHECKING:
-    import altair as alt
-
+Row = dict[str, Any]
 # Methods whose policy loss is put in place of the full update's.
 VARIANTS = ("cispo", "dapo", "acpo")
 TOKENS, SIGNS, CLIPPING = "tokens", "sign of the advantage", "clipping"
@@ -78,88 +75,49 @@ def measure(inputs: AnalysisInput, options: DirectionsOptions) -> Frames:
     losses = {name: policy_config(name).bound(length).policy_loss for name in VARIANTS}
     kept = torch.zeros(len(saved.rows), 1, dtype=torch.bool)
     kept[drawn_rows(saved, options.rows)] = True
-    every = [
+    groups = [
         *token_groups(step, run.scored, low=options.low, high=options.high, entropy=options.entropy),
         *clipping_variants(step, losses, run.scored),
     ]
-    full = torch.where(kept, step.full_coefficients(), 0.0)
-    found = _compare(saved, full, [group.of_rows(kept) for group in every], options)
-    return frames_of(
-        dict(_summary(run, step, found)),
-        _notes(run, step, found, options),
-        groups=[
-            {
-                "group": group.name,
-                "kind": group.kind,
-                "of": group.what,
-                "tokens": group.tokens,
-                "norm": compared.norm if compared else None,
-                "own_norm": own_norm(group, compared, found.learned) if compared else None,
-                "angle": compared.angle if compared else None,
-            }
-            for group, compared in found.groups
-        ],
-        angles=[
-            {"group": group.name, "kind": group.kind, "matrix": matrix, "k": found.reference.k[matrix], "angle": angle}
-            for group, compared in found.groups
-            for matrix, angle in (compared.angles if compared else {}).items()
-        ],
-    )
-
-
-def _compare(
-    saved: SavedRollout, full: Tensor, groups: Sequence[GradientGroup], options: DirectionsOptions
-) -> GradientDirections:
-    """One gradient of a whole model is held at a time."""
     policy = load_policy(saved, saved.current)
-    names = layer_matrices(policy.model, options.matrices)
-    reference = Reference(gradient(policy, saved.rows, full), names, options.k, options.side)
-    compared: list[Compared | None] = []
+    # One gradient of a whole model is held at a time.
+    full = gradient(policy, saved.rows, torch.where(kept, step.full_coefficients(), 0.0))
+    reference = Reference(full, layer_matrices(policy.model, options.matrices), options.k, options.side)
+    del full
+    learned = int((step.learned & kept).sum())
+    rows, angles = list[Row](), list[Row]()
     # The groups at the old policy come last: it takes the place of the current one in memory.
     for group in groups:
         if group.at_old and saved.current != saved.old:
             policy = load_policy(saved, saved.old)
-        compared.append(reference.compare(gradient(policy, saved.rows, group.coefficients)) if group.tokens else None)
+        tokens = int((group.members & kept).sum())
+        part = torch.where(kept, group.coefficients, 0.0)
+        compared = reference.compare(gradient(policy, saved.rows, part)) if tokens else None
+        size, by_matrix = compared or (None, {})
+        # As if either were divided by its own number of tokens.
+        per_token = None if size is None or group.kind == CLIPPING else size * learned / tokens
+        key = {"group": group.name, "kind": group.kind}
+        sizes = {"tokens": tokens, "norm": size, "own_norm": per_token, "angle": mean_angle(by_matrix)}
+        rows.append({**key, "of": group.what, **sizes})
+        angles += [{**key, "matrix": name, "k": reference.k[name], "angle": at} for name, at in by_matrix.items()]
     seed = stream_seed(saved.config.run.seed, "analysis-directions")
-    return GradientDirections(tuple(zip(groups, compared, strict=True)), reference, reference.random_angle(seed))
-
-
-@dataclass(frozen=True)
-class GradientDirections:
-    """Each group with its comparison (None where a gradient is 0), the full update, and the angle of no relation."""
-
-    groups: tuple[tuple[GradientGroup, Compared | None], ...]
-    reference: Reference
-    random_angle: float | None
-
-    @property
-    def learned(self) -> int:
-        """How many tokens of the completions looked at have an advantage: all that a way of clipping is about."""
-        return next(group.tokens for group, _ in self.groups if group.kind == CLIPPING)
-
-
-def own_norm(group: GradientGroup, compared: Compared, learned: int) -> float | None:
-    """The norm relative to the full update's if either is divided by its own number of tokens; for parts of it."""
-    return None if group.kind == CLIPPING else compared.norm * learned / group.tokens
-
-
-def _summary(run: ScoredRun, step: MethodStep, found: GradientDirections) -> Iterator[tuple[str, Any]]:
-    tokens = step.tokens
-    yield from run.numbers.items()
-    yield "method", step.method.name
-    yield "full_norm", found.reference.norm
-    yield "tokens", int(tokens.mask.sum())
-    yield "tokens_with_advantage", int((tokens.mask.bool() & (tokens.advantages != 0)).sum())
-    yield "updates_since", run.saved.current.step - run.saved.sampled_after
-    yield "matrices", len(found.reference.k)
-    yield "k", statistics.median(found.reference.k.values()) if found.reference.k else None
-    yield "angle_random", found.random_angle
-    for group, compared in found.groups:
-        yield f"norm_{group.name}", compared.norm if compared else None
-        yield f"angle_{group.name}", compared.angle if compared else None
-        if group.kind != CLIPPING:
-            yield f"share_{group.name}", group.tokens / found.learned if found.learned else None
-            yield f"own_norm_{group.name}", own_norm(group, compared, found.learned) if compared else None
+    summary = {
+        **run.numbers,
+        "method": method.name,
+        "full_norm": reference.norm,
+        "tokens": int(step.tokens.mask.sum()),
+        "tokens_with_advantage": int(step.learned.sum()),
+        "updates_since": saved.current.step - saved.sampled_after,
+        "matrices": len(reference.k),
+        "k": statistics.median(reference.k.values()) if reference.k else None,
+        "angle_random": reference.random_angle(seed),
+    }
+    for row in rows:
+        name = row["group"]
+        summary |= {f"norm_{name}": row["norm"], f"angle_{name}": row["angle"]}
+        if row["kind"] != CLIPPING:
+            summary |= {f"share_{name}": over(row["tokens"], learned), f"own_norm_{name}": row["own_norm"]}
+    return frames_of(summary, _notes(run, step, rows, reference, options), groups=rows, angles=angles)
 
 
 def headline(frames: Frames) -> str:
@@ -177,8 +135,9 @@ def headline(frames: Frames) -> str:
     return f"Against the update of {method} on {where}; {'; '.join(parts)}."
 
 
-def _notes(run: ScoredRun, step: MethodStep, found: GradientDirections, options: DirectionsOptions) -> Iterator[str]:
-    """What weakens the numbers."""
+def _notes(
+    run: ScoredRun, step: MethodStep, rows: Sequence[Row], reference: Reference, options: DirectionsOptions
+) -> Iterator[str]:
     yield from run.notes
     tokens = step.tokens
     if not bool(((tokens.log_probs != tokens.old_log_probs) & tokens.mask.bool()).any()):
@@ -188,13 +147,13 @@ def _notes(run: ScoredRun, step: MethodStep, found: GradientDirections, options:
         )
     if len(run.saved.rows) > options.rows:
         yield f"Gradients of {options.rows} of {len(run.saved.rows)} completions, drawn at random."
-    empty = [group.what for group, compared in found.groups if compared is None]
-    if empty and len(empty) < len(found.groups):
+    empty = [row["of"] for row in rows if row["norm"] is None]
+    if empty and len(empty) < len(rows):
         yield f"No gradient from: {', '.join(empty)}."
-    full_rank = [name for name, k in found.reference.k.items() if k >= found.reference.width(name)]
+    full_rank = [name for name, k in reference.k.items() if k >= reference.width(name)]
     if full_rank:
         yield (
-            f"In {len(full_rank)} of {len(found.reference.k)} matrices k directions are all there are: every angle is "
+            f"In {len(full_rank)} of {len(reference.k)} matrices k directions are all there are: every angle is "
             "0 there. Choose a smaller k."
         )
     if len(step.method.passes.names) > 1:
@@ -221,16 +180,6 @@ class GradientGroup:
     members: Tensor
     at_old: bool = False
 
-    @property
-    def tokens(self) -> int:
-        """How many have a part."""
-        return int(self.members.sum())
-
-    def of_rows(self, kept: Tensor) -> GradientGroup:
-        """What some of the rows, ``kept`` (N, 1), have of it."""
-        coefficients = torch.where(kept, self.coefficients, 0.0)
-        return dataclasses.replace(self, coefficients=coefficients, members=self.members & kept)
-
 
 def token_groups(
     step: MethodStep, scored: ScoredTokens, *, low: float, high: float, entropy: float
@@ -240,9 +189,7 @@ def token_groups(
     Args:
         low, high: bounds of the old probability. entropy: share of the rollout's tokens, under the policy that sampled.
     """
-    whole, old_probs = step.full_coefficients(), step.tokens.old_probs
-    advantages = step.tokens.advantages.expand_as(whole)
-    learned = step.tokens.mask.bool() & (advantages != 0)
+    whole, old_probs, advantages = step.full_coefficients(), step.tokens.old_probs, step.tokens.advantages
     parts = (
         ("low", TOKENS, f"p < {low:g}", old_probs < low),
         ("high", TOKENS, f"p > {high:g}", old_probs > high),
@@ -251,8 +198,8 @@ def token_groups(
         ("negative", SIGNS, "A < 0", advantages < 0),
     )
     for name, kind, what, chosen in parts:
-        part = torch.where(chosen & learned, whole, 0.0)
-        yield GradientGroup(name, kind, what, part, chosen & learned)
+        members = chosen & step.learned
+        yield GradientGroup(name, kind, what, torch.where(members, whole, 0.0), members)
 
 
 def clipping_variants(
@@ -264,40 +211,24 @@ def clipping_variants(
         losses: name -> policy loss, next to those without settings: no clipping (F = r), and F = 1 at the current
             policy and at the old one, which is the update that is made on policy.
     """
-    learned = step.tokens.mask.bool() & (step.tokens.advantages != 0)
 
-    def variant(loss: PolicyLoss, of: MethodStep = step) -> Tensor:
-        return dataclasses.replace(of, method=with_policy_loss(of.method, loss)).full_coefficients()
+    def variant(
+        name: str, what: str, loss: PolicyLoss, of: MethodStep = step, *, at_old: bool = False
+    ) -> GradientGroup:
+        other = dataclasses.replace(of, method=of.method.model_copy(update={"policy_loss": loss}))
+        return GradientGroup(name, CLIPPING, what, other.full_coefficients(), step.learned, of is not step)
 
-    at_old = step.at(scored.old_log_probs, scored.rollout.entropies)
-    yield GradientGroup("noclip", CLIPPING, "no clipping", variant(ImportanceSampling()), learned)
+    yield variant("noclip", "no clipping", ImportanceSampling())
     for name, loss in losses.items():
-        yield GradientGroup(name, CLIPPING, name.upper(), variant(loss), learned)
-    yield GradientGroup("onpolicy", CLIPPING, "ratio 1", variant(NoImportanceSampling()), learned)
-    yield GradientGroup("old", CLIPPING, "old policy", variant(NoImportanceSampling(), at_old), learned, at_old=True)
+        yield variant(name, name.upper(), loss)
+    yield variant("onpolicy", "ratio 1", NoImportanceSampling())
+    at_old = step.at(scored.old_log_probs, scored.rollout.entropies)
+    yield variant("old", "old policy", NoImportanceSampling(), at_old)
 
 
-def with_policy_loss(method: Method, policy_loss: PolicyLoss) -> Method:
-    """``method`` with another policy loss; all else is as it was."""
-    return method.model_copy(update={"policy_loss": policy_loss})
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A gradient against the reference.
-
-    Attributes:
-        norm: of all parameters together, relative to the reference's.
-        angles: matrix -> mean principal angle, degrees; without the matrices in which one of the two is 0.
-    """
-
-    norm: float
-    angles: dict[str, float]
-
-    @property
-    def angle(self) -> float | None:
-        """Mean over matrices."""
-        return math.fsum(self.angles.values()) / len(self.angles) if self.angles else None
+def mean_angle(angles: Mapping[str, float]) -> float | None:
+    """Mean over matrices; None without any."""
+    return math.fsum(angles.values()) / len(angles) if angles else None
 
 
 class Reference:
@@ -321,14 +252,16 @@ class Reference:
         """Length of a singular vector of matrix ``name``."""
         return self._shapes[name][1 if self._side == "right" else 0]
 
-    def compare(self, gradient: Mapping[str, Tensor]) -> Compared | None:
-        """``gradient`` against this one; None where either is 0."""
+    def compare(self, gradient: Mapping[str, Tensor]) -> tuple[float, dict[str, float]] | None:
+        """Return the norm of ``gradient`` relative to this one's and its mean principal angles to it, degrees.
+
+        The matrices in which one of the two is 0 have no angle; None where either is 0 altogether.
+        """
         size = norm(gradient)
         if not size or not self.norm:
             return None
-        return Compared(
-            size / self.norm, self._angles(lambda name: top_directions(gradient[name], self.k[name], self._side))
-        )
+        angles = self._angles(lambda name: top_directions(gradient[name], self.k[name], self._side))
+        return size / self.norm, angles
 
     def random_angle(self, seed: int) -> float | None:
         """Mean angle to subspaces drawn at random: what no relation at all looks like."""
@@ -338,15 +271,11 @@ class Reference:
             size = (self.width(name), self.k[name])
             return _orthonormal(torch.randn(*size, generator=generator, dtype=torch.float64))
 
-        return Compared(1.0, self._angles(drawn)).angle
+        return mean_angle(self._angles(drawn))
 
     def _angles(self, other: Callable[[str], Tensor]) -> dict[str, float]:
-        angles = {}
-        for name, basis in self._bases.items():
-            found = principal_angles(basis, other(name).to(basis.device))
-            if found.numel():
-                angles[name] = float(found.mean())
-        return angles
+        every = {name: principal_angles(of, other(name).to(of.device)) for name, of in self._bases.items()}
+        return {name: float(found.mean()) for name, found in every.items() if found.numel()}
 
 
 def top_directions(matrix: Tensor, k: int, side: str) -> Tensor:
@@ -395,8 +324,6 @@ def _directions(shape: torch.Size, k: int | None) -> int:
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
     """Draw norm and mean angle of each group, and the angle matrix by matrix."""
-    import altair as alt
-
     groups = alt.Chart(frames["groups"]).encode(x=alt.X("group:N", sort=None, title=None), color="kind:N")
     norms = groups.mark_bar().encode(
         y=alt.Y("norm:Q", title="norm, of the full update's", axis=alt.Axis(format="%"), scale=alt.Scale(type="symlog"))
@@ -417,10 +344,5 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
 
 
 ANALYSIS = Analysis(
-    "angles between the updates of groups of tokens",
-    paper="ACPO",
-    options=DirectionsOptions,
-    measure=measure,
-    plot=plot,
-    headline=headline,
+    "angles between the updates of groups of tokens", "ACPO", DirectionsOptions, measure, plot, headline
 )

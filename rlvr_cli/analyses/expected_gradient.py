@@ -19,6 +19,7 @@ falls exponentially. The reversal is looked for here in the formulas themselves.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -75,16 +76,13 @@ def dominance(
 def reversal_kappas(eps_low: float, eps_high: float, *, p_low: float, p_high: float) -> tuple[list[float], list[float]]:
     """The kappa at which dominance changes sides, for signed expectations and for magnitudes, on a grid of kappas."""
     grid = torch.logspace(math.log10(SMALLEST_KAPPA), math.log10(LARGEST_KAPPA), POINTS).tolist()
-    found: tuple[list[float], list[float]] = ([], [])
-    before: list[float | None] = [None, None]
-    for kappa in grid:
-        for which, value in enumerate(dominance(kappa, eps_low, eps_high, p_low=p_low, p_high=p_high)):
-            earlier = before[which]
-            if value is not None:
-                if earlier is not None and (earlier > 0) != (value > 0):
-                    found[which].append(kappa)
-                before[which] = value
-    return found
+    rows = [(kappa, dominance(kappa, eps_low, eps_high, p_low=p_low, p_high=p_high)) for kappa in grid]
+
+    def reversals(which: int) -> list[float]:
+        known = [(kappa, value) for kappa, values in rows if (value := values[which]) is not None]
+        return [kappa for (_, before), (kappa, value) in itertools.pairwise(known) if (before > 0) != (value > 0)]
+
+    return reversals(0), reversals(1)
 
 
 def log_ratio(first: float | None, second: float | None) -> float | None:

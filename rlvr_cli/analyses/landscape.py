@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, frames_of, names_of, records
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, frames_of, minus, names_of, over, records
 from rlvr_cli.collapse.alerts import NO_SIGNAL, Alert, AlertMonitor
 from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.files import number
+from rlvr_cli.core.lazy import alt
 from rlvr_cli.core.section import Section
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.intervals import mean_interval
@@ -23,9 +24,6 @@ from rlvr_cli.store.arm import Arm, group_arms
 from rlvr_cli.store.find import Run, find_runs
 from rlvr_cli.store.metrics import HELD_OUT
 from rlvr_cli.store.training import Points, by_rollout, learning_curves, recorded_values, whole_rows
-
-if TYPE_CHECKING:
-    import altair as alt
 
 # Rollouts that the start and the end of a run are the mean of.
 START, END = 3, 5
@@ -78,9 +76,7 @@ def measure(inputs: AnalysisInput, options: LandscapeOptions) -> Frames:
         next(iter(courses.values())).summary if len(courses) == 1 else {},
         _notes(courses),
         arms=[
-            {"arm": arm, "number": name, **mean}
-            for arm, group in members.items()
-            for name, mean in _means([courses[run] for run in group]).items()
+            {"arm": arm, **mean} for arm, group in members.items() for mean in _means([courses[run] for run in group])
         ],
         collapses=[
             {"arm": arm_of[run], "run": run, **row} for run, found in courses.items() for row in _collapses(found)
@@ -110,35 +106,27 @@ def _collapses(found: Course) -> Iterator[dict[str, Any]]:
     for alert in found.collapses:
         yield {"rollout": alert.first + 1, "censored": False, "pattern": alert.title, "evidence": alert.evidence}
     if not found.collapses:
-        text = f"none; censored at rollout {found.rollouts}"
-        yield {"rollout": found.rollouts, "censored": True, "pattern": text, "evidence": None}
+        last = found.summary["rollouts"]
+        yield {"rollout": last, "censored": True, "pattern": f"none; censored at rollout {last}", "evidence": None}
 
 
-def _means(courses: Sequence[Course]) -> dict[str, dict[str, Any]]:
-    """Return the mean and Student's 95% interval of each number over the ``runs`` that have it.
+def _means(courses: Sequence[Course]) -> Iterator[dict[str, Any]]:
+    """Yield the mean and Student's 95% interval of each number over the runs that have it.
 
     A rollout that some runs did not reach is censored in those: it has no mean over the others.
     """
-    means: dict[str, dict[str, Any]] = {}
     for name in courses[0].summary:
         values = [float(value) for run in courses if (value := run.summary[name]) is not None]
-        if name.endswith(_CENSORED) and len(values) < len(courses):
-            means[name] = {"mean": None, "low": None, "high": None, "runs": len(values), "of": len(courses)}
-        elif values:
-            estimate = mean_interval(values)
-            means[name] = {
-                "mean": estimate.value,
-                "low": estimate.low,
-                "high": estimate.high,
-                "runs": estimate.n,
-                "of": len(courses),
-            }
-    return means
+        censored = name.endswith(_CENSORED) and len(values) < len(courses)
+        if values or censored:
+            of = None if censored else mean_interval(values)
+            ends = {"mean": of.value, "low": of.low, "high": of.high} if of else dict.fromkeys(("mean", "low", "high"))
+            yield {"number": name, **ends, "runs": len(values), "of": len(courses)}
 
 
 def _notes(courses: Mapping[str, Course]) -> list[str]:
     notes = []
-    short = [name for name, found in courses.items() if found.rollouts < 8]
+    short = [name for name, found in courses.items() if (found.summary["rollouts"] or 0) < 8]
     if short:
         notes.append(f"{', '.join(short)}: fewer than 8 rollouts, too few for meaningful starts, ends and warnings.")
     if all(found.summary["steps_per_rollout"] == 1 for found in courses.values()):
@@ -166,8 +154,6 @@ def headline(frames: Frames) -> str:
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
     """Draw a panel for each number that is not 0 throughout."""
-    import altair as alt
-
     curves = frames["curves"]
     moved = curves.groupby("metric")["value"].transform(lambda values: values.abs().max()) > 0
     chart: alt.TopLevelMixin = (
@@ -190,7 +176,7 @@ class Course:
     Attributes:
         curves: by name; a value is the mean over the rollout's updates. What the run did not record has no points.
         summary: single numbers, None where there is none; rollouts in it count from 1.
-        collapses: the alerts but that of a missing signal. rollouts: how many there were.
+        collapses: the alerts but that of a missing signal.
         kl: the curve that stands for the KL divergence: to the reference, else, with several updates a rollout, to the
             policy that sampled; None where there is neither.
     """
@@ -198,7 +184,6 @@ class Course:
     curves: dict[str, Points]
     summary: Summary
     collapses: tuple[Alert, ...]
-    rollouts: int
     kl: str | None
 
 
@@ -211,9 +196,7 @@ def course(rows: Sequence[Mapping[str, Any]], problems: int) -> Course:
     """
     curves = _curves(rows)
     steps_per_rollout = max(Counter(row["rollout"] for row in rows).values())
-    rollouts = max(row["rollout"] for row in rows) + 1
-    monitor = AlertMonitor(problems, rows=rows)
-    collapses = tuple(alert for alert in monitor.alerts() if alert.name != NO_SIGNAL)
+    collapses = tuple(of for of in AlertMonitor(problems, rows=rows).alerts() if of.name != NO_SIGNAL)
     # With one update the policy is the one that sampled, and what the divergence has is rounding.
     known = ("kl_reference", *(("kl_old",) if steps_per_rollout > 1 else ()))
     kl = next((name for name in known if any(value for _, value in curves[name])), None)
@@ -224,9 +207,9 @@ def course(rows: Sequence[Mapping[str, Any]], problems: int) -> Course:
         "collapse_at": collapses[0].first + 1 if collapses else None,
         "steps_per_rollout": steps_per_rollout,
         "updates": len(rows),
-        "rollouts": rollouts,
+        "rollouts": max(row["rollout"] for row in rows) + 1,
     }
-    return Course(curves, summary, collapses, rollouts, kl)
+    return Course(curves, summary, collapses, kl)
 
 
 def stays_beyond(points: Points, beyond: Callable[[float], bool], lasting: int) -> int | None:
@@ -277,52 +260,45 @@ def _clip_share(row: Mapping[str, Any]) -> float | None:
 
 def _levels(curves: Mapping[str, Points]) -> Summary:
     """Start, end and extremes of the curves, and their ratios."""
-
-    def values(name: str) -> list[float]:
-        return [value for _, value in curves[name]]
-
-    def start(name: str) -> float | None:
-        return _mean(values(name)[:START])
-
-    def end(name: str) -> float | None:
-        return _mean(values(name)[-END:])
-
-    accuracy, best = values("accuracy"), max(values("accuracy"), default=None)
-    last, ratio, prob = end("accuracy"), values("ratio_distance"), values("prob_distance")
+    values = {name: [value for _, value in points] for name, points in curves.items()}
+    start = {name: _mean(of[:START]) for name, of in values.items()}
+    mean = {name: _mean(of) for name, of in values.items()}
+    end = {name: _mean(of[-END:]) for name, of in values.items()}
+    largest = {name: max(of, default=None) for name, of in values.items()}
     summary: Summary = {
-        "accuracy_start": start("accuracy"),
-        "accuracy_best": best,
-        "accuracy_end": last,
-        "accuracy_held_out": values("eval")[-1] if values("eval") else None,
-        "accuracy_loss": None if best is None or last is None else best - last,
-        "accuracy_gain": None if not accuracy or last is None else last - fmean(accuracy[:START]),
+        "accuracy_start": start["accuracy"],
+        "accuracy_best": largest["accuracy"],
+        "accuracy_end": end["accuracy"],
+        "accuracy_held_out": next(reversed(values["eval"]), None),
+        "accuracy_loss": minus(largest["accuracy"], end["accuracy"]),
+        "accuracy_gain": minus(end["accuracy"], start["accuracy"]),
     }
     for name in ("length", "entropy"):
-        at = start(name)
+        later = values[name][START:]
         summary |= {
-            f"{name}_start": at,
-            f"{name}_end": end(name),
-            f"{name}_ratio": _ratio(end(name), at),
+            f"{name}_start": start[name],
+            f"{name}_end": end[name],
+            f"{name}_ratio": over(end[name], start[name]),
             # Of what comes after: the start's own largest value is above its mean in any case.
-            f"{name}_largest_ratio": _ratio(max(values(name)[START:], default=None), at),
-            f"{name}_smallest_ratio": _ratio(min(values(name)[START:], default=None), at),
+            f"{name}_largest_ratio": over(max(later, default=None), start[name]),
+            f"{name}_smallest_ratio": over(min(later, default=None), start[name]),
         }
     return {
         **summary,
-        "grad_norm_mean": _mean(values("grad_norm")),
-        "grad_norm_largest": max(values("grad_norm"), default=None),
-        "clip_share_mean": _mean(values("clip_share")),
-        "ratio_distance_mean": _mean(ratio),
-        "ratio_distance_end": _mean(ratio[-END:]),
-        "ratio_distance_largest": max(ratio, default=None),
-        "prob_distance_mean": _mean(prob),
-        "prob_distance_end": _mean(prob[-END:]),
-        "prob_distance_largest": max(prob, default=None),
-        "kl_old_mean": _mean(values("kl_old")),
-        "truncated_end": end("truncated"),
-        "value_correct_end": end("value/correct"),
-        "value_incorrect_end": end("value/incorrect"),
-        "value_incorrect_smallest": min(values("value/incorrect"), default=None),
+        "grad_norm_mean": mean["grad_norm"],
+        "grad_norm_largest": largest["grad_norm"],
+        "clip_share_mean": mean["clip_share"],
+        "ratio_distance_mean": mean["ratio_distance"],
+        "ratio_distance_end": end["ratio_distance"],
+        "ratio_distance_largest": largest["ratio_distance"],
+        "prob_distance_mean": mean["prob_distance"],
+        "prob_distance_end": end["prob_distance"],
+        "prob_distance_largest": largest["prob_distance"],
+        "kl_old_mean": mean["kl_old"],
+        "truncated_end": end["truncated"],
+        "value_correct_end": end["value/correct"],
+        "value_incorrect_end": end["value/incorrect"],
+        "value_incorrect_smallest": min(values["value/incorrect"], default=None),
     }
 
 
@@ -332,7 +308,6 @@ def _moments(curves: Mapping[str, Points], kl: str | None) -> Summary:
     start = _mean([value for _, value in length[:START]]) or 0.0
     entropy_at = warning(curves["entropy"])
     kl_at = None if kl is None else warning(curves[kl])
-    lead = None if entropy_at is None or kl_at is None else kl_at - entropy_at
     # The same order with a warning that did not come counted as later than any that did.
     first, second = entropy_at or math.inf, kl_at or math.inf
     return {
@@ -340,7 +315,7 @@ def _moments(curves: Mapping[str, Points], kl: str | None) -> Summary:
         "length_explosion_at": stays_beyond(length, lambda value: value > LONG * start, LASTING),
         "entropy_warning_at": entropy_at,
         "kl_warning_at": kl_at,
-        "entropy_warning_lead": lead,
+        "entropy_warning_lead": minus(kl_at, entropy_at),
         "entropy_warning_first": None if kl is None else (first < second) - (first > second),
     }
 
@@ -349,17 +324,13 @@ def _mean(values: Sequence[float]) -> float | None:
     return fmean(values) if values else None
 
 
-def _ratio(value: float | None, start: float | None) -> float | None:
-    return value / start if value is not None and start else None
-
-
 ANALYSIS = Analysis(
     "length, entropy, gradient norm and accuracy over training",
-    paper="landscape",
-    options=LandscapeOptions,
-    measure=measure,
-    plot=plot,
-    headline=headline,
+    "landscape",
+    LandscapeOptions,
+    measure,
+    plot,
+    headline,
     runs=None,
     policy=False,
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.methods.base import Regions, Rollout, Tokens
@@ -32,6 +33,12 @@ class ScoredTokens:
     old_log_probs: Tensor
     log_probs: Tensor
     entropies: Tensor | None = None
+
+    @property
+    def largest_drift(self) -> float:
+        """The largest |log ratio| of a token; 0 without any."""
+        drift = (self.log_probs - self.old_log_probs)[self.rollout.mask.bool()]
+        return float(drift.abs().max()) if drift.numel() else 0.0
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,11 @@ class MethodStep:
             low_threshold=None if threshold is None else torch.full((len(mask), 1), threshold, dtype=torch.float64),
         )
         return cls(method, tokens, estimated)
+
+    @property
+    def learned(self) -> Tensor:
+        """(n, T) the tokens that have an advantage."""
+        return self.tokens.mask.bool() & (self.tokens.advantages != 0)
 
     def at(self, log_probs: Tensor, entropies: Tensor | None) -> MethodStep:
         """The same rows under another current policy."""
@@ -160,3 +172,9 @@ def thinned(chosen: Tensor, most: int = 500) -> Tensor:
     shown = torch.zeros_like(chosen)
     shown[kept[:, 0], kept[:, 1]] = True
     return shown
+
+
+def rows_of(columns: Mapping[str, Tensor], chosen: Tensor) -> Iterator[dict[str, Any]]:
+    """Yield the ``chosen`` (N, T) tokens, each with its value of every (N, T) column."""
+    for values in zip(*(column[chosen].tolist() for column in columns.values()), strict=True):
+        yield dict(zip(columns, values, strict=True))

@@ -12,8 +12,7 @@ import math
 import random
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -21,6 +20,7 @@ from rlvr_cli.analyses.base import (
     Analysis,
     AnalysisInput,
     Bounds,
+    Dtype,
     Frames,
     Methods,
     frames_of,
@@ -32,20 +32,18 @@ from rlvr_cli.analyses.base import (
 from rlvr_cli.analyses.gradients import Gradient, gradient, logit_gradients, norm, stepped, token_norms
 from rlvr_cli.analyses.method_step import MethodStep
 from rlvr_cli.analyses.saved_rollout import drawn_rows
-from rlvr_cli.analyses.scoring import LoadedPolicy, Rows, load_policy, score_rollout
+from rlvr_cli.analyses.scoring import LoadedPolicy, Rows, load_policy, precise_dtype, score_rollout
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.core.lazy import Tensor, alt, torch
 from rlvr_cli.core.section import Count, CountOrZero, Section
 from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.describe.named import replayed_configs
 from rlvr_cli.methods.base import quantile
 from rlvr_cli.stats.correlation import pearson, spearman
 
-if TYPE_CHECKING:
-    import altair as alt
-
 # Of the two sides of a bound, for what float64 rounds.
 ROUNDING = 1e-9
+Row = dict[str, Any]
 QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.99)
 
 
@@ -66,9 +64,7 @@ class ProbabilityOptions(Section):
     )
     rows: Count = Field(256, description="Completions that are looked at; of more, so many are drawn.")
     tokens: CountOrZero = Field(200, description="Tokens of each group whose gradient is measured one at a time.")
-    dtype: Literal["float32", "float64"] | None = Field(
-        None, description="Of the weights; null = float64 on a CPU, float32 on a GPU."
-    )
+    dtype: Dtype = None
     seed: CountOrZero = Field(0, description="Of the draw of those tokens.")
 
 
@@ -81,8 +77,7 @@ def measure(inputs: AnalysisInput, options: ProbabilityOptions) -> Frames:
     configs = replayed_configs(options.methods)
     saved = inputs.saved()
     methods = [config.bound(saved.config.rollout.max_new_tokens) for config in configs]
-    dtype = getattr(torch, options.dtype or ("float32" if torch.cuda.is_available() else "float64"))
-    policy = load_policy(saved, saved.old, dtype=dtype)
+    policy = load_policy(saved, saved.old, dtype=precise_dtype(options.dtype))
     run = score_rollout(dataclasses.replace(saved, current=saved.old), methods, policy)
     chosen = drawn_rows(saved, options.rows)
     steps = [MethodStep.of(method, run.scored).part(torch.tensor(chosen)) for method in methods]
@@ -91,86 +86,15 @@ def measure(inputs: AnalysisInput, options: ProbabilityOptions) -> Frames:
             f"{saved.run.path}: {methods[0].name} has no gradient on rollout {saved.number}: all completions of each "
             "problem have the same reward. Choose another --rollout."
         )
-    found = by_probability(
-        policy,
-        [saved.rows[index] for index in chosen],
-        steps,
-        bounds=options.bounds,
-        quantiles=options.groups == "quantile",
-        lr=options.lr,
-        sample=options.tokens,
-        seed=options.seed,
-    )
+    summary, tables = by_probability(policy, [saved.rows[index] for index in chosen], steps, options)
     context = {
         "rollout": saved.number,
         "policy": saved.old.step,
         "sampling_gap": run.sampling_gap,
         "rows": len(chosen),
-        "tokens": sum(group.tokens for group in found.groups),
+        "tokens": sum(group["tokens"] for group in tables["groups"]),
     }
-    names = [_name(group.low, group.high) for group in found.groups]
-    sampled = (found.sampled.rest, found.sampled.norms, found.sampled_at_logits.norms)
-    return frames_of(
-        {**_summary(found), **context},
-        run.notes,
-        groups=[{"group": name, **dataclasses.asdict(of)} for name, of in zip(names, found.groups, strict=True)],
-        changes=_change_rows(names, found),
-        directions=[
-            {"method": of.method, "group": name, "positive": rising, "negative": falling}
-            for of in found.directions
-            for name, rising, falling in zip(
-                (*names, "all"), (*of.positive, of.positive_all), (*of.negative, of.negative_all), strict=True
-            )
-        ],
-        tokens=[
-            {"rest": rest, "norm": size, "norm_at_logits": at_logits}
-            for rest, size, at_logits in zip(*sampled, strict=True)
-        ],
-    )
-
-
-def _change_rows(names: Sequence[str], found: ProbabilityFindings) -> Iterator[dict[str, Any]]:
-    for change in found.changes:
-        for name, mean, size, quantiles in zip(names, change.mean, change.size, change.quantiles, strict=True):
-            row = {"by": change.by, "group": name, "mean": mean, "size": size, "match": change.match}
-            yield row | {f"q{100 * share:.0f}": value for share, value in zip(QUANTILES, quantiles or (), strict=False)}
-
-
-def _summary(found: ProbabilityFindings) -> dict[str, float | None]:
-    """The scalars by which runs are compared."""
-    low, high = found.groups[0], found.groups[-1]
-    by = {change.by: change for change in found.changes}
-    shares = {f"share_{index}": group.share for index, group in enumerate(found.groups, 1)}
-    right: dict[str, float | None] = {}
-    first = found.directions[0].method
-    for direction in found.directions:
-        # The label of `grpo+lopti` next to `grpo` is its modifier.
-        added = direction.method.removeprefix(f"{first}+")
-        name = re.sub(r"[^a-z0-9]+", "_", added.lower())
-        right |= {
-            f"right_low_{name}": direction.positive[0],
-            f"right_high_{name}": direction.positive[-1],
-            f"right_all_{name}": direction.positive_all,
-        }
-    return {
-        **shares,
-        "norm_per_token_low": low.norm_per_token,
-        "norm_per_token_high": high.norm_per_token,
-        "norm_low_over_high": over(low.norm_per_token, high.norm_per_token),
-        "norm_at_logits_low_over_high": over(low.norm_at_logits, high.norm_at_logits),
-        "group_norm_low_over_high": over(low.norm, high.norm),
-        "norm_correlation_pearson": found.sampled.pearson,
-        "norm_correlation_spearman": found.sampled.spearman,
-        "logit_norm_correlation_pearson": found.at_logits.pearson,
-        "logit_norm_correlation_spearman": found.at_logits.spearman,
-        "bounds_violated": found.violated,
-        "change_low": by["all"].size[0],
-        "change_high": by["all"].size[-1],
-        "change_high_by_low_over_by_high": over(by["low"].size[-1], by["high"].size[-1]),
-        "match_low": by["low"].match,
-        "match_high": by["high"].match,
-        **right,
-    }
+    return frames_of({**summary, **context}, run.notes, **tables)
 
 
 def headline(frames: Frames) -> str:
@@ -184,145 +108,107 @@ def headline(frames: Frames) -> str:
     )
 
 
-def _name(low: float, high: float) -> str:
-    return f"p {low:.2g} to {high:.2g}"
-
-
 def _times(value: float | None) -> str:
     return "an unknown number of times" if value is None else f"{value:.3g} times"
 
 
-@dataclass(frozen=True)
-class TokenGroup:
-    """Tokens whose old probability is in [low, high).
-
-    Attributes:
-        share: of all tokens.
-        positive, negative: share of the group with such an advantage, and the mean of it there (None without any).
-        norm: of the group's part of grad J, over all parameters.
-        norm_per_token: mean norm of grad log pi of a token; None where none was measured.
-        norm_at_logits: mean of ||e_k - p||; None for an empty group.
-    """
-
-    low: float
-    high: float
-    tokens: int
-    share: float
-    positive: float
-    negative: float
-    positive_advantage: float | None
-    negative_advantage: float | None
-    norm: float
-    norm_per_token: float | None
-    norm_at_logits: float | None
-
-
-@dataclass(frozen=True)
-class ProbabilityChange:
-    """What one step changes: of each group the mean change of probability, of its size, and quantiles of it.
-
-    Attributes:
-        by: whose tokens made the step: ``all``, ``low`` or ``high``.
-        match: correlation over all tokens with the change by ``all``; None where one of them is 0.
-    """
-
-    by: str
-    mean: tuple[float | None, ...]
-    size: tuple[float | None, ...]
-    quantiles: tuple[tuple[float, ...] | None, ...]
-    match: float | None
-
-
-@dataclass(frozen=True)
-class Direction:
-    """Shares of tokens that a method's step moves as their advantage says; None where no token moves.
-
-    Attributes:
-        positive: by group, of the tokens with A > 0 those that rise. negative: with A < 0 those that fall.
-        positive_all, negative_all: over all groups.
-    """
-
-    method: str
-    positive: tuple[float | None, ...]
-    negative: tuple[float | None, ...]
-    positive_all: float | None
-    negative_all: float | None
-
-
-@dataclass(frozen=True)
-class TokenNorms:
-    """1 - p of some tokens and the norm of grad log pi, over all parameters or at the logits; how they go together."""
-
-    rest: tuple[float, ...]
-    norms: tuple[float, ...]
-    pearson: float | None
-    spearman: float | None
-
-
-@dataclass(frozen=True)
-class ProbabilityFindings:
-    """Everything.
-
-    Attributes:
-        sampled: some tokens of each group, measured one at a time over all parameters.
-        sampled_at_logits: the same tokens at the logits. at_logits: all tokens there.
-        violated: share of all tokens outside the bounds of proposition 4.2 at the logits.
-    """
-
-    groups: tuple[TokenGroup, ...]
-    sampled: TokenNorms
-    sampled_at_logits: TokenNorms
-    at_logits: TokenNorms
-    violated: float
-    changes: tuple[ProbabilityChange, ...]
-    directions: tuple[Direction, ...]
-
-
 def by_probability(
-    policy: LoadedPolicy,
-    rows: Rows,
-    steps: Sequence[MethodStep],
-    *,
-    bounds: Sequence[float],
-    quantiles: bool,
-    lr: float,
-    sample: int,
-    seed: int,
-) -> ProbabilityFindings:
-    """Measure the gradient of the first of ``steps`` by groups, and what each of them moves.
+    policy: LoadedPolicy, rows: Rows, steps: Sequence[MethodStep], options: ProbabilityOptions
+) -> tuple[Row, dict[str, list[Row]]]:
+    """Measure the gradient of the first of ``steps`` by groups of tokens, and what each of them moves.
 
     Args:
         policy: the one that sampled.
         steps: ``rows`` as several methods see them, at that policy.
-        bounds: between the groups; shares of the tokens where ``quantiles``, else probabilities.
-        sample: tokens of each group that are measured one at a time; fewer where the group has fewer.
+
+    Returns:
+        summary: the numbers by which runs are compared.
+        tables: `groups`: of each its tokens, the share of them with a positive and a negative advantage and the mean of
+            it there, the norm of its part of grad J, the mean norm of grad log pi of the tokens measured one at a time
+            (None without any), that of e_k - p at the logits. `changes`: mean change of each group's probabilities, of
+            its size and quantiles of it in a step by all tokens, the low and the high group; `match`: correlation over
+            all tokens with the step by all. `directions`: shares of the tokens that a method's step moves as their
+            advantage says, by its sign; None where none moves. `tokens`: those measured one at a time.
     """
     first = steps[0]
-    old, valid = first.tokens.old_log_probs, first.tokens.mask.bool()
-    edges = _edges(old.exp()[valid], bounds, quantiles)
-    masks = [valid & (old.exp() >= low) & (old.exp() < high) for low, high in itertools.pairwise(edges)]
-    part_norms, moved = _steps_of_groups(policy, rows, first.full_coefficients(), masks, old, lr)
+    old, valid, advantages = first.tokens.old_log_probs, first.tokens.mask.bool(), first.tokens.advantages
+    edges = list(itertools.pairwise(_edges(old.exp()[valid], options)))
+    names = [f"p {low:.2g} to {min(high, 1.0):.2g}" for low, high in edges]
+    masks = [valid & (old.exp() >= low) & (old.exp() < high) for low, high in edges]
+    part_norms, moved = _steps_of_groups(policy, rows, first.full_coefficients(), masks, old, options.lr)
     logits = logit_gradients(policy, rows, old.shape[1])
-    places = _drawn(masks, sample, seed)
-    norms = token_norms(policy, rows, [place for of_group in places for place in of_group])
-    ends = list(itertools.accumulate((len(of_group) for of_group in places), initial=0))
+    places = _drawn(masks, options)
+    norms = token_norms(policy, rows, list(itertools.chain(*places)))
     groups = []
-    for mask, part_norm, (low, high), (start, end) in zip(
-        masks, part_norms, itertools.pairwise(edges), itertools.pairwise(ends), strict=True
+    for name, mask, (low, high), part_norm, single in zip(
+        names, masks, edges, part_norms, norms.split(list(map(len, places))), strict=True
     ):
-        per_token = float(norms[start:end].mean()) if end > start else None
-        groups.append(_group(mask, valid, first.tokens.advantages, low, high, part_norm, per_token, logits.norms))
-    drawn = torch.tensor([place for of_group in places for place in of_group], dtype=torch.int64).reshape(-1, 2).T
-    rest, norms_at_logits = (of[drawn[0], drawn[1]] for of in (logits.rest, logits.norms))
-    return ProbabilityFindings(
-        groups=tuple(groups),
-        sampled=_norms(rest, norms),
-        sampled_at_logits=_norms(rest, norms_at_logits),
-        at_logits=_norms(logits.rest[valid], logits.norms[valid]),
-        violated=_violated(logits.rest[valid], logits.norms[valid], logits.vocabulary),
-        changes=_changes(moved, masks, valid),
-        directions=tuple(_direction(policy, rows, step, masks, lr) for step in steps),
-    )
+        count, positive, negative = int(mask.sum()), mask & (advantages > 0), mask & (advantages < 0)
+        groups.append(
+            {
+                "group": name,
+                "low": low,
+                "high": min(high, 1.0),
+                "tokens": count,
+                "share": count / max(int(valid.sum()), 1),
+                "positive": int(positive.sum()) / max(count, 1),
+                "negative": int(negative.sum()) / max(count, 1),
+                "positive_advantage": mean_of(advantages[positive]),
+                "negative_advantage": mean_of(advantages[negative]),
+                "norm": part_norm,
+                "norm_per_token": mean_of(single),
+                "norm_at_logits": mean_of(logits.norms[mask]),
+            }
+        )
+    drawn = torch.tensor(list(itertools.chain(*places)), dtype=torch.int64).reshape(-1, 2).T
+    columns = [logits.rest[drawn[0], drawn[1]], norms, logits.norms[drawn[0], drawn[1]]]
+    rest, sizes, at_logits = (column.tolist() for column in columns)
+    tables = {
+        "groups": groups,
+        "changes": list(_changes(names, moved, masks, valid)),
+        "directions": [row for step in steps for row in _directions(policy, rows, step, names, masks, options.lr)],
+        "tokens": [
+            dict(zip(("rest", "norm", "norm_at_logits"), row, strict=True))
+            for row in zip(rest, sizes, at_logits, strict=True)
+        ],
+    }
+    every = (logits.rest[valid].tolist(), logits.norms[valid].tolist())
+    correlations = {
+        "norm_correlation_pearson": pearson(rest, sizes),
+        "norm_correlation_spearman": spearman(rest, sizes),
+        "logit_norm_correlation_pearson": pearson(*every),
+        "logit_norm_correlation_spearman": spearman(*every),
+        "bounds_violated": _violated(logits.rest[valid], logits.norms[valid], logits.vocabulary),
+    }
+    return _summary(tables, correlations), tables
+
+
+def _summary(tables: dict[str, list[Row]], correlations: Row) -> Row:
+    groups, directions = tables["groups"], tables["directions"]
+    low, high = groups[0], groups[-1]
+    changes = {(row["by"], row["group"]): row for row in tables["changes"]}
+    by_low, by_high = (changes[by, high["group"]] for by in ("low", "high"))
+    summary = {
+        **{f"share_{index}": group["share"] for index, group in enumerate(groups, 1)},
+        "norm_per_token_low": low["norm_per_token"],
+        "norm_per_token_high": high["norm_per_token"],
+        "norm_low_over_high": over(low["norm_per_token"], high["norm_per_token"]),
+        "norm_at_logits_low_over_high": over(low["norm_at_logits"], high["norm_at_logits"]),
+        "group_norm_low_over_high": over(low["norm"], high["norm"]),
+        **correlations,
+        "change_low": changes["all", low["group"]]["size"],
+        "change_high": changes["all", high["group"]]["size"],
+        "change_high_by_low_over_by_high": over(by_low["size"], by_high["size"]),
+        "match_low": by_low["match"],
+        "match_high": by_high["match"],
+    }
+    for row in directions:
+        # The label of `grpo+lopti` next to `grpo` is its modifier.
+        name = re.sub(r"[^a-z0-9]+", "_", row["method"].removeprefix(f"{directions[0]['method']}+").lower())
+        for end, group in (("low", low["group"]), ("high", high["group"]), ("all", "all")):
+            if row["group"] == group:
+                summary[f"right_{end}_{name}"] = row["positive"]
+    return summary
 
 
 def after_steps(policy: LoadedPolicy, rows: Rows, step: MethodStep, lr: float) -> Tensor:
@@ -341,52 +227,21 @@ def after_steps(policy: LoadedPolicy, rows: Rows, step: MethodStep, lr: float) -
     return following(step.method.passes.names, step)
 
 
-def _edges(probabilities: Tensor, bounds: Sequence[float], quantiles: bool) -> list[float]:
-    between = [float(quantile(probabilities, bound)) for bound in bounds] if quantiles else list(bounds)
+def _edges(probabilities: Tensor, options: ProbabilityOptions) -> list[float]:
+    bounds = list(options.bounds)
+    between = [float(quantile(probabilities, bound)) for bound in bounds] if options.groups == "quantile" else bounds
     # Rounding may leave a probability just above 1.
     return [0.0, *between, math.inf]
 
 
-def _drawn(masks: Sequence[Tensor], sample: int, seed: int) -> list[list[tuple[int, int]]]:
+def _drawn(masks: Sequence[Tensor], options: ProbabilityOptions) -> list[list[tuple[int, int]]]:
     """Of each group as many tokens, in the order of rows, so that the rare ones are seen as well as the frequent."""
     drawn = []
     for index, mask in enumerate(masks):
         places = [(int(row), int(position)) for row, position in mask.nonzero().tolist()]
-        generator = random.Random(stream_seed(seed, "probability-tokens", index))
-        drawn.append(sorted(generator.sample(places, min(sample, len(places)))))
+        generator = random.Random(stream_seed(options.seed, "probability-tokens", index))
+        drawn.append(sorted(generator.sample(places, min(options.tokens, len(places)))))
     return drawn
-
-
-def _group(
-    mask: Tensor,
-    valid: Tensor,
-    advantages: Tensor,
-    low: float,
-    high: float,
-    whole: float,
-    per_token: float | None,
-    at_logits: Tensor,
-) -> TokenGroup:
-    count = int(mask.sum())
-    positive, negative = mask & (advantages > 0), mask & (advantages < 0)
-    return TokenGroup(
-        low=low,
-        high=min(high, 1.0),
-        tokens=count,
-        share=count / max(int(valid.sum()), 1),
-        positive=int(positive.sum()) / max(count, 1),
-        negative=int(negative.sum()) / max(count, 1),
-        positive_advantage=mean_of(advantages[positive]),
-        negative_advantage=mean_of(advantages[negative]),
-        norm=whole,
-        norm_per_token=per_token,
-        norm_at_logits=mean_of(at_logits[mask]),
-    )
-
-
-def _norms(rest: Tensor, norms: Tensor) -> TokenNorms:
-    a, b = rest.tolist(), norms.tolist()
-    return TokenNorms(tuple(a), tuple(b), pearson(a, b), spearman(a, b))
 
 
 def _violated(rest: Tensor, norms: Tensor, vocabulary: int) -> float:
@@ -421,21 +276,20 @@ def _steps_of_groups(
     return norms, {"all": moved_by(whole), **moved}
 
 
-def _changes(moved: dict[str, Tensor], masks: Sequence[Tensor], valid: Tensor) -> tuple[ProbabilityChange, ...]:
+def _changes(names: Sequence[str], moved: dict[str, Tensor], masks: Sequence[Tensor], valid: Tensor) -> Iterator[Row]:
     whole = moved["all"][valid].tolist()
-    return tuple(
-        ProbabilityChange(
-            by=by,
-            mean=tuple(mean_of(change[mask]) for mask in masks),
-            size=tuple(mean_of(change[mask].abs()) for mask in masks),
-            quantiles=tuple(_quantiles(change[mask]) for mask in masks),
-            match=pearson(change[valid].tolist(), whole),
-        )
-        for by, change in moved.items()
-    )
+    for by, change in moved.items():
+        match = pearson(change[valid].tolist(), whole)
+        for name, mask in zip(names, masks, strict=True):
+            values = change[mask]
+            row = {"by": by, "group": name, "mean": mean_of(values), "size": mean_of(values.abs()), "match": match}
+            shares = QUANTILES if values.numel() else ()
+            yield row | {f"q{100 * share:.0f}": float(quantile(values, share)) for share in shares}
 
 
-def _direction(policy: LoadedPolicy, rows: Rows, step: MethodStep, masks: Sequence[Tensor], lr: float) -> Direction:
+def _directions(
+    policy: LoadedPolicy, rows: Rows, step: MethodStep, names: Sequence[str], masks: Sequence[Tensor], lr: float
+) -> Iterator[Row]:
     moved = after_steps(policy, rows, step, lr) - step.tokens.old_log_probs
     advantages = step.tokens.advantages
     learned = step.tokens.mask.bool() & (moved != 0)
@@ -443,24 +297,12 @@ def _direction(policy: LoadedPolicy, rows: Rows, step: MethodStep, masks: Sequen
     def share(chosen: Tensor, sign: int) -> float | None:
         return mean_of((moved[chosen & learned & (advantages * sign > 0)] * sign > 0).double())
 
-    everywhere = torch.ones_like(learned)
-    return Direction(
-        method=step.method.name,
-        positive=tuple(share(mask, 1) for mask in masks),
-        negative=tuple(share(mask, -1) for mask in masks),
-        positive_all=share(everywhere, 1),
-        negative_all=share(everywhere, -1),
-    )
-
-
-def _quantiles(values: Tensor) -> tuple[float, ...] | None:
-    return tuple(float(quantile(values, share)) for share in QUANTILES) if values.numel() else None
+    for name, mask in zip((*names, "all"), (*masks, torch.ones_like(learned)), strict=True):
+        yield {"method": step.method.name, "group": name, "positive": share(mask, 1), "negative": share(mask, -1)}
 
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
     """Draw single tokens, the groups' gradients, what a step moves, and the tokens that rise."""
-    import altair as alt
-
     group = alt.X("group:N", sort=None, title="old probability")
     tokens = (
         alt.Chart(frames["tokens"])
@@ -492,9 +334,9 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
 
 ANALYSIS = Analysis(
     "gradient norms, and what an update moves, by the tokens' probability",
-    paper="AR-Lopti",
-    options=ProbabilityOptions,
-    measure=measure,
-    plot=plot,
-    headline=headline,
+    "AR-Lopti",
+    ProbabilityOptions,
+    measure,
+    plot,
+    headline,
 )

@@ -7,18 +7,18 @@ which is the current policy's.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
 from rlvr_cli.analyses.base import (
     Analysis,
     AnalysisInput,
+    Dtype,
     Frames,
     frames_of,
     mean_of,
@@ -29,19 +29,16 @@ from rlvr_cli.analyses.base import (
     summary_of,
 )
 from rlvr_cli.analyses.expected_gradient import expected_gradient, lemma_spread, log_ratio, reversal_kappas
-from rlvr_cli.analyses.method_step import MethodStep, thinned
-from rlvr_cli.analyses.replay import Replay, ReplayedUpdates
-from rlvr_cli.analyses.saved_rollout import SavedRollout
-from rlvr_cli.analyses.scoring import LoadedPolicy, load_policy, score_rollout
+from rlvr_cli.analyses.method_step import MethodStep, rows_of, thinned
+from rlvr_cli.analyses.replay import ReplayedUpdates
+from rlvr_cli.analyses.scoring import load_policy, precise_dtype, score_rollout
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.core.lazy import Tensor, alt, torch
 from rlvr_cli.core.section import Count, FromList, Section
 from rlvr_cli.methods.base import quantile
 
-if TYPE_CHECKING:
-    import altair as alt
-
+Row = dict[str, Any]
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 # A clipped token's entropy is compared with that of so many others on either side of it in probability.
 NEIGHBOURS = 5
@@ -68,9 +65,7 @@ class RatioOptions(Section):
     groups: Annotated[int, Field(ge=3, le=200)] = Field(
         20, description="Groups of as many tokens each, by 1 - p, to which the exponent of the spread is fitted."
     )
-    dtype: Literal["float32", "float64"] | None = Field(
-        None, description="Of the weights; null = float64 on a CPU, float32 on a GPU."
-    )
+    dtype: Dtype = None
 
 
 def measure(inputs: AnalysisInput, options: RatioOptions) -> Frames:
@@ -83,98 +78,6 @@ def measure(inputs: AnalysisInput, options: RatioOptions) -> Frames:
     config = load_config([saved.run.config_path]).method.policy
     if config is None:
         raise UserError(f"{saved.run.path}: {saved.config.method.name} has no importance ratio.")
-    how = _replay(saved, options)
-    method = config.bound(saved.config.rollout.max_new_tokens)
-    dtype = getattr(torch, options.dtype or ("float32" if torch.cuda.is_available() else "float64"))
-    policy = load_policy(saved, saved.old, dtype=dtype)
-    run = score_rollout(saved, [method], policy)
-    kept = MethodStep.of(method, run.scored)
-    entropies = run.scored.rollout.entropies
-    assert entropies is not None
-    start = kept.at(run.scored.old_log_probs, entropies)
-    if not bool((start.tokens.mask.bool() & (start.tokens.advantages != 0)).any()):
-        raise UserError(
-            f"{saved.run.path}: no token of rollout {saved.number} has an advantage: all completions of each problem "
-            "have the same reward. Choose another --rollout."
-        )
-    replay = ReplayedUpdates(policy, saved, start, how)
-    before = measure_updates(0, start, entropies, bins=options.bins, groups=options.groups)
-    after, last = _follow(policy, replay, start, options)
-    updates = saved.current.step - saved.sampled_after
-    at_checkpoint = measure_updates(updates, kept, entropies, bins=options.bins, groups=options.groups)
-    context = {
-        "rollout": saved.number,
-        "policy": saved.old.step,
-        "method": method.name,
-        "split": how.split,
-        "kept_optimizer_state": replay.has_state,
-        "sampling_gap": run.sampling_gap,
-        "checkpoint": saved.current.step,
-    }
-    return ratio_frames(
-        {**_summary(before, after, _analytic(start, options.bins)), **context},
-        [("replayed", of) for of in (before, *after)] + [("checkpoint", at_checkpoint)],
-        last,
-        policy.model.config.vocab_size,
-        (*run.notes, *_notes(saved, how, replay)),
-    )
-
-
-def ratio_frames(
-    summary: Mapping[str, Any],
-    every: Sequence[tuple[str, Ratios]],
-    tokens: Sequence[tuple[float, float, bool]],
-    vocabulary: int,
-    notes: Sequence[str] = (),
-) -> Frames:
-    """Return the frames of the ratios after some updates, each with the policy that made them."""
-    line = torch.linspace(0.005, 0.995, 100, dtype=torch.float64)
-    bounds = (line, *entropy_bounds(line, vocabulary))
-    return frames_of(
-        summary,
-        notes,
-        updates=[{"policy": policy, **_update_row(of)} for policy, of in every],
-        bins=[{"policy": policy, "updates": of.updates, **row} for policy, of in every for row in _bin_rows(of)],
-        spreads=[
-            {"policy": policy, "updates": of.updates, "rest": rest, "spread": spread}
-            for policy, of in every
-            for rest, spread in zip(of.exponent.rest, of.exponent.spread, strict=True)
-        ],
-        tokens=[dict(zip(("old_prob", "entropy", "clipped"), token, strict=True)) for token in tokens],
-        bounds=[
-            {"old_prob": probability, "least": least, "most": most}
-            for probability, least, most in zip(*(values.tolist() for values in bounds), strict=True)
-        ],
-    )
-
-
-def _update_row(of: Ratios) -> dict[str, Any]:
-    sides = {
-        which: log_ratio(getattr(of.bins[0], which), getattr(of.bins[-1], which))
-        for which in ("magnitude", "signed", "expected_magnitude", "expected_signed")
-    }
-    return {
-        "updates": of.updates,
-        "kappa": of.kappa,
-        "exponent": of.exponent.exponent,
-        "fit": of.exponent.fit,
-        **{f"clipped_{name}": value for name, value in dataclasses.asdict(of.clipped).items()},
-        **{f"dominance_{which}": value for which, value in sides.items()},
-    }
-
-
-def _bin_rows(of: Ratios) -> Iterator[dict[str, Any]]:
-    for part in of.bins:
-        row: Mapping[str, Any] = dataclasses.asdict(part)
-        quantiles = zip(QUANTILES, row["quantiles"] or (), strict=False)
-        yield {
-            "bin": f"{part.low:.2g} to {part.high:.2g}",
-            **{name: value for name, value in row.items() if name != "quantiles"},
-            **{f"q{100 * share:.0f}": value for share, value in quantiles},
-        }
-
-
-def _replay(saved: SavedRollout, options: RatioOptions) -> Replay:
     split = options.split or saved.config.update.mini_batches
     problems = []
     if options.optimizer == "sgd" and options.lr is None:
@@ -183,70 +86,104 @@ def _replay(saved: SavedRollout, options: RatioOptions) -> Replay:
         problems.append(f"split={split}: rollout {saved.number} has {len(saved.rows)} completions.")
     if problems:
         raise UserError(problems)
-    return Replay(options.optimizer, options.lr, split)
-
-
-def _follow(
-    policy: LoadedPolicy, replay: ReplayedUpdates, start: MethodStep, options: RatioOptions
-) -> tuple[list[Ratios], list[tuple[float, float, bool]]]:
-    """The ratios after each of ``options.updates``, and the plane after the last."""
-    entropies = start.tokens.entropies
+    method = config.bound(saved.config.rollout.max_new_tokens)
+    policy = load_policy(saved, saved.old, dtype=precise_dtype(options.dtype))
+    run = score_rollout(saved, [method], policy)
+    kept = MethodStep.of(method, run.scored)
+    entropies = run.scored.rollout.entropies
     assert entropies is not None
-    after = []
-    for made in replay:
-        if made not in options.updates:
-            continue
-        now = start.at(*policy.score(replay.saved.rows))
-        after.append(measure_updates(made, now, entropies, bins=options.bins, groups=options.groups))
-        if made == options.updates[-1]:
-            return after, plane(now, entropies)
-    raise AssertionError("the updates never end")
+    start = kept.at(run.scored.old_log_probs, entropies)
+    if not bool(start.learned.any()):
+        raise UserError(
+            f"{saved.run.path}: no token of rollout {saved.number} has an advantage: all completions of each problem "
+            "have the same reward. Choose another --rollout."
+        )
+
+    def measured(updates: int, now: MethodStep) -> Ratios:
+        return measure_updates(updates, now, entropies, bins=options.bins, groups=options.groups)
+
+    replay = ReplayedUpdates(policy, saved, start, options.optimizer, options.lr, split)
+    replayed, last = [measured(0, start)], start
+    for made in itertools.islice(replay, options.updates[-1]):
+        if made in options.updates:
+            last = start.at(*policy.score(saved.rows))
+            replayed.append(measured(made, last))
+    at_checkpoint = measured(saved.current.step - saved.sampled_after, kept)
+    notes = list(run.notes)
+    if options.optimizer == "adamw" and saved.old.step and not replay.has_state:
+        notes.append(
+            f"There is no matching AdamW state at step {saved.old.step}: it starts from zero, so its first steps are "
+            "larger than the run's."
+        )
+    if saved.config.rollout.largest_weight is not None:
+        notes.append("The run's weights for another sampler (rollout.tis_cap) are left out.")
+    every = [*(("replayed", of) for of in replayed), ("checkpoint", at_checkpoint)]
+    line = torch.linspace(0.005, 0.995, 100, dtype=torch.float64)
+    bounds = torch.stack([line, *entropy_bounds(line, policy.model.config.vocab_size)])
+    return frames_of(
+        {
+            **_summary(replayed, _reversals(start, options.bins)),
+            "rollout": saved.number,
+            "policy": saved.old.step,
+            "method": method.name,
+            "split": split,
+            "kept_optimizer_state": replay.has_state,
+            "sampling_gap": run.sampling_gap,
+            "checkpoint": saved.current.step,
+        },
+        notes,
+        updates=[{"policy": policy, **of.row} for policy, of in every],
+        bins=[{"policy": policy, "updates": of.row["updates"], **row} for policy, of in every for row in of.bins],
+        spreads=[
+            {"policy": policy, "updates": of.row["updates"], "rest": rest, "spread": spread}
+            for policy, of in every
+            for rest, spread in of.spreads
+        ],
+        tokens=plane(last, entropies),
+        bounds=[dict(zip(("old_prob", "least", "most"), row, strict=True)) for row in bounds.T.tolist()],
+    )
 
 
-def _analytic(start: MethodStep, bins: int) -> tuple[float | None, float | None]:
+def _reversals(start: MethodStep, bins: int) -> dict[str, float | None]:
     """The first kappa at which proposition 1 reverses, signed and of magnitudes; None where it never does."""
     low, high = (float(torch.as_tensor(of, dtype=torch.float64).mean()) for of in start.bounds())
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return None, None
-    signed, magnitude = reversal_kappas(low, high, p_low=1 / bins, p_high=1 - 1 / bins)
-    return (signed[0] if signed else None), (magnitude[0] if magnitude else None)
-
-
-def _summary(
-    before: Ratios, after: list[Ratios], kappas: tuple[float | None, float | None]
-) -> dict[str, float | int | None]:
-    """The scalars by which runs are compared."""
-    first, last = after[0], after[-1]
-    low, high = last.bins[0], last.bins[-1]
-    clipped = last.clipped
-    dominances = {of.updates: _dominance(of, "magnitude") for of in after}
-    reversed_at = (updates for updates, value in dominances.items() if value is not None and value < 0)
-    spread_all = [_pooled(of) for of in (first, last)]
+    kappas: tuple[list[float], list[float]] = ([], [])
+    if math.isfinite(low) and math.isfinite(high):
+        kappas = reversal_kappas(low, high, p_low=1 / bins, p_high=1 - 1 / bins)
     return {
-        "spread_low": low.spread,
-        "spread_high": high.spread,
-        "spread_low_over_high": over(low.spread, high.spread),
-        "spread_low_over_high_first": over(first.bins[0].spread, first.bins[-1].spread),
-        "spread_exponent": first.exponent.exponent,
-        "spread_exponent_fit": first.exponent.fit,
-        "spread_exponent_last": last.exponent.exponent,
-        "spread_growth": over(spread_all[1], spread_all[0]),
-        "kappa_first": first.kappa,
-        "kappa_last": last.kappa,
-        "dominance_on_policy": _dominance(before, "magnitude"),
-        "dominance_first": dominances[first.updates],
-        "dominance_last": dominances[last.updates],
-        "dominance_change": minus(dominances[last.updates], dominances[first.updates]),
-        "dominance_signed_first": _dominance(first, "signed"),
-        "dominance_signed_last": _dominance(last, "signed"),
+        f"reversal_kappa_{name}": next(iter(of), None) for name, of in zip(("signed", "magnitude"), kappas, strict=True)
+    }
+
+
+def _summary(replayed: Sequence[Ratios], reversals: dict[str, float | None]) -> Row:
+    """Return the numbers by which runs are compared; ``replayed`` begins with the policy that sampled."""
+    before, first, last = replayed[0].row, replayed[1].row, replayed[-1].row
+    (low_first, *_, high_first), (low, *_, high) = replayed[1].bins, replayed[-1].bins
+    reversed_at = (of.row["updates"] for of in replayed[1:] if (of.row["dominance_magnitude"] or 0) < 0)
+    return {
+        "spread_low": low["spread"],
+        "spread_high": high["spread"],
+        "spread_low_over_high": over(low["spread"], high["spread"]),
+        "spread_low_over_high_first": over(low_first["spread"], high_first["spread"]),
+        "spread_exponent": first["exponent"],
+        "spread_exponent_fit": first["fit"],
+        "spread_exponent_last": last["exponent"],
+        "spread_growth": over(_pooled(replayed[-1].bins), _pooled(replayed[1].bins)),
+        "kappa_first": first["kappa"],
+        "kappa_last": last["kappa"],
+        "dominance_on_policy": before["dominance_magnitude"],
+        "dominance_first": first["dominance_magnitude"],
+        "dominance_last": last["dominance_magnitude"],
+        "dominance_change": minus(last["dominance_magnitude"], first["dominance_magnitude"]),
+        "dominance_signed_first": first["dominance_signed"],
+        "dominance_signed_last": last["dominance_signed"],
         "reversal_at": next(reversed_at, None),
-        "reversal_kappa_signed": kappas[0],
-        "reversal_kappa_magnitude": kappas[1],
-        "clipped_share": clipped.share,
-        "clipped_low_share": clipped.low_share,
-        "clipped_low_excess": minus(clipped.low_share, clipped.low_share_of_all),
-        "clipped_entropy_difference": clipped.entropy_difference,
-        "clipped_entropy_difference_plain": minus(clipped.entropy, clipped.entropy_of_others),
+        **reversals,
+        "clipped_share": last["clipped_share"],
+        "clipped_low_share": last["clipped_low_share"],
+        "clipped_low_excess": minus(last["clipped_low_share"], last["clipped_low_share_of_all"]),
+        "clipped_entropy_difference": last["clipped_entropy_difference"],
+        "clipped_entropy_difference_plain": minus(last["clipped_entropy"], last["clipped_entropy_of_others"]),
     }
 
 
@@ -271,104 +208,36 @@ def headline(frames: Frames) -> str:
     )
 
 
-def _notes(saved: SavedRollout, how: Replay, replay: ReplayedUpdates) -> tuple[str, ...]:
-    lines = []
-    if how.optimizer == "adamw" and saved.old.step and not replay.has_state:
-        lines.append(
-            f"There is no matching AdamW state at step {saved.old.step}: it starts from zero, so its first steps are "
-            "larger than the run's."
-        )
-    if saved.config.rollout.largest_weight is not None:
-        lines.append("The run's weights for another sampler (rollout.tis_cap) are left out.")
-    return tuple(lines)
-
-
-def _dominance(of: Ratios, which: str) -> float | None:
-    """log of mean |G| (or |mean G|) of the lowest bin over that of the highest."""
-    return log_ratio(getattr(of.bins[0], which), getattr(of.bins[-1], which))
-
-
-def _pooled(of: Ratios) -> float | None:
+def _pooled(bins: Sequence[Row]) -> float | None:
     """Standard deviation of the ratio over all tokens."""
-    known = [(part.tokens, part.mean, part.spread) for part in of.bins if part.mean is not None]
+    known = [(row["tokens"], row["mean"], row["spread"]) for row in bins if row["mean"] is not None]
     total = sum(count for count, _, _ in known)
     if not total:
         return None
     mean = sum(count * middle for count, middle, _ in known) / total
-    return math.sqrt(
-        sum(count * ((spread or 0.0) ** 2 + (middle - mean) ** 2) for count, middle, spread in known) / total
-    )
-
-
-@dataclass(frozen=True)
-class Bin:
-    """Tokens whose old probability is in [low, high); None where there are none, or none with an advantage.
-
-    Attributes:
-        spread: standard deviation of the ratio. mean: of the ratio. quantiles: of the ratio, at ``QUANTILES``.
-        clipped: share of the tokens with an advantage that are clipped.
-        magnitude: mean |G|, G = (1 - pi) F A. signed: |mean G|.
-        expected_magnitude, expected_signed: the same by proposition 1, with the kappa of the whole rollout.
-    """
-
-    low: float
-    high: float
-    tokens: int
-    spread: float | None
-    mean: float | None
-    quantiles: tuple[float, ...] | None
-    clipped: float | None
-    magnitude: float | None
-    signed: float | None
-    expected_magnitude: float | None
-    expected_signed: float | None
-
-
-@dataclass(frozen=True)
-class Exponent:
-    """log spread = exponent * log(1 - pi) + constant, by least squares over groups of as many tokens.
-
-    Attributes:
-        rest, spread: of each group: mean of 1 - pi, standard deviation of the ratio.
-        exponent, fit: slope and R^2; None where fewer than three groups have a spread.
-    """
-
-    rest: tuple[float, ...]
-    spread: tuple[float, ...]
-    exponent: float | None
-    fit: float | None
-
-
-@dataclass(frozen=True)
-class Clipped:
-    """The clipped tokens (regions LN and HP) among those with an advantage; None where there are none of either.
-
-    Attributes:
-        tokens, share: how many are clipped, and of how many.
-        low_share, low_share_of_all: how many of the clipped, and of all, are in the first bin.
-        entropy, entropy_of_others: mean entropy, nats.
-        entropy_difference: mean over the clipped tokens of their entropy minus that of the others next to them in
-            probability, ``NEIGHBOURS`` on either side.
-    """
-
-    tokens: int
-    share: float | None
-    low_share: float | None
-    low_share_of_all: float | None
-    entropy: float | None
-    entropy_of_others: float | None
-    entropy_difference: float | None
+    return math.sqrt(sum(count * (spread**2 + (middle - mean) ** 2) for count, middle, spread in known) / total)
 
 
 @dataclass(frozen=True)
 class Ratios:
-    """The ratios after some updates; ``kappa`` fits lemma 1: kappa^2 = mean (r - 1)^2 / mean (1 - pi)^4."""
+    """The ratios of a rollout's tokens after some updates; what does not exist is None.
 
-    updates: int
-    bins: tuple[Bin, ...]
-    exponent: Exponent
-    clipped: Clipped
-    kappa: float
+    Attributes:
+        row: of all tokens. `kappa` fits lemma 1: kappa^2 = mean (r - 1)^2 / mean (1 - pi)^4. `exponent`, `fit`: slope
+            and R^2 of log spread over log(1 - pi). `clipped_*`: of the clipped tokens (regions LN and HP) among those
+            with an advantage: how many, and of how many; `low_share`, `low_share_of_all`: how many of the clipped, and
+            of all, are in the first bin; mean entropies, nats; `entropy_difference`: mean over the clipped tokens of
+            their entropy minus that of the others next to them in probability, ``NEIGHBOURS`` on either side.
+            `dominance_*`: log of the lowest bin's mean over the highest one's.
+        bins: tokens whose old probability is in [low, high). `spread`, `mean`, quantiles: of the ratio. `clipped`:
+            share of the tokens with an advantage. `magnitude`, `signed`: mean |G| and |mean G|, G = (1 - pi) F A;
+            `expected_*`: the same by proposition 1, with the kappa of the whole rollout.
+        spreads: of each group of as many tokens: mean of 1 - pi, standard deviation of the ratio.
+    """
+
+    row: Row
+    bins: list[Row]
+    spreads: list[tuple[float, float]]
 
 
 def measure_updates(updates: int, now: MethodStep, old_entropies: Tensor, *, bins: int, groups: int) -> Ratios:
@@ -382,31 +251,62 @@ def measure_updates(updates: int, now: MethodStep, old_entropies: Tensor, *, bin
     distance = torch.expm1(tokens.log_probs - tokens.old_log_probs)
     # Rounding may leave a probability just above 1.
     rest = -torch.expm1(tokens.old_log_probs).clamp(max=0)
-    learned, cut = valid & (tokens.advantages != 0), clipped_tokens(now)
-    masks = bin_masks(tokens.old_probs, valid, bins)
+    learned, cut = now.learned, clipped_tokens(now)
+    which = (tokens.old_probs * bins).long().clamp(max=bins - 1)
     fourth = float(rest[valid].pow(4).mean())
     kappa = math.sqrt(float(distance[valid].square().mean()) / fourth) if fourth else 0.0
     gradients = -torch.expm1(tokens.log_probs) * now.full_values()
-    expected = _expected(now, rest, kappa, learned)
-    edges = [index / bins for index in range(bins + 1)]
-    return Ratios(
-        updates=updates,
-        bins=tuple(
-            _bin(low, high, mask, mask & learned, distance, cut, gradients, *expected)
-            for (low, high), mask in zip(itertools.pairwise(edges), masks, strict=True)
-        ),
-        exponent=_exponent(distance[valid], rest[valid], groups),
-        clipped=_clipped(cut, learned, old_entropies, tokens.old_probs, masks[0]),
-        kappa=kappa,
-    )
+    sigma = float(tokens.advantages[learned].square().mean().sqrt()) if bool(learned.any()) else 0.0
+    expected = expected_gradient(rest, lemma_spread(rest, kappa), *now.bounds(), sigma)
+    rows: list[Row] = []
+    for index in range(bins):
+        low, high, mask = index / bins, (index + 1) / bins, valid & (which == index)
+        ratios, inside = 1 + distance[mask], mask & learned
+        signed, expected_signed = mean_of(gradients[inside]), mean_of(expected.signed[inside])
+        rows.append(
+            {
+                "bin": f"{low:.2g} to {high:.2g}",
+                "low": low,
+                "high": high,
+                "tokens": len(ratios),
+                "spread": float(distance[mask].std(correction=0)) if len(ratios) else None,
+                "mean": mean_of(ratios),
+                "clipped": mean_of(cut[inside]),
+                "magnitude": mean_of(gradients[inside].abs()),
+                "signed": None if signed is None else abs(signed),
+                "expected_magnitude": mean_of(expected.magnitude[inside]),
+                "expected_signed": None if expected_signed is None else abs(expected_signed),
+                **{f"q{100 * at:.0f}": float(quantile(ratios, at)) for at in (QUANTILES if len(ratios) else ())},
+            }
+        )
+    spreads = _spreads(distance[valid], rest[valid], groups)
+    exponent, fit = _exponent(spreads)
+    clipped, others, lowest = learned & cut, learned & ~cut, valid & (which == 0)
+    row = {
+        "updates": updates,
+        "kappa": kappa,
+        "exponent": exponent,
+        "fit": fit,
+        "clipped_tokens": int(clipped.sum()),
+        "clipped_share": mean_of(cut[learned]),
+        "clipped_low_share": mean_of(lowest[clipped]),
+        "clipped_low_share_of_all": mean_of(lowest[learned]),
+        "clipped_entropy": mean_of(old_entropies[clipped]),
+        "clipped_entropy_of_others": mean_of(old_entropies[others]),
+        "clipped_entropy_difference": _at_equal_probability(clipped, others, tokens.old_probs, old_entropies),
+        **{
+            f"dominance_{name}": log_ratio(rows[0][name], rows[-1][name])
+            for name in ("magnitude", "signed", "expected_magnitude", "expected_signed")
+        },
+    }
+    return Ratios(row, rows, spreads)
 
 
-def plane(now: MethodStep, old_entropies: Tensor) -> list[tuple[float, float, bool]]:
+def plane(now: MethodStep, old_entropies: Tensor) -> list[Row]:
     """Return probability, entropy (nats) and whether it is clipped of the tokens to draw (figure 2c)."""
-    learned, cut = now.tokens.mask.bool() & (now.tokens.advantages != 0), clipped_tokens(now)
-    shown = thinned(learned & cut) | thinned(learned & ~cut)
-    columns = (now.tokens.old_probs, old_entropies, cut)
-    return list(zip(*(values[shown].tolist() for values in columns), strict=True))
+    learned, cut = now.learned, clipped_tokens(now)
+    columns = {"old_prob": now.tokens.old_probs, "entropy": old_entropies, "clipped": cut}
+    return list(rows_of(columns, thinned(learned & cut) | thinned(learned & ~cut)))
 
 
 def entropy_bounds(probabilities: Tensor, vocabulary: int) -> tuple[Tensor, Tensor]:
@@ -426,76 +326,22 @@ def clipped_tokens(now: MethodStep) -> Tensor:
     return regions.LN | regions.HP
 
 
-def bin_masks(old_probs: Tensor, valid: Tensor, bins: int) -> list[Tensor]:
-    """The tokens of each of ``bins`` bins of one width; rounding may leave a probability just above 1."""
-    which = (old_probs * bins).long().clamp(max=bins - 1)
-    return [valid & (which == index) for index in range(bins)]
-
-
-def _expected(now: MethodStep, rest: Tensor, kappa: float, learned: Tensor) -> tuple[Tensor, Tensor]:
-    advantages = now.tokens.advantages
-    sigma = float(advantages[learned].square().mean().sqrt()) if bool(learned.any()) else 0.0
-    eps_low, eps_high = now.bounds()
-    found = expected_gradient(rest, lemma_spread(rest, kappa), eps_low, eps_high, sigma)
-    return found.magnitude, found.signed
-
-
-def _bin(
-    low: float,
-    high: float,
-    mask: Tensor,
-    learned: Tensor,
-    distance: Tensor,
-    cut: Tensor,
-    gradients: Tensor,
-    magnitude: Tensor,
-    signed: Tensor,
-) -> Bin:
-    ratios, mean, expected = 1 + distance[mask], mean_of(gradients[learned]), mean_of(signed[learned])
-    return Bin(
-        low=low,
-        high=high,
-        tokens=len(ratios),
-        spread=_spread(distance[mask]),
-        mean=mean_of(ratios),
-        quantiles=tuple(float(quantile(ratios, share)) for share in QUANTILES) if len(ratios) else None,
-        clipped=mean_of(cut[learned]),
-        magnitude=mean_of(gradients[learned].abs()),
-        signed=None if mean is None else abs(mean),
-        expected_magnitude=mean_of(magnitude[learned]),
-        expected_signed=None if expected is None else abs(expected),
-    )
-
-
-def _spread(distance: Tensor) -> float | None:
-    return float(distance.std(correction=0)) if distance.numel() else None
-
-
-def _exponent(distance: Tensor, rest: Tensor, groups: int) -> Exponent:
+def _spreads(distance: Tensor, rest: Tensor, groups: int) -> list[tuple[float, float]]:
     parts = torch.sort(rest, stable=True).indices.tensor_split(groups)
-    points = [(float(rest[part].mean()), float(distance[part].std(correction=0))) for part in parts if len(part) > 1]
+    points = ((float(rest[part].mean()), float(distance[part].std(correction=0))) for part in parts if len(part) > 1)
     # A group whose tokens all have probability 1 to the last digit has neither.
-    points = [(x, y) for x, y in points if x > 0 and y > 0]
-    logs = torch.tensor(points, dtype=torch.float64).reshape(-1, 2).log().T
-    exponent = fit = None
-    if len(points) >= 3:
-        x, y = logs - logs.mean(dim=1, keepdim=True)
-        if float(x @ x) and float(y @ y):
-            exponent, fit = float(x @ y / (x @ x)), float((x @ y) ** 2 / ((x @ x) * (y @ y)))
-    return Exponent(tuple(x for x, _ in points), tuple(y for _, y in points), exponent, fit)
+    return [(x, y) for x, y in points if x > 0 and y > 0]
 
 
-def _clipped(cut: Tensor, learned: Tensor, entropies: Tensor, old_probs: Tensor, lowest: Tensor) -> Clipped:
-    clipped, others = learned & cut, learned & ~cut
-    return Clipped(
-        tokens=int(clipped.sum()),
-        share=mean_of(cut[learned]),
-        low_share=mean_of(lowest[clipped]),
-        low_share_of_all=mean_of(lowest[learned]),
-        entropy=mean_of(entropies[clipped]),
-        entropy_of_others=mean_of(entropies[others]),
-        entropy_difference=_at_equal_probability(clipped, others, old_probs, entropies),
-    )
+def _exponent(points: Sequence[tuple[float, float]]) -> tuple[float | None, float | None]:
+    """Slope and R^2 of log y over log x by least squares; None of fewer than three points."""
+    if len(points) < 3:
+        return None, None
+    logs = torch.tensor(points, dtype=torch.float64).log().T
+    x, y = logs - logs.mean(dim=1, keepdim=True)
+    if not float(x @ x) or not float(y @ y):
+        return None, None
+    return float(x @ y / (x @ x)), float((x @ y) ** 2 / ((x @ x) * (y @ y)))
 
 
 def _at_equal_probability(clipped: Tensor, others: Tensor, old_probs: Tensor, values: Tensor) -> float | None:
@@ -515,7 +361,6 @@ def _at_equal_probability(clipped: Tensor, others: Tensor, old_probs: Tensor, va
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
     """Draw the ratio's spread, the clipped tokens, the gradients by probability, and who dominates."""
-    import altair as alt
 
     def replayed(name: str) -> alt.Chart:
         rows = frames[name]
@@ -562,9 +407,9 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
 
 ANALYSIS = Analysis(
     "spread of the importance ratio, what is clipped, and who dominates the gradient",
-    paper="ACPO",
-    options=RatioOptions,
-    measure=measure,
-    plot=plot,
-    headline=headline,
+    "ACPO",
+    RatioOptions,
+    measure,
+    plot,
+    headline,
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +15,6 @@ from rlvr_cli.core.lazy import Tensor, torch
 from rlvr_cli.models.architecture import parameters_of
 
 
-@dataclass(frozen=True)
-class Replay:
-    """How the updates are made.
-
-    Attributes:
-        optimizer: ``adamw`` as in training, with its gradient clipping, or plain ``sgd``: theta + lr * grad J.
-        lr: of every update; None for what the run's schedule gives each.
-        split: parts of the rollout, one for each update; the parts come again once all were used.
-    """
-
-    optimizer: str
-    lr: float | None
-    split: int
-
-
 class ReplayedUpdates:
     """Makes update after update; the weights of ``policy`` are changed.
 
@@ -39,17 +23,21 @@ class ReplayedUpdates:
 
     Args:
         policy: ``saved.old``. step: the whole rollout at that policy.
+        optimizer: ``adamw`` as in training, with its gradient clipping, or plain ``sgd``: theta + lr * grad J.
+        lr: of every update; None for what the run's schedule gives each.
+        split: parts of the rollout, one for each update; the parts come again once all were used.
     """
 
-    def __init__(self, policy: LoadedPolicy, saved: SavedRollout, step: MethodStep, how: Replay) -> None:
+    def __init__(
+        self, policy: LoadedPolicy, saved: SavedRollout, step: MethodStep, optimizer: str, lr: float | None, split: int
+    ) -> None:
         from rlvr_cli.training.packing import row_order
 
-        self.policy, self.saved, self.step, self.how = policy, saved, step, how
-        order = row_order(saved.config.run.seed, saved.number, len(saved.rows))
-        self._parts = order.tensor_split(how.split)
-        self._peak = saved.config.learning_rate.peak(lambda: parameters_of(policy.model)) if how.lr is None else how.lr
+        self.policy, self.saved, self.step, self.lr = policy, saved, step, lr
+        self._parts = row_order(saved.config.run.seed, saved.number, len(saved.rows)).tensor_split(split)
+        self._peak = saved.config.learning_rate.peak(lambda: parameters_of(policy.model)) if lr is None else lr
         self.has_state = False
-        self._adamw = self._make_adamw() if how.optimizer == "adamw" else None
+        self._adamw = self._make_adamw() if optimizer == "adamw" else None
 
     def __iter__(self) -> Iterator[int]:
         """Without end: the number of updates made so far, after each of them."""
@@ -64,8 +52,7 @@ class ReplayedUpdates:
         rows = [self.saved.rows[int(index)] for index in chosen]
         now = self.step.part(chosen)
         now = now.at(*self.policy.score(rows, now.tokens.mask.shape[1]))
-        coefficients = now.coefficients(passes[rounds % len(passes)])
-        direction = gradient(self.policy, rows, coefficients)
+        direction = gradient(self.policy, rows, now.coefficients(passes[rounds % len(passes)]))
         rate = self._rate(made)
         if self._adamw is None:
             with torch.no_grad():
@@ -81,7 +68,7 @@ class ReplayedUpdates:
         self._adamw.zero_grad()
 
     def _rate(self, made: int) -> float:
-        if self.how.lr is not None:
+        if self.lr is not None:
             return self._peak
         return self._peak * self.saved.config.learning_rate.factor(self.saved.sampled_after + made)
 

@@ -10,7 +10,7 @@ from typing import Any
 from rlvr_cli.analyses.base import Analysis, AnalysisInput, analyses, records
 from rlvr_cli.charts.figure import check_path, write_chart
 from rlvr_cli.config.load import load_config
-from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.files import write_json
 from rlvr_cli.core.layers import label
 from rlvr_cli.core.messages import read_section
@@ -19,7 +19,7 @@ from rlvr_cli.core.table import ResultDocument, Table
 from rlvr_cli.core.text import did_you_mean, shortened
 from rlvr_cli.core.yaml import YamlProblem, parse, yaml_text
 from rlvr_cli.models.libraries import set_threads
-from rlvr_cli.runs.folder import find_run
+from rlvr_cli.runs.folder import RunDir, find_run
 
 FOLDER = "analysis"
 # Rows and letters of a cell that a terminal shows; the files hold all.
@@ -64,26 +64,27 @@ def analyze_request(
         problems.append(f"{name}: needs a run, as --run RUN.")
     if kind.runs is not None and len(runs) > kind.runs:
         problems.append(f"{name}: analyzes one run; {len(runs)} were given.")
-    found = []
+    folders: list[RunDir] = []
     for run in dict.fromkeys(runs):
-        try:
-            found.append(find_run(run, root))
-        except UserError as error:
-            problems += error.problems
+        with collecting(problems):
+            folders.append(find_run(run, root))
     for value, what in ((rollout, "--rollout"), (step, "--step")):
         if value is not None and value < 0:
             problems.append(f"{what} {value}: must be 0 or more.")
     if step is not None and not kind.policy:
         problems.append(f"{name}: analyzes rollouts only; --step does not apply.")
     if figure is not None:
-        try:
+        with collecting(problems):
             check_path(figure)
-        except UserError as error:
-            problems += error.problems
     if problems or options is None:
         raise UserError(problems)
-    subject = AnalysisInput(tuple(found), root, rollout, step)
-    return AnalyzeRequest(name, options, subject, figure or _default_figure(name, subject))
+    subject = AnalysisInput(tuple(folders), root, rollout, step)
+    if figure is None:
+        which = [f"-{what}-{value}" for what, value in (("rollout", rollout), ("step", step)) if value is not None]
+        # In the run's folder; with several runs, in the folder that holds them.
+        folder = subject.run.path if len(folders) == 1 else root
+        figure = folder / FOLDER / f"{name}{''.join(which)}.svg"
+    return AnalyzeRequest(name, options, subject, figure)
 
 
 def analysis_of(name: str) -> Analysis:
@@ -101,7 +102,9 @@ def _options(name: str, kind: Analysis, overrides: Sequence[str], problems: list
         key, equals, written = text.partition("=")
         key = key.strip()
         if not equals or not key:
-            problems.append(f"{label(text)}: expected `key=value`, as in {_example(kind)}")
+            fields = kind.options.model_fields.items()
+            example = next((f"{name}={yaml_text(field.default)}" for name, field in fields), "key=value")
+            problems.append(f"{label(text)}: expected `key=value`, as in {example}")
             continue
         try:
             values[key] = parse(written).data
@@ -116,21 +119,6 @@ def _options(name: str, kind: Analysis, overrides: Sequence[str], problems: list
         key = str(fault.path[0])
         problems.append(f"{places.get(key, f'{name}.{key}')}: {fault.message}")
     return options
-
-
-def _example(kind: Analysis) -> str:
-    return next((f"{key}={yaml_text(field.default)}" for key, field in kind.options.model_fields.items()), "key=value")
-
-
-def _default_figure(name: str, subject: AnalysisInput) -> Path:
-    """In the run's folder; with several runs, in the folder that holds them."""
-    parts = [name]
-    if subject.rollout is not None:
-        parts.append(f"rollout-{subject.rollout}")
-    if subject.step is not None:
-        parts.append(f"step-{subject.step}")
-    folder = subject.run.path if len(subject.runs) == 1 else subject.root
-    return folder / FOLDER / f"{'-'.join(parts)}.svg"
 
 
 def analyze_and_write(request: AnalyzeRequest) -> ResultDocument:

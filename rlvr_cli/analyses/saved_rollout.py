@@ -79,7 +79,10 @@ def find_saved_rollout(
     checkpoints = valid_checkpoints(run.checkpoints_dir)
     if not checkpoints:
         raise UserError(f"{run.path}: this run has no checkpoint, so there is no policy to analyze.")
-    current = _checkpoint(run, checkpoints, step)
+    current = next((of for of in checkpoints if step in (None, of.step)), None)
+    if current is None:
+        kept = ", ".join(str(checkpoint.step) for checkpoint in reversed(checkpoints))
+        raise UserError(f"{run.path}: there is no checkpoint of step {step} that can be used. There are: {kept}.")
     number = _rollout_number(run, checkpoints, current, steps) if rollout is None else rollout
     sampled_after = number * steps
     before = [checkpoint for checkpoint in checkpoints if checkpoint.step <= sampled_after]
@@ -135,16 +138,6 @@ def last_rollouts(run: RunDir, last: int | None, most: int) -> list[int]:
     if last is not None and last not in saved:
         raise UserError(f"{run.path}: there is no rollout {last}. Saved: {saved[0]} to {saved[-1]}.")
     return [number for number in saved if last is None or number <= last][-most:]
-
-
-def _checkpoint(run: RunDir, checkpoints: list[Checkpoint], step: int | None) -> Checkpoint:
-    if step is None:
-        return checkpoints[0]
-    for checkpoint in checkpoints:
-        if checkpoint.step == step:
-            return checkpoint
-    kept = ", ".join(str(checkpoint.step) for checkpoint in reversed(checkpoints))
-    raise UserError(f"{run.path}: there is no checkpoint of step {step} that can be used. There are: {kept}.")
 
 
 def _rollout_number(run: RunDir, checkpoints: list[Checkpoint], current: Checkpoint, steps: int) -> int:

@@ -113,15 +113,19 @@ def load_policy(saved: SavedRollout, policy: Policy, *, dtype: torch.dtype | Non
     return LoadedPolicy(model, tokenizer, saved.config.rollout.temperature)
 
 
+def precise_dtype(name: str | None) -> torch.dtype:
+    """Return the dtype ``name``; None for float64 on a CPU, float32 on a GPU."""
+    dtype: torch.dtype = getattr(torch, name or ("float32" if torch.cuda.is_available() else "float64"))
+    return dtype
+
+
 def padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
     """(N, T) the rows, right-padded with 0, and the (N, T) mask of the tokens without padding."""
-    width = max((len(row) for row in rows), default=0)
-    values = torch.zeros(len(rows), width, dtype=torch.int64)
-    mask = torch.zeros(len(rows), width, dtype=torch.int64)
-    for index, row in enumerate(rows):
-        values[index, : len(row)] = torch.tensor(list(row), dtype=torch.int64)
-        mask[index, : len(row)] = 1
-    return values, mask
+    width = max(map(len, rows), default=0)
+    filled = [(*row, *[0] * (width - len(row))) for row in rows]
+    lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
+    mask = (torch.arange(width) < lengths.unsqueeze(1)).long()
+    return torch.tensor(filled, dtype=torch.int64).reshape(len(rows), width), mask
 
 
 @dataclass(frozen=True)
@@ -140,11 +144,6 @@ class ScoredRun:
     scored: ScoredTokens
     tokenizer: Any
     sampling_gap: float
-
-    @property
-    def place(self) -> str:
-        """For people: `rollout 7 under the policy of step 16`."""
-        return f"rollout {self.saved.number} under the policy of {self.saved.current.label}"
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -183,7 +182,14 @@ def score_rollout(saved: SavedRollout, methods: Sequence[Method], old: LoadedPol
     Raises:
         UserError: a method needs what no saved rollout holds, or a policy cannot be loaded.
     """
-    _check(methods)
+    problems = [
+        f"{method.name}: its advantages come from a value head, whose predictions of each token no rollout file holds; "
+        "compare its weight with `rlvr methods plot`."
+        for method in methods
+        if method.advantage.needs_values
+    ]
+    if problems:
+        raise UserError(problems)
     rows = saved.rows
     sampled_by = old or load_policy(saved, saved.old)
     tokenizer = sampled_by.tokenizer
@@ -195,8 +201,10 @@ def score_rollout(saved: SavedRollout, methods: Sequence[Method], old: LoadedPol
         log_probs, entropies = load_policy(saved, saved.current).score(rows)
     reference, initial = _of_the_base(saved, methods)
     ids, mask = padded([row["token_ids"] for row in rows])
+    rewards = [row["clean_reward"] for row in rows]
     rollout = Rollout(
-        rewards=_rewards(saved),
+        # NaN for a row without one.
+        rewards=torch.tensor([math.nan if of is None else of for of in rewards], dtype=torch.float64),
         group_size=saved.config.rollout.group_size,
         token_ids=ids,
         mask=mask * learned_from(rows, saved.config),
@@ -209,23 +217,6 @@ def score_rollout(saved: SavedRollout, methods: Sequence[Method], old: LoadedPol
     sums = torch.tensor([row["log_prob"] for row in rows], dtype=torch.float64)
     gap = float(((old_log_probs * mask).sum(dim=1) - sums).abs().sum() / mask.sum().clamp(min=1))
     return ScoredRun(saved, ScoredTokens(rollout, old_log_probs, log_probs, entropies), tokenizer, gap)
-
-
-def _check(methods: Sequence[Method]) -> None:
-    problems = [
-        f"{method.name}: its advantages come from a value head, whose predictions of each token no rollout file holds; "
-        "compare its weight with `rlvr methods plot`."
-        for method in methods
-        if method.advantage.needs_values
-    ]
-    if problems:
-        raise UserError(problems)
-
-
-def _rewards(saved: SavedRollout) -> Tensor:
-    """(N,) the verifier's rewards; NaN for a row without one."""
-    values = [row["clean_reward"] for row in saved.rows]
-    return torch.tensor([math.nan if value is None else value for value in values], dtype=torch.float64)
 
 
 def learned_from(rows: Sequence[dict[str, Any]], config: Config) -> Tensor:

@@ -9,31 +9,39 @@ The bias in a region X is ||grad J_method^X - grad J_PG^X|| (appendix A.3.2), he
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, Methods, Share, frames_of, records, summary_of
+from rlvr_cli.analyses.base import (
+    Analysis,
+    AnalysisInput,
+    Frames,
+    Methods,
+    Share,
+    frames_of,
+    mean_of,
+    over,
+    records,
+    summary_of,
+)
 from rlvr_cli.analyses.gradients import gradient, norm
-from rlvr_cli.analyses.method_step import REGIONS, ScoredTokens, apply_method, differs, quarters, thinned
-from rlvr_cli.analyses.saved_rollout import SavedRollout, drawn_rows
+from rlvr_cli.analyses.method_step import REGIONS, ScoredTokens, apply_method, differs, quarters, rows_of, thinned
+from rlvr_cli.analyses.saved_rollout import drawn_rows
 from rlvr_cli.analyses.scoring import ScoredRun, load_policy, score_rollout
-from rlvr_cli.core.lazy import Tensor, torch
+from rlvr_cli.core.lazy import Tensor, alt, torch
 from rlvr_cli.core.section import Count, Section
 from rlvr_cli.describe.named import replayed_configs
 from rlvr_cli.describe.weights import far_slope, left_bias
 from rlvr_cli.methods.base import Regions, Tokens, quantile, regions
 from rlvr_cli.methods.method import Method
 
-if TYPE_CHECKING:
-    import altair as alt
-
 CORNERS = ("LN", "HP", "LP", "HN")
 ALL = "all"
+Row = dict[str, Any]
 NormOf = Callable[[Tensor], float]
 
 
@@ -62,22 +70,24 @@ def measure(inputs: AnalysisInput, options: WeightsOptions) -> Frames:
     plain = [method.model_copy(update={"kl": method.kl.replace(beta=0.0)}) for method in methods]
     run = score_rollout(saved, plain)
     weights = [method_weights(of, run.scored, eps_low=options.eps_low, eps_high=options.eps_high) for of in plain]
-    biases = _gradient_biases(saved, weights, options.rows) if options.gradients else [None] * len(methods)
     lowest = 1 - options.eps_low
     gamma = decay_of_ratios(weights[0].ratio[weights[0].region("LN")], lowest)
-    limits = [
-        {"method": of.method, **_limits(method, of, gamma, lowest)} for method, of in zip(methods, weights, strict=True)
-    ]
+    limits = []
+    for method, of in zip(methods, weights, strict=True):
+        slopes = {f"slope_{name}": far_slope(method, name) for name in ("LN", "HP")}
+        old = median_old_prob(of, ["LN"])
+        bias = None if gamma is None or old is None else left_bias(method, gamma, lowest, old)
+        limits.append({"method": of.method, **slopes, "bias_LN": bias})
+    biases: list[dict[str, float | None]] = [{} for _ in methods]
+    if options.gradients:
+        policy, kept = load_policy(saved, saved.current), torch.zeros(len(saved.rows), 1, dtype=torch.bool)
+        kept[drawn_rows(saved, options.rows)] = True
+        norms = Norms(lambda of: norm(gradient(policy, saved.rows, torch.where(kept, of, 0.0))))
+        biases = [gradient_bias(of, norms) for of in weights]
     groups = [
-        {
-            "method": of.method,
-            "by": by,
-            **dataclasses.asdict(group),
-            "gradient_bias": bias[group.name] if bias is not None and by == "region" else None,
-        }
+        {"method": of.method, **row, "gradient_bias": bias.get(row["name"]) if row["by"] == "region" else None}
         for of, bias in zip(weights, biases, strict=True)
-        for by, every in (("region", by_region(of)), ("old_prob", by_old_prob(of)))
-        for group in every
+        for row in group_rows(of)
     ]
     return frames_of(
         dict(_summary(run, weights[0], groups, limits, gamma, measured=options.gradients)),
@@ -86,30 +96,6 @@ def measure(inputs: AnalysisInput, options: WeightsOptions) -> Frames:
         limits=limits,
         tokens=_tokens(weights),
     )
-
-
-def _gradient_biases(
-    saved: SavedRollout, weights: Sequence[MethodWeights], most: int
-) -> list[dict[str, float | None] | None]:
-    policy = load_policy(saved, saved.current)
-    chosen = drawn_rows(saved, most)
-
-    def norm_of(coefficients: Tensor) -> float:
-        kept = coefficients.new_zeros(coefficients.shape)
-        kept[chosen] = coefficients[chosen]
-        return norm(gradient(policy, saved.rows, kept))
-
-    norms = Norms(norm_of)
-    return [gradient_bias(of, norms) for of in weights]
-
-
-def _limits(method: Method, weights: MethodWeights, gamma: float | None, lowest: float) -> dict[str, float | None]:
-    old_prob = median_old_prob(weights, ["LN"])
-    return {
-        "slope_LN": far_slope(method, "LN"),
-        "slope_HP": far_slope(method, "HP"),
-        "bias_LN": None if gamma is None or old_prob is None else left_bias(method, gamma, lowest, old_prob),
-    }
 
 
 def _summary(
@@ -157,11 +143,9 @@ def _tokens(weights: Sequence[MethodWeights]) -> Iterator[dict[str, Any]]:
     inside = weights[0].region("M")
     shown = thinned(inside) | thinned(weights[0].learned & ~inside)
     for of in weights:
-        chosen = shown & of.learned
-        columns = (of.old_probs[chosen], of.ratio[chosen], of.relative[chosen], of.true[chosen] > 0)
-        for old_prob, ratio, relative, up in zip(*(column.tolist() for column in columns), strict=True):
-            sign = "A > 0" if up else "A < 0"
-            yield {"method": of.method, "advantage": sign, "old_prob": old_prob, "ratio": ratio, "relative": relative}
+        columns = {"up": of.true > 0, "old_prob": of.old_probs, "ratio": of.ratio, "relative": of.relative}
+        for token in rows_of(columns, shown & of.learned):
+            yield {"method": of.method, "advantage": "A > 0" if token.pop("up") else "A < 0", **token}
 
 
 def _notes(run: ScoredRun, methods: Sequence[Method], first: MethodWeights, options: WeightsOptions) -> Iterator[str]:
@@ -245,30 +229,6 @@ class MethodWeights:
         return chosen & self.learned
 
 
-@dataclass(frozen=True)
-class GroupWeights:
-    """Some tokens of a method; each number is None where there is none.
-
-    Attributes:
-        tokens: how many with an advantage.
-        on_log_prob: mean F.
-        on_prob: mean W = F / pi.
-        relative, largest: mean and largest F / r.
-        slope: of log(F / r) over log r, by least squares over the tokens whose weight is not 0.
-        bias: sum |F - r| |A| / Z over sum r |A| / Z: the bias relative to the true gradient of these tokens if all
-            their grad log pi were of one length and none cancelled (the decoupling assumption of appendix A.3.4).
-    """
-
-    name: str
-    tokens: int
-    on_log_prob: float | None
-    on_prob: float | None
-    relative: float | None
-    largest: float | None
-    slope: float | None
-    bias: float | None
-
-
 def method_weights(method: Method, scored: ScoredTokens, *, eps_low: float, eps_high: float) -> MethodWeights:
     """The weights of ``method`` on a rollout that a later policy has scored.
 
@@ -295,16 +255,30 @@ def method_weights(method: Method, scored: ScoredTokens, *, eps_low: float, eps_
     )
 
 
-def by_region(weights: MethodWeights) -> Iterator[GroupWeights]:
-    """All tokens, then each region."""
-    for name in (ALL, *REGIONS):
-        yield _group(name, weights.region(name), weights)
+def group_rows(weights: MethodWeights) -> Iterator[Row]:
+    """Yield the numbers of all tokens, of each region and of each quarter of the old probability; None without tokens.
 
-
-def by_old_prob(weights: MethodWeights) -> Iterator[GroupWeights]:
-    """The tokens by quarters of the old probability."""
-    for name, chosen in quarters(weights.old_probs):
-        yield _group(name, chosen & weights.learned, weights)
+    `on_log_prob`: mean F; `on_prob`: mean W = F / pi; `relative`, `largest`: mean and largest F / r; `slope`: of
+    log(F / r) over log r, by least squares over the tokens whose weight is not 0; `bias`: sum |F - r| |A| / Z over
+    sum r |A| / Z, the bias relative to the true gradient of these tokens if all their grad log pi were of one length
+    and none cancelled (the decoupling assumption of appendix A.3.4).
+    """
+    groups = [("region", name, weights.region(name)) for name in (ALL, *REGIONS)]
+    groups += [("old_prob", name, chosen & weights.learned) for name, chosen in quarters(weights.old_probs)]
+    for by, name, chosen in groups:
+        ratio, old = weights.ratio[chosen], weights.old_probs[chosen]
+        on_log_prob, relative = weights.on_log_prob[chosen], weights.relative[chosen]
+        yield {
+            "by": by,
+            "name": name,
+            "tokens": ratio.numel(),
+            "on_log_prob": mean_of(on_log_prob),
+            "on_prob": mean_of(on_log_prob / (ratio * old)),
+            "relative": mean_of(relative),
+            "largest": float(relative.max()) if ratio.numel() else None,
+            "slope": _slope(ratio, relative),
+            "bias": over(float(weights.difference[chosen].abs().sum()), float(weights.true[chosen].abs().sum())),
+        }
 
 
 def decay_of_ratios(ratios: Tensor, lowest: float) -> float | None:
@@ -323,25 +297,6 @@ def median_old_prob(weights: MethodWeights, names: Sequence[str]) -> float | Non
     return float(quantile(weights.old_probs[chosen], 0.5)) if bool(chosen.any()) else None
 
 
-def _group(name: str, chosen: Tensor, weights: MethodWeights) -> GroupWeights:
-    count = int(chosen.sum())
-    if not count:
-        return GroupWeights(name, 0, None, None, None, None, None, None)
-    ratio, old = weights.ratio[chosen], weights.old_probs[chosen]
-    on_log_prob, relative = weights.on_log_prob[chosen], weights.relative[chosen]
-    true = float(weights.true[chosen].abs().sum())
-    return GroupWeights(
-        name=name,
-        tokens=count,
-        on_log_prob=float(on_log_prob.mean()),
-        on_prob=float((on_log_prob / (ratio * old)).mean()),
-        relative=float(relative.mean()),
-        largest=float(relative.max()),
-        slope=_slope(ratio, relative),
-        bias=float(weights.difference[chosen].abs().sum()) / true if true else None,
-    )
-
-
 def _slope(ratio: Tensor, relative: Tensor) -> float | None:
     weighted = relative > 0
     x, y = ratio[weighted].log(), relative[weighted].log()
@@ -353,12 +308,16 @@ def _slope(ratio: Tensor, relative: Tensor) -> float | None:
 
 
 def gradient_bias(weights: MethodWeights, norm_of: NormOf) -> dict[str, float | None]:
-    """Bias over all tokens and in each region, relative to the true gradient there; None where that is 0.
+    """Return the bias over all tokens and in each region, relative to the true gradient there; None where that is 0.
 
     Args:
         norm_of: the norm of sum c grad log pi for (N, T) coefficients c, as :class:`Norms`.
     """
-    return dict(_biases(weights, norm_of))
+
+    def of(coefficients: Tensor, name: str) -> float:
+        return norm_of(torch.where(weights.region(name), coefficients, 0.0))
+
+    return {name: over(of(weights.difference, name), of(weights.true, name)) for name in (ALL, *REGIONS)}
 
 
 class Norms:
@@ -379,17 +338,8 @@ class Norms:
         return value
 
 
-def _biases(weights: MethodWeights, norm_of: NormOf) -> Iterable[tuple[str, float | None]]:
-    for name in (ALL, *REGIONS):
-        chosen = weights.region(name)
-        true = norm_of(torch.where(chosen, weights.true, 0.0))
-        yield name, norm_of(torch.where(chosen, weights.difference, 0.0)) / true if true else None
-
-
 def plot(frames: Frames) -> alt.TopLevelMixin:
     """Draw the tokens' weights over the ratio, by sign of the advantage, and the bias by region."""
-    import altair as alt
-
     measured = "bias" if frames["weights"]["gradient_bias"].isna().all() else "gradient_bias"
     groups = frames["weights"].query("by == 'region' and name != @ALL")
     linear = alt.Scale(type="symlog", constant=1)
@@ -426,10 +376,5 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
 
 
 ANALYSIS = Analysis(
-    "weights of real tokens on grad pi, and their bias, by region",
-    paper="DGPO",
-    options=WeightsOptions,
-    measure=measure,
-    plot=plot,
-    headline=headline,
+    "weights of real tokens on grad pi, and their bias, by region", "DGPO", WeightsOptions, measure, plot, headline
 )

@@ -9,10 +9,9 @@ from typing import Annotated
 from pydantic import Field
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import local_path
 from rlvr_cli.core.messages import read_section
 from rlvr_cli.core.section import FromList, Section, Text
-from rlvr_cli.core.yaml import YamlDocument, YamlProblem, parse, read_text
+from rlvr_cli.core.yaml import YamlProblem, parse, read_text
 
 TABLE_5 = Path(__file__).with_name("words.yaml")
 # Characters that `...` stands for, at most: without a bound, a text of nothing but "if" takes quadratic time.
@@ -53,16 +52,26 @@ def read_lists(path: Path | None) -> dict[str, WordKind]:
         document = parse(read_text(source))
     except YamlProblem as problem:
         raise UserError(f"{problem.at(source)}  {problem.message}") from None
-    problems: list[str] = []
-    lists = _checked(source, document, problems)
+    if not isinstance(document.data, dict) or not document.data:
+        raise UserError(f"{source}  must be a mapping of kinds of words, as `doubt: {{words: [maybe, perhaps]}}`.")
+    problems, lists = list[str](), dict[str, WordKind]()
+    if len(document.data) > MOST_KINDS:
+        problems.append(f"{source}  has {len(document.data)} kinds of words; at most {MOST_KINDS} can be shown.")
+    for name, value in document.data.items():
+        at = document.at(source, (name,))
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            problems.append(f"{at}  {name}: a kind's name is a small letter, then small letters, digits and _.")
+            continue
+        kind, faults = read_section(WordKind, value)
+        for fault in faults:
+            key = ".".join([name, *map(str, fault.path)])
+            problems.append(f"{document.at(source, (name, *fault.value_path))}  {key}: {fault.message}")
+        if kind is not None:
+            lists[name] = kind
+            problems += [f"{at}  {name}: {text}" for text in _faults(kind)]
     if problems:
         raise UserError(problems)
     return lists
-
-
-def find_lists(name: str | None) -> Path | None:
-    """The file of the key `lists`. Raises UserError for a path that cannot be one."""
-    return None if name is None else local_path(name)
 
 
 def compiled(kind: WordKind) -> re.Pattern[str]:
@@ -103,29 +112,6 @@ def _pattern(form: str) -> str:
             word = re.escape(part).replace(r"\*", r"\w+").replace("'", "['\u2019]")
             pattern, glue = f"{pattern}{glue}{word}", r"\s+"
     return pattern
-
-
-def _checked(source: Path, document: YamlDocument, problems: list[str]) -> dict[str, WordKind]:
-    data = document.data
-    if not isinstance(data, dict) or not data:
-        problems.append(f"{source}  must be a mapping of kinds of words, as `doubt: {{words: [maybe, perhaps]}}`.")
-        return {}
-    if len(data) > MOST_KINDS:
-        problems.append(f"{source}  has {len(data)} kinds of words; at most {MOST_KINDS} can be shown.")
-    lists = {}
-    for name, value in data.items():
-        at = document.at(source, (name,))
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            problems.append(f"{at}  {name}: a kind's name is a small letter, then small letters, digits and _.")
-            continue
-        kind, faults = read_section(WordKind, value)
-        for fault in faults:
-            key = ".".join([name, *map(str, fault.path)])
-            problems.append(f"{document.at(source, (name, *fault.value_path))}  {key}: {fault.message}")
-        if kind is not None:
-            lists[name] = kind
-            problems += [f"{at}  {name}: {text}" for text in _faults(kind)]
-    return lists
 
 
 def _faults(kind: WordKind) -> list[str]:

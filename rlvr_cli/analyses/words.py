@@ -8,29 +8,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, frames_of, names_of, records
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, frames_of, minus, names_of, records
 from rlvr_cli.analyses.saved_rollout import last_rollouts, saved_numbers
-from rlvr_cli.analyses.word_lists import compiled, find_lists, read_lists
-from rlvr_cli.core.errors import UserError
-from rlvr_cli.core.files import number
+from rlvr_cli.analyses.word_lists import compiled, read_lists
+from rlvr_cli.core.errors import UserError, collecting
+from rlvr_cli.core.files import local_path, number
+from rlvr_cli.core.lazy import alt
 from rlvr_cli.core.section import Count, Section, Text
 from rlvr_cli.core.text import listed, some
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
-from rlvr_cli.stats.correlation import Correlation, clustered_pearson, clustered_spearman
+from rlvr_cli.stats.correlation import clustered_pearson, clustered_spearman
 from rlvr_cli.stats.intervals import Estimate, mean_interval
 from rlvr_cli.stats.scores import Array
 from rlvr_cli.store.evaluation import read_samples
 from rlvr_cli.store.metrics import GREEDY
 
-if TYPE_CHECKING:
-    import altair as alt
-
+Row = dict[str, Any]
 Kinds = Sequence[re.Pattern[str]]
 SAMPLES = "samples.jsonl"
 COLUMNS = 3
@@ -54,21 +53,19 @@ def measure(inputs: AnalysisInput, options: WordsOptions) -> Frames:
     Raises:
         UserError: lists that cannot be read, a run without a saved rollout or that evaluation, no rewards.
     """
-    lists = read_lists(find_lists(options.lists))
+    lists = read_lists(None if options.lists is None else local_path(options.lists))
     patterns = [compiled(kind) for kind in lists.values()]
     problems: list[str] = []
     runs: dict[str, Looked] = {}
     for name, run in zip(names_of(inputs.runs), inputs.runs, strict=True):
-        try:
+        with collecting(problems):
             runs[name] = look(run, patterns, inputs.rollout, options)
-        except UserError as error:
-            problems += error.problems
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
-    kinds, completions, bins = list[dict[str, Any]](), list[dict[str, Any]](), list[dict[str, Any]]()
+    kinds, completions, bins = list[Row](), list[Row](), list[Row]()
     for name, looked in runs.items():
         counted, frequencies = looked.counted, looked.counted.frequencies(options.per)
-        start = dict(zip(lists, found_in(looked.start, options.per), strict=True)) if looked.start else {}
+        before = None if looked.start is None else looked.start.frequencies(options.per)
         completions.append(
             {
                 "run": name,
@@ -79,11 +76,16 @@ def measure(inputs: AnalysisInput, options: WordsOptions) -> Frames:
                 "occurrences": int(counted.counts.sum()),
             }
         )
-        for place, (kind, found) in enumerate(zip(lists, found_in(counted, options.per), strict=True)):
-            kinds.append({"run": name, "kind": kind, **_row(found, start.get(kind))})
+        for place, kind in enumerate(lists):
+            key, values = {"run": name, "kind": kind}, frequencies[:, place]
+            row: Row = {**key, **_row(counted, counted.counts[:, place], values)}
+            start = None
+            if looked.start is not None and before is not None:
+                start = _frequency(before[:, place], looked.start.problems).value
+            kinds.append(row | {"start": start, "change": minus(row["frequency"], start)})
             bins += [
-                {"run": name, "kind": kind, "frequency": at, "reward": of.value, "low": of.low, "high": of.high}
-                for at, of in binned(frequencies[:, place], counted.rewards, options.bins)
+                key | {"frequency": at, "reward": of.value, "low": of.low, "high": of.high}
+                for at, of in binned(values, counted.rewards, options.bins)
             ]
     return frames_of(
         _summary(completions[0], kinds) if len(runs) == 1 else {},
@@ -95,17 +97,18 @@ def measure(inputs: AnalysisInput, options: WordsOptions) -> Frames:
     )
 
 
-def _row(found: KindFound, start: KindFound | None) -> dict[str, Any]:
-    row: dict[str, Any] = {"occurrences": found.occurrences, "share": found.share}
-    for name in ("frequency", "pearson", "spearman"):
-        value = getattr(found, name)
-        ends = ("value", "low", "high")
-        row |= {
-            name if end == "value" else f"{name}_{end}": getattr(value, end) if value is not None else None
-            for end in ends
-        }
-    row["start"] = start.frequency.value if start else None
-    return row | {"change": found.frequency.value - start.frequency.value if start else None}
+def _row(counted: Counted, counts: Array, frequencies: Array) -> Row:
+    """Return the numbers of a kind of words; a correlation is None where one of the two does not vary."""
+    estimates = {
+        "frequency": _frequency(frequencies, counted.problems),
+        "pearson": clustered_pearson(frequencies, counted.rewards, counted.problems),
+        "spearman": clustered_spearman(frequencies, counted.rewards, counted.problems),
+    }
+    row: Row = {"occurrences": int(counts.sum()), "share": float((counts > 0).mean())}
+    for name, of in estimates.items():
+        for key, end in ((name, "value"), (f"{name}_low", "low"), (f"{name}_high", "high")):
+            row[key] = None if of is None else getattr(of, end)
+    return row
 
 
 def _summary(completions: Mapping[str, Any], kinds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -155,8 +158,6 @@ def headline(frames: Frames) -> str:
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
     """Draw the mean reward by frequency, a panel for each kind."""
-    import altair as alt
-
     base = alt.Chart().encode(x=alt.X("frequency:Q"), color="run:N")
     points = base.mark_line(point=True).encode(y=alt.Y("reward:Q", title="mean reward"))
     bars = base.mark_rule().encode(y="low:Q", y2="high:Q")
@@ -196,7 +197,13 @@ def look(run: RunDir, kinds: Kinds, last: int | None, options: WordsOptions) -> 
         numbers = last_rollouts(run, last, options.rollouts)
         where = f"rollout {numbers[0]}" + (f" to {numbers[-1]}" if len(numbers) > 1 else "")
         # One file after another, so that no more than one is in memory.
-        counted = _together([_rollout(run, number, kinds) for number in numbers])
+        parts = [_rollout(run, number, kinds) for number in numbers]
+        counted = Counted(
+            np.concatenate([part.counts for part in parts]),
+            np.concatenate([part.words for part in parts]),
+            np.concatenate([part.rewards for part in parts]),
+            tuple(problem for part in parts for problem in part.problems),
+        )
     if not len(counted.rewards):
         raise UserError(f"{run.path}: no completion of {where} has a reward.")
     start = _rollout(run, 0, kinds) if 0 in saved_numbers(run) else None
@@ -217,12 +224,15 @@ def _evaluation(run: RunDir, kinds: Kinds, pattern: str) -> tuple[str, Counted]:
     # Of a sample that was judged again, the newest record counts.
     records = {(row["problem"], row["sample"]): row for row in read_samples(run.eval_dir / found[0])}
     drawn = [row for row in records.values() if row["sample"] != GREEDY] or list(records.values())
-    return found[0], count_words(map(_as_rollout, drawn), kinds)
-
-
-def _as_rollout(row: Mapping[str, Any]) -> dict[str, Any]:
-    reward = row["reward"] if row["scorable"] else None
-    return {"problem": row["problem"], "completion": row["text"], "clean_reward": reward}
+    completions = (
+        {
+            "problem": row["problem"],
+            "completion": row["text"],
+            "clean_reward": row["reward"] if row["scorable"] else None,
+        }
+        for row in drawn
+    )
+    return found[0], count_words(completions, kinds)
 
 
 @dataclass(frozen=True)
@@ -249,63 +259,17 @@ class Counted:
         return rates
 
 
-@dataclass(frozen=True)
-class KindFound:
-    """One kind of words in some completions.
-
-    Attributes:
-        occurrences: in all completions together.
-        frequency: mean over problems of their completions' mean, with Student's 95% interval, cut at 0.
-        share: of completions with at least one.
-        pearson, spearman: of frequency and reward over completions; None where one of them does not vary.
-    """
-
-    occurrences: int
-    frequency: Estimate
-    share: float
-    pearson: Correlation | None
-    spearman: Correlation | None
-
-
 def count_words(records: Iterable[Mapping[str, Any]], kinds: Sequence[re.Pattern[str]]) -> Counted:
     """Count the kinds in the records' completions; records whose completion has no reward are left out."""
-    counts, words, rewards, problems = list[list[int]](), list[int](), list[float](), list[str]()
+    numbers, problems = list[list[float]](), list[str]()
     for record in records:
-        reward = number(record.get("clean_reward"))
-        if reward is None:
-            continue
-        text = str(record["completion"]).lower()
-        counts.append([sum(1 for _ in kind.finditer(text)) for kind in kinds])
-        words.append(len(text.split()))
-        rewards.append(reward)
-        problems.append(str(record["problem"]))
-    table = np.array(counts, dtype=np.float64).reshape(len(counts), len(kinds))
-    return Counted(table, np.array(words, dtype=np.float64), np.array(rewards, dtype=np.float64), tuple(problems))
-
-
-def _together(parts: Sequence[Counted]) -> Counted:
-    """The completions of all parts, of which there is at least one."""
-    return Counted(
-        np.concatenate([part.counts for part in parts]),
-        np.concatenate([part.words for part in parts]),
-        np.concatenate([part.rewards for part in parts]),
-        tuple(problem for part in parts for problem in part.problems),
-    )
-
-
-def found_in(counted: Counted, per: str) -> list[KindFound]:
-    """What there is of each kind, in their order. Raises ValueError without any completion."""
-    frequencies = counted.frequencies(per)
-    return [
-        KindFound(
-            occurrences=int(counted.counts[:, kind].sum()),
-            frequency=_frequency(frequencies[:, kind], counted.problems),
-            share=float((counted.counts[:, kind] > 0).mean()),
-            pearson=clustered_pearson(frequencies[:, kind], counted.rewards, counted.problems),
-            spearman=clustered_spearman(frequencies[:, kind], counted.rewards, counted.problems),
-        )
-        for kind in range(counted.counts.shape[1])
-    ]
+        if (reward := number(record.get("clean_reward"))) is not None:
+            text = str(record["completion"]).lower()
+            counts = [sum(1 for _ in kind.finditer(text)) for kind in kinds]
+            numbers.append([reward, len(text.split()), *counts])
+            problems.append(str(record["problem"]))
+    table = np.array(numbers, dtype=np.float64).reshape(len(numbers), len(kinds) + 2)
+    return Counted(table[:, 2:], table[:, 1], table[:, 0], tuple(problems))
 
 
 def binned(frequencies: Array, rewards: Array, bins: int) -> list[tuple[float, Estimate]]:
@@ -324,6 +288,7 @@ def binned(frequencies: Array, rewards: Array, bins: int) -> list[tuple[float, E
 
 
 def _frequency(values: Array, problems: Sequence[str]) -> Estimate:
+    """Mean over problems of their completions' mean, with Student's 95% interval, cut at 0."""
     which = np.unique(np.asarray(problems), return_inverse=True)[1]
     found = mean_interval(np.bincount(which, weights=values) / np.bincount(which))
     return found if found.low is None else replace(found, low=max(0.0, found.low))
@@ -331,11 +296,11 @@ def _frequency(values: Array, problems: Sequence[str]) -> Estimate:
 
 ANALYSIS = Analysis(
     "how often kinds of words occur, against the reward",
-    paper="AR-Lopti",
-    options=WordsOptions,
-    measure=measure,
-    plot=plot,
-    headline=headline,
+    "AR-Lopti",
+    WordsOptions,
+    measure,
+    plot,
+    headline,
     runs=None,
     policy=False,
 )

@@ -1,10 +1,11 @@
-"""Torch, loaded at its first use: modules that only declare parameters stay quick to import."""
+"""Torch and altair, loaded at their first use: modules that only declare parameters stay quick to import."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import altair as alt
     import torch
     from torch import Tensor
 else:
@@ -20,8 +21,8 @@ else:
                 self.__dict__[name] = value
             return value
 
-    torch = _Lazy("torch")
+    alt, torch = _Lazy("altair"), _Lazy("torch")
     # For annotations alone.
     Tensor = Any
 
-__all__ = ["Tensor", "torch"]
+__all__ = ["Tensor", "alt", "torch"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlvr_cli.analyses.method_step import MethodStep
-from rlvr_cli.analyses.replay import Replay, ReplayedUpdates
+from rlvr_cli.analyses.replay import ReplayedUpdates
 from rlvr_cli.analyses.saved_rollout import find_saved_rollout
 from rlvr_cli.analyses.scoring import load_policy, score_rollout
 from rlvr_cli.methods.method import Method
@@ -45,7 +45,7 @@ def test_the_updates_made_again_are_those_of_the_run(root: Path, rollout: int) -
     scored = score_rollout(saved, [config.bound(24)], policy).scored
     step = MethodStep.of(config.bound(24), scored)
     start = step.at(scored.old_log_probs, scored.rollout.entropies)
-    replay = ReplayedUpdates(policy, saved, start, Replay("adamw", None, 2))
+    replay = ReplayedUpdates(policy, saved, start, "adamw", None, 2)
     assert replay.has_state == (rollout == 1)
     before = {name: value.clone() for name, value in policy.model.state_dict().items()}
     for made in replay:

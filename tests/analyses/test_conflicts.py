@@ -10,7 +10,6 @@ import torch
 from rlvr_cli.analyses.conflicts import (
     Tally,
     conflict_summary,
-    pooled,
     shared_spans,
     tally,
 )
@@ -153,10 +152,10 @@ def test_a_prefix_is_penalised_where_the_right_completions_are_longer() -> None:
 def test_tallies_add_up() -> None:
     rows, rewards = random_rows(3)
     whole = tally(rollout_of(rows, rewards, 4))
-    halves = pooled(tally(rollout_of(rows[at : at + 8], rewards[at : at + 8], 4)) for at in (0, 8))
+    parts = (tally(rollout_of(rows[at : at + 8], rewards[at : at + 8], 4)) for at in (0, 8))
+    halves = sum(parts, Tally())
     assert conflict_summary(halves) == pytest.approx(conflict_summary(whole))
     assert (halves.prefix_ids, halves.suffix_spans) == (whole.prefix_ids, whole.suffix_spans)
-    assert conflict_summary(pooled([])) == conflict_summary(Tally())
 
 
 def test_where_pushes_balance_rounding_is_no_push_down() -> None:

@@ -9,15 +9,17 @@ import torch
 
 from rlvr_cli.analyses.gradients import norm
 from rlvr_cli.analyses.method_step import MethodStep, ScoredTokens
-from rlvr_cli.analyses.probability import ProbabilityFindings, after_steps, by_probability
+from rlvr_cli.analyses.probability import ProbabilityOptions, after_steps, by_probability
 from rlvr_cli.analyses.scoring import LoadedPolicy, padded
 from rlvr_cli.describe.named import variant_config
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
+from rlvr_cli.stats.correlation import pearson
 from tests.analyses.lab_rows import LENGTHS, lab_policy, lab_rows, log_prob
 
 BOUNDS = (0.3, 0.6, 0.9)
 LR = 1e-3
+Found = tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]
 NAMES = ("grpo", "grpo+reweight", "grpo+lopti")
 
 
@@ -46,10 +48,10 @@ def scored(policy: LoadedPolicy, rows: list[dict[str, Any]]) -> ScoredTokens:
 
 
 @pytest.fixture(scope="module")
-def found(policy: LoadedPolicy, rows: list[dict[str, Any]], scored: ScoredTokens) -> ProbabilityFindings:
+def found(policy: LoadedPolicy, rows: list[dict[str, Any]], scored: ScoredTokens) -> Found:
     steps = [MethodStep.of(method(name), scored) for name in NAMES]
     # Every token is measured.
-    return by_probability(policy, rows, steps, bounds=BOUNDS, quantiles=False, lr=LR, sample=99, seed=0)
+    return by_probability(policy, rows, steps, ProbabilityOptions(bounds=BOUNDS, lr=LR, tokens=99))
 
 
 def places() -> list[tuple[int, int]]:
@@ -62,19 +64,19 @@ def in_group(probability: float, index: int) -> bool:
 
 
 def test_shares_advantages_and_norms_of_the_groups(
-    policy: LoadedPolicy, rows: list[dict[str, Any]], scored: ScoredTokens, found: ProbabilityFindings
+    policy: LoadedPolicy, rows: list[dict[str, Any]], scored: ScoredTokens, found: Found
 ) -> None:
     """With GRPO's coefficients A / (all tokens), by a loop over single tokens."""
     probabilities = {place: log_prob(policy, rows[place[0]], place[1]).exp().item() for place in places()}
     # Two of three and one of three are right: (r - mean) / std with ddof 1.
     advantages = [1.1547, -0.57735, -0.57735, 0.57735, 0.57735, -1.1547]
-    assert sum(group.share for group in found.groups) == pytest.approx(1)
-    for index, group in enumerate(found.groups):
+    assert sum(group["share"] for group in found[1]["groups"]) == pytest.approx(1)
+    for index, group in enumerate(found[1]["groups"]):
         members = [place for place in places() if in_group(probabilities[place], index)]
-        assert group.tokens == len(members)
+        assert group["tokens"] == len(members)
         positive = [advantages[row] for row, _ in members if advantages[row] > 0]
-        assert group.positive == pytest.approx(len(positive) / max(len(members), 1))
-        assert group.positive_advantage == (
+        assert group["positive"] == pytest.approx(len(positive) / max(len(members), 1))
+        assert group["positive_advantage"] == (
             pytest.approx(sum(positive) / len(positive), rel=1e-3) if positive else None
         )
         total = {name: torch.zeros_like(of) for name, of in policy.model.named_parameters()}
@@ -87,18 +89,20 @@ def test_shares_advantages_and_norms_of_the_groups(
             for name, value in one.items():
                 total[name] += advantages[row] / sum(LENGTHS) * value
         policy.model.zero_grad()
-        assert group.norm == pytest.approx(norm(total), rel=1e-3, abs=1e-9)
-        assert group.norm_per_token == (pytest.approx(sum(single) / len(single), rel=1e-3) if single else None)
+        assert group["norm"] == pytest.approx(norm(total), rel=1e-3, abs=1e-9)
+        assert group["norm_per_token"] == (pytest.approx(sum(single) / len(single), rel=1e-3) if single else None)
 
 
-def test_every_token_is_within_the_bounds_of_proposition_4_2(found: ProbabilityFindings) -> None:
-    assert found.violated == 0
-    assert len(found.at_logits.norms) == sum(LENGTHS) == len(found.sampled.norms)
-    assert found.sampled_at_logits.pearson == pytest.approx(found.at_logits.pearson)
+def test_every_token_is_within_the_bounds_of_proposition_4_2(found: Found) -> None:
+    summary, tables = found
+    assert summary["bounds_violated"] == 0
+    assert len(tables["tokens"]) == sum(LENGTHS)
+    sampled = pearson(*([row[name] for row in tables["tokens"]] for name in ("rest", "norm_at_logits")))
+    assert sampled == pytest.approx(summary["logit_norm_correlation_pearson"])
 
 
 def test_changes_are_those_of_weights_moved_by_hand(
-    policy: LoadedPolicy, rows: list[dict[str, Any]], scored: ScoredTokens, found: ProbabilityFindings
+    policy: LoadedPolicy, rows: list[dict[str, Any]], scored: ScoredTokens, found: Found
 ) -> None:
     coefficients = MethodStep.of(method("grpo"), scored).coefficients("all")
     low = scored.old_log_probs.exp() < BOUNDS[0]
@@ -109,17 +113,17 @@ def test_changes_are_those_of_weights_moved_by_hand(
     loss.backward()  # type: ignore[union-attr]
     torch.optim.SGD(other.model.parameters(), lr=LR).step()
     moved = other.score(rows)[0].exp() - scored.old_log_probs.exp()
-    by_low = next(change for change in found.changes if change.by == "low")
-    for index in range(len(found.groups)):
+    by_low = [change for change in found[1]["changes"] if change["by"] == "low"]
+    for index, change in enumerate(by_low):
         members = [place for place in places() if in_group(float(scored.old_log_probs[place].exp()), index)]
         sizes = [abs(float(moved[place])) for place in members]
         expected = sum(sizes) / len(sizes) if sizes else None
-        assert by_low.size[index] == (None if expected is None else pytest.approx(expected, rel=0.02, abs=1e-9))
-    assert found.changes[0].match == pytest.approx(1)
+        assert change["size"] == (None if expected is None else pytest.approx(expected, rel=0.02, abs=1e-9))
+    assert found[1]["changes"][0]["match"] == pytest.approx(1)
 
 
 def test_lopti_makes_two_steps_in_its_order(
-    policy: LoadedPolicy, rows: list[dict[str, Any]], scored: ScoredTokens, found: ProbabilityFindings
+    policy: LoadedPolicy, rows: list[dict[str, Any]], scored: ScoredTokens, found: Found
 ) -> None:
     """Its second pass is weighed by the ratios that the first has made; one pass after the other, by hand."""
     rate = 1.0
@@ -141,4 +145,4 @@ def test_lopti_makes_two_steps_in_its_order(
         ends[which] = other.score(rows)[0]
         torch.testing.assert_close(after_steps(policy, rows, step, rate), ends[which], rtol=1e-3, atol=1e-4)
     assert not torch.allclose(ends["low_first"], ends["high_first"], atol=1e-3)
-    assert [direction.method for direction in found.directions] == list(NAMES)
+    assert list(dict.fromkeys(row["method"] for row in found[1]["directions"])) == list(NAMES)

@@ -40,15 +40,15 @@ def test_ratios_of_lemma_1_have_its_exponent_and_kappa() -> None:
     probabilities, ratios, advantages = drawn()
     # Of narrow groups, so that 1 - p is one number in each.
     found = measure_updates(3, step(probabilities, ratios, advantages), torch.zeros(ROWS, LENGTH), bins=5, groups=100)
-    assert found.updates == 3
-    assert found.exponent.exponent == pytest.approx(2, abs=0.08)
-    assert found.exponent.fit == pytest.approx(1, abs=0.01)
-    assert found.kappa == pytest.approx(0.02, rel=0.05)
+    assert found.row["updates"] == 3
+    assert found.row["exponent"] == pytest.approx(2, abs=0.08)
+    assert found.row["fit"] == pytest.approx(1, abs=0.01)
+    assert found.row["kappa"] == pytest.approx(0.02, rel=0.05)
     for of in found.bins:
-        inside = (probabilities >= of.low) & (probabilities < of.high)
-        assert of.tokens == int(inside.sum())
-        assert of.spread == pytest.approx(float(ratios[inside].std(correction=0)))
-        assert of.mean == pytest.approx(float(ratios[inside].mean()))
+        inside = (probabilities >= of["low"]) & (probabilities < of["high"])
+        assert of["tokens"] == int(inside.sum())
+        assert of["spread"] == pytest.approx(float(ratios[inside].std(correction=0)))
+        assert of["mean"] == pytest.approx(float(ratios[inside].mean()))
 
 
 def test_the_measured_gradient_is_equation_3_and_near_proposition_1() -> None:
@@ -57,11 +57,11 @@ def test_the_measured_gradient_is_equation_3_and_near_proposition_1() -> None:
     cut = ((advantages > 0) & (ratios > 1.2)) | ((advantages < 0) & (ratios < 0.8))
     gradients = torch.where(cut, 0.0, (1 - probabilities * ratios) * ratios * advantages)
     for of in found.bins:
-        inside = (probabilities >= of.low) & (probabilities < of.high)
-        assert of.magnitude == pytest.approx(float(gradients[inside].abs().mean()))
-        assert of.signed == pytest.approx(abs(float(gradients[inside].mean())))
-        assert of.clipped == pytest.approx(float(cut[inside].double().mean()))
-        assert of.expected_magnitude == pytest.approx(of.magnitude, rel=0.15)
+        inside = (probabilities >= of["low"]) & (probabilities < of["high"])
+        assert of["magnitude"] == pytest.approx(float(gradients[inside].abs().mean()))
+        assert of["signed"] == pytest.approx(abs(float(gradients[inside].mean())))
+        assert of["clipped"] == pytest.approx(float(cut[inside].double().mean()))
+        assert of["expected_magnitude"] == pytest.approx(of["magnitude"], rel=0.15)
 
 
 def test_clipped_tokens_are_compared_at_equal_probability() -> None:
@@ -71,13 +71,12 @@ def test_clipped_tokens_are_compared_at_equal_probability() -> None:
     ratios[0, 20:520:20] = 1.3
     entropies = 5 * (1 - probabilities) - torch.where(ratios > 1.2, 0.1, 0.0)
     now = step(probabilities, ratios, torch.ones_like(probabilities))
-    clipped = measure_updates(1, now, entropies, bins=5, groups=3).clipped
-    assert (clipped.tokens, clipped.share) == (25, 0.025)
-    assert clipped.entropy_difference == pytest.approx(-0.1, abs=0.001)
-    assert clipped.entropy is not None and clipped.entropy_of_others is not None
-    assert clipped.entropy > clipped.entropy_of_others + 0.1
+    clipped = measure_updates(1, now, entropies, bins=5, groups=3).row
+    assert (clipped["clipped_tokens"], clipped["clipped_share"]) == (25, 0.025)
+    assert clipped["clipped_entropy_difference"] == pytest.approx(-0.1, abs=0.001)
+    assert clipped["clipped_entropy"] > clipped["clipped_entropy_of_others"] + 0.1
     # All that are clipped are drawn, and a part of the others.
-    assert sum(clipped for *_, clipped in plane(now, entropies)) == 25
+    assert sum(row["clipped"] for row in plane(now, entropies)) == 25
 
 
 def test_without_any_move_there_is_no_spread_and_nothing_is_clipped() -> None:
@@ -85,13 +84,13 @@ def test_without_any_move_there_is_no_spread_and_nothing_is_clipped() -> None:
     found = measure_updates(
         0, step(probabilities, torch.ones_like(ratios), advantages), torch.zeros(ROWS, LENGTH), bins=5, groups=20
     )
-    assert (found.kappa, found.exponent.exponent, found.clipped.tokens) == (0.0, None, 0)
-    assert found.clipped.low_share is None and found.clipped.entropy_difference is None
+    assert (found.row["kappa"], found.row["exponent"], found.row["clipped_tokens"]) == (0.0, None, 0)
+    assert found.row["clipped_low_share"] is None and found.row["clipped_entropy_difference"] is None
     for of in found.bins:
-        inside = (probabilities >= of.low) & (probabilities < of.high)
+        inside = (probabilities >= of["low"]) & (probabilities < of["high"])
         expected = float(((1 - probabilities) * advantages)[inside].abs().mean())
-        assert of.magnitude == pytest.approx(expected)
-        assert of.expected_magnitude == pytest.approx(expected, rel=0.1)
+        assert of["magnitude"] == pytest.approx(expected)
+        assert of["expected_magnitude"] == pytest.approx(expected, rel=0.1)
 
 
 def test_entropies_lie_between_the_bounds() -> None:

@@ -15,10 +15,9 @@ from rlvr_cli.analyses.method_step import ScoredTokens
 from rlvr_cli.analyses.weights import (
     MethodWeights,
     Norms,
-    by_old_prob,
-    by_region,
     decay_of_ratios,
     gradient_bias,
+    group_rows,
     method_weights,
 )
 from rlvr_cli.config.load import load_config
@@ -87,25 +86,26 @@ def test_every_token_has_the_weight_and_the_region_of_the_paper(name: str, score
             assert float(found.on_log_prob[at]) == pytest.approx(PAPER[name](ratio, region))
             assert float(found.relative[at]) == pytest.approx(PAPER[name](ratio, region) / ratio)
     assert all(counts.values())
-    groups = {group.name: group for group in by_region(found)}
-    assert {region: groups[region].tokens for region in REGIONS} == counts
-    assert groups["all"].tokens == sum(LENGTHS) == sum(group.tokens for group in by_old_prob(found))
+    rows = list(group_rows(found))
+    groups = {row["name"]: row for row in rows}
+    assert {region: groups[region]["tokens"] for region in REGIONS} == counts
+    assert groups["all"]["tokens"] == sum(LENGTHS) == sum(row["tokens"] for row in rows if row["by"] == "old_prob")
 
 
 def test_coefficient_bias_and_means_by_hand(scored: ScoredTokens) -> None:
     found = weights("dgpo", scored)
-    group = next(group for group in by_region(found) if group.name == "HP")
+    group = next(row for row in group_rows(found) if row["name"] == "HP")
     chosen = found.region("HP")
     ratio = (scored.log_probs - scored.old_log_probs)[chosen].exp().numpy()
     advantage = np.array([{0: 2, 3: 1, 4: 1}[int(row)] for row in chosen.nonzero()[:, 0]])
     # Advantages of 1 and 2 rows of three: (2/3) / s against (1/3) / s, s the same.
     expected = (np.abs(np.sqrt(1.2 * ratio) - ratio) * advantage).sum() / (ratio * advantage).sum()
-    assert group.bias == pytest.approx(expected)
-    assert group.relative == pytest.approx(np.sqrt(1.2 / ratio).mean())
-    assert group.largest == pytest.approx(np.sqrt(1.2 / ratio).max())
-    assert group.slope == pytest.approx(-0.5)
+    assert group["bias"] == pytest.approx(expected)
+    assert group["relative"] == pytest.approx(np.sqrt(1.2 / ratio).mean())
+    assert group["largest"] == pytest.approx(np.sqrt(1.2 / ratio).max())
+    assert group["slope"] == pytest.approx(-0.5)
     old = scored.old_log_probs[chosen].exp().numpy()
-    assert group.on_prob == pytest.approx((np.sqrt(1.2 * ratio) / (ratio * old)).mean())
+    assert group["on_prob"] == pytest.approx((np.sqrt(1.2 * ratio) / (ratio * old)).mean())
 
 
 def test_gradient_bias_is_that_of_a_loop_over_tokens(scored: ScoredTokens) -> None:
