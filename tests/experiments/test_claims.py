@@ -12,6 +12,7 @@ import pytest
 
 from experiments.claims.claims import FOLDER, PAPERS, ClaimResult, read_claims, read_results
 from experiments.claims.judge import EXACT, SAME, judge, judge_claim
+from experiments.claims.page import write_page
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.spec import read_sweep
@@ -20,6 +21,12 @@ from tests.experiments.claim_files import ARMS, CONTRAST, LENGTH, NO_NUMBER, cla
 from tests.recipes import recipes
 
 SETS = [read_results(FOLDER / "ledger" / f"seeds-{seed}.json") for seed in (0, 10)]
+
+
+def test_the_page_is_that_of_the_recorded_results(tmp_path: Path) -> None:
+    write_page(tmp_path, read_claims(), SETS)
+    for name in ("ledger.md", "ledger/overview.svg"):
+        assert (tmp_path / name).read_bytes() == (FOLDER / name).read_bytes()
 
 
 def test_the_recorded_verdicts_are_those_of_the_recorded_numbers() -> None:
