@@ -200,7 +200,7 @@ def draw(seeds: pd.DataFrame, rollouts: list[int], path: Path) -> None:
     bands = base.mark_area(opacity=0.15).encode(y=altair.Y("low:Q", title=height["title"]), y2="high:Q")
     panel = altair.layer(bands, base.mark_line().encode(y=height, strokeDash=dashes), data=table)
     panel = panel.properties(width=220, height=200)
-    write_chart(panel.facet(altair.Column("task:N", sort=list(TASKS.values()), title=None)), path)
+    write_chart(panel.facet(column=altair.Column("task:N", sort=list(TASKS.values()), title=None)), path)
 
 
 def main() -> None:
