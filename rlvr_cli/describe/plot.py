@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from rlvr_cli.charts.figure import COLOURS, MUTED, check_path, write_chart
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.lazy import alt
 from rlvr_cli.describe.named import policy_config
 from rlvr_cli.describe.weights import RATIOS, SPREAD, Curves, WeightCurve, weight_curves
 from rlvr_cli.methods.method import Method
 
 if TYPE_CHECKING:
-    import altair
+    import pandas as pd
 
 OLD_PROBS = (0.1, 0.5, 0.9)
 MOST_OLD_PROBS = 5
@@ -138,9 +139,8 @@ def _rounded(values: list[float]) -> list[float]:
     return [float(f"{value:.8g}") for value in values]
 
 
-def weight_chart(drawn: Curves) -> altair.TopLevelMixin:
+def weight_chart(drawn: Curves) -> alt.TopLevelMixin:
     """Return panels, one for each sign and kind of weight, a row for each old probability, a line for each label."""
-    import altair
     import pandas as pd
 
     table = pd.DataFrame(
@@ -151,55 +151,18 @@ def weight_chart(drawn: Curves) -> altair.TopLevelMixin:
         ],
         columns=["label", "sign", "old_prob", "ratio", *KINDS],
     )
-    old_probs, labels = list(table["old_prob"].unique()), list(table["label"].unique())
+    old_probs, lines = list(table["old_prob"].unique()), _lines(list(table["label"].unique()))
     alone = len(old_probs) == 1
-    # Earlier lines are wider: where several coincide, each still shows at the edges of the next.
-    last = max(1, len(labels) - 1)
-    lines = (
-        altair.Chart()
-        .mark_line(clip=True, strokeCap="butt")
-        .encode(
-            color=altair.Color(
-                "label:N", sort=labels, title=None, legend=altair.Legend(orient="top", symbolStrokeWidth=3)
-            ),
-            strokeWidth=altair.StrokeWidth(
-                "label:N",
-                sort=labels,
-                legend=None,
-                scale=altair.Scale(range=[1.5 + 3.0 * (last - position) / last for position in range(len(labels))]),
-            ),
-        )
-    )
-    rows = []
-    for old_prob in old_probs:
-        for kind in KINDS:
-            of_row = table[table["old_prob"] == old_prob]
-            unclipped = 1.0 if kind == "on_log_prob" else 1 / old_prob
-            top = max(unclipped, min(of_row[kind].max(), _TALLEST * unclipped))
-            y = altair.Y(f"{kind}:Q", title=None, scale=altair.Scale(domain=[-0.04 * top, 1.06 * top], nice=False))
-            rows.append(
-                altair.hconcat(
-                    *(
-                        altair.layer(
-                            *_background(
-                                [curve for curve in drawn.curves if (curve.sign, curve.old_prob) == (sign, old_prob)],
-                                kind,
-                            ),
-                            lines.encode(x=_ratio(), y=y),
-                            data=of_row[of_row["sign"] == sign],
-                        ).properties(
-                            width=300 if alone else 210,
-                            height=200 if alone else 130,
-                            title=f"{KINDS[kind]},  {SIGNS[sign]}" + ("" if alone else f",  p = {old_prob:g}"),
-                        )
-                        for sign in SIGNS
-                    )
-                )
-            )
-    body = altair.vconcat(*rows) if alone else altair.vconcat(*map(altair.hconcat, rows[::2], rows[1::2]))
+    pairs = [
+        _pair(table[table["old_prob"] == old_prob], curves, kind, lines, alone=alone)
+        for old_prob in old_probs
+        for curves in [[curve for curve in drawn.curves if curve.old_prob == old_prob]]
+        for kind in KINDS
+    ]
+    body = alt.vconcat(*pairs) if alone else alt.vconcat(*map(alt.hconcat, pairs[::2], pairs[1::2]))
     where = f"p = {old_probs[0]:g}" if alone else "p of each row"
     return body.properties(
-        title=altair.TitleParams(
+        title=alt.TitleParams(
             f"Token weight over the ratio;  old probability {where}",
             subtitle=[_key(drawn.curves), *_wrapped(drawn.notes, 110 if alone else 180)],
             fontSize=14,
@@ -208,38 +171,69 @@ def weight_chart(drawn: Curves) -> altair.TopLevelMixin:
     )
 
 
-def _ratio() -> altair.X:
-    import altair
+def _lines(labels: Sequence[str]) -> alt.Chart:
+    """Return the methods' lines without data; earlier ones are wider, so that each shows where several coincide."""
+    last = max(1, len(labels) - 1)
+    widths = [1.5 + 3.0 * (last - position) / last for position in range(len(labels))]
+    legend = alt.Legend(orient="top", symbolStrokeWidth=3)
+    lines: alt.Chart = (
+        alt.Chart()
+        .mark_line(clip=True, strokeCap="butt")
+        .encode(
+            color=alt.Color("label:N", sort=labels, title=None, legend=legend),
+            strokeWidth=alt.StrokeWidth("label:N", sort=labels, legend=None, scale=alt.Scale(range=widths)),
+        )
+    )
+    return lines
 
-    axis = altair.Axis(
+
+def _pair(
+    table: pd.DataFrame, curves: Sequence[WeightCurve], kind: str, lines: alt.Chart, *, alone: bool
+) -> alt.HConcatChart:
+    """Return the panels of both signs, on one scale, for one kind of weight at one old probability."""
+    old_prob = curves[0].old_prob
+    unclipped = 1.0 if kind == "on_log_prob" else 1 / old_prob
+    top = max(unclipped, min(table[kind].max(), _TALLEST * unclipped))
+    y = alt.Y(f"{kind}:Q", title=None, scale=alt.Scale(domain=[-0.04 * top, 1.06 * top], nice=False))
+    row = "" if alone else f",  p = {old_prob:g}"
+    width, height = (300, 200) if alone else (210, 130)
+    panels = []
+    for sign, words in SIGNS.items():
+        behind = _background([curve for curve in curves if curve.sign == sign], kind)
+        panel = alt.layer(*behind, lines.encode(x=_ratio(), y=y), data=table[table["sign"] == sign])
+        panels.append(panel.properties(width=width, height=height, title=f"{KINDS[kind]},  {words}{row}"))
+    return alt.hconcat(*panels)
+
+
+def _ratio() -> alt.X:
+    axis = alt.Axis(
         values=list(_TICKS), labelExpr=f"{{{', '.join(f'{k:g}: {v!r}' for k, v in _TICKS.items())}}}[datum.value]"
     )
-    scale = altair.Scale(type="log", domain=list(RATIOS), nice=False)
-    return altair.X("ratio:Q", title="ratio r = π / π_old", axis=axis, scale=scale)
+    scale = alt.Scale(type="log", domain=list(RATIOS), nice=False)
+    return alt.X("ratio:Q", title="ratio r = π / π_old", axis=axis, scale=scale)
 
 
-def _background(curves: Sequence[WeightCurve], kind: str) -> list[altair.Chart]:
+def _background(curves: Sequence[WeightCurve], kind: str) -> list[alt.Chart]:
     """Return trust regions, what is beyond probability 1, the weight without a clip, and names of the corners."""
-    import altair
     import pandas as pd
 
     if not curves:
-        words = altair.Chart(pd.DataFrame([{"text": "no such tokens"}]))
-        return [words.mark_text(color=MUTED).encode(text="text:N", x=altair.value("width"), y=altair.value(60))]
+        words = alt.Chart(pd.DataFrame([{"text": "no such tokens"}]))
+        return [words.mark_text(color=MUTED).encode(text="text:N", x=alt.value("width"), y=alt.value(60))]
     old_prob, sign = curves[0].old_prob, curves[0].sign
     possible = min(1 / old_prob, RATIOS[1])
     regions = list(dict.fromkeys(curve.region for curve in curves if curve.region is not None))
     spans = [(max(low, RATIOS[0]), min(high, RATIOS[1]), 0.22) for low, high in regions]
     spans += [(possible, RATIOS[1], 0.08)] if possible < RATIOS[1] else []
     layers = [
-        altair.Chart(pd.DataFrame([{"ratio": start, "end": end}]))
+        alt.Chart(pd.DataFrame([{"ratio": start, "end": end}]))
         .mark_rect(color=MUTED, opacity=opacity)
         .encode(x=_ratio(), x2="end:Q")
         for start, end, opacity in spans
     ]
     ends = [RATIOS[0] + (possible - RATIOS[0]) * step / 100 for step in range(101)]
     weights = [end if kind == "on_log_prob" else 1 / old_prob for end in ends]
-    unclipped = altair.Chart(pd.DataFrame({"ratio": ends, kind: weights}))
+    unclipped = alt.Chart(pd.DataFrame({"ratio": ends, kind: weights}))
     layers.append(
         unclipped.mark_line(color=MUTED, strokeWidth=1, strokeDash=[1, 2], clip=True).encode(x=_ratio(), y=f"{kind}:Q")
     )
@@ -253,8 +247,8 @@ def _background(curves: Sequence[WeightCurve], kind: str) -> list[altair.Chart]:
             ],
             columns=["ratio", "text"],
         )
-        words = altair.Chart(corners).mark_text(color=MUTED, fontSize=10, baseline="top")
-        layers.append(words.encode(x=_ratio(), text="text:N", y=altair.value(4)))
+        words = alt.Chart(corners).mark_text(color=MUTED, fontSize=10, baseline="top")
+        layers.append(words.encode(x=_ratio(), text="text:N", y=alt.value(4)))
     return layers
 
 
