@@ -108,7 +108,7 @@ class _Launch:
     """The ranks of this machine, and torchrun's agent that starts and watches them.
 
     Attributes:
-        signal: the first that arrived. signalled: the ranks that it was passed on to.
+        signal: the first that arrived. signalled: the ranks that it was passed on to. abort: after a second Ctrl-C.
         error: the agent's; ChildFailedError where ranks failed.
     """
 
@@ -116,6 +116,7 @@ class _Launch:
         self.node, self.folder, self.console = node, folder, console
         self.signal: int | None = None
         self.signalled: set[int] = set()
+        self.abort = False
         self.error: BaseException | None = None
 
     def result(self) -> RunEnd:
@@ -130,6 +131,9 @@ class _Launch:
             agent.start()
             while agent.is_alive():
                 agent.join(TICK)
+                if self.abort:
+                    # Not raised by the handler: inside `join` it makes Python 3.11 and 3.12 take the thread for ended.
+                    raise KeyboardInterrupt
                 self._pass_on_signal()
         if failure := self._failure():
             raise self._error(failure)
@@ -187,7 +191,7 @@ class _Launch:
             step = "this" if self._pids() else "the first"
             announce(f"{signal.Signals(number).name}: saving after {step} step (Ctrl-C: stop at once)")
         elif number == signal.SIGINT:
-            raise KeyboardInterrupt
+            self.abort = True
 
     def _pass_on_signal(self) -> None:
         """Send each rank the first signal once it has started."""

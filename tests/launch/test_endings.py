@@ -51,7 +51,6 @@ def test_a_signal_saves_all_at_the_same_step(tmp_path: Path, number: signal.Sign
     assert manifest(run)["status"] == "interrupted"
 
 
-@pytest.mark.slow
 def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     process, run, workers = begin(tmp_path)
     for worker in workers.values():
