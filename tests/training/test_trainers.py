@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+import transformers
 from datasets import Dataset
 from safetensors.torch import load_file
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
@@ -181,6 +182,10 @@ def test_a_name_of_trl_in_the_log_has_the_meaning_of_trl(tmp_path: Path) -> None
     assert not any("kl" in row for row in plain.state.log_history)
 
 
+@pytest.mark.skipif(
+    transformers.__version__.startswith("5.17."),
+    reason="a mixture with router logits cannot generate in transformers 5.17",
+)
 def test_the_auxiliary_loss_of_a_mixture_is_logged(tmp_path: Path) -> None:
     """As TRL logs it, where all rows are in one pass."""
     tokenizer = make_tokenizer(compact.vocabulary())
