@@ -23,7 +23,7 @@ help:
 	@echo "make test-slurm  jobs in a private Slurm (needs Debian's packages, docs/slurm.md)"
 	@echo "make test-vllm VLLM_PYTHON=...  trainings that sample with vLLM (docs/rollout-engines.md)"
 	@echo "make check     ruff and mypy"
-	@echo "make bench     what everything takes, against TRL, into docs/performance.md (an hour or two)"
+	@echo "make bench     what everything takes, against TRL (an hour or two; docs/performance.md quotes it)"
 	@echo "make processes  every method with two processes against one: how far the weights part"
 	@echo "make docs      the generated parts of docs/methods, and what the methods cost"
 	@echo "make site      the documentation as a site, in build/site"
@@ -80,9 +80,11 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# SECTIONS: some of the page's sections, `make bench SECTIONS="update memory"`; all by default.
+# ONLY: some of them, `make bench ONLY="updates-trl memory"`; all by default. `updates-trl` is `benchmarks.updates trl`.
+MEASURED := startup updates-trl updates-lopti updates-methods steps memory sampler verifier
 bench: $(INSTALLED)
-	$(BIN)/python -m benchmarks.page $(SECTIONS)
+	@set -e; for name in $(or $(ONLY),$(MEASURED)); do echo; echo "$$name"; \
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.$$(echo $$name | tr - ' '); done
 
 processes: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.processes

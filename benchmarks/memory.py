@@ -12,6 +12,7 @@ updates and are not in it; gradients and activations are.
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import torch
 
@@ -26,10 +27,24 @@ from benchmarks.peers import (
     trainers_folder,
 )
 from benchmarks.scripted import Rollout, Script
-from benchmarks.tensors import most_bytes, profiled
 from benchmarks.turns import heading, line
 
 MIB = 2**20
+
+
+def profiled() -> Any:
+    """Return a profiler that keeps the allocations of what runs under it."""
+    return torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True)
+
+
+def most_bytes(profiler: Any) -> int:
+    """Return the largest growth, in bytes, of the tensors alive while ``profiler`` recorded."""
+    live = most = 0
+    events = profiler.profiler.kineto_results.events()
+    for event in sorted((e for e in events if e.name() == "[memory]"), key=lambda e: e.start_ns()):
+        live += event.nbytes()
+        most = max(most, live)
+    return most
 
 
 def peak_bytes(trainer: Clocked) -> int:

@@ -91,7 +91,7 @@ def child(case: Case, folder: Path) -> dict[str, Any]:
     """Measure one case in this process."""
     import torch
 
-    from benchmarks.tensors import most_bytes, profiled
+    from benchmarks.memory import most_bytes, profiled
     from rlvr_cli.config.load import load_config
 
     config = load_config(
