@@ -259,7 +259,10 @@ class AlertMonitor:
 def _mean(judged: Sequence[tuple[float, float] | None]) -> tuple[float, float] | None:
     """Return the mean accuracy of rollouts and its standard error."""
     known = [one for one in judged if one is not None]
-    return (fmean(value for value, _ in known), math.hypot(*(e for _, e in known)) / len(known)) if known else None
+    if not known:
+        return None
+    values, errors = zip(*known, strict=True)
+    return fmean(values), math.hypot(*errors) / len(known)
 
 
 def _median(values: Sequence[float | None]) -> float | None:

@@ -63,13 +63,14 @@ def _lines(metric: MetricFigure, title: str, arms: Arms, budget: str) -> tuple[l
     found, missing, key, held_out = [], 0, metric.panels[title], metric.held_out
     for arm, (name, runs) in enumerate(arms.items()):
         curves, used = list[Points](), list[Recorded]()
-        for run in runs:
-            curve = run.curve(key, held_out=held_out) if declared(key).applies(run.run.config.method) else None
+        for records in runs:
+            applies = declared(key).applies(records.run.config.method)
+            curve = records.curve(key, held_out=held_out) if applies else None
             if curve is not None:
                 missing += curve[1]
             if curve is not None and len(curve[0][0]):
                 curves.append(curve[0])
-                used.append(run)
+                used.append(records)
         line = arm_line(
             arm,
             one_line(name),

@@ -144,13 +144,13 @@ def recorded(run: Run, budget: str) -> Recorded:
     return Recorded(run, tuple(steps.metrics[: len(run.spent["updates"])]), at)
 
 
-def rollout_ends(run: Recorded, name: str) -> dict[int, tuple[float, float]]:
+def rollout_ends(records: Recorded, name: str) -> dict[int, tuple[float, float]]:
     """Return the 95% interval of a share over the prompts of each rollout (from 0) whose lines have `NAME/se`."""
     ends = {}
-    for row in run.rows:
+    for row in records.rows:
         value, error = number(row.get(name)), number(row.get(f"{name}/se"))
         if value is not None and error is not None and METRICS[name].share:
-            estimate = share_of_error(value, error, max(2, run.run.config.rollout.prompts))
+            estimate = share_of_error(value, error, max(2, records.run.config.rollout.prompts))
             if estimate.low is not None and estimate.high is not None:
                 ends[row["rollout"]] = (estimate.low, estimate.high)
     return ends
