@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_bytes
-
-if TYPE_CHECKING:
-    import altair
+from rlvr_cli.core.lazy import alt
 
 FORMATS = {".png": "png", ".svg": "svg"}
 # Okabe and Ito's colours, told apart with any kind of colour vision; their yellow is too light for lines on white.
@@ -90,18 +89,21 @@ def dash(arm: int) -> list[float]:
     return list(DASHES[(arm + arm // len(COLOURS)) % len(DASHES)])
 
 
-def svg(chart: altair.TopLevelMixin) -> str:
+def svg(chart: alt.TopLevelMixin, rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None) -> str:
     """Return a chart as an `<svg>` element for a page, without size, ids and background; its description is spoken.
 
     Colours are variables of the page, which has them for light, dark and paper. What is painted in :func:`colour` or
     :func:`text_colour` of an arm gets `data-arm`, by which the page can hide it. Categories are arms where a chart says
     nothing else.
+
+    Args:
+        rows: of its data that have a name, by that; a chart that holds its rows copies them in every step.
     """
-    import altair
     import vl_convert
 
-    with altair.data_transformers.enable("default", max_rows=None):
+    with alt.data_transformers.enable("default", max_rows=None):
         spec = chart.to_dict(validate=False)
+    spec["datasets"] = {**spec.get("datasets", {}), **(rows or {})}
     config = spec.get("config", {})
     spec["config"] = {**config, **_CONFIG}
     for key, value in config.items():
@@ -116,7 +118,7 @@ def svg(chart: altair.TopLevelMixin) -> str:
     return head + _OF_ARM.sub(r'\1 data-arm="\3"\2', _EMPTY.sub("", body))
 
 
-def write_chart(chart: altair.TopLevelMixin, path: Path) -> None:
+def write_chart(chart: alt.TopLevelMixin, path: Path) -> None:
     """Replace ``path`` by the chart on white, in the format of its suffix; a reader sees the old file or the new."""
     import vl_convert
 

@@ -164,7 +164,7 @@ def arm_line(
     axis: YAxis,
     *,
     alone: bool,
-    intervals: Sequence[Band | None],
+    own: Band | None = None,
     over_problems: Callable[[np.ndarray], Band | None] | None = None,
     band_from: int = 3,
 ) -> ArmLine | None:
@@ -176,7 +176,7 @@ def arm_line(
     Args:
         curves: of its runs, each with at least one point.
         alone: whether the figure has no other arm, so that there is room for single runs.
-        intervals: of each curve, the ends of its own 95% interval at each point, NaN where there is none.
+        own: of a single run, the ends of its own 95% interval at each point, NaN where there is none.
         over_problems: the ends of a 95% interval of the mean over runs and problems at given x, where that is known; it
             takes the place of the one over runs.
         band_from: so many runs have a band that is worth drawing; of fewer the runs are drawn. An interval of two runs
@@ -191,8 +191,7 @@ def arm_line(
     last = max(x[-1] for x, _ in raw)
     if len(raw) == 1:
         x, y = smooth[0]
-        own = intervals[0] if window == 1 else None
-        low, high = (None, None) if own is None or not np.isfinite(own[0]).any() else _cut(*own, axis)
+        low, high = (None, None) if own is None or window > 1 or not np.isfinite(own[0]).any() else _cut(*own, axis)
         line = Line(arm, name, x, y, low, high, raw=raw[0] if window > 1 else None)
         return ArmLine(line, 1, window, None, "none" if low is None else "problems")
     tails = tuple((x[x >= end], y[x >= end]) for x, y in smooth if x[-1] > end)

@@ -28,6 +28,8 @@ MEANINGS = {
     NO_SIGNAL: "no completion had an advantage",
 }
 PATTERNS = tuple(name for name in MEANINGS if name != NO_SIGNAL)
+# What is followed beside accuracy.
+_COLUMNS = ("length", "entropy", "diversity", "truncated")
 # Rollouts in a row without a signal before an alert: a single one is chance where few prompts are hard.
 IDLE_ROLLOUTS = 3
 # An alert that returns within so many rollouts is not reported again.
@@ -121,6 +123,9 @@ class AlertMonitor:
         self.problems, self.thresholds = problems, thresholds or Thresholds()
         self.window = max(self.thresholds.window, -(-self.thresholds.window_problems // problems))
         self._rows: dict[int, Mapping[str, Any]] = {}
+        # Of each rollout: numbers by their names, None where there is none; accuracy and its standard error.
+        self._columns: dict[str, list[float | None]] = {name: [] for name in _COLUMNS}
+        self._judged: list[tuple[float, float] | None] = []
         # By rollout: name -> evidence.
         self._on: dict[int, dict[str, str]] = {}
         # Accuracy over the best window that ended before the present one.
@@ -135,8 +140,11 @@ class AlertMonitor:
         recent = {name for earlier in range(rollout - PAUSE, rollout + 1) for name in self._on.get(earlier, ())}
         if rollout not in self._rows:
             self._rows[rollout] = row
-            earlier = list(self._rows.values())[-2 * self.window : -self.window]
-            mean = self._accuracy(earlier) if len(earlier) == self.window else None
+            for name, values in self._columns.items():
+                values.append(number(row.get(name)))
+            self._judged.append(self._accuracy(row))
+            earlier = self._judged[-2 * self.window : -self.window]
+            mean = _mean(earlier) if len(earlier) == self.window else None
             if mean is not None and (self._best is None or mean[0] > self._best[0]):
                 self._best = mean
             self._on[rollout] = dict(self._rules(rollout))
@@ -193,15 +201,15 @@ class AlertMonitor:
         if all(map(self._idle, rollouts)):
             reason, remedy = _no_signal_reason([self._rows[earlier] for earlier in rollouts])
             yield NO_SIGNAL, f"in the last {IDLE_ROLLOUTS} rollouts {reason}. {remedy}"
-        rows = list(self._rows.values())
-        if len(rows) < self.thresholds.start + self.window:
+        if len(self._rows) < self.thresholds.start + self.window:
             return
-        limits, fall = self.thresholds, self._accuracy_drop(rows)
-        harm = fall or self._nothing_gained(rows)
+        now = _mean(self._judged[-self.window :])
+        limits, fall = self.thresholds, self._accuracy_drop(now)
+        harm = fall or self._nothing_gained(now)
         if fall:
             yield "accuracy_drop", fall
-        length, entropy = self._factor(rows, "length"), self._factor(rows, "entropy")
-        diversity, cut = self._factor(rows, "diversity"), _median(rows[-self.window :], "truncated") or 0.0
+        length, entropy, diversity = map(self._factor, ("length", "entropy", "diversity"))
+        cut = _median(self._columns["truncated"][-self.window :]) or 0.0
         if entropy and diversity and entropy[0] <= limits.lower and diversity[0] <= limits.alike and harm:
             yield "entropy_collapse", f"{entropy[1]}, {diversity[1]}, {harm}"
         if entropy and entropy[0] >= limits.higher and fall:
@@ -211,48 +219,55 @@ class AlertMonitor:
         if length and length[0] >= limits.higher and (fall or cut >= MOSTLY_CUT):
             yield "length_explosion", f"{length[1]}, {fall or f'{cut:.0%} cut at the token limit'}"
 
-    def _factor(self, rows: Sequence[Mapping[str, Any]], name: str) -> tuple[float, str] | None:
+    def _factor(self, name: str) -> tuple[float, str] | None:
         """Return the present median of a column over that of the start, and both in words."""
-        before, after = _median(rows[: self.thresholds.start], name), _median(rows[-self.window :], name)
+        values = self._columns[name]
+        before, after = _median(values[: self.thresholds.start]), _median(values[-self.window :])
         if not before or after is None:
             return None
         return after / before, f"{name} {after:.3g} from {before:.3g} at the start"
 
-    def _accuracy_drop(self, rows: Sequence[Mapping[str, Any]]) -> str:
+    def _accuracy_drop(self, now: tuple[float, float] | None) -> str:
         """Return accuracy's fall from its best earlier window, in words; empty where it is small or may be noise."""
-        now, best = self._accuracy(rows[-self.window :]), self._best
+        best = self._best
         if now is None or best is None:
             return ""
         limits = self.thresholds
         least = max(limits.accuracy_drop * best[0], limits.accuracy_errors * math.hypot(best[1], now[1]))
         return f"accuracy {now[0]:.1%} from {best[0]:.1%} at best" if best[0] - now[0] > least else ""
 
-    def _nothing_gained(self, rows: Sequence[Mapping[str, Any]]) -> str:
+    def _nothing_gained(self, now: tuple[float, float] | None) -> str:
         """Return an accuracy that is no higher than at the start, in words; empty where it is, or was high there."""
-        start, now = self._accuracy(rows[: self.thresholds.start]), self._accuracy(rows[-self.window :])
+        start = _mean(self._judged[: self.thresholds.start])
         if start is None or now is None or now[0] > start[0] or start[0] >= self.thresholds.solved:
             return ""
         return f"accuracy {now[0]:.1%} from {start[0]:.1%} at the start"
 
-    def _accuracy(self, rows: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
-        """Return the mean accuracy of the completions that could be judged and its standard error over problems.
+    def _accuracy(self, row: Mapping[str, Any]) -> tuple[float, float] | None:
+        """Return the accuracy of the completions that could be judged and its standard error over problems.
 
         A line without a standard error has the largest that its share allows, sqrt(p (1 - p) / problems).
         """
-        values, errors = [], []
-        for row in rows:
-            judged = 1 - (number(row.get("unscorable")) or 0.0)
-            share, error = number(row.get("accuracy")), number(row.get("accuracy/se"))
-            if share is not None and judged > 0:
-                values.append(share / judged)
-                spread = math.sqrt(max(0.0, values[-1] * (1 - values[-1])) / self.problems)
-                errors.append(spread if error is None else error)
-        return (fmean(values), math.hypot(*errors) / len(values)) if values else None
+        judged = 1 - (number(row.get("unscorable")) or 0.0)
+        share, error = number(row.get("accuracy")), number(row.get("accuracy/se"))
+        if share is None or judged <= 0:
+            return None
+        value = share / judged
+        return value, math.sqrt(max(0.0, value * (1 - value)) / self.problems) if error is None else error
 
 
-def _median(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    values = [value for row in rows if (value := number(row.get(name))) is not None]
-    return median(values) if values else None
+def _mean(judged: Sequence[tuple[float, float] | None]) -> tuple[float, float] | None:
+    """Return the mean accuracy of rollouts and its standard error."""
+    known = [one for one in judged if one is not None]
+    if not known:
+        return None
+    values, errors = zip(*known, strict=True)
+    return fmean(values), math.hypot(*errors) / len(known)
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 def _no_signal_reason(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:

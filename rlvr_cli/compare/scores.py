@@ -18,7 +18,7 @@ from rlvr_cli.store.arm import Replicate
 from rlvr_cli.store.evaluation import Evaluation
 from rlvr_cli.store.find import Run
 from rlvr_cli.store.metrics import bounds
-from rlvr_cli.store.training import Spent, spending, spent_at
+from rlvr_cli.store.training import Spent, spent_at
 from rlvr_cli.store.values import HeldOut, metric_of, problem_values, read_held_out
 
 
@@ -126,7 +126,7 @@ def read_finals(request: CompareRequest, runs: Sequence[Run]) -> SharedScores:
     for run in runs:
         evaluation = evaluations[run.path]
         with collecting(problems):
-            spent, step = spending(run), max(evaluation.steps, default=0)
+            spent, step = run.spent, max(evaluation.steps, default=0)
             if not 1 <= step <= len(spent["updates"]):
                 steps = len(spent["updates"])
                 raise RunError(f"{evaluation.folder}: of step {step}, but {steps} steps are recorded in {run.path}.")

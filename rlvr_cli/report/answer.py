@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rlvr_cli.compare.results import ArmOnTask, Contrast, TaskComparison, Verdict
 from rlvr_cli.compare.words import comparative, power_lines, sentence, signed_text, these_runs, what_is_compared
-from rlvr_cli.core.text import capital, count, listed
+from rlvr_cli.core.text import capital, count, listed, some
 from rlvr_cli.evaluation.tables import metric_name
 from rlvr_cli.report.data import ReportData
 from rlvr_cli.report.evaluations import MeasuredSetting, MetricChange, change_in_words, final_accuracy, in_short
@@ -20,6 +20,8 @@ from rlvr_cli.tasks.sets import problems_name
 # What a verdict is called, as the reader sees it at the head of its sentence.
 # Of more arms the line at the top says how many they are.
 MOST_NAMED = 8
+# Of these the line at the top names so many of each kind.
+FEW = 3
 Others = Sequence[tuple[ArmOnTask, Contrast]]
 WORDS: dict[Verdict, str] = {"unseen": "no difference", "unknown": "no interval"}
 
@@ -83,7 +85,7 @@ def answer(subject: ReportData, changes: dict[str, MetricChange], evaluations: S
     seeds = sorted({one.seed for one in subject.arms[0].runs})
     facts = f"{names[0]} trained {models} on {tasks}; {'seed' if len(seeds) == 1 else 'seeds'} "
     finals = [found for one in evaluations if (found := final_accuracy(one)) is not None]
-    idle = [said for one in subject.arms[0].runs.values() if (said := without_signal(subject, one)) is not None]
+    idle = [said for one in subject.arms[0].runs.values() if (said := without_signal(one)) is not None]
     short = " ".join(map(in_short, changes.values())) or (
         f"{finals[0][0]} What it was before is not known."
         if finals
@@ -144,8 +146,12 @@ def _question(comparison: TaskComparison, rows: Others) -> str:
 
 
 def _short(comparison: TaskComparison, rows: Others) -> str:
-    """The verdicts alone, the surest first: `lopti is better than grpo. No difference ... can be seen for dapo.`"""
+    """The verdicts alone, the surest first: `lopti is better than grpo. No difference ... can be seen for dapo.`
+
+    Of many arms the first few of each kind, and how many there are.
+    """
     metric, base = comparison.scores.metric, comparison.scores.baseline
+    many = len(rows) > MOST_NAMED
     groups: dict[tuple[bool, str], list[str]] = {}
     unseen: list[str] = []
     unknown: list[str] = []
@@ -163,14 +169,15 @@ def _short(comparison: TaskComparison, rows: Others) -> str:
     parts = []
     for (uncertain, than), arms in sorted(groups.items(), key=lambda item: item[0][0]):
         verb = "may be" if uncertain else "is" if len(arms) == 1 else "are"
-        parts.append(f"{listed(arms)} {verb} {than} {base}.")
+        who = listed(arms) if not many else count(len(arms), "arm") if than == "worse than" else some(arms, FEW)
+        parts.append(f"{who} {verb} {than} {base}.")
     if unseen:
         rest = f"the other {len(unseen)}" if groups or unknown else f"any of {len(unseen)} arms"
-        parts.append(
-            f"No difference from {base} can be seen for {listed(unseen) if len(unseen) <= MOST_NAMED else rest}."
-        )
+        parts.append(f"No difference from {base} can be seen for {rest if many else listed(unseen)}.")
     if unknown:
-        parts.append(f"For {listed(unknown)} there is no interval, so nothing can be said.")
+        parts.append(
+            f"For {some(unknown, FEW) if many else listed(unknown)} there is no interval, so nothing can be said."
+        )
     if single:
         shown = single if len(single) <= MOST_NAMED else [f"{len(single)} differences are of single runs."]
         parts += [*shown, "That says nothing of the methods; `rlvr sweep` with 3 or more seeds compares those."]

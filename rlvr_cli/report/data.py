@@ -6,24 +6,19 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
 
 from rlvr_cli.compare.read import choose_baseline, read_task
 from rlvr_cli.compare.request import CompareRequest
 from rlvr_cli.compare.results import TaskComparison, compare_task
-from rlvr_cli.core.errors import RunError, UserError, collecting
-from rlvr_cli.core.files import read_jsonl
+from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.text import some
 from rlvr_cli.runs.listing import run_summary
-from rlvr_cli.runs.records import read_record
 from rlvr_cli.store.arm import Arm, group_arms
 from rlvr_cli.store.evaluation import has_evaluation
 from rlvr_cli.store.find import Run, eval_options, find_runs, sweep_command
-from rlvr_cli.store.training import whole_rows
+from rlvr_cli.store.training import Steps, read_steps, whole_rows
 from rlvr_cli.sweeps.folder import SweepDir, SweepPlan
 
-MetricRows = list[dict[str, Any]]
-T = TypeVar("T")
 SHOWN = 4
 
 
@@ -32,9 +27,9 @@ class ReportData:
     """Everything that a page is made from, read and checked.
 
     Attributes:
-        arms: the baseline first, the others by their names.
+        runs: with their records kept. arms: the baseline first, the others by their names.
         sweeps: those whose begun trials are all among the runs, by their folders.
-        statuses, metrics, timings: of each run, by its path; the lines of metrics.jsonl and timings.jsonl.
+        statuses: of each run, by its path.
         comparison: None where there is one arm, or nothing to compare yet, which ``readiness`` explains.
         notes: what a sweep says of its trials.
     """
@@ -44,8 +39,6 @@ class ReportData:
     arms: tuple[Arm, ...]
     sweeps: Mapping[Path, SweepPlan]
     statuses: Mapping[str, str]
-    metrics: Mapping[str, MetricRows]
-    timings: Mapping[str, MetricRows]
     readiness: Readiness
     comparison: TaskComparison | None
     notes: tuple[str, ...]
@@ -54,10 +47,6 @@ class ReportData:
     def baseline(self) -> Arm:
         """The arm that others are compared with."""
         return self.arms[0]
-
-    def of_arm(self, arm: Arm, values: Mapping[str, T]) -> list[T]:
-        """The values of an arm's runs, in their order."""
-        return [values[run.path] for run in arm.runs.values()]
 
 
 def read_subject(request: CompareRequest) -> ReportData:
@@ -68,13 +57,12 @@ def read_subject(request: CompareRequest) -> ReportData:
     unfinished ones), and the page says so.
     """
     selected = find_runs(request.names, request.root, unfinished=True)
-    runs, notes, problems = selected.runs, selected.notes, [*request.faults(), *selected.problems]
+    notes, problems = selected.notes, [*request.faults(), *selected.problems]
+    runs = tuple(replace(run, kept=_steps(run, problems)) for run in selected.runs)
     arms: tuple[Arm, ...] = ()
     with collecting(problems):
         arms = group_arms(runs, request.by, alone=True) if runs else ()
         baseline = choose_baseline(request, arms)
-    metrics = {run.path: _steps(run, problems) for run in runs}
-    timings = {run.path: _lines(run.dir.timings_path, problems) for run in runs}
     sweeps = _sweeps(runs, problems)
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
@@ -90,8 +78,6 @@ def read_subject(request: CompareRequest) -> ReportData:
         arms=tuple(sorted(arms, key=lambda arm: arm.name != baseline)),
         sweeps=sweeps,
         statuses=statuses,
-        metrics=metrics,
-        timings=timings,
         readiness=ready,
         comparison=comparison,
         notes=notes,
@@ -104,25 +90,13 @@ def _page_baseline(comparison: TaskComparison, arms: Sequence[Arm]) -> str:
     return next(arm.name for arm in arms if any(run.path in paths for run in arm.runs.values()))
 
 
-def _steps(run: Run, problems: list[str]) -> MetricRows:
-    try:
-        lines = read_record(run.dir, run.dir.metrics_path)
-    except RunError as error:
-        problems.append(str(error))
-        return []
-    rows = whole_rows(lines)
-    if len(rows) < len(lines):
-        wrong = len(lines) - len(rows)
+def _steps(run: Run, problems: list[str]) -> Steps:
+    steps = Steps([], [])
+    with collecting(problems):
+        steps = read_steps(run.dir)
+    if wrong := len(steps.metrics) - len(whole_rows(steps.metrics)):
         problems.append(f"{run.dir.metrics_path}: {wrong} of its lines are no optimizer step's. The file was altered.")
-    return rows
-
-
-def _lines(path: Path, problems: list[str]) -> MetricRows:
-    try:
-        return read_jsonl(path)
-    except RunError as error:
-        problems.append(str(error))
-        return []
+    return steps
 
 
 def _sweeps(runs: Sequence[Run], problems: list[str]) -> dict[Path, SweepPlan]:
@@ -132,14 +106,11 @@ def _sweeps(runs: Sequence[Run], problems: list[str]) -> dict[Path, SweepPlan]:
         sweep = SweepDir(folder)
         if not sweep.exists():
             continue
-        try:
+        with collecting(problems):
             plan = sweep.read_plan()
-        except RunError as error:
-            problems.append(str(error))
-            continue
-        begun = {sweep.run_dir(entry).path for entry in plan.named if sweep.run_dir(entry).manifest_path.exists()}
-        if begun <= here:
-            found[folder] = plan
+            begun = {sweep.run_dir(entry).path for entry in plan.named if sweep.run_dir(entry).manifest_path.exists()}
+            if begun <= here:
+                found[folder] = plan
     return found
 
 
@@ -227,11 +198,12 @@ def _states(runs: Sequence[Run], statuses: Mapping[str, str]) -> list[str]:
 
 
 def _not_begun(sweeps: Mapping[Path, SweepPlan]) -> list[str]:
-    lines = []
-    for folder, plan in sweeps.items():
-        if waiting := _waiting(folder, plan):
-            lines.append(f"{folder}: {len(waiting)} of its {len(plan.named)} trials have not begun ({_few(waiting)}).")
-    return lines
+    waiting = {folder: _waiting(folder, plan) for folder, plan in sweeps.items()}
+    return [
+        f"{folder}: {len(names)} of its {len(sweeps[folder].named)} trials have not begun ({some(names, SHOWN)})."
+        for folder, names in waiting.items()
+        if names
+    ]
 
 
 def _waiting(folder: Path, plan: SweepPlan) -> list[str]:
@@ -255,8 +227,4 @@ def _evaluate(runs: Sequence[Run], request: CompareRequest) -> list[str]:
 
 
 def _names(runs: Sequence[Run]) -> str:
-    return _few([run.path for run in runs])
-
-
-def _few(names: Sequence[str]) -> str:
-    return some(names, SHOWN)
+    return some([run.path for run in runs], SHOWN)

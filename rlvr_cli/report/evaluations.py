@@ -17,11 +17,10 @@ from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import capital, count
 from rlvr_cli.evaluation.tables import metric_name, with_interval
 from rlvr_cli.report.data import ReportData
-from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.clustered import CrossedEstimate, crossed_difference
 from rlvr_cli.stats.intervals import of_difference
 from rlvr_cli.store.arm import Arm
-from rlvr_cli.store.evaluation import Evaluation, by_settings, evaluations_in, finals, has_evaluation, held_out, last
+from rlvr_cli.store.evaluation import Evaluation, by_settings, evaluations_in, finals, has_evaluation, last
 from rlvr_cli.store.find import Run
 from rlvr_cli.store.metrics import bounds, held_out_accuracy
 from rlvr_cli.store.training import BUDGETS, whole_rows
@@ -287,7 +286,7 @@ def first_and_last(run: Run, problems: list[str]) -> tuple[Moment, Moment] | Non
     """Return the first and the last held-out evaluation of training; None where there are no two."""
     every: list[Evaluation] = []
     with collecting(problems):
-        every = held_out(run.dir)
+        every = run.held_out
     if len(every) < 2:
         return None
     first, final = ((f"after {count(each.result['rollouts'], 'rollout')}", each) for each in (every[0], every[-1]))
@@ -324,7 +323,7 @@ def _same_model(first: str, second: str) -> bool:
 
 def _trained(run: Run, evaluation: Evaluation) -> int:
     """Return the rollouts until the checkpoint that was evaluated, which need not be the last."""
-    rows = whole_rows(read_record(run.dir, run.dir.metrics_path))
+    rows = whole_rows(run.steps.metrics)
     ends = [row["rollout"] + 1 for row in rows if row.get("step") in evaluation.steps]
     return int(max(ends, default=run.manifest["rollout"]))
 

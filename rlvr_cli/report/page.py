@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TypeVar
 from rlvr_cli.compare.document import task_tables
 from rlvr_cli.compare.results import TaskComparison
 from rlvr_cli.compare.words import base_cost
-from rlvr_cli.core.errors import RunError, UserError
+from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.table import Table
 from rlvr_cli.core.text import one_line, told_apart
 from rlvr_cli.report.answer import PageAnswer, answer
@@ -112,7 +112,8 @@ def make_page(subject: ReportData, output: Path | None = None) -> Page:
     called = told_apart([one_line(arm.name) for arm in subject.arms], MOST_SHOWN)
     names = [called[one_line(arm.name)] for arm in subject.arms]
     places = arm_places(subject, names)
-    figures = _draw_figures(subject, names, places, evaluations, problems)
+    spent = arms_spent(subject, problems)
+    figures = _draw_figures(subject, names, places, evaluations, spent, problems)
     explored = explorer(
         subject,
         names,
@@ -121,7 +122,6 @@ def make_page(subject: ReportData, output: Path | None = None) -> Page:
         changes,
         problems,
     )
-    cost = cost_table(subject, problems)
     if problems:
         raise UserError(list(dict.fromkeys(problems)))
     comparison, ready = subject.comparison, subject.readiness
@@ -140,7 +140,7 @@ def make_page(subject: ReportData, output: Path | None = None) -> Page:
         below=tuple(_below(comparison)) if comparison else (),
         budgets=budgets(subject),
         measures=tuple(one for each in evaluations if (one := measures_table(each)) is not None),
-        cost=cost,
+        cost=cost_table(subject, spent),
         alerts=alerts,
         differences=differences_table(subject),
         settings=settings_table(subject),
@@ -211,11 +211,12 @@ def _draw_figures(
     names: Sequence[str],
     places: ArmPlaces,
     evaluations: Sequence[MeasuredSetting],
+    spent: Mapping[str, Sequence[Mapping[str, float]]],
     problems: list[str],
 ) -> Figures:
     """All charts, with these ``names`` of the arms; ``problems`` gets a line for each record that is damaged."""
     named = list(zip(names, subject.arms, strict=True))
-    arms = {name: [run.dir for run in arm.runs.values()] for name, arm in named}
+    arms = {name: list(arm.runs.values()) for name, arm in named}
     completions = []
     for place, arm in enumerate(subject.arms):
         run = next(iter(arm.runs.values()))
@@ -226,7 +227,6 @@ def _draw_figures(
     measured = evaluations[0] if evaluations else None
     own = {name: measured.arms.get(arm.name, ()) if measured else () for name, arm in named}
     metric, means = accuracies(measured) if measured else ("", {})
-    spent = arms_spent(subject, problems)
     return Figures(
         learning=tuple(_try(partial(learning_figures, arms, subject.request.match or "rollouts"), [], problems)),
         over_k=tuple(_try(partial(over_k_figures, own), [], problems)),
@@ -244,10 +244,6 @@ def _draw_figures(
 
 
 def _try(make: Callable[[], T], otherwise: T, problems: list[str]) -> T:
-    try:
+    with collecting(problems):
         return make()
-    except UserError as error:
-        problems.extend(error.problems)
-    except RunError as error:
-        problems.append(str(error))
     return otherwise

@@ -125,9 +125,7 @@ def _lasted(created: Any, finished: Any) -> str:
 def differences_table(subject: ReportData) -> Table | None:
     """The keys that are not the same in all runs, by arm; None where all agree."""
     rows = []
-    for key in dict.fromkeys(key for run in subject.runs for key in run.values):
-        if key in OF_RUN:
-            continue
+    for key in dict.fromkeys(key for run in subject.runs for key in run.values if key not in OF_RUN):
         if len({_value_text(run.values.get(key, _ABSENT)) for run in subject.runs}) > 1:
             rows.append([key, *(_of_arm(arm, key) for arm in subject.arms)])
     if not rows:
@@ -154,12 +152,7 @@ def settings_table(subject: ReportData) -> Table:
 
 
 def _of_arm(arm: Arm, key: str) -> str:
-    values = list(dict.fromkeys(_value_text(run.values.get(key, _ABSENT)) for run in arm.runs.values()))
-    return _either(values)
-
-
-def _either(values: Sequence[str]) -> str:
-    return " or ".join(values)
+    return " or ".join(dict.fromkeys(_value_text(run.values.get(key, _ABSENT)) for run in arm.runs.values()))
 
 
 def _value_text(value: Any) -> str:

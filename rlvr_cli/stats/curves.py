@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rlvr_cli.stats.intervals import mean_interval
+from rlvr_cli.stats.intervals import mean_intervals
 from rlvr_cli.stats.scores import Array
 
 
@@ -84,9 +84,4 @@ def band(curves: Sequence[Curve], at: ArrayLike) -> tuple[Array, Array, Array]:
     if not curves or points.ndim != 1 or points.size == 0:
         raise ValueError("a band needs at least one curve and one point")
     heights = np.stack([curve.at(points) for curve in curves])
-    estimates = [mean_interval(column) for column in heights.T]
-    low, high = (
-        np.array([np.nan if end is None else end for end in ends])
-        for ends in ([one.low for one in estimates], [one.high for one in estimates])
-    )
-    return heights.mean(0), low, high
+    return heights.mean(0), *mean_intervals(heights)

@@ -50,6 +50,17 @@ def mean_interval(values: Sequence[float] | np.ndarray, bounds: Bounds = UNBOUND
     return Estimate(mean, max(bounds[0], mean - half), min(bounds[1], mean + half), n)
 
 
+def mean_intervals(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ends of :func:`mean_interval` of every column of a table [runs, points]; NaN where there is none."""
+    columns = np.ascontiguousarray(table.T)
+    n, means = len(table), columns.mean(-1)
+    if n < 2:
+        return np.full_like(means, np.nan), np.full_like(means, np.nan)
+    half = student_quantile(n - 1) * columns.std(-1, ddof=1) / math.sqrt(n)
+    half[np.ptp(columns, -1) <= _NO_SPREAD * np.abs(columns).max(-1)] = np.nan
+    return means - half, means + half
+
+
 def of_difference(bounds: Bounds) -> Bounds:
     """The least and the greatest difference of two means within ``bounds``."""
     return bounds[0] - bounds[1], bounds[1] - bounds[0]

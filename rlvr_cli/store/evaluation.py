@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,11 @@ class Evaluation:
     def steps(self) -> tuple[int, ...]:
         """Return the steps of the checkpoints that were evaluated; several of an average, none of other models."""
         return tuple(self.result["steps"])
+
+    @cached_property
+    def samples(self) -> list[dict[str, Any]]:
+        """Return :func:`read_samples`, read once and kept in memory. Raises RunError where one is damaged."""
+        return read_samples(self.folder)
 
 
 def last(evaluations: Iterable[Evaluation]) -> Evaluation:
@@ -239,7 +245,7 @@ def read_samples(folder: Path) -> list[dict[str, Any]]:
     path = folder / "samples.jsonl"
     rows = read_jsonl(path)
     for number, row in enumerate(rows, start=1):
-        if row.pop(CHECK, None) != sample_check(row):
+        if row.pop(CHECK, None) != digest(row)[:16]:
             raise RunError(
                 f"{path}:{number}: this sample was altered after it was written (its hash differs). Put the file back "
                 "from a copy; without the line, `rlvr eval` samples it again."

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from glob import has_magic
 from pathlib import Path
 from shlex import quote
@@ -18,6 +19,9 @@ from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.listing import is_run, run_folders
 from rlvr_cli.runs.trials import command_of, command_to_evaluate, is_pruned, is_sweep, read_trials
+from rlvr_cli.stats.scores import Array
+from rlvr_cli.store.evaluation import Evaluation, held_out
+from rlvr_cli.store.training import Steps, read_steps, spending
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class Run:
     Attributes:
         values: the value of every key of ``config``, by its dotted name.
         place: of the word of the command line that named it, from 0.
+        kept: what it recorded of its steps, where that is kept in memory.
     """
 
     dir: RunDir
@@ -34,6 +39,7 @@ class Run:
     values: dict[str, Any]
     manifest: dict[str, Any]
     place: int
+    kept: Steps | None = field(default=None, repr=False, compare=False)
 
     @property
     def path(self) -> str:
@@ -42,6 +48,21 @@ class Run:
     @property
     def seed(self) -> int:
         return self.config.run.seed
+
+    @property
+    def steps(self) -> Steps:
+        """Return what it recorded of its steps, read from the disk unless it is ``kept``. Raises RunError."""
+        return self.kept or read_steps(self.dir)
+
+    @cached_property
+    def spent(self) -> dict[str, Array]:
+        """Return what :func:`spending` does, computed once. Raises RunError."""
+        return spending(self)
+
+    @cached_property
+    def held_out(self) -> list[Evaluation]:
+        """Return the evaluations made during its training, read once. Raises RunError where one is damaged."""
+        return held_out(self.dir)
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import number, read_jsonl
+from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.scores import Array
-from rlvr_cli.store.find import Run
 from rlvr_cli.store.metrics import METRICS, accuracy_of, held_out_accuracy
+
+if TYPE_CHECKING:
+    from rlvr_cli.store.find import Run
 
 # (rollout from 0, value) of finite values, by rollout.
 Points = tuple[tuple[int, float], ...]
@@ -27,6 +31,19 @@ BUDGETS = ("rollouts", "updates", "tokens", "seconds")
 TIMED = ("seconds", "update_seconds")
 # What was spent until a point of a training, by the names of COSTS.
 Spent = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The lines of metrics.jsonl and of timings.jsonl, a mapping for each optimizer step."""
+
+    metrics: list[dict[str, Any]]
+    timings: list[dict[str, Any]]
+
+
+def read_steps(run: RunDir) -> Steps:
+    """Return what the run recorded of its steps. Raises RunError where it is damaged."""
+    return Steps(read_record(run, run.metrics_path), read_jsonl(run.timings_path))
 
 
 def whole_rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
@@ -68,7 +85,8 @@ def by_rollout(values: Iterable[tuple[int, Any]]) -> Points:
         if (known := number(value)) is not None:
             finite.setdefault(rollout, []).append(known)
     # Divided before they are added: the sum of large values may not be finite.
-    return tuple((x, math.fsum(value / len(finite[x]) for value in finite[x])) for x in sorted(finite))
+    means = {x: own[0] if len(own) == 1 else math.fsum(value / len(own) for value in own) for x, own in finite.items()}
+    return tuple(sorted(means.items()))
 
 
 def ends(points: Points) -> dict[str, float | None]:
@@ -89,8 +107,8 @@ def spending(run: Run) -> dict[str, Array]:
 
     Raises RunError where the records are damaged or do not fit one another.
     """
-    path, timings = run.dir.metrics_path, read_jsonl(run.dir.timings_path)
-    rows = read_record(run.dir, path)
+    path, recorded = run.dir.metrics_path, run.steps
+    rows, timings = recorded.metrics, recorded.timings
     if len(timings) == len(rows) - 1 and run.manifest.get("status") != "finished":
         rows = rows[:-1]  # a step's time is written after the step: the run is between the two, or was killed there
     if not rows:

@@ -12,10 +12,10 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.stats.curves import Curve
 from rlvr_cli.stats.scores import Array
-from rlvr_cli.store.evaluation import Evaluation, held_out, read_samples
+from rlvr_cli.store.evaluation import Evaluation, read_samples
 from rlvr_cli.store.find import Run
 from rlvr_cli.store.metrics import ACCURACY, FORMS, GREEDY, at_k, problem_value
-from rlvr_cli.store.training import last_steps, spending
+from rlvr_cli.store.training import last_steps
 
 
 def metric_of(name: str | None, evaluations: Mapping[str, Evaluation]) -> tuple[str, int]:
@@ -121,14 +121,14 @@ class HeldOut:
 
 def read_held_out(run: Run) -> HeldOut:
     """Return the held-out evaluations of a run. Raises RunError if it has none or its records are damaged."""
-    evaluations = held_out(run.dir)
+    evaluations = run.held_out
     if not evaluations:
         every = run.config.eval.every
         raise RunError(
             f"{run.path}: has no held-out evaluations from training (eval.every={every}), which --match compares. "
             + ("Train with eval.every=5, say." if every == 0 else "They were not reached, or were removed.")
         )
-    spent = spending(run)
+    spent = run.spent
     steps, known, places = last_steps(spent), list[Evaluation](), list[int]()
     for evaluation in evaluations:
         rollouts = evaluation.result["rollouts"]

@@ -13,6 +13,7 @@ import numpy as np
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.report.charts.chart import Chart
 from rlvr_cli.runs.folder import RunDir, create_run
+from rlvr_cli.store.find import Run, read_run
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -25,7 +26,7 @@ def charted(
     method: str = "grpo",
     overrides: Sequence[str] = (),
     seconds: float = 1.0,
-) -> RunDir:
+) -> Run:
     """A run with these metrics, one mapping a rollout; every update of it has them. A rollout's length is 10 tokens."""
     run = create_run(root, name, overwrite=False)
     config = load_config(method=method, overrides=[f"run.dir={root}", f"run.name={name}", *overrides])
@@ -41,6 +42,13 @@ def charted(
     # Not the project's writer, which refuses NaN: files may have been written by anybody.
     run.metrics_path.write_text("".join(json.dumps(row) + "\n" for row in steps), encoding="utf-8")
     run.timings_path.write_text("".join(json.dumps(row) + "\n" for row in timings), encoding="utf-8")
+    return found(run)
+
+
+def found(made: RunDir) -> Run:
+    """The run in this folder, as a command finds it."""
+    run = read_run(made.path, 0, [], unfinished=True)
+    assert run is not None
     return run
 
 

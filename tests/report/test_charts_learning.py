@@ -20,8 +20,9 @@ from rlvr_cli.report.charts.chart import kept
 from rlvr_cli.report.charts.learning import learning_figures
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.stats.intervals import share_of_error
+from rlvr_cli.store.find import Run
 from tests.compare.made_runs import make_run
-from tests.report.charted_runs import by_key, charted, column, elements, heights, texts, thin_lines
+from tests.report.charted_runs import by_key, charted, column, elements, found, heights, texts, thin_lines
 
 REWARDS = [[0.1, 0.5, 0.9, 1.0], [0.0, 0.7, 0.8, 1.4], [-0.4, 0.2, 1.1, 1.3]]
 
@@ -74,7 +75,7 @@ def test_one_run_has_the_interval_over_the_problems_of_its_rollouts(tmp_path: Pa
     assert panel.lines[0].said[0] == f"50.0% ({low[0]} to {high[0]})"
 
 
-def evaluated(root: Path, name: str, held_out: dict[int, list[int]], **more: Any) -> RunDir:
+def evaluated(root: Path, name: str, held_out: dict[int, list[int]], **more: Any) -> Run:
     """A run with these held-out evaluations, told in its metrics as training does."""
     run = make_run(root, name, held_out=held_out, **more)
     rows = [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
@@ -82,7 +83,7 @@ def evaluated(root: Path, name: str, held_out: dict[int, list[int]], **more: Any
         metrics = held_out_metrics(run, rollouts)
         rows[rollouts - 1]["eval"] = {name: metric["value"] for name, metric in metrics.items()}
     run.metrics_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return run
+    return found(run)
 
 
 def held_out_metrics(run: RunDir, rollouts: int) -> dict[str, Any]:
@@ -100,7 +101,7 @@ def test_several_runs_have_the_interval_of_the_comparison_at_equal_budget(tmp_pa
     comparison = compare_task(
         read_scores(CompareRequest(names=(str(tmp_path),), root=tmp_path, match="rollouts")).first
     )
-    arms = {name: [RunDir(tmp_path / f"{name}-s{seed}") for seed in range(3)] for name in ("grpo", "dapo")}
+    arms = {name: [found(RunDir(tmp_path / f"{name}-s{seed}")) for seed in range(3)] for name in ("grpo", "dapo")}
     figure = by_key(learning_figures(arms))["held-out-accuracy"]
     for row in comparison.rows:
         last = {name: column(figure, name, arm=row.arm)[-1] for name in ("mean", "low", "high")}
@@ -109,7 +110,8 @@ def test_several_runs_have_the_interval_of_the_comparison_at_equal_budget(tmp_pa
         assert last == {name: f"{100 * value:.1f}%" for name, value in ends.items()}
     assert "over runs and problems" in figure.caption
     # Without the problems' values there are the runs' means alone.
-    shutil.rmtree(arms["grpo"][0].held_out_dir)
+    shutil.rmtree(arms["grpo"][0].dir.held_out_dir)
+    arms["grpo"][0] = found(arms["grpo"][0].dir)
     figure = by_key(learning_figures(arms))["held-out-accuracy"]
     means = [sum(counts[seed]) / 24 for seed in range(3)]
     low, _ = stats.t.interval(0.95, 2, np.mean(means), stats.sem(means))
@@ -119,7 +121,7 @@ def test_several_runs_have_the_interval_of_the_comparison_at_equal_budget(tmp_pa
 
 def test_one_run_has_the_interval_of_its_held_out_evaluations(tmp_path: Path) -> None:
     run = evaluated(tmp_path, "r", {2: [0, 1, 2, 4, 4, 1], 4: [2, 2, 2, 4, 4, 4]})
-    ends = {rollouts: held_out_metrics(run, rollouts)["avg@4"] for rollouts in (2, 4)}
+    ends = {rollouts: held_out_metrics(run.dir, rollouts)["avg@4"] for rollouts in (2, 4)}
     figures = by_key(learning_figures({"a": [run]}))
     figure = figures["held-out-accuracy"]
     assert column(figure, "rollouts") == ["2", "4"]
@@ -127,9 +129,9 @@ def test_one_run_has_the_interval_of_its_held_out_evaluations(tmp_path: Path) ->
         assert column(figure, name) == [f"{100 * end[key]:.1f}%" for end in ends.values()]
     assert "pass@4" in texts(figures["held-out-pass-at-k"])
     assert "over problems" in figure.caption
-    (run.held_out_dir / "rollout-000002" / "metrics.json").write_text("[]")
+    (run.dir.held_out_dir / "rollout-000002" / "metrics.json").write_text("[]")
     with pytest.raises(RunError, match="rollout-000002"):
-        learning_figures({"a": [run]})
+        learning_figures({"a": [found(run.dir)]})
 
 
 @pytest.mark.parametrize(

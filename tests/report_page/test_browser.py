@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import pytest
@@ -48,6 +49,9 @@ def written(two_arms: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows[0] |= {"text": HOSTILE, "answer": HOSTILE}
     next(row for row in rows if not row["correct"])["reason"] = "too_long"
     path.write_text("".join(json.dumps({**row, "check": sample_check(row)}) + "\n" for row in rows))
+    for place, path in enumerate(sorted(runs.glob("*/metrics.jsonl"))):
+        lines = [{**line, "reward": 0.3 * line["rollout"] - 0.11 * place} for line in read_jsonl(path)]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert run(["report", str(runs), "--output", str(folder / "page.html")]) == 0
     return folder / "page.html"
 
@@ -111,6 +115,25 @@ def test_an_arm_is_switched_off_and_on_by_keyboard(page: Page) -> None:
     assert (total(page), shown(page, "#figure-reward [data-arm='1']")) == (everything, lines)
     page.get_by_role("button", name="none").click()
     assert total(page) == 0 and shown(page, "svg [data-arm]") == 0
+
+
+def test_the_pointer_reads_what_the_runs_recorded(page: Page, written: Path) -> None:
+    """Of every rollout the mean over an arm's runs of metrics.jsonl, and each run."""
+    expected: dict[str, list[str]] = {}
+    for arm in ("grpo", "lopti"):
+        runs = [read_jsonl(path) for path in sorted((written.parent / "runs").glob(f"{arm}-s*/metrics.jsonl"))]
+        for rollout in range(4):
+            own = [next(line["reward"] for line in lines if line["rollout"] == rollout) for lines in runs]
+            each = ", ".join(f"{value:.4g}" for value in own)
+            expected.setdefault(f"{rollout + 1} rollouts", []).append(f"{arm}: {fmean(own):.4g} (runs: {each})")
+    plot = page.locator("#figure-reward .plot")
+    plot.scroll_into_view_if_needed()
+    box, seen = plot.bounding_box(), {}
+    assert box is not None
+    for step in range(1, 40):
+        page.mouse.move(box["x"] + box["width"] * step / 40, box["y"] + box["height"] / 2)
+        seen[plot.locator(".tip b").inner_text()] = plot.locator(".tip span").all_inner_texts()
+    assert seen == expected
 
 
 def test_completions_are_searched_and_filtered_by_keyboard(page: Page, written: Path) -> None:

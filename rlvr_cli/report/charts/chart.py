@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from rlvr_cli.charts.figure import INK, MUTED, PAPER, colour, dash, svg, text_colour
 from rlvr_cli.charts.lines import Extent, Line, Panel, XAxis, YAxis
+from rlvr_cli.core.lazy import alt
 from rlvr_cli.core.text import shortened
-
-if TYPE_CHECKING:
-    import altair
 
 # Pixels where a picture is shown at this width; on a narrow page it shrinks to three quarters.
 WIDTH = 460.0
@@ -114,8 +112,6 @@ def draw_panels(
 def _draw_panel(
     title: str, panel: Panel, x: XAxis, y: YAxis, extent: Extent, *, small: bool, marked: bool
 ) -> DrawnPanel:
-    import altair
-
     flat = all((heights == 0).all() for line in panel.lines for _, heights in line.curves)
     # Small panels are drawn side by side, with letters of the same size.
     wide = (WIDTH / 2 if small else WIDTH) - _LEFT - _RIGHT
@@ -130,10 +126,10 @@ def _draw_panel(
     powers_of_2: dict[str, Any] = {"type": "log", "base": 2} if x.ticks else {}
     values: dict[str, Any] = {"values": list(x.ticks)} if x.ticks else {}
     whole: dict[str, Any] = {"tickMinStep": 1} if x.divide == 1 else {}
-    across = altair.X(
+    across = alt.X(
         "x:Q",
-        scale=altair.Scale(domain=_ends(panel, x), nice=False, **powers_of_2),
-        axis=altair.Axis(
+        scale=alt.Scale(domain=_ends(panel, x), nice=False, **powers_of_2),
+        axis=alt.Axis(
             title=x.label,
             titleAnchor="end",
             titleY=22,
@@ -145,11 +141,11 @@ def _draw_panel(
             **whole,
         ),
     )
-    scale = altair.Scale(domain=[low, high], nice=False, zero=False, clamp=True, **kind)
-    up = altair.Y(
+    scale = alt.Scale(domain=[low, high], nice=False, zero=False, clamp=True, **kind)
+    up = alt.Y(
         "y:Q",
         scale=scale,
-        axis=altair.Axis(
+        axis=alt.Axis(
             title=label,
             titleAngle=0,
             titleAlign="left",
@@ -162,17 +158,18 @@ def _draw_panel(
             **ticks,
         ),
     )
-    picture = altair.layer(*_layers(panel, x, across, up, marked=marked)).properties(
+    rows = _rows(panel, x, marked=marked)
+    picture = alt.layer(*_layers(panel, rows, across, up)).properties(
         width=wide,
         height=tall,
-        autosize=altair.AutoSizeParams(type="none"),
+        autosize=alt.AutoSizeParams(type="none"),
         padding={"left": _LEFT, "right": _RIGHT, "top": _TOP, "bottom": _BOTTOM},
         description=", ".join(filter(None, (title, panel.title))),
     )
     frame = (_LEFT, _TOP, _LEFT + wide, _TOP + tall)
     shares = _share([low, high], extent.linear), _share(_ends(panel, x), None, log=x.ticks is not None)
     lines = tuple(_readings(line, x, frame, *shares, share=y.share) for line in panel.lines if len(line.x))
-    return DrawnPanel(panel.title, svg(picture), x.label, frame, lines)
+    return DrawnPanel(panel.title, svg(picture, rows), x.label, frame, lines)
 
 
 def _ends(panel: Panel, x: XAxis) -> list[float]:
@@ -198,65 +195,61 @@ def _share(domain: list[float], linear: float | None, *, log: bool = False) -> C
     return lambda values: np.clip((bent(values) - low) / (high - low), 0.0, 1.0)
 
 
-def _layers(panel: Panel, x: XAxis, across: Any, up: Any, *, marked: bool) -> list[altair.Chart]:
-    import altair
-    import pandas as pd
-
+def _rows(panel: Panel, x: XAxis, *, marked: bool) -> dict[str, list[dict[str, Any]]]:
+    """What is drawn of a panel, a row for each point, by the layer that it is drawn in."""
     crowd = len(panel.lines)
-    bands, lone, thin, means, dots = ([] for _ in range(5))
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in ("bands", "lone", "thin", "means", "dots")}
     for line in panel.lines:
         look = {"colour": colour(line.arm), "arm": line.arm}
         for number, (at, heights) in enumerate(line.singles if crowd <= MOST_ARMS else ()):
-            thin += _points(at / x.divide, heights, kept(heights), look, f"{line.arm} {number}")
+            rows["thin"] += _points(at / x.divide, heights, kept(heights), look, f"{line.arm} {number}")
         if line.raw is not None and crowd <= MOST_ARMS:
-            thin += _points(line.raw[0] / x.divide, line.raw[1], kept(line.raw[1]), look, f"{line.arm}")
+            rows["thin"] += _points(line.raw[0] / x.divide, line.raw[1], kept(line.raw[1]), look, f"{line.arm}")
         ends = [part for part in (line.low, line.high) if part is not None]
         few = kept(line.mean, *ends) if len(line.x) else np.zeros(0, int)
-        means += _points(line.x / x.divide, line.mean, few, look, f"{line.arm}")
-        dots += _points(line.x / x.divide, line.mean, few, look, "") if marked or len(few) == 1 else []
+        rows["means"] += _points(line.x / x.divide, line.mean, few, look, f"{line.arm}")
+        if marked or len(few) == 1:
+            rows["dots"] += _points(line.x / x.divide, line.mean, few, look, "")
         if line.low is not None and line.high is not None and not line.few and crowd <= MOST_ARMS:
             known = np.concatenate([[False], np.isfinite(line.low[few]), [False]])
             # A band needs two points next to one another.
             alone = known[1:-1] & ~known[:-2] & ~known[2:]
-            rows = [
-                {
-                    "x": float(line.x[place] / x.divide),
-                    "low": _number(line.low[place]),
-                    "high": _number(line.high[place]),
-                    **look,
-                }
-                for place in few
-            ]
-            bands += rows if not alone.all() else []
-            lone += [row for row, single in zip(rows, alone, strict=True) if single]
+            columns = np.stack([line.x / x.divide, line.low, line.high], axis=1)[few].tolist()
+            band = [{"x": at, "low": _number(low), "high": _number(high), **look} for at, low, high in columns]
+            rows["bands"] += band if not alone.all() else []
+            rows["lone"] += [row for row, single in zip(band, alone, strict=True) if single]
+    return {"zero": [{"y": 0.0}], **{name: own for name, own in rows.items() if own}}
 
-    def layer(rows: list[dict[str, Any]]) -> altair.Chart:
-        return altair.Chart(pd.DataFrame(rows)).encode(
-            x=across, y=up, color=altair.Color("colour:N", scale=None), detail="run:N"
+
+def _layers(panel: Panel, names: Collection[str], across: Any, up: Any) -> list[alt.Chart]:
+    """The layers of these ``names``, those of :func:`_rows`."""
+    crowd, most = len(panel.lines), 1 + max(line.arm for line in panel.lines)
+    low, high = alt.Y("low:Q", scale=up["scale"], axis=up["axis"]), alt.Y2("high:Q")
+
+    def layer(name: str) -> alt.Chart:
+        return alt.Chart(alt.NamedData(name)).encode(
+            x=across, y=up, color=alt.Color("colour:N", scale=None), detail="run:N"
         )
 
-    def shown(scale: str, values: Sequence[Any]) -> Any:
-        kind = altair.StrokeDash if scale == "dash" else altair.Shape
+    def shown(kind: Any, values: Sequence[Any]) -> Any:
         arms = sorted({line.arm for line in panel.lines})
-        return kind("arm:N", legend=None, scale=altair.Scale(domain=arms, range=[values[one] for one in arms]))
+        return kind("arm:N", legend=None, scale=alt.Scale(domain=arms, range=[values[one] for one in arms]))
 
-    most = 1 + max(line.arm for line in panel.lines)
-    low, high = altair.Y("low:Q", scale=up["scale"], axis=up["axis"]), altair.Y2("high:Q")
-    found = [altair.Chart(pd.DataFrame([{"y": 0.0}])).mark_rule(color=MUTED, strokeWidth=0.8).encode(y=up)]
-    if bands:
-        area = layer(bands).mark_area(opacity=0.17 if crowd <= 3 else 0.1)
+    found = [alt.Chart(alt.NamedData("zero")).mark_rule(color=MUTED, strokeWidth=0.8).encode(y=up)]
+    if "bands" in names:
+        area = layer("bands").mark_area(opacity=0.17 if crowd <= 3 else 0.1)
         found.append(area.encode(y=low, y2=high, detail="arm:N"))
-    if lone:
-        found.append(layer(lone).mark_rule(strokeWidth=4, opacity=0.35).encode(y=low, y2=high, detail="arm:N"))
-    if thin:
-        found.append(layer(thin).mark_line(strokeWidth=0.8, opacity=0.5))
-    if means:
-        line = layer(means).mark_line(strokeWidth=1.8 if crowd <= MOST_ARMS else 1.3)
-        found.append(line.encode(strokeDash=shown("dash", [dash(arm) for arm in range(most)])))
-    if dots:
-        point = layer(dots).mark_point(filled=True, size=42, opacity=1, stroke=PAPER, strokeWidth=0.7)
-        shapes = [_SHAPES[arm % len(_SHAPES)] for arm in range(most)]
-        found.append(point.encode(shape=shown("shape", shapes), fill=altair.Fill("colour:N", scale=None)))
+    if "lone" in names:
+        found.append(layer("lone").mark_rule(strokeWidth=4, opacity=0.35).encode(y=low, y2=high, detail="arm:N"))
+    if "thin" in names:
+        found.append(layer("thin").mark_line(strokeWidth=0.8, opacity=0.5))
+    if "means" in names:
+        line = layer("means").mark_line(strokeWidth=1.8 if crowd <= MOST_ARMS else 1.3)
+        found.append(line.encode(strokeDash=shown(alt.StrokeDash, [dash(arm) for arm in range(most)])))
+    if "dots" in names:
+        point = layer("dots").mark_point(filled=True, size=42, opacity=1, stroke=PAPER, strokeWidth=0.7)
+        shape = shown(alt.Shape, [_SHAPES[arm % len(_SHAPES)] for arm in range(most)])
+        found.append(point.encode(shape=shape, fill=alt.Fill("colour:N", scale=None)))
     return found
 
 
@@ -267,7 +260,7 @@ def _number(value: float) -> float | None:
 def _points(
     at: np.ndarray, heights: np.ndarray, few: np.ndarray, look: dict[str, Any], run: str
 ) -> list[dict[str, Any]]:
-    return [{"x": float(at[place]), "y": float(heights[place]), "run": run, **look} for place in few]
+    return [{"x": x, "y": y, "run": run, **look} for x, y in zip(at[few].tolist(), heights[few].tolist(), strict=True)]
 
 
 def _readings(
@@ -285,18 +278,20 @@ def _readings(
     xs = left + (right - left) * across(line.x[few] / x.divide)
     ys = bottom - (bottom - top) * up(line.mean[few])
     at = tuple(f"{line.x[one] / x.divide:,.6g}" for one in few)
-    said = tuple(_said(line, int(one), share=share) for one in few)
+    runs = [dict(zip(at.tolist(), y.tolist(), strict=True)) for at, y in line.singles] if line.few else []
+    said = tuple(_said(line, int(one), runs, share=share) for one in few)
     return Readings(line.arm, line.name, tuple(xs.round(1).tolist()), tuple(ys.round(1).tolist()), at, said)
 
 
-def _said(line: Line, place: int, *, share: bool) -> str:
-    """`41.2% (38.1% to 44.0%)`, or of few runs `41.2% (runs: 40.1%, 42.3%)`."""
+def _said(line: Line, place: int, runs: Sequence[Mapping[float, float]], *, share: bool) -> str:
+    """`41.2% (38.1% to 44.0%)`, or of few ``runs``, heights by x, `41.2% (runs: 40.1%, 42.3%)`."""
     ends = [part[place] for part in (line.low, line.high) if part is not None and np.isfinite(part[place])]
     value, *around = (new_figure(float(one), share=share) for one in (line.mean[place], *ends))
-    if not (line.few and line.singles):
+    if not runs:
         return f"{value} ({' to '.join(around)})" if around else value
-    runs = [new_figure(float(y[x == line.x[place]][0]), share=share) for x, y in line.singles if line.x[place] in x]
-    return f"{value} (runs: {', '.join(runs)})" if runs else value
+    at = float(line.x[place])
+    singles = [new_figure(run[at], share=share) for run in runs if at in run]
+    return f"{value} (runs: {', '.join(singles)})" if singles else value
 
 
 def kept(*heights: np.ndarray) -> np.ndarray:
@@ -308,13 +303,15 @@ def kept(*heights: np.ndarray) -> np.ndarray:
     count = len(heights[0])
     if count <= 4 * STRETCHES:
         return np.arange(count)
+    pairs = [
+        (np.where(np.isnan(values), np.inf, values), np.where(np.isnan(values), -np.inf, values)) for values in heights
+    ]
     chosen: set[int] = set()
     for part in np.array_split(np.arange(count), STRETCHES):
-        chosen |= {int(part[0]), int(part[-1])}
-        for values in heights:
-            piece = values[part]
-            if np.isfinite(piece).any():
-                chosen |= {int(part[np.nanargmin(piece)]), int(part[np.nanargmax(piece)])}
+        first, after = int(part[0]), int(part[-1]) + 1
+        chosen |= {first, after - 1}
+        for least, most in pairs:
+            chosen |= {first + int(least[first:after].argmin()), first + int(most[first:after].argmax())}
     return np.array(sorted(chosen))
 
 
@@ -349,44 +346,39 @@ def draw_rows(
     share: bool = False,
 ) -> DrawnPanel:
     """A picture of rows: a line of words, and its dots and lines below; ``notes``: at the ends of the axis."""
-    import altair
-    import pandas as pd
-
     step, wide = 36.0, WIDTH - 2 * _RIGHT
     tops = np.cumsum([0.0, *(22.0 if row.value is None else step for row in rows)])
-    table = pd.DataFrame(
-        [
-            {
-                "words": top + 9,
-                "at": top + 23,
-                "name": row.name,
-                "text": row.text,
-                "value": row.value,
-                "start": row.start,
-                "low": row.low,
-                "high": row.high,
-                "marks": list(row.marks),
-                "ink": INK if row.arm is None else text_colour(row.arm),
-                "colour": colour(row.arm or 0),
-                "fill": colour(row.arm or 0) if row.full else PAPER,
-            }
-            for row, top in zip(rows, tops, strict=False)
-        ]
-    )
+    table = [
+        {
+            "words": float(top) + 9,
+            "at": float(top) + 23,
+            "name": row.name,
+            "text": row.text,
+            "value": row.value,
+            "start": row.start,
+            "low": row.low,
+            "high": row.high,
+            "marks": list(row.marks),
+            "ink": INK if row.arm is None else text_colour(row.arm),
+            "colour": colour(row.arm or 0),
+            "fill": colour(row.arm or 0) if row.full else PAPER,
+        }
+        for row, top in zip(rows, tops, strict=False)
+    ]
     signed = domain[0] < 0 < domain[1] and not share
     tick = f"(datum.value > 0 ? '+' : '') + ({_TICK})" if signed else _PERCENT if share else _TICK
-    axis = altair.Axis(title=label, labelExpr=tick, tickCount=6, titlePadding=6, ticks=False, domain=False)
-    x = altair.X("value:Q", scale=altair.Scale(domain=list(domain), nice=False, clamp=True), axis=axis)
-    heights = altair.Scale(domain=[float(tops[-1]), 0.0], nice=False)
-    words = altair.Y("words:Q", scale=heights, axis=None)
-    y = altair.Y("at:Q", scale=heights, axis=None)
-    own, ink = altair.Color("colour:N", scale=None), altair.Color("ink:N", scale=None)
-    base = altair.Chart(table).encode(y=y, color=own)
+    axis = alt.Axis(title=label, labelExpr=tick, tickCount=6, titlePadding=6, ticks=False, domain=False)
+    x = alt.X("value:Q", scale=alt.Scale(domain=list(domain), nice=False, clamp=True), axis=axis)
+    heights = alt.Scale(domain=[float(tops[-1]), 0.0], nice=False)
+    words = alt.Y("words:Q", scale=heights, axis=None)
+    y = alt.Y("at:Q", scale=heights, axis=None)
+    own, ink = alt.Color("colour:N", scale=None), alt.Color("ink:N", scale=None)
+    base = alt.Chart(alt.NamedData("rows")).encode(y=y, color=own)
     valued = base.transform_filter("isValid(datum.value)").encode(x=x)
     spans = base.transform_filter("isValid(datum.low)").encode(
-        x=altair.X("low:Q", scale=x["scale"], axis=axis), x2="high:Q"
+        x=alt.X("low:Q", scale=x["scale"], axis=axis), x2="high:Q"
     )
-    zero = altair.Chart(pd.DataFrame([{"value": 0.0}])).mark_rule(color=INK, strokeWidth=1).encode(x=x)
+    zero = alt.Chart(alt.NamedData("zero")).mark_rule(color=INK, strokeWidth=1).encode(x=x)
     lettering: tuple[tuple[str, Literal["left", "right"], float, Literal["normal", "bold"], str], ...] = (
         ("name", "left", 2 - _RIGHT, "normal", "isValid(datum.value)"),
         ("name", "left", 2 - _RIGHT, "bold", "!isValid(datum.value)"),
@@ -395,47 +387,44 @@ def draw_rows(
     texts = [
         base.transform_filter(which)
         .mark_text(align=side, baseline="middle", fontWeight=weight)
-        .encode(x=altair.value(place), y=words, text=f"{key}:N", color=ink)
+        .encode(x=alt.value(place), y=words, text=f"{key}:N", color=ink)
         for key, side, place, weight, which in lettering
     ]
     layers = [*([zero] if signed else []), *texts]
-    if table["low"].notna().any():
+    if any(row.low is not None for row in rows):
         layers += [
             spans.mark_rule(strokeWidth=2),
             *(
                 base.transform_filter(f"isValid(datum.{end})")
                 .mark_tick(thickness=1.6, size=9, orient="vertical")
-                .encode(x=altair.X(f"{end}:Q", scale=x["scale"], axis=axis))
+                .encode(x=alt.X(f"{end}:Q", scale=x["scale"], axis=axis))
                 for end in ("low", "high")
             ),
         ]
     if any(row.marks for row in rows):
         small = base.transform_flatten(["marks"]).mark_tick(thickness=1.2, size=11, orient="vertical", opacity=0.7)
-        layers.append(small.encode(x=altair.X("marks:Q", scale=x["scale"], axis=axis)))
-    if table["start"].notna().any():
-        started = base.transform_filter("isValid(datum.start)").encode(
-            x=altair.X("start:Q", scale=x["scale"], axis=axis)
-        )
+        layers.append(small.encode(x=alt.X("marks:Q", scale=x["scale"], axis=axis)))
+    if any(row.start is not None for row in rows):
+        started = base.transform_filter("isValid(datum.start)").encode(x=alt.X("start:Q", scale=x["scale"], axis=axis))
         layers += [
             started.mark_rule(strokeWidth=1.4).encode(x2="value:Q"),
             started.mark_point(filled=True, fill=PAPER, size=55, opacity=1, strokeWidth=1.4).encode(stroke=own),
         ]
     dots = valued.mark_point(filled=True, size=60, opacity=1, strokeWidth=1.6)
-    layers.append(dots.encode(fill=altair.Fill("fill:N", scale=None), stroke=altair.Stroke("colour:N", scale=None)))
+    layers.append(dots.encode(fill=alt.Fill("fill:N", scale=None), stroke=alt.Stroke("colour:N", scale=None)))
     ends: tuple[tuple[float, Literal["left", "right"], str], ...] = (
         (-_RIGHT + 2, "left", notes[0]),
         (wide + _RIGHT - 2, "right", notes[1]),
     )
     for place, align, note in ends:
-        mark = altair.Chart(pd.DataFrame([{"note": note}])).mark_text(align=align, baseline="top", color=MUTED)
-        layers += (
-            [mark.encode(x=altair.value(place), y=altair.value(float(tops[-1]) + 24), text="note:N")] if note else []
-        )
-    picture = altair.layer(*layers).properties(
+        mark = alt.Chart(alt.NamedData(align)).mark_text(align=align, baseline="top", color=MUTED)
+        layers += [mark.encode(x=alt.value(place), y=alt.value(float(tops[-1]) + 24), text="note:N")] if note else []
+    picture = alt.layer(*layers).properties(
         width=wide,
         height=float(tops[-1]),
-        autosize=altair.AutoSizeParams(type="none"),
+        autosize=alt.AutoSizeParams(type="none"),
         padding={"left": _RIGHT, "right": _RIGHT, "top": 6, "bottom": 44},
         description=title,
     )
-    return DrawnPanel("", svg(picture))
+    data = {"rows": table, "zero": [{"value": 0.0}], **{align: [{"note": note}] for _, align, note in ends}}
+    return DrawnPanel("", svg(picture, data))

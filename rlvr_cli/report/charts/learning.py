@@ -12,7 +12,7 @@ from rlvr_cli.charts.lines import MOST_RAW, ArmLine, Extent, Panel, Points, XAxi
 from rlvr_cli.core.text import listed, one_line
 from rlvr_cli.report.charts.chart import BAND_FROM, MOST_ARMS, STRETCHES, Chart, draw_panels, legend, new_figure
 from rlvr_cli.report.charts.metrics import MetricFigure, Recorded, crossed_band, metric_figures, recorded
-from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.store.find import Run
 from rlvr_cli.store.metrics import metric as declared
 from rlvr_cli.store.training import BUDGETS
 
@@ -21,14 +21,14 @@ _ROWS = 60
 TableRows = tuple[tuple[str, ...], ...]
 
 
-def learning_figures(arms: Mapping[str, Sequence[RunDir]], budget: str = "rollouts") -> list[Chart]:
+def learning_figures(arms: Mapping[str, Sequence[Run]], budget: str = "rollouts") -> list[Chart]:
     """The learning curves of arms over a budget, in the order of a report; figures without a value are left out.
 
     A value is placed where its rollout's last update was done. Runs without a step have no part.
 
     Args:
         arms: runs by the arm's name, in the order of colours. budget: rollouts, updates, tokens or seconds.
-    Raises ValueError for another budget; UserError and RunError for damaged records, as :func:`recorded`.
+    Raises ValueError for another budget; RunError for damaged records.
     """
     if budget not in BUDGETS:
         raise ValueError(f"a budget is one of {', '.join(BUDGETS)}, not {budget!r}")
@@ -62,22 +62,22 @@ def _lines(metric: MetricFigure, title: str, arms: Arms, budget: str) -> tuple[l
     """The lines of a panel, and how many values were no finite number."""
     found, missing, key, held_out = [], 0, metric.panels[title], metric.held_out
     for arm, (name, runs) in enumerate(arms.items()):
-        curves: list[Points] = []
-        used: list[Recorded] = []
-        for run in runs:
-            curve = run.curve(key, held_out=held_out) if declared(key).applies(run.config.method) else None
+        curves, used = list[Points](), list[Recorded]()
+        for records in runs:
+            applies = declared(key).applies(records.run.config.method)
+            curve = records.curve(key, held_out=held_out) if applies else None
             if curve is not None:
                 missing += curve[1]
             if curve is not None and len(curve[0][0]):
                 curves.append(curve[0])
-                used.append(run)
+                used.append(records)
         line = arm_line(
             arm,
             one_line(name),
             curves,
             metric.axis,
             alone=len(arms) == 1,
-            intervals=[run.band(key, curve[0], held_out=held_out) for run, curve in zip(used, curves, strict=True)],
+            own=used[0].band(key, curves[0][0], held_out=held_out) if len(used) == 1 else None,
             over_problems=partial(crossed_band, used, budget, key) if held_out else None,
             band_from=BAND_FROM,
         )

@@ -13,18 +13,14 @@ import numpy as np
 
 from rlvr_cli.charts.lines import Band, Points, YAxis, metric_axis
 from rlvr_cli.compare.results import arm_mean
-from rlvr_cli.config.load import load_config
-from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError
-from rlvr_cli.core.files import number, read_jsonl
+from rlvr_cli.core.files import number
 from rlvr_cli.core.text import capital
-from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.intervals import share_of_error
-from rlvr_cli.store.evaluation import has_evaluation, results_in
+from rlvr_cli.store.evaluation import has_evaluation
 from rlvr_cli.store.find import Run
 from rlvr_cli.store.metrics import METRICS, accuracy_of, at_k, bounds, held_out_accuracy
-from rlvr_cli.store.training import by_rollout, last_steps, recorded_values, spending, whole_rows
+from rlvr_cli.store.training import by_rollout, last_steps, recorded_values
 from rlvr_cli.store.values import HeldOut, read_held_out
 
 # Beyond any number of training; sums of larger ones may not be finite.
@@ -96,21 +92,19 @@ def _held_out(runs: Sequence[Recorded]) -> list[MetricFigure]:
 class Recorded:
     """A run's lines of metrics.jsonl, and what of the budget was spent at the end of each rollout from 0."""
 
-    run: RunDir
-    config: Config
+    run: Run
     rows: tuple[dict[str, Any], ...]
     spent: Mapping[int, float]
 
     @cached_property
     def held_out(self) -> HeldOut | None:
         """Return its held-out evaluations, problem by problem; None without any. Raises RunError for damaged ones."""
-        if not has_evaluation(self.run.held_out_dir):
+        if not has_evaluation(self.run.dir.held_out_dir):
             return None
-        run = Run(self.run, self.config, {}, self.run.read_manifest(), 0)
         try:
-            return read_held_out(run)
+            return read_held_out(self.run)
         except RunError:
-            if run.manifest.get("status") == "finished":
+            if self.run.manifest.get("status") == "finished":
                 raise
             return None
 
@@ -141,29 +135,22 @@ class Recorded:
         return table[:, 0], table[:, 1]
 
 
-def recorded(run: RunDir, budget: str) -> Recorded:
-    """The records of a run; without lines where no step is done.
-
-    Raises UserError for a damaged config.yaml, RunError for other damaged records.
-    """
-    config = load_config([run.config_path])
-    rows = tuple(whole_rows(read_record(run, run.metrics_path)))
-    manifest = run.read_manifest()
-    if not rows or (not read_jsonl(run.timings_path) and manifest.get("status") != "finished"):
-        return Recorded(run, config, (), {})
-    spent = spending(Run(run, config, {}, manifest, 0))
-    rows = rows[: len(spent["updates"])]
-    at = {done - 1: float(spent[budget][step - 1]) for done, step in last_steps(spent).items()}
-    return Recorded(run, config, rows, at)
+def recorded(run: Run, budget: str) -> Recorded:
+    """The records of a run; without lines where no step is done. Raises RunError for damaged ones."""
+    steps = run.steps
+    if not steps.metrics or (not steps.timings and run.manifest.get("status") != "finished"):
+        return Recorded(run, (), {})
+    at = {done - 1: float(run.spent[budget][step - 1]) for done, step in last_steps(run.spent).items()}
+    return Recorded(run, tuple(steps.metrics[: len(run.spent["updates"])]), at)
 
 
-def rollout_ends(run: Recorded, name: str) -> dict[int, tuple[float, float]]:
+def rollout_ends(records: Recorded, name: str) -> dict[int, tuple[float, float]]:
     """Return the 95% interval of a share over the prompts of each rollout (from 0) whose lines have `NAME/se`."""
     ends = {}
-    for row in run.rows:
+    for row in records.rows:
         value, error = number(row.get(name)), number(row.get(f"{name}/se"))
         if value is not None and error is not None and METRICS[name].share:
-            estimate = share_of_error(value, error, max(2, run.config.rollout.prompts))
+            estimate = share_of_error(value, error, max(2, records.run.config.rollout.prompts))
             if estimate.low is not None and estimate.high is not None:
                 ends[row["rollout"]] = (estimate.low, estimate.high)
     return ends
@@ -174,7 +161,7 @@ def held_out_ends(records: Recorded, name: str) -> dict[int, tuple[float, float]
 
     Raises RunError for damaged evaluations.
     """
-    results = results_in(records.run.held_out_dir)
+    results = (evaluation.result for evaluation in records.run.held_out)
     estimates = {result["rollouts"] - 1: result["metrics"].get(name, {}) for result in results}
     ends = {rollout: (number(one.get("low")), number(one.get("high"))) for rollout, one in estimates.items()}
     return {rollout: (low, high) for rollout, (low, high) in ends.items() if low is not None and high is not None}

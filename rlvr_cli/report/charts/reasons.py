@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from rlvr_cli.core.text import listed, one_line, told_apart
 from rlvr_cli.report.charts.chart import BAND_FROM, MOST_IN_ROW, Chart, DrawnPanel, Row, draw_rows, new_figure
 from rlvr_cli.report.charts.metrics import Recorded, recorded
-from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.stats.intervals import Estimate, mean_interval
+from rlvr_cli.store.find import Run
 
 # The policy hardly moves within its last rollouts, and one rollout alone is noisy.
 LAST = 5
@@ -32,7 +32,7 @@ class _Rate:
         return 1 < len(self.runs) < BAND_FROM
 
 
-def reasons_figure(arms: Mapping[str, Sequence[RunDir]]) -> Chart | None:
+def reasons_figure(arms: Mapping[str, Sequence[Run]]) -> Chart | None:
     """Each reason's rate in the first rollout and over the last ones, of each arm; None where no run has reasons.
 
     A rate is the mean over an arm's runs; its 95% interval Student's t over them. The last rollouts are 5, of short
@@ -40,7 +40,7 @@ def reasons_figure(arms: Mapping[str, Sequence[RunDir]]) -> Chart | None:
 
     Args:
         arms: runs by the arm's name, in the order of colours.
-    Raises UserError and RunError for damaged records.
+    Raises RunError for damaged records.
     """
     read = {name: [recorded(run, "rollouts") for run in runs] for name, runs in arms.items()}
     names = list(
