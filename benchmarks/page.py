@@ -16,16 +16,14 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-import psutil
 import torch
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 HEAD = """\
 # Performance
 
-Made by `make bench`: each figure is below its command and machine. The two sides of a ratio are measured in turns;
-ratios are medians with the lowest and highest. Other machines have other seconds and similar ratios. Tests check the
-counts of what is computed (`pytest -m counts`)."""
+Made by `make bench`, on CPUs: each figure is below its command and machine. The two sides of a ratio are measured in
+turns; ratios are medians with the lowest and highest. Other machines have other seconds and similar ratios."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,7 @@ SECTIONS = (
     Section(
         "loop",
         "Training loop",
-        "Time to the first step, and the share of a step outside sampling, verification and update. CPU "
-        "seconds cover a training of one step, mostly imports. A rollout waits for the disk twice.",
+        "Time to the first step, and the share of a step outside sampling, verification and update.",
         ("benchmarks.loop",),
     ),
     Section(
@@ -73,9 +70,8 @@ SECTIONS = (
         "methods",
         "Every method over our GRPO",
         "[methods/cost.md](methods/cost.md) counts what a method costs by definition (reference policy, value "
-        "head, second pass); goal for the others: 1.02. Rows have the lab's size. Methods that also train on rows of "
-        "equal rewards (KL term, values, rewards without a group mean) cost more over GRPO, the more such rows there "
-        "are.",
+        "head, second pass). Rows have the lab's size. Methods that also train on rows of equal rewards (KL term, "
+        "values, rewards without a group mean) cost more over GRPO, the more such rows there are.",
         ("benchmarks.updates methods",),
     ),
     Section(
@@ -115,9 +111,8 @@ SECTIONS = (
         "On a GPU",
         "Nothing has been measured on a GPU yet. `make gpu` (`python -m benchmarks.gpu`) measures the update "
         "and the whole step of GRPO and Lopti on Qwen2.5-0.5B's shape against stock TRL, and checks attention "
-        "kernels, gradients against float64, short trainings and ZeRO. `--only NAME ...` selects checks, and "
-        "a second call continues where the first stopped. It needs no network: weights are random unless "
-        "`--model` names some. Please attach `build/gpu.jsonl` to an issue.",
+        "kernels, gradients against float64, short trainings and ZeRO, without a network. Please attach "
+        "`build/gpu.jsonl` to an issue.",
         (),
         (),
     ),
@@ -127,13 +122,9 @@ SECTIONS = (
 def machine() -> str:
     """This machine and its versions, in a sentence."""
     names = re.findall(r"^model name\s*: (.+)$", _read("/proc/cpuinfo"), re.MULTILINE)
-    memory = psutil.virtual_memory().total / 2**30
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
     versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "trl", "transformers"))
-    return (
-        f"{os.cpu_count()} cores ({names[0] if names else platform.machine()}), {memory:.0f} GiB, {gpu}; "
-        f"Python {platform.python_version()}, {versions}"
-    )
+    return f"{os.cpu_count()} CPU cores ({names[0] if names else platform.machine()}){gpu}; {versions}"
 
 
 def _read(path: str) -> str:
