@@ -55,6 +55,8 @@ def samples(
     echo(f"{done}: {count(len(verdicts), 'completion')}, {sum(verdicts)} correct")
     for record in chosen:
         verdict = "correct" if record["correct"] else f"not correct ({record['reason']})"
-        echo(f"\n{record['problem']}: {verdict}, answer {record.get('answer')}, reward {record.get('reward')}")
+        answer, reward = record.get("answer"), record.get("reward")
+        shown = "none" if reward is None else f"{reward:.4g}"
+        echo(f"\n{record['problem']}: {verdict}, answer {answer}, reward {shown}")
         for name in ("prompt", "completion"):
             echo(f"{name}:\n{textwrap.indent(record[name], '  ')}")

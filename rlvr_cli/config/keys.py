@@ -23,9 +23,12 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "rollout.prompts": ("train_batch_size", "generation_batch_size", "rollout_batch_size", "batch_size"),
     "rollout.max_new_tokens": ("max_completion_length", "max_response_length", "response_length", "generate_max_len"),
     "rollout.drop_truncated": ("mask_truncated_completions",),
-    "rollout.engine": ("use_vllm", "vllm_mode"),
+    "rollout.engine": ("use_vllm", "vllm_mode", "rollout.name"),
     "rollout.vllm.gpu_memory": ("vllm_gpu_memory_utilization", "gpu_memory_utilization"),
-    "rollout.vllm.tensor_parallel": ("vllm_tensor_parallel_size", "tensor_parallel_size"),
+    "rollout.vllm.tensor_parallel": (
+        *("vllm_tensor_parallel_size", "tensor_parallel_size", "tensor_model_parallel_size"),
+    ),
+    "update.max_grad_norm": ("grad_clip", "clip_grad", "max_norm"),
     "update.micro_batch": (
         *("per_device_train_batch_size", "gradient_accumulation_steps"),
         *("ppo_micro_batch_size", "ppo_micro_batch_size_per_gpu"),
@@ -40,6 +43,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
         "total_episodes",
         "total_epochs",
         "total_steps",
+        "total_training_steps",
     ),
     "method.kl.beta": ("beta", "kl_coef", "kl_loss_coef", "init_kl_coef"),
     "method.policy_loss.eps_low": ("epsilon", "cliprange", "clip_range", "clip_ratio", "clip_ratio_low", "epsilon_low"),
@@ -93,12 +97,39 @@ _OTHER_VALUES = {
         "seq-mean-token-sum-norm": "method.aggregation=constant_length",
         "seq-mean-token-sum": "",
     },
-    "adv_estimator": {"gae": "method=ppo", "reinforce_plus_plus": "method=reinforce-pp"},
+    "adv_estimator": {
+        **{name: f"method={name}" for name in ("grpo", "rloo")},
+        "gae": "method=ppo",
+        "reinforce_plus_plus": "method=reinforce-pp",
+        **dict.fromkeys(("remax", "opo", "grpo_passk", "gpg"), ""),
+    },
+    "norm_adv_by_std_in_grpo": {"true": "method.advantage.scale=std", "false": "method.advantage.scale=none"},
     "importance_sampling_level": {"token": "method=grpo", "sequence": "method=gspo"},
+    "use_vllm": {"true": "rollout.engine=vllm_colocate", "false": "rollout.engine=auto"},
+    "vllm_mode": {"colocate": "rollout.engine=vllm_colocate", "server": "rollout.engine=vllm_server"},
+    "use_peft": {"true": "model.adapter=lora", "false": "model.adapter=none"},
+    "bf16": {"true": "model.dtype=auto"},
+    "fp16": {"true": ""},
+    "gradient_checkpointing": {"true": "model.gradient_checkpointing=on", "false": "model.gradient_checkpointing=off"},
 }
+_CLIP = " It is the lower bound; the upper one is `method.policy_loss.eps_high`"
+_ROLLOUTS = " It counts rollouts, each of rollout.prompts problems"
+_STEPS = " It counts rollouts, each of update.mini_batches x update.epochs steps"
+_PROMPTS = " It counts prompts, each with rollout.group_size completions"
 _OTHER_MEANINGS = {
     "delta": " It is the same above 1 + eps_high",
     "epsilon_high": " For cispo, TRL's value minus 1: there it is the largest weight itself",
+    **dict.fromkeys(("adam_beta1", "adam_beta2"), " It takes both: [0.9, 0.999]"),
+    **dict.fromkeys(("epsilon", "cliprange", "clip_range", "clip_ratio"), _CLIP),
+    **dict.fromkeys(("num_train_epochs", "epochs", "total_episodes", "total_epochs"), _ROLLOUTS),
+    **dict.fromkeys(("max_steps", "steps", "total_steps", "total_training_steps"), _STEPS),
+    **dict.fromkeys(("warmup_steps", "warmup_ratio", "lr_warmup_steps"), " It is a number of rollouts"),
+    **dict.fromkeys(("train_batch_size", "generation_batch_size", "rollout_batch_size", "batch_size"), _PROMPTS),
+    **dict.fromkeys(("ppo_mini_batch_size", "mini_batch_size"), " It is the number of mini-batches, not their size"),
+    "steps_per_generation": " It is the number of optimizer steps of one pass over a rollout",
+    "gradient_accumulation_steps": " It is the rows of one forward pass; their number follows",
+    **dict.fromkeys(("gae_lambda", "lambda"), " It is read where the advantage is GAE (method=ppo)"),
+    "log_completions": " It is the number of rollouts from one table to the next",
 }
 
 KEYS = Schema(

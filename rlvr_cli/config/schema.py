@@ -158,7 +158,7 @@ class RunConfig(Section):
 
 
 class TrackConfig(Section):
-    """Experiment trackers that are sent what the run records (docs/tracking.md). `track=wandb` is enough."""
+    """Experiment trackers that are sent what the run records. `track=wandb` is enough."""
 
     main_key: ClassVar[str] = "to"
 

@@ -172,8 +172,10 @@ def _unknown_key(schema: Schema, path: KeyPath, data: Any) -> str:
         return _of_another_kind(schema, path, values, others)
     written = _deepest(path, value_at(data, path))
     name, value = plain_name(str(written[-1])), value_at(data, written)
-    # Below an unknown section, a name of another program's says more than the section's.
-    whole = section or name in schema.other_names or not (guess := schema.suggest([str(step) for step in path]))
+    guess = schema.suggest([str(step) for step in path])
+    # Keys below an unknown name belong to a section; and a name of another program's says more than the section's.
+    misleads = not guess or (written != path and guess not in schema.section_names)
+    whole = section or name in schema.other_names or misleads
     guess = schema.suggest([str(step) for step in written], own if section else None) if whole else guess
     value = str(value).lower() if isinstance(value, bool) else value
     meant = schema.other_values.get(name, {}).get(value) if isinstance(value, str) else None

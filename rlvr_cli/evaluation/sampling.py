@@ -26,7 +26,7 @@ from rlvr_cli.models.sampling.local import rows_that_fit, sample
 from rlvr_cli.models.sampling.transformers import choose_engine
 from rlvr_cli.models.sampling.vllm import files_hash, generate_with_vllm
 from rlvr_cli.models.tokenizer import ModelFacts
-from rlvr_cli.tasks.base import Task, prompt_ids
+from rlvr_cli.tasks.base import Task, prompt_ids, response_text
 from rlvr_cli.tasks.problem import Problem
 
 
@@ -165,6 +165,7 @@ def fill_batches(
     def keys_found() -> frozenset[SampleKey]:
         if store is not None:
             check_same_problems(store, samples, problems, hashes)
+            store.add_prompts({name: response_text(source.tokenizer, ids, ()) for name, ids in prompts.items()})
         return frozenset(samples)
 
     there = world.from_main(keys_found)

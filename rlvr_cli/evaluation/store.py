@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rlvr_cli.core.errors import RunError, UserError
-from rlvr_cli.core.files import append_jsonl, sole_writer, truncate_jsonl, write_json
+from rlvr_cli.core.files import append_jsonl, sole_writer, truncate_jsonl, write_json, write_text
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.methods.preset import flat
-from rlvr_cli.store.evaluation import CHECK, META_FORMAT, read_samples, sample_check
+from rlvr_cli.store.evaluation import CHECK, META_FORMAT, PROMPTS, read_prompts, read_samples, sample_check
 
 SampleKey = tuple[str, int | str]
 
@@ -61,10 +61,19 @@ class SampleStore:
                 self.samples_path, [{**record, CHECK: sample_check(record)} for record in records], durable=True
             )
         except OSError as error:
-            raise RunError(
-                f"{self.samples_path}: cannot be written ({error.strerror}). The samples so far are kept: once there "
-                "is room, the same command continues."
-            ) from error
+            raise _unwritable(self.samples_path, error) from error
+
+    def add_prompts(self, texts: Mapping[str, str]) -> None:
+        """Record the text of each problem's prompt in prompts.jsonl, for a reader of the samples. Raises RunError."""
+        known = read_prompts(self.folder)
+        if texts.keys() <= known.keys():
+            return
+        rows = ({"problem": problem, "prompt": text} for problem, text in {**known, **texts}.items())
+        path = self.folder / PROMPTS
+        try:
+            write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        except OSError as error:
+            raise _unwritable(path, error) from error
 
     def _check_identity(self) -> None:
         """Write meta.json before the first sample; afterwards raise if it is of another evaluation."""
@@ -105,6 +114,13 @@ class SampleStore:
                 )
             samples[key] = record  # type: ignore[index]
         return samples
+
+
+def _unwritable(path: Path, error: OSError) -> RunError:
+    return RunError(
+        f"{path}: cannot be written ({error.strerror}). The samples so far are kept: once there is room, the same "
+        "command continues."
+    )
 
 
 def _differences(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:

@@ -16,6 +16,7 @@ from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.core.hashes import digest, text_digest
 from rlvr_cli.runs.folder import IN_TRAINING, RunDir
 
+PROMPTS = "prompts.jsonl"
 # In metrics.json: the hash of problems.jsonl, and of all the rest of metrics.json.
 PROBLEMS_HASH, OWN_HASH = "problems_sha256", "sha256"
 # In a line of samples.jsonl: a hash of the rest of it.
@@ -251,6 +252,11 @@ def read_samples(folder: Path) -> list[dict[str, Any]]:
                 "from a copy; without the line, `rlvr eval` samples it again."
             )
     return rows
+
+
+def read_prompts(folder: Path) -> dict[str, str]:
+    """Return the text of each problem's prompt, as far as an evaluation recorded it."""
+    return {row["problem"]: row["prompt"] for row in read_jsonl(folder / PROMPTS)}
 
 
 def sample_check(record: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.listing import check_root, run_folders, run_summary
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.store.arm import keys_of, members_by_arm
-from rlvr_cli.store.evaluation import Evaluation, finals, held_out, read_evaluation, read_samples
+from rlvr_cli.store.evaluation import Evaluation, finals, held_out, read_evaluation, read_prompts, read_samples
 from rlvr_cli.store.find import find_runs
 
 # Fields of a run's summary that are no columns: the path is `run`.
@@ -125,13 +125,17 @@ def problems(evaluations: pd.DataFrame) -> pd.DataFrame:
 def samples(evaluations: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each sampled response of each evaluation: its columns, and its line of samples.jsonl.
 
-    ``sample`` is its number, or "greedy". An average of checkpoints has none.
+    ``sample`` is its number, or "greedy", and ``prompt`` the text that the model read (None where it was not
+    recorded). An average of checkpoints has none.
     """
     rows = []
     for head in _heads(evaluations):
         folder = Path(head["evaluation"])
         if (folder / "samples.jsonl").is_file():
-            rows += [{**head, **_flat(sample)} for sample in read_samples(folder)]
+            prompts = read_prompts(folder)
+            rows += [
+                {**head, **_flat(sample), "prompt": prompts.get(sample["problem"])} for sample in read_samples(folder)
+            ]
     return _frame(rows, *_OF_EVALUATION, "problem", "sample")
 
 

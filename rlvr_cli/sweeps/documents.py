@@ -9,7 +9,7 @@ from typing import Any
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.table import ResultDocument, Table
 from rlvr_cli.core.terminal import state_text
-from rlvr_cli.core.text import duration_in_words, some
+from rlvr_cli.core.text import count, duration_in_words, some
 from rlvr_cli.launch.slurm_state import has_ended
 from rlvr_cli.planning.plan import Speed, duration, measured_speed
 from rlvr_cli.runs.folder import RunDir
@@ -121,13 +121,11 @@ def grid(sweep: Sweep, orders: Orders, *, submit: bool, speed: Speed | None) -> 
     printed = reported(sweep.file, {trial.row for trial in sweep.trials})
     trials = [{**one.as_json(), **asdict(each)} for one, each in zip(found, costs, strict=True)]
     lines = [
-        f"{len(found)} trials in {folder.path}, {len(todo)} to do: {cost.rollouts:,} rollouts, "
-        f"{cost.completions:,} completions, {cost.steps:,} optimizer steps"
+        f"{count(len(found), 'trial')} in {folder.path}, {len(todo):,} to do: {count(cost.rollouts, 'rollout')}, "
+        f"{count(cost.completions, 'completion')}, {count(cost.steps, 'optimizer step')}"
     ]
     if todo and seconds is not None and speed is not None:
-        lines.append(
-            f"about {duration_in_words(seconds)} with {number} worker{'s' if number > 1 else ''}, by {speed.source}"
-        )
+        lines.append(f"about {duration_in_words(seconds)} with {count(number, 'worker')}, by {speed.source}")
     lines += [*prepared.notes, *prepared.plan.notes(), *(group.sentence() for group in same)]
     header = ("trial", "status", "method", "seed", "rollouts", "completions", "optimizer steps")
     rows = [

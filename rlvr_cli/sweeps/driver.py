@@ -18,7 +18,7 @@ from rich.console import Console
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import check_no_link
 from rlvr_cli.core.processes import end_with_parent
-from rlvr_cli.core.text import some
+from rlvr_cli.core.text import count, some
 from rlvr_cli.launch.stopping import StopRequest, say
 from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan
@@ -169,11 +169,10 @@ class _Driver:
 
     def _announcement(self) -> str:
         if self.plan.search is not None:
-            number = len(self.slots)
-            there = f"{len(self.plan.named)} trials so far, " if self.plan.named else ""
-            return f"sweep {self.folder.path}: a search, {there}{number} worker{'s' if number > 1 else ''}"
-        number = len(self.slots)
-        return f"sweep {self.folder.path}: {len(self.plan.named)} trials, {number} worker{'s' if number > 1 else ''}"
+            there = f"{count(len(self.plan.named), 'trial')} so far, " if self.plan.named else ""
+            return f"sweep {self.folder.path}: a search, {there}{count(len(self.slots), 'worker')}"
+        trials = count(len(self.plan.named), "trial")
+        return f"sweep {self.folder.path}: {trials}, {count(len(self.slots), 'worker')}"
 
     def _start_workers(self, now: Sequence[TrialProgress]) -> None:
         """Start a worker in each free slot, while there is a trial for it."""

@@ -16,13 +16,13 @@ from rlvr_cli.core.layers import Layer, choices_first, override_text, parse_over
 from rlvr_cli.core.text import did_you_mean, some
 from rlvr_cli.core.yaml import YamlProblem, parse, read_text
 from rlvr_cli.sweeps.axes import METHOD, SEED, Axis, AxisPoint, combinations, in_a_name, read_axes, values_of
-from rlvr_cli.sweeps.naming import short_keys, trial_name
+from rlvr_cli.sweeps.naming import short_keys, trial_name, value_text
 from rlvr_cli.sweeps.spec import SpecProblem, SweepFile, SweepSpec, read_sweep
 
 SHOWN = 8
 # Keys that a sweep file has and a configuration has not.
 AXES = frozenset({"methods", "list", "zip", "grid", "seeds"})
-# The name of the only row of a file in which nothing but the seed varies.
+# The name of the only row of a file without methods in which nothing but the seed varies.
 ONLY_ROW = "trial"
 
 
@@ -40,7 +40,9 @@ def row_names(axes: Sequence[Axis], points: Sequence[tuple[AxisPoint, ...]]) -> 
     for combination in points:
         names, unnamed = in_a_name([point for point in combination if set(point.values) != {SEED}])
         shown = {key: value for key, value in unnamed.items() if key in varying}
-        found.append(trial_name(shown, shorts, ONLY_ROW, names))
+        method = unnamed.get(METHOD)
+        fallback = value_text(METHOD, method) if isinstance(method, str) else ONLY_ROW
+        found.append(trial_name(shown, shorts, fallback, names))
     return found
 
 

@@ -252,6 +252,7 @@ class Own(Task):
         for split in counts:
             with contextlib.suppress(UserError):
                 counts[split] = len(super().load(split))
+        counts["train"] = min(counts["train"], self.training_problems)
         rows = ", ".join(f"{number:,} {split}" if number else f"no {split}" for split, number in counts.items())
         return f"{self.data}: {rows} rows; " + "; ".join(filter(None, (rule, verdict, wide(counts["test"])))) + "."
 

@@ -15,7 +15,7 @@ import pytest
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.store.evaluation import read_samples
+from rlvr_cli.store.evaluation import read_prompts, read_samples
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 
@@ -58,6 +58,8 @@ def test_one_record_a_sample_one_file_of_numbers(
     loaded: list[Any], task: Task, problems: list[Problem], tmp_path: Path
 ) -> None:
     result, steps = run(loaded[0], task, problems, SETTINGS, tmp_path)
+    tokenizer = loaded[0][1]
+    assert read_prompts(tmp_path) == {problem.id: task.prompt(problem, tokenizer) for problem in problems}
     found = records(tmp_path)
     assert set(found) == {(problem.id, index) for problem in problems for index in (*range(4), "greedy")}
     assert all(1 <= row["tokens"] <= 10 and row["log_prob"] < 0 for row in found.values())

@@ -61,6 +61,16 @@ def test_a_row_alone_is_the_trial(table: Path) -> None:
     assert over.method.name == "grpo" and over.method.policy_loss.kind == "ppo_clip" and over.optimizer.lr == 1e-4
 
 
+def test_the_row_of_one_method_has_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "one.yaml"
+    file.write_text("methods: [dgpo+lopti]\nseeds: 2\n")
+    assert [(trial.row, trial.name) for trial in expand(read_sweep(file)).trials] == [
+        ("dgpo+lopti", "dgpo+lopti-s0"),
+        ("dgpo+lopti", "dgpo+lopti-s1"),
+    ]
+    assert list(trial_rows(read_sweep(file))) == ["dgpo+lopti"]
+
+
 def test_a_row_on_the_command_line(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["config", "show", "-c", f"{table}:small-dgpo", "--format=json"]) == 0
     assert json.loads(capsys.readouterr().out)["method"]["policy_loss"]["n"] == 2

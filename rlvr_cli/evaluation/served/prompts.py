@@ -54,6 +54,13 @@ def prompt_hash(prompt: Prompt) -> str:
     return digest(whole)[:16]
 
 
+def prompt_text(prompt: Prompt) -> str:
+    """Return a prompt as a reader sees it: its text, or its messages with their roles."""
+    if prompt.messages is None:
+        return prompt.text
+    return "\n\n".join(f"{message['role']}: {message['content']}" for message in prompt.messages)
+
+
 def check_tags(kind: Kind, tokenizer: Any) -> None:
     """Raise UserError where the server would drop tags that judges look for."""
     if kind.keeps_special:

@@ -12,7 +12,7 @@ from rlvr_cli.core.streams import stream_seed
 from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_same_problems, passes, sample_record
 from rlvr_cli.evaluation.served.client import Client, connect
 from rlvr_cli.evaluation.served.kinds import Answer, Ask, Prompt
-from rlvr_cli.evaluation.served.prompts import chat_prompts, check_tags, prompt_hash, text_prompts
+from rlvr_cli.evaluation.served.prompts import chat_prompts, check_tags, prompt_hash, prompt_text, text_prompts
 from rlvr_cli.evaluation.served.server import Server
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleKey, SampleStore
@@ -69,6 +69,7 @@ class ServedSampler:
         prompts = self._prompts(task, problems)
         hashes = {problem_id: prompt_hash(prompt) for problem_id, prompt in prompts.items()}
         check_same_problems(store, samples, problems, hashes)
+        store.add_prompts({name: prompt_text(prompt) for name, prompt in prompts.items()})
         plan = [(key, temperature) for temperature, keys in passes(problems, settings) for key in keys]
         missing = [(key, temperature) for key, temperature in plan if key not in samples]
         done = len(plan) - len(missing)
