@@ -336,14 +336,3 @@ def test_what_cannot_be_fetched_is_refused(
     assert "HF_HUB_OFFLINE" in capsys.readouterr().err and not Path(PUBLIC).exists()
     with pytest.raises(UserError, match="split `all` is for local files"):
         MathTask(data="math500").problems("all", 1, 0)
-
-
-def test_the_hubs_error_names_the_folder_and_the_generated_problems(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(*_: object, **__: object) -> None:
-        raise ConnectionError("no network")
-
-    monkeypatch.setattr(datasets, "load_dataset", unreachable)
-    monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
-    for name, generated in (("gsm8k", ""), ("kk", "kk-gen")):
-        with pytest.raises(UserError, match=rf"--data-dir.*{generated}"):
-            set_to_fetch(name).replace(data_dir=None, **({"style": "logic_rl"} if name == "kk" else {})).load("test")

@@ -75,11 +75,6 @@ def test_where_two_people_have_too_few_held_out_problems_the_others_fill_the_set
     assert counts["3 people"] / counts["4 people"] == pytest.approx(0.4 / 0.3, abs=0.02)
 
 
-def test_held_out_structures_recur_only_when_no_other_turns_up() -> None:
-    problems = task("logic_rl", people={4: 1.0}).problems("test", 100, 0)
-    assert len({problem.structure for problem in problems}) == 100
-
-
 def test_the_compact_style_refuses_more_people_than_it_can_write() -> None:
     with pytest.raises(UserError, match=r"at most 5 people, 7 were requested"):
         task("compact", people={7: 1.0})

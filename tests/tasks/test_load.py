@@ -233,14 +233,6 @@ def test_values_at_the_edge_of_json_mean_what_they_say(tmp_path: Path) -> None:
         assert len({one.id for one in two}) == 2 and two[0].data == two[1].data
 
 
-def test_csv_is_text_and_an_empty_id_is_none(tmp_path: Path) -> None:
-    path = tmp_path / "set.csv"
-    path.write_text('\ufeffid,question,answer\n,"a, ""b""?","[1, 2]"\n\n,c?,007\n', encoding="utf-8")
-    first, second = problems(MathTask, path)
-    assert (first.question, first.data["answer"], first.id) == ('a, "b"?', "[1, 2]", "set:2")
-    assert (second.data["answer"], second.id) == ("007", "set:4")
-
-
 def test_a_table_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     for text, message in (
         (b"", "is empty"),
@@ -365,3 +357,11 @@ def test_reading_rows_and_judging_answers_imports_no_heavy_library(tmp_path: Pat
     )
     paths = [str(write(tmp_path / f"set.{ending}", rows(MathTask, 40))) for ending in ("jsonl", "json", "csv")]
     subprocess.run([sys.executable, "-c", code, *paths], check=True)
+
+
+def test_csv_is_text_and_an_empty_id_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "set.csv"
+    path.write_text('\ufeffid,question,answer\n,"a, ""b""?","[1, 2]"\n\n,c?,007\n', encoding="utf-8")
+    first, second = problems(MathTask, path)
+    assert (first.question, first.data["answer"], first.id) == ('a, "b"?', "[1, 2]", "set:2")
+    assert (second.data["answer"], second.id) == ("007", "set:4")

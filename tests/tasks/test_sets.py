@@ -5,18 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_cli.cli.app import run
 from rlvr_cli.config.checks import check_training
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.describe.task import data_set_rows
-from rlvr_cli.launch.checks import default_name
 from rlvr_cli.tasks import data as task_data
 from rlvr_cli.tasks.gsm8k import GSM8K
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.tasks.math import MathTask
-from rlvr_cli.tasks.sets import benchmarks, data_sets, problems_name, sets_of, task_kinds
+from rlvr_cli.tasks.sets import benchmarks, data_sets, sets_of, task_kinds
 from tests.tasks.rows import write
 
 _DATA = os.environ.get("RLVR_DATA_DIR") or Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -99,23 +97,6 @@ def test_a_task_means_its_public_set_and_the_lab_generated_problems_which_have_a
             load_config(task=name)
 
 
-def test_problems_never_go_by_the_name_of_others(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "gsm8k").mkdir()
-    assert problems_name("kk", "kk-gen") == "kk-gen"
-    assert problems_name("gsm8k", "gsm8k") == problems_name("gsm8k", "openai/gsm8k") == "gsm8k"
-    assert problems_name("math", "openai/gsm8k") == "openai/gsm8k"
-    for data in ("gsm8k.jsonl", "./gsm8k", str(tmp_path / "gsm8k"), "x/math500.test.jsonl.gz"):
-        assert problems_name("gsm8k", data) not in data_sets()
-    for overrides, name in (
-        ((), "grpo-kk-gen-lab-s0"),
-        (("task.data=kk",), "grpo-kk-lab-s0"),
-        (("task=math", "task.data=owner/rows", "run.seed=3"), "grpo-owner-rows-lab-math-s3"),
-        (("task=math", f"task.data={tmp_path / 'my.train.jsonl'}"), "grpo-my.train.jsonl-lab-math-s0"),
-    ):
-        assert default_name(load_config(overrides=overrides)) == name
-
-
 def location(name, split, folder):
     return task_data.data_location(task_kinds()[data_sets()[name].task].sets, name, split, folder)
 
@@ -176,16 +157,6 @@ def test_training_without_training_problems_is_refused_before_anything_is_loaded
         check_training(load_config(overrides=overrides))
 
 
-def test_the_list_counts_rows_where_there_is_a_folder(folder):
-    rows = {one["name"]: one for one in data_set_rows(folder)}
-    assert list(rows) == list(data_sets())
-    assert rows["gsm8k"]["rows"] == {"train": 100, "test": 20} and rows["math500"]["rows"] == {"test": 50}
-    assert rows["kk"]["rows"] == {"train": None, "test": None}
-    assert "rows" not in data_set_rows(None)[0]
-    with pytest.raises(UserError, match="no such folder"):
-        data_set_rows(folder / "none")
-
-
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason=f"no public data sets at {PUBLIC}")
 @pytest.mark.filterwarnings("ignore:.*with an empty answer were left out")
 def test_every_public_file_loads_under_its_name():
@@ -219,24 +190,3 @@ def test_a_folder_that_is_the_place_of_one_split_belongs_to_it_whatever_its_file
     assert counted["math"] == {"train": 400, "test": 400}
     # The folder by its path is the place of no one split: its files are divided, as ever.
     assert 25 < len(ids(MathTask(data=str(tmp_path / "math" / "test")), "test")) < 85
-
-
-def test_a_public_set_that_is_not_there_says_how_to_get_it_and_writes_nothing(tmp_path, capsys, monkeypatch):
-    monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
-    runs = f"run.dir={tmp_path / 'runs'}"
-    for line, hint in (
-        (["train", "--task", "hitab", runs], "--data-dir"),
-        (["eval", "lab", "--benchmark", "hitab", runs], "--data-dir"),
-        (["eval", "lab", "--benchmark", "gsm8k", "--data-dir", str(tmp_path), runs], "openai/gsm8k"),
-    ):
-        assert run(line) == 2
-        assert hint in " ".join(capsys.readouterr().err.split())
-    assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize("place", ["countdown/test.jsonl", "countdown/x.test.jsonl"])
-def test_show_takes_a_test_problem_where_there_is_no_other(place, tmp_path, capsys):
-    path = write(tmp_path / place, [{"nums": [1, 2, 3], "target": 6}])
-    data = ["task.data=countdown", f"task.data_dir={tmp_path}"] if path.stem == "test" else [f"task.data={path}"]
-    assert run(["tasks", "show", "countdown", *data]) == 0
-    assert "[1, 2, 3]" in capsys.readouterr().out

@@ -167,6 +167,22 @@ def test_passes_that_only_wait_for_another_process_have_no_gradient(
         assert relative_error(mine, other) < SPLIT_TOLERANCE
 
 
+class EqualRewards(ScriptedRollouts):
+    """Every completion is as good as every other."""
+
+    def script(self, rollout: int) -> Any:
+        prompts, completions, rewards = super().script(rollout)
+        return prompts, completions, [1.0] * len(rewards)
+
+
+def test_a_step_without_any_gradient_is_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its gradient is 0 everywhere, and not absent: momentum decays, and processes meet in the backward pass."""
+    monkeypatch.setattr("tests.training.harness.ScriptedRollouts", EqualRewards)
+    trainer = train(tmp_path, method_of("grpo"), load_base(tmp_path), micro_batch=4, updates=2)
+    assert len(trainer.gradients) == 4
+    assert all(torch.equal(gradient, torch.zeros_like(gradient)) for gradient in trainer.gradients)
+
+
 STATISTICS = """
     needs_statistics: ClassVar[bool] = True
 

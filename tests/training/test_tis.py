@@ -149,7 +149,7 @@ def test_the_cap_follows_the_engine(chosen: tuple[str, ...], cap: float | None) 
     assert load_config(method="grpo", overrides=chosen).rollout.largest_weight == cap
 
 
-@pytest.mark.parametrize("name", ("gspo", "lopti", "ppo"))
+@pytest.mark.parametrize("name", ("gspo", "ppo"))
 def test_micro_batches_change_nothing_and_the_weights_do(tmp_path: Path, name: str) -> None:
     method = divided(method_of(name))
     settings: dict[str, Any] = {"cap": CAP, "updates": UPDATES}
@@ -194,8 +194,8 @@ def test_resume_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(running, "prepare_run", with_warmer)
     small = (
         "train.rollouts=3",
-        "rollout.prompts=4",
-        "rollout.max_new_tokens=40",
+        "rollout.prompts=2",
+        "rollout.max_new_tokens=32",
         "task.train_size=32",
         "run.threads=1",
     )
