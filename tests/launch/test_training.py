@@ -54,7 +54,7 @@ def test_one_run_whatever_the_number_of_processes(tmp_path: Path) -> None:
     """Lopti on a method, rewards and rows of files, with dynamic sampling, noise and an evaluation on the way."""
     own = ("--config", str(own_files(tmp_path)), "--method", f"{tmp_path / 'power.py'}+lopti")
     settings = (
-        *(*own, "rollout.dynamic_sampling=1", "method.reward.noise=0.2", "task.reward_workers=1", *SMALL),
+        *(*own, "rollout.dynamic_sampling=1", "method.reward.noise=0.2", *SMALL),
         *("eval.every=1", "eval.problems=4", "eval.samples=2", "eval.pass_at=[1,2]", "checkpoint.every=3"),
     )
     one, two = both(tmp_path, *settings)

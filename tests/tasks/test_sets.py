@@ -14,20 +14,12 @@ from rlvr_cli.tasks import data as task_data
 from rlvr_cli.tasks.gsm8k import GSM8K
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.tasks.math import MathTask
-from rlvr_cli.tasks.sets import benchmarks, data_sets, sets_of, task_kinds
+from rlvr_cli.tasks.sets import data_sets, task_kinds
 from tests.tasks.rows import write
 
 _DATA = os.environ.get("RLVR_DATA_DIR") or Path(__file__).resolve().parents[3] / "shared" / "data"
 PUBLIC = Path(_DATA)
 GENERATED = {"kk": "kk-gen", "countdown": "countdown-gen", "math": "math-story-gen"}
-BENCHMARKS = [
-    *("kk", "countdown", "hitab", "gsm8k", "math500", "aime24", "aime25", "amc23", "minerva", "olympiadbench"),
-    *("college_math", "gaokao2023en"),
-]
-TRAINING = [
-    *("dapo_math_17k", "orz_57k", "dsr_uniform", "simplerl", "numina_math", "numina_hard", "gsm8k", "math", "hitab"),
-    *("countdown", "kk"),
-]
 
 # Rows of the files in the data folder: split -> number. Rows with an empty answer are no problems.
 PUBLIC_ROWS = {
@@ -72,15 +64,6 @@ def test_all_that_was_chosen_of_a_training_set_is_for_training(folder):
     chosen = sorted(ids(MathTask(data="numina_math", data_dir=str(folder)), "train"))[:60]
     write(folder / "train" / "numina_hard.jsonl", [row(int(id_.removeprefix("row-"))) for id_ in chosen])
     assert ids(MathTask(data="numina_hard", data_dir=str(folder)), "train") == set(chosen)
-
-
-def test_the_table_has_every_benchmark_and_training_set_of_a_task_that_exists():
-    assert set(BENCHMARKS) <= set(benchmarks())
-    assert {name for name, one in data_sets().items() if "train" in one.files} == set(TRAINING)
-    # The task `own` has the data that it is given.
-    assert {one.task for one in data_sets().values()} == set(KEYS.choices(("task",))) - {"own"}
-    assert all(one.what and one.licence and set(one.files) <= {"train", "test"} for one in data_sets().values())
-    assert set(sets_of("gsm8k")) == {"gsm8k"} and "math500" not in sets_of("math", "train")
 
 
 def test_a_task_means_its_public_set_and_the_lab_generated_problems_which_have_a_name_of_their_own(monkeypatch):

@@ -92,15 +92,6 @@ def test_keys_are_fields_and_a_configuration_keeps_all(tmp_path: Path, monkeypat
         task_of(tmp_path, FILE, "task.most=many")
 
 
-def test_a_key_has_the_bounds_of_its_annotation_and_may_be_none(tmp_path: Path) -> None:
-    head = "from typing import Annotated\nfrom pydantic import Field"
-    keys = "low: Annotated[int, Field(ge=2)] = 4\nhigh: int | None = None\n"
-    text = replaced("problems", f"{keys}{PROBLEMS}: return []", head)
-    assert (task_of(tmp_path, text, "task.high=9").high, task_of(tmp_path, text).high) == (9, None)
-    with pytest.raises(UserError, match="low: must be a whole number, at least 2; got 1"):
-        task_of(tmp_path, text, "task.low=1")
-
-
 FEW = replaced(
     "problems",
     'def problems(self, split, count, seed):\n    return [{"question": f"{n}?", "answer": n} for n in range(400)]',

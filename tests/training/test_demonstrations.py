@@ -91,21 +91,15 @@ def test_solutions_that_do_not_fit_are_passed_over_for_shorter_ones(tmp_path: Pa
         load_demonstrations(tiny, task, model, tokenizer)
 
 
-class Together(KnightsAndKnaves):
-    """Judges many at once, and notes how many it was given; a problem of ``refused`` has no right solution."""
+class Refuses(KnightsAndKnaves):
+    """Judges many at once, and finds every response to a problem of ``refused`` wrong."""
 
-    calls: ClassVar[list[int]] = []
     refused: ClassVar[frozenset[str]] = frozenset()
-
-    def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
-        raise AssertionError("one by one")
 
     def judge_many(
         self, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool], token_ids: Any = None
     ) -> list[Verdict]:
-        self.calls.append(len(problems))
-        own = super().judge
-        verdicts = [own(problem, response) for problem, response in zip(problems, responses, strict=True)]
+        verdicts = super().judge_many(problems, responses, truncated, token_ids)
         return [
             dataclasses.replace(verdict, correct=False, reason="wrong") if problem.id in self.refused else verdict
             for problem, verdict in zip(problems, verdicts, strict=True)
@@ -139,17 +133,14 @@ def test_problems_without_a_solution_are_left_out(tmp_path: Path, monkeypatch: p
 def test_every_worked_solution_of_loaded_problems_that_is_judged_wrong_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    generated = configure(tmp_path, "run", method__demonstrations=20)
-    made = generated.task.for_model("compact").problems("train", 40, 0)
+    made = KnightsAndKnaves().for_model("compact").problems("train", 40, 0)
     data = write(tmp_path / "mine.train.jsonl", *({"id": p.id, "question": p.question, **p.data} for p in made))
     config = configure(tmp_path, "run", method__demonstrations=20, task__data=str(data))
-    model, tokenizer = load_model("lab", dtype="float32")
-    task = Together(**{**dict(config.task), "style": "compact"})
-    task.calls.clear()
+    task = Refuses(**{**dict(config.task), "style": "compact"})
     refused = frozenset(problem.id for problem in task.problems("train", 20, config.run.seed)[3:5])
-    monkeypatch.setattr(Together, "refused", refused)
+    monkeypatch.setattr(Refuses, "refused", refused)
     with pytest.raises(UserError) as caught:
-        load_demonstrations(config, task, model, tokenizer)
+        load_demonstrations(config, task, *load_model("lab", dtype="float32"))
     assert len(caught.value.problems) == 2
-    for name, problem in zip(sorted(task.refused), sorted(caught.value.problems), strict=True):
+    for name, problem in zip(sorted(refused), sorted(caught.value.problems), strict=True):
         assert problem.startswith(f"task: the worked solution of problem {name} is judged wrong")

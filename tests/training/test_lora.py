@@ -14,13 +14,12 @@ from torch import Tensor
 
 from experiments.lab.model import make_tokenizer
 from rlvr_cli.config.model import LoRAConfig
-from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.sampling import weights_hash
 from rlvr_cli.models.adapter import merged, peft_config
 from rlvr_cli.models.load import load_model
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks import kk_compact as compact
-from tests.models.tiny import make, rounding
+from tests.models.tiny import rounding
 from tests.training import harness
 from tests.training.harness import (
     GradientTrainer,
@@ -177,46 +176,3 @@ def test_the_checkpoint_holds_adapters_alone_and_is_what_was_evaluated(matrix: P
     kl = [row["kl_reference"] for row in rows(RunDir(matrix / "lora"))]
     assert abs(kl[0]) < 1e-9, "nothing was learned yet"
     assert max(kl) > 1e-6
-
-
-def mixture(folder: Path, name: str) -> str:
-    tokenizer = make_tokenizer(compact.vocabulary())
-    model = make(name, vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id)
-    model.config.rlvr_prompt_style = "compact"
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
-@pytest.mark.parametrize(
-    ("name", "without"), [("qwen3-moe", None), ("qwen2-moe", ["experts.down_proj", "experts.gate_up_proj"])]
-)
-def test_a_mixture_of_experts(tmp_path: Path, name: str, without: list[str] | None) -> None:
-    """Trained, evaluated on the way, begun from its checkpoint; a run says where its experts get no adapter."""
-    base = mixture(tmp_path / "base", name)
-    changes = {"eval__every": 1, "update__epochs": 1, "train__rollouts": 1, "task__reward": "random"}
-    run = policy_run(tmp_path, "run", "grpo", model__name=base, **changes)
-    assert run.read_manifest().get("without_adapter") == without
-    assert ("the experts get no adapter" in run.log_path.read_text()) == (without is not None)
-    adapter = load_file(newest(run) / "adapter_model.safetensors")
-    assert any(".experts." in tensor for tensor in adapter) == (without is None)
-    model, _ = load_model(str(newest(run)), dtype="float32")
-    evaluated = json.loads(sorted(run.held_out_dir.glob("*/meta.json"))[-1].read_text())
-    assert evaluated["weights"] == weights_hash(model)
-    changes |= {"eval__every": 0, "model__adapter": "none", "model__name": str(newest(run))}
-    again = policy_run(tmp_path, "again", "grpo", **changes)
-    trained, _ = load_model(str(newest(again)), dtype="float32")
-    assert not any(torch.equal(weight, model.get_parameter(key)) for key, weight in trained.named_parameters())
-
-
-def test_an_adapter_is_no_reference_of_all_weights(tmp_path: Path) -> None:
-    """TRL would load the reference by the name of the base, and so without the adapter."""
-    run = policy_run(tmp_path, "first", "grpo", train__rollouts=1, eval__every=0, update__epochs=1)
-    folder = str(newest(run))
-    with pytest.raises(UserError, match="rlvr export"):
-        start(tmp_path, "second", "grpo", model__name=folder, method__kl__beta=0.1, eval__every=0)
-    on_top = policy_run(
-        tmp_path, "third", "grpo", model__name=folder, method__kl__beta=0.1, eval__every=0, train__rollouts=1
-    )
-    assert json.loads((newest(on_top) / "base.json").read_text())["name"] == folder
-    load_model(str(newest(on_top)))

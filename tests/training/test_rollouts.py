@@ -106,30 +106,6 @@ def test_the_entropy_is_that_of_the_policy_that_sampled(tmp_path: Path) -> None:
     assert estimated.summary["entropy"] == pytest.approx(known.summary["entropy"] - sum(differences) / tokens)
 
 
-def test_every_stop_token_of_the_generation_config_is_left_out_of_the_text(tmp_path: Path) -> None:
-    config = load_config(overrides=SETTINGS)
-    model, tokenizer = load_model("lab", dtype="float32", device="cpu")
-    stop = tokenizer.convert_tokens_to_ids("</think>")
-    model.generation_config.eos_token_id = [tokenizer.eos_token_id, stop]
-    source = RolloutSource(
-        config,
-        config.task.for_model("compact"),
-        config.task.for_model("compact").problems("train", 8, 0),
-        tokenizer,
-        sampler.sample,
-        tmp_path,
-        gather=list,
-        main=True,
-        on_tokens=lambda _: None,
-    )
-    source.model = model
-    batch = source.collect(0, range(8), 0)
-    source.store(batch.rewards, [0.0] * 8, None)
-    rows = [json.loads(line) for line in (tmp_path / "rollout-000000.jsonl").read_text().splitlines()]
-    assert stop in {row["token_ids"][-1] for row in rows}, "else this shows nothing"
-    assert not any("</think>" in row["completion"] for row in rows)
-
-
 def test_truncated_completions_are_not_learned_from_when_dropped(tmp_path: Path) -> None:
     short = "rollout.max_new_tokens=24"
     kept, rows = trained(tmp_path, "kept", "dapo", short)

@@ -15,20 +15,20 @@ from tests.training.processes import interrupted_after
 from tests.training.sft_runs import configure, contents, newest, resume, rows, start
 
 ENGLISH: dict[str, Any] = {
-    "rollout__max_new_tokens": 2000,
+    "rollout__max_new_tokens": 800,
     "rollout__group_size": 2,
     "update__epochs": 1,
-    "task__people": "{2: 1.0}",
+    "task__name": "countdown",
     "method__demonstrations": 4,
     "checkpoint__every": 2,
     "eval__every": 0,
 }
 
 
-def saved(folder: Path, architecture: Any, template: str | None) -> str:
+def saved(folder: Path) -> str:
     torch.manual_seed(0)
-    tokenizer = byte_tokenizer(template)
-    model = architecture(len(tokenizer))
+    tokenizer = byte_tokenizer(None)
+    model = gpt2_with_room(len(tokenizer))
     model.config.max_position_embeddings = 8192
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.save_pretrained(folder)
@@ -44,7 +44,7 @@ def gpt2_with_room(vocabulary: int) -> Any:
 
 def test_training_and_resume(tmp_path: Path) -> None:
     """GPT-2 has dropout: what is dropped after a resume must be what would have been dropped."""
-    model = saved(tmp_path / "model", gpt2_with_room, None)
+    model = saved(tmp_path / "model")
     settings = {
         **ENGLISH,
         "model__name": model,
@@ -53,9 +53,9 @@ def test_training_and_resume(tmp_path: Path) -> None:
     demonstrations = prepare_run(configure(tmp_path, "run", **settings)).method.demonstrations
     _, tokenizer = load_model(model, dtype="float32")
     texts = [tokenizer.decode(row.completion) for row in demonstrations]
-    assert all("</think><answer> (1) " in text and text.endswith("</answer><|im_end|>") for text in texts)
+    assert all("</think>" in text and text.endswith("</answer><|im_end|>") for text in texts)
     prompt = tokenizer.decode(demonstrations[0].prompt)
-    assert prompt.endswith("Assistant: <think>")
+    assert prompt.endswith("<think>")
     whole = start(tmp_path, "whole", **settings).run
     with interrupted_after(3):
         broken: RunDir = start(tmp_path, "broken", **settings).run

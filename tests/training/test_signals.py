@@ -96,20 +96,18 @@ def test_the_entropy_is_a_mean_over_tokens_and_estimated_where_the_engine_does_n
 
 
 def test_standard_errors_take_the_problem_as_the_unit() -> None:
-    """Completions that agree within a problem are one piece of evidence, however many they are."""
-    means = {"a": 1.0, "b": 0.0, "c": 0.0, "d": 1.0}
+    """Completions that agree within a problem are one piece of evidence, however many they are.
+
+    A completion without a verdict is not correct, and its reward is in no mean.
+    """
+    means = {"a": 1.0, "b": 0.0, "c": 1.0, "d": 0.0}
     rows = [
         row("correct" if mean else "wrong", format=mean, problem=name) for name, mean in means.items() for _ in range(8)
     ]
     summary = rollout_summary(rows, ("correct",), (0.0, 1.0))
     assert summary["accuracy/se"] == summary["format/se"] == pytest.approx(statistics.stdev(means.values()) / 2)
-
-
-def test_the_standard_error_of_the_accuracy_is_over_the_same_rows_as_the_accuracy() -> None:
-    """A completion without a verdict is not correct, and its reward is in no mean."""
-    means = {"a": 1.0, "b": 0.0, "c": 1.0, "d": 0.0}
-    rows = [row("correct" if mean else "wrong", format=mean, problem=name) for name, mean in means.items()]
-    summary = rollout_summary([*rows, row("timeout", scorable=False, problem="e")], ("correct",), (0.0, 1.0))
+    timeouts = [row("timeout", scorable=False, problem="e") for _ in range(8)]
+    summary = rollout_summary([*rows, *timeouts], ("correct",), (0.0, 1.0))
     assert summary["accuracy"] == 0.4 and summary["format"] == 0.5
     assert summary["accuracy/se"] == pytest.approx(statistics.stdev([*means.values(), 0.0]) / 5**0.5)
     assert summary["format/se"] == pytest.approx(statistics.stdev(means.values()) / 2)
@@ -119,9 +117,7 @@ def test_the_standard_error_of_the_accuracy_is_over_the_same_rows_as_the_accurac
     ("name", "overrides", "expected"),
     [
         ("kk", (), (-1.0, 1.0)),
-        ("kk", ("task.reward=random",), None),
         ("countdown", (), (0.0, 0.1)),
-        ("math", ("task.reward=gtpo",), (0.0, 10.0)),
         ("math", (), None),
     ],
 )
