@@ -42,18 +42,6 @@ def test_the_newest_run_is_evaluated_and_shown_by_number_of_people(make_run: Mak
     assert str(folder_of(run)) in out
 
 
-def test_a_task_is_evaluated_on_its_default_problems(models: list[Path], call: Any) -> None:
-    code, out, err = call("lab", "--task", "countdown", "--problems", "2", "-n", "1", "--json")
-    assert (code, json.loads(out)["benchmark"], json.loads(out)["label"]) == (0, "countdown-gen", "lab-countdown")
-    for words, says in {
-        ("--task", "countdwn"): "--task countdwn  task.name: unknown task",
-        ("--task", "countdown", "--benchmark", "gsm8k"): "--task countdown: the benchmark gsm8k is of the task gsm8k",
-        ("--task", "countdown", "task.name=kk"): "and task.name=kk set the same thing",
-    }.items():
-        code, _, err = call("lab", *words)
-        assert code == 2 and says in err, err
-
-
 def test_average_last_averages_checkpoints_over_the_same_problems(make_run: MakeRun, call: Any) -> None:
     run = make_run()
     code, out, _ = call("--average-last", "3", "--format=json")
@@ -153,16 +141,6 @@ def test_several_evaluations_do_not_go_into_the_folder_of_one(make_run: MakeRun,
     assert (out / "metrics.json").read_bytes() == before
     assert call("--average-last", "2", "--output", str(tmp_path / "fresh"))[0] == 0
     assert (tmp_path / "fresh" / "metrics.json").exists()
-
-
-def test_a_folder_that_cannot_be_written_is_one_message(make_run: MakeRun, call: Any) -> None:
-    run = make_run()
-    run.eval_dir.rmdir()
-    run.eval_dir.write_text("a file in the way", encoding="utf-8")
-    code, _, err = call()
-    assert code == 2
-    assert "cannot be written" in err
-    assert "Traceback" not in err
 
 
 def test_a_full_disk_is_one_message_and_what_was_sampled_is_kept(

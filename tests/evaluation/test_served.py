@@ -385,16 +385,6 @@ def test_a_model_that_only_the_server_knows_is_asked_by_chat(call: Call, server:
     assert meta["server"] == {"model": "some-model", "kind": "openai", "endpoint": "chat"}
 
 
-def test_without_completions_prompts_that_chat_can_say_go_there(call: Call, server: TestServer) -> None:
-    server.behaviour.completions = False
-    code, _, err = call("--benchmark", "math-story-gen", name="tiny")
-    assert code == 0, err
-    server.behaviour.chat = False
-    code, _, err = call("--benchmark", "math-story-gen", name="tiny", out="other")
-    assert code == 2
-    assert "the server answers 404" in err
-
-
 def test_thoughts_that_a_server_cut_out_are_put_back(call: Call, server: TestServer, tmp_path: Path) -> None:
     server.behaviour.message = {"content": "<answer> 3 </answer>", "reasoning_content": "1 + 2"}
     assert call("--benchmark", "math-story-gen", name="tiny")[0] == 0

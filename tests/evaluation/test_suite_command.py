@@ -50,12 +50,6 @@ def test_several_benchmarks_and_their_table(call: Call, tmp_path: Path) -> None:
     assert (table["suite"], [row["benchmark"] for row in table["benchmarks"]]) == (None, ["math500", "gsm8k"])
 
 
-def test_without_a_limit_every_problem_is_evaluated(call: Call) -> None:
-    code, out, err = call("math500", "-n", "1", "--format=json")
-    assert (code, json.loads(out)["problems"]) == (0, 9)
-    assert "has no more" not in err
-
-
 def test_a_suite_with_its_average(call: Call, tmp_path: Path) -> None:
     code, out, _ = call("landscape", "--problems", "2")
     assert code == 0
@@ -116,14 +110,6 @@ def test_bad_data_of_any_benchmark_stops_everything_before_a_sample(call: Call, 
     assert "no math/minerva" in err
     assert "olympiadbench.jsonl:1: no field answer" in err
     assert not (tmp_path / "runs").exists()
-
-
-def test_before_and_after_on_several_benchmarks(call: Call, models: list[Path]) -> None:
-    code, out, _ = call("math500,gsm8k", "--problems", "2", "-n", "2", "--against", str(models[1]), "--format=json")
-    assert code == 0
-    content = json.loads(out)
-    assert [result["against"]["before"] for result in content["evaluations"]] == ["model-1", "model-1"]
-    assert content["tables"][0]["label"] == "model-0"
 
 
 def test_a_benchmarks_own_length_is_cut_to_the_models_positions(

@@ -11,14 +11,7 @@ import pytest
 
 from benchmarks.hostile_texts import written_answer
 from rlvr_cli.tasks.hitab import HiTab
-from rlvr_cli.tasks.hitab_tables import (
-    Layout,
-    body_rows,
-    column_paths,
-    infer_layout,
-    rendered,
-    table_markdown,
-)
+from rlvr_cli.tasks.hitab_tables import Layout, body_rows, column_paths, infer_layout, rendered, table_markdown
 
 BESIDE = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 PUBLIC = Path(os.environ.get("RLVR_DATA_DIR", BESIDE)) / "hitab"

@@ -1,8 +1,5 @@
 """Data sets by name: which there are, where they are looked for, which problems they give, and what is refused."""
 
-import os
-from pathlib import Path
-
 import pytest
 
 from rlvr_cli.config.checks import check_training
@@ -12,33 +9,11 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.describe.task import data_set_rows
 from rlvr_cli.tasks import data as task_data
 from rlvr_cli.tasks.gsm8k import GSM8K
-from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.tasks.math import MathTask
 from rlvr_cli.tasks.sets import data_sets, task_kinds
 from tests.tasks.rows import write
 
-_DATA = os.environ.get("RLVR_DATA_DIR") or Path(__file__).resolve().parents[3] / "shared" / "data"
-PUBLIC = Path(_DATA)
 GENERATED = {"kk": "kk-gen", "countdown": "countdown-gen", "math": "math-story-gen"}
-
-# Rows of the files in the data folder: split -> number. Rows with an empty answer are no problems.
-PUBLIC_ROWS = {
-    "kk": {"train": 6200, "test": 700},
-    "countdown": {"test": 1024},
-    "hitab": {"test": 1584},
-    "gsm8k": {"train": 7473, "test": 1319},
-    "math500": {"test": 500},
-    "aime24": {"test": 30},
-    "aime25": {"test": 30},
-    "amc23": {"test": 40},
-    "minerva": {"test": 272},
-    "olympiadbench": {"test": 675},
-    "college_math": {"test": 2818},
-    "gaokao2023en": {"test": 385},
-    "dsr_uniform": {"train": 2000},
-    "simplerl": {"train": 2000},
-}
-WITHOUT_ANSWER = {("gaokao2023en", "test"): 2, ("simplerl", "train"): 1}
 
 
 def row(number):
@@ -138,25 +113,6 @@ def test_training_without_training_problems_is_refused_before_anything_is_loaded
     monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
     with pytest.raises(UserError, match=message):
         check_training(load_config(overrides=overrides))
-
-
-@pytest.mark.skipif(not PUBLIC.is_dir(), reason=f"no public data sets at {PUBLIC}")
-@pytest.mark.filterwarnings("ignore:.*with an empty answer were left out")
-def test_every_public_file_loads_under_its_name():
-    counted = {one["name"]: one["rows"] for one in data_set_rows(PUBLIC)}
-    found = {name: {split: n for split, n in rows.items() if n is not None} for name, rows in counted.items()}
-    assert {name: rows for name, rows in found.items() if rows} == PUBLIC_ROWS
-    for name, rows in PUBLIC_ROWS.items():
-        kind = KEYS.choices(("task",))[data_sets()[name].task]
-        keys = {"people": {n: 0.125 if n < 8 else 0.25 for n in range(2, 9)}} if kind is KnightsAndKnaves else {}
-        config = kind(data=name, data_dir=str(PUBLIC), **keys)
-        task = config.for_model("logic_rl")
-        for split, count in rows.items():
-            if name == "kk" and split == "train":
-                continue  # Solving 6,200 puzzles takes seconds; the rows are counted above.
-            parts = ("train", "dev") if split == "train" else ("test",)
-            loaded = [problem.id for part in parts for problem in task.problems(part, 100_000, 0)]
-            assert len(loaded) == len(set(loaded)) == count - WITHOUT_ANSWER.get((name, split), 0), name
 
 
 def test_a_folder_that_is_the_place_of_one_split_belongs_to_it_whatever_its_files_are_called(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import methods_cost
 from benchmarks.methods_cost import GROUP, Cost, Recorded, cost
 
-PROMPTS, LENGTH = 4, 24
+PROMPTS, LENGTH = 2, 24
 # Method, updates a rollout, passes of each row: with gradient, without, of the reference. Old log-probs cost a pass
 # where the policy will have moved; ACPO looks at each step but the first once before it; Lopti makes two passes with
 # gradient; GTPO and REINFORCE++ look at the whole rollout.

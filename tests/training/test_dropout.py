@@ -18,6 +18,7 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.models.source import LAB_BASES
 from rlvr_cli.training.dropout import dropouts, switched_off
 from rlvr_cli.training.policy_run import _sampler_exact
+from tests.matrix import metrics
 from tests.training.harness import load_base, method_of, tiny_model, train
 from tests.training.sft_runs import start
 from tests.training.test_trainers import trainer
@@ -105,8 +106,7 @@ SMALL = {
     "train__rollouts": 1,
     "eval__every": 0,
     "optimizer__lr": 1e-9,
-    "rollout__prompts": 1,
-    "rollout__max_new_tokens": 60,
+    "rollout__max_new_tokens": 80,
     "update__mini_batches": 1,
     "update__epochs": 1,
 }
@@ -125,6 +125,8 @@ def test_a_run_has_it_where_its_key_says_so(tmp_path: Path, method: str) -> None
     default = start(tmp_path, "default", method, **small).run
     assert default.metrics_path.read_bytes() == plain.metrics_path.read_bytes()
     asked = start(tmp_path, "asked", method, **small, update__dropout=True).run
-    assert asked.metrics_path.read_bytes() != plain.metrics_path.read_bytes()
+    # Of what is left out alone the old log-probs would differ, in their last digits.
+    norms = [metrics(run)[0]["grad_norm"] for run in (plain, asked)]
+    assert norms[0] > 0 and norms[1] != pytest.approx(norms[0], rel=1e-2)
     assert "dropout: true" in (asked.path / "config.yaml").read_text()
     assert "dropout: false" in (default.path / "config.yaml").read_text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from pathlib import Path
@@ -18,6 +17,7 @@ from rlvr_cli.tasks import Verdict
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.training import run as running
 from rlvr_cli.training.metrics import rollout_summary
+from tests.matrix import metrics
 
 SETTINGS = (
     "rollout.prompts=4",
@@ -114,12 +114,7 @@ def test_standard_errors_take_the_problem_as_the_unit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "overrides", "expected"),
-    [
-        ("kk", (), (-1.0, 1.0)),
-        ("countdown", (), (0.0, 0.1)),
-        ("math", (), None),
-    ],
+    ("name", "overrides", "expected"), [("kk", (), (-1.0, 1.0)), ("countdown", (), (0.0, 0.1)), ("math", (), None)]
 )
 def test_what_each_task_pays_for_the_format(
     name: str, overrides: tuple[str, ...], expected: tuple[float, float] | None
@@ -137,10 +132,6 @@ def test_what_each_task_pays_for_the_format(
 def trained(folder: Path, name: str, *overrides: str) -> RunDir:
     config = load_config(overrides=[*SETTINGS, f"run.dir={folder}", f"run.name={name}", *overrides])
     return running.start_training(config, overwrite=False, console=Console(quiet=True)).run
-
-
-def metrics(run: RunDir) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
 
 
 def test_verdicts_that_time_out_are_counted_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

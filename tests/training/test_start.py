@@ -71,15 +71,3 @@ def test_the_first_start_of_a_submitted_run_goes_by_its_copies(tmp_path: Path, m
     assert rlvr_cli.resume("one", quiet=True) == submitted.path
     assert [row["reward"] for row in read_jsonl(submitted.metrics_path)] == [0.25]
     assert submitted.read_manifest()["user_files"] == before and before[0]["file"] == str(file)
-
-
-def test_bad_input_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError) as caught:
-        rlvr_cli.train(method="dgop", settings={"train.rolouts": 2, "rollout.prompts": "x"})
-    assert len(caught.value.problems) == 3 and "Did you mean `dgpo`" in str(caught.value.problems)
-    with pytest.raises(UserError, match=r"run\.name"):
-        rlvr_cli.train(overwrite=True)
-    with pytest.raises(UserError, match="no such run"):
-        rlvr_cli.resume("nowhere")
-    assert not Path("runs").exists()
