@@ -16,7 +16,8 @@ from rlvr_cli.tasks import Problem, Verdict
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.training.demonstrations import load_demonstrations
 from rlvr_cli.training.prepare import prepare_run
-from tests.training.sft_runs import configure, resume, rows, start
+from tests.matrix import metrics, resume
+from tests.training.sft_runs import configure, start
 
 
 def write(path: Path, *records: Any) -> Path:
@@ -37,8 +38,8 @@ def test_completions_of_a_file_are_imitated_word_for_word(tmp_path: Path) -> Non
     assert tokenizer.decode(first.completion) == ended["completion"]
     assert first == second, "the end is added once"
     run = start(tmp_path, "run", method__data=str(data), eval__every=0).run
-    assert rows(run)[-1]["loss"] < rows(run)[0]["loss"]
-    assert rows(run)[0]["update_tokens"] == 4 * len(first.completion)
+    assert metrics(run)[-1]["loss"] < metrics(run)[0]["loss"]
+    assert metrics(run)[0]["update_tokens"] == 4 * len(first.completion)
     write(data, ended, {**GOOD, "completion": "KK </think> <answer> KK </answer>"})
     run.update_manifest(status="interrupted")
     with pytest.raises(UserError, match="A run keeps its method"):

@@ -17,7 +17,8 @@ from rlvr_cli.runs.seal import file_hash
 from rlvr_cli.training import extension
 from rlvr_cli.training import run as running
 from rlvr_cli.training.extension import extend
-from tests.training.test_run import metrics, resume, start
+from tests.matrix import metrics, resume
+from tests.training.test_run import start
 
 
 def contents(run: RunDir) -> dict[str, Any]:

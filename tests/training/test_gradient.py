@@ -78,8 +78,8 @@ def test_equals_the_formula_in_plain_pytorch(tmp_path: Path, aggregation: str, b
                 parameter -= LEARNING_RATE * parameter.grad
 
 
-# One of each way to read tokens: by probability, whole rows, statistics, every row, with values.
-READERS = ("lopti", "gspo", "acpo", "gtpo", "ppo")
+# One of each way to read tokens: by probability, whole rows, every row, with values.
+READERS = ("lopti", "gspo", "gtpo", "ppo")
 
 
 def every_method(*fast: str) -> list[Any]:

@@ -19,6 +19,7 @@ from rlvr_cli.models.adapter import merged, peft_config
 from rlvr_cli.models.load import load_model
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks import kk_compact as compact
+from tests.matrix import metrics, newest
 from tests.models.tiny import rounding
 from tests.training import harness
 from tests.training.harness import (
@@ -31,16 +32,9 @@ from tests.training.harness import (
     method_of,
     plain_gradient,
 )
-from tests.training.sft_runs import newest, rows, start
 
 ROWS, GROUP = 16, 4
 ADAPTER = LoRAConfig(rank=3, alpha=6.0)
-RUN: dict[str, Any] = {
-    "model__adapter": "{kind: lora, rank: 4}",
-    "optimizer__lr": 5e-3,
-    "rollout__max_new_tokens": 24,
-    "task__train_size": 64,
-}
 
 
 class AdapterTrainer(GradientTrainer):
@@ -147,12 +141,8 @@ def test_the_reference_is_the_base_without_the_adapter(tmp_path: Path) -> None:
     assert max(trainer.kl[1:]) > 1e-3
 
 
-def policy_run(folder: Path, name: str, method: str, **changes: Any) -> RunDir:
-    return start(folder, name, method, **{**RUN, **changes}).run
-
-
-def check(run: RunDir) -> None:
-    """The checkpoint holds adapters alone, and is what was sampled and evaluated."""
+def test_the_checkpoint_holds_adapters_alone_and_is_what_was_evaluated(matrix: Path) -> None:
+    run = RunDir(matrix / "lora")
     step = newest(run)
     assert not (step / "model.safetensors").exists()
     adapter = load_file(step / "adapter_model.safetensors")
@@ -169,10 +159,6 @@ def check(run: RunDir) -> None:
     with torch.no_grad():
         expected = PeftModel.from_pretrained(base, step)(ids).logits
         torch.testing.assert_close(model(ids).logits, expected, **rounding(expected))
-
-
-def test_the_checkpoint_holds_adapters_alone_and_is_what_was_evaluated(matrix: Path) -> None:
-    check(RunDir(matrix / "lora"))
-    kl = [row["kl_reference"] for row in rows(RunDir(matrix / "lora"))]
+    kl = [row["kl_reference"] for row in metrics(run)]
     assert abs(kl[0]) < 1e-9, "nothing was learned yet"
     assert max(kl) > 1e-6

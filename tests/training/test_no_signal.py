@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training import run as running
 from rlvr_cli.training.recorder import Recorder
+from tests.matrix import metrics, resume
 from tests.training.processes import interrupted_after
 
 # The lab's model never ends an answer in four tokens: every reward is the same.
@@ -32,10 +32,6 @@ SETTINGS = (
 def trained(folder: Path, name: str, *overrides: str) -> RunDir:
     config = load_config(overrides=[*SETTINGS, f"run.dir={folder}", f"run.name={name}", *overrides])
     return running.start_training(config, overwrite=False, console=Console(quiet=True)).run
-
-
-def metrics(run: RunDir) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
 
 
 def alerts(run: RunDir) -> list[str]:
@@ -64,7 +60,7 @@ def test_a_stop_and_a_resume_tell_it_once(tmp_path: Path) -> None:
     with interrupted_after(3):
         run = trained(tmp_path, "broken", "train.rollouts=5")
     assert run.read_manifest()["status"] == "interrupted"
-    running.resume_training(run, console=Console(quiet=True))
+    resume(run)
     assert len(alerts(run)) == 1 and [row["alert/no_signal"] for row in metrics(run)] == [0, 0, 1, 1, 1]
 
 
@@ -112,4 +108,4 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path, monkeypatch
     assert [path.name for path in run.checkpoints_dir.iterdir()] == ["step-1"]
     assert run.read_manifest()["status"] == "failed"
     monkeypatch.undo()
-    assert running.resume_training(run, console=Console(quiet=True)).status == "finished"
+    assert resume(run).status == "finished"

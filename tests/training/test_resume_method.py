@@ -10,8 +10,9 @@ import pytest
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.training.prepare import prepare_run
+from tests.matrix import resume
 from tests.training.processes import interrupted_after
-from tests.training.sft_runs import configure, resume, start
+from tests.training.sft_runs import configure, start
 
 TINY = {"eval__every": 0, "train__rollouts": 2, "update__epochs": 1, "rollout__max_new_tokens": 24}
 

@@ -26,6 +26,7 @@ from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.training import run as running
 from rlvr_cli.training.trainer import PolicyTrainer
 from tests import matrix as shared
+from tests.matrix import metrics, resume
 from tests.training.processes import interrupted_after
 
 STEPS = 12
@@ -46,14 +47,6 @@ def start(folder: Path, name: str, *, overwrite: bool = False, **changes: Any) -
     overrides = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
     config = load_config([], overrides=[f"run.dir={folder}", f"run.name={name}", *overrides])
     return running.start_training(config, overwrite=overwrite, console=Console(quiet=True))
-
-
-def resume(run: RunDir) -> running.RunEnd:
-    return running.resume_training(run, console=Console(quiet=True))
-
-
-def metrics(run: RunDir) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
 
 
 def weights_hash(run: RunDir) -> str:
@@ -148,10 +141,7 @@ def test_a_run_whose_checkpoints_are_gone_is_not_begun_again(broken: RunDir) -> 
     assert contents(broken) == before
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["metrics.jsonl", "checkpoints", "rollouts/rollout-000001.jsonl"],
-)
+@pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoints", "rollouts/rollout-000001.jsonl"])
 def test_a_resume_writes_through_no_link(broken: RunDir, tmp_path: Path, name: str) -> None:
     """What a link leads to may be another run, or anybody's file."""
     linked, elsewhere = broken.path / name, tmp_path / "elsewhere"

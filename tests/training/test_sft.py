@@ -12,17 +12,14 @@ from rlvr_cli.evaluation.sampling import weights_hash
 from rlvr_cli.models.load import load_model
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.folder import RunDir
-from tests.training.sft_runs import (
-    STEPS,
-    newest,
-    rows,
-)
+from tests.matrix import metrics, newest
+from tests.training.sft_runs import STEPS
 
 
 def test_a_second_epoch_knows_the_tokens_of_the_first_better(matrix: Path) -> None:
     run = RunDir(matrix / "sft")
     assert run.read_manifest()["executed"].keys() == {"nll"}
-    recorded = rows(run)
+    recorded = metrics(run)
     assert [row["step"] for row in recorded] == list(range(1, STEPS + 1))
     assert [(row["rollout"], row["update"]) for row in recorded[3:6]] == [(0, 3), (1, 0), (1, 1)]
     for row in recorded:

@@ -9,15 +9,7 @@ import torch
 
 from rlvr_cli.training.sft import training_order
 from tests.training.harness import flat_gradient, load_base
-from tests.training.sft_harness import (
-    EPOCHS,
-    LEARNING_RATE,
-    ROLLOUTS,
-    UPDATES,
-    config_of,
-    demonstrations,
-    train,
-)
+from tests.training.sft_harness import EPOCHS, LEARNING_RATE, ROLLOUTS, UPDATES, config_of, demonstrations, train
 
 TOLERANCE = 1e-6
 STEP_ROWS = 8

@@ -11,8 +11,9 @@ from rlvr_cli.models.load import load_model
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training.prepare import prepare_run
 from tests.e2e.test_other_models import byte_tokenizer
+from tests.matrix import contents, metrics, newest, resume
 from tests.training.processes import interrupted_after
-from tests.training.sft_runs import configure, contents, newest, resume, rows, start
+from tests.training.sft_runs import configure, start
 
 ENGLISH: dict[str, Any] = {
     "rollout__max_new_tokens": 800,
@@ -45,11 +46,7 @@ def gpt2_with_room(vocabulary: int) -> Any:
 def test_training_and_resume(tmp_path: Path) -> None:
     """GPT-2 has dropout: what is dropped after a resume must be what would have been dropped."""
     model = saved(tmp_path / "model")
-    settings = {
-        **ENGLISH,
-        "model__name": model,
-        "update__dropout": True,
-    }
+    settings = {**ENGLISH, "model__name": model, "update__dropout": True}
     demonstrations = prepare_run(configure(tmp_path, "run", **settings)).method.demonstrations
     _, tokenizer = load_model(model, dtype="float32")
     texts = [tokenizer.decode(row.completion) for row in demonstrations]
@@ -59,7 +56,7 @@ def test_training_and_resume(tmp_path: Path) -> None:
     whole = start(tmp_path, "whole", **settings).run
     with interrupted_after(3):
         broken: RunDir = start(tmp_path, "broken", **settings).run
-    assert len(rows(broken)) < len(rows(whole))
+    assert len(metrics(broken)) < len(metrics(whole))
     resume(broken)
     assert contents(broken) == contents(whole)
     assert type(load_model(str(newest(whole)), dtype="float32")[0]) is type(load_model(model, dtype="float32")[0])
