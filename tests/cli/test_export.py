@@ -20,7 +20,8 @@ from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.trained_on import training_problems
 from rlvr_cli.tasks.base import prompt_ids
-from tests.training.sft_runs import configure, newest, start
+from tests.matrix import newest
+from tests.training.sft_runs import configure, start
 
 SHORT: dict[str, Any] = {
     "train__rollouts": 2,

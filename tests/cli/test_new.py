@@ -30,7 +30,7 @@ def pasted(command: str) -> None:
     words = shlex.split(command)
     assert words[0] == "rlvr"
     if words[1] == "train":
-        words += SMALL
+        words += [*SMALL, *(["task.train_size=64"] if "--task" in words else [])]
     if words[1] == "eval":
         words = [*words[:3], "eval.problems=4", "--samples", "2", "--pass-at", "2"]
     assert run(words[1:]) == 0, command

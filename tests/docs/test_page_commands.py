@@ -27,6 +27,8 @@ EVALUATION = {f"eval.{key}": value for key, value in EVALUATED.items()}
 SHORT = {"train": {**TRAINED, **EVALUATION}, "eval": EVALUATION}
 # Models of the hub are the lab's here.
 HUB = re.compile(r"Qwen/[\w.-]+|qwen2.5-7b|\bMODEL\b")
+# Trainings on files of rows, or of a configuration; all others make only a few of their problems.
+GIVEN = re.compile(r"--data|--reward|task\.data|-c ")
 # What only a cluster, a GPU or hours can do is checked and planned.
 PLANNED = re.compile(r"--submit|--processes|vllm_colocate|configs/sweeps/")
 # What shows or evaluates runs: of those of a sweep there are none where it is planned.
@@ -55,6 +57,8 @@ def short(words: list[str]) -> tuple[str, ...]:
         return tuple(re.sub(r"rollouts=\d+", "rollouts=2", word) for word in words)
     if words[0] == "eval" and "--pass-at" in words:
         words[words.index("--pass-at") :] = []
+    if words[0] == "train" and not GIVEN.search(" ".join(words)):
+        words.append("task.train_size=64")
     return (*words, *(f"{key}={json.dumps(value)}" for key, value in SHORT.get(words[0], {}).items()))
 
 

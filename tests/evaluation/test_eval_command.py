@@ -3,8 +3,6 @@
 import errno
 import json
 import os
-import shlex
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +10,6 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run as rlvr
-from rlvr_cli.cli.train import _next
-from rlvr_cli.config.load import load_config
-from rlvr_cli.core.errors import UserError
-from rlvr_cli.evaluation.loading import load_subject
-from rlvr_cli.evaluation.request import Options, make_request
 from rlvr_cli.runs.folder import RunDir
 
 MakeRun = Callable[..., RunDir]
@@ -49,31 +42,6 @@ def test_the_newest_run_is_evaluated_and_shown_by_number_of_people(make_run: Mak
     assert str(folder_of(run)) in out
 
 
-def test_a_task_is_evaluated_on_its_default_problems(models: list[Path], call: Any) -> None:
-    code, out, err = call("lab", "--task", "countdown", "--problems", "2", "-n", "1", "--json")
-    assert (code, json.loads(out)["benchmark"], json.loads(out)["label"]) == (0, "countdown-gen", "lab-countdown")
-    for words, says in {
-        ("--task", "countdwn"): "--task countdwn  task.name: unknown task",
-        ("--task", "countdown", "--benchmark", "gsm8k"): "--task countdown: the benchmark gsm8k is of the task gsm8k",
-        ("--task", "countdown", "task.name=kk"): "and task.name=kk set the same thing",
-    }.items():
-        code, _, err = call("lab", *words)
-        assert code == 2 and says in err, err
-
-
-def test_json_is_all_of_standard_output(make_run: MakeRun, call: Any) -> None:
-    run = make_run()
-    code, out, _ = call(
-        "--format=json", "--split", "dev", "--problems", "3", "-n", "2", "--pass-at", "1", "--pass-at", "2"
-    )
-    assert code == 0
-    result = json.loads(out)
-    stored = json.loads((folder_of(run) / "metrics.json").read_text(encoding="utf-8"))
-    assert {key: value for key, value in result.items() if key != "folder"} == stored
-    assert (result["problems"], result["samples"], result["split"]) == (3, 2, "dev")
-    assert result["metrics"]["pass@2"]["problems"] == 3
-
-
 def test_average_last_averages_checkpoints_over_the_same_problems(make_run: MakeRun, call: Any) -> None:
     run = make_run()
     code, out, _ = call("--average-last", "3", "--format=json")
@@ -103,14 +71,6 @@ def test_against_shows_before_after_and_their_paired_difference(
     item = comparison["metrics"]["length"]
     assert item["difference"]["value"] == pytest.approx(item["after"]["value"] - item["before"]["value"])
     assert list((tmp_path / "runs" / "evals").glob("*/samples.jsonl"))
-
-
-def test_a_checkpoint_that_is_gone_by_the_time_it_is_loaded(make_run: MakeRun) -> None:
-    run = make_run()
-    asked = make_request(Options((str(run.path),)))
-    shutil.rmtree(run.checkpoints_dir / "step-30")
-    with pytest.raises(UserError, match=r"step-30: this checkpoint was there when .* \(checkpoint\.keep="):
-        load_subject(asked.target.subjects[0], asked.config, "auto", print)
 
 
 def test_a_smaller_evaluation_leaves_a_larger_one_as_it_is(make_run: MakeRun, call: Any) -> None:
@@ -183,35 +143,6 @@ def test_several_evaluations_do_not_go_into_the_folder_of_one(make_run: MakeRun,
     assert (tmp_path / "fresh" / "metrics.json").exists()
 
 
-def test_data_with_fewer_problems_than_asked_for_says_so(make_run: MakeRun, call: Any, tmp_path: Path) -> None:
-    make_run()
-    row = {
-        "names": ["A", "B"],
-        "solution": [True, False],
-        "statements": [["lying", 1], ["and", ["lying", 0], ["lying", 1]]],
-    }
-    data = tmp_path / "mine.jsonl"
-    data.write_text("".join(json.dumps({**row, "question": f"{i}?"}) + "\n" for i in range(4)), encoding="utf-8")
-    code, out, err = call("--data", str(data))
-    assert code == 0
-    assert "mine.jsonl, all, 4 problems x 4 samples" in out
-    assert "4 problems: that is all the data has (6 were asked for); the intervals will be wide" in err
-    data.write_text("{}\n", encoding="utf-8")
-    code, _, err = call("--data", str(data))
-    assert code == 2
-    assert f"{data}:1: no field question, names, solution" in err
-
-
-def test_a_folder_that_cannot_be_written_is_one_message(make_run: MakeRun, call: Any) -> None:
-    run = make_run()
-    run.eval_dir.rmdir()
-    run.eval_dir.write_text("a file in the way", encoding="utf-8")
-    code, _, err = call()
-    assert code == 2
-    assert "cannot be written" in err
-    assert "Traceback" not in err
-
-
 def test_a_full_disk_is_one_message_and_what_was_sampled_is_kept(
     make_run: MakeRun, call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,39 +189,3 @@ def test_a_length_that_nobody_asked_for_is_cut_to_what_fits(make_run: MakeRun, c
     assert 490 < length < 511 and f"cut at {length}" in err
     records = [json.loads(line) for line in (folder_of(run) / "samples.jsonl").read_text("utf-8").splitlines()]
     assert max(record["tokens"] for record in records) <= length
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (("optimizer.lr=0.1",), "optimizer.lr=0.1"),
-        (("train.rollouts=3",), "train.rollouts=3"),
-        (("eval.every=3",), "eval.every=3"),
-        (("model.name=lab",), "first argument"),
-        (("rollout.temperature=0.5",), "eval.temperature"),
-        (("eval.concurrency=3",), "--engine openai"),
-        (("rollout.engine=vllm_colocate",), "eval.engine"),
-        (("eval.max_new_tokens=8", "rollout.max_new_tokens=9"), "rollout.max_new_tokens=9"),
-        (("--problems", "2", "eval.problems=3"), "--problems 2  and eval.problems=3"),
-        (("--samples", "2", "eval.pass_at=[4]"), "eval.pass_at has 4"),
-        (("--benchmark", "math500", "eval.benchmark=[gsm8k]"), "eval.benchmark"),
-    ],
-)
-def test_an_override_without_effect_is_refused(make_run: MakeRun, call: Any, given: tuple[str, ...], said: str) -> None:
-    make_run()
-    code, out, err = call(*given)
-    assert (code, out) == (2, "")
-    assert said in err
-
-
-@pytest.mark.parametrize(("samples", "ks"), [("4", "- 1\n  - 4"), ("40", "- 1")])
-def test_the_evaluation_that_a_finished_training_proposes_works_as_printed(
-    make_run: MakeRun, capsys: pytest.CaptureFixture[str], samples: str, ks: str
-) -> None:
-    run = make_run()
-    text = run.config_path.read_text(encoding="utf-8").replace("samples: 4", f"samples: {samples}")
-    run.config_path.write_text(text.replace("pass_at:\n  - 1\n  - 4", f"pass_at:\n  {ks}"), encoding="utf-8")
-    proposed = _next(load_config([run.config_path]), run.path)
-    assert proposed.startswith("next: rlvr eval ")
-    assert rlvr([*shlex.split(proposed)[2:], "--problems", "1"]) == 0
-    assert "pass@32" in capsys.readouterr().out

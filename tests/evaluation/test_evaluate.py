@@ -133,14 +133,6 @@ def test_a_second_evaluation_samples_nothing_and_more_samples_or_problems_only_t
     assert after == records(tmp_path / "whole")
 
 
-def test_the_size_of_a_batch_does_not_change_the_samples(
-    loaded: list[Any], task: Task, problems: list[Problem], tmp_path: Path
-) -> None:
-    run(loaded[0], task, problems, SETTINGS, tmp_path / "small")
-    run(loaded[0], task, problems, replace(SETTINGS, batch=256), tmp_path / "large")
-    assert records(tmp_path / "small") == records(tmp_path / "large")
-
-
 @pytest.mark.parametrize(("batch", "fitting", "at_once"), [(None, 3, 3), (None, 1000, 20), (7, 3, 7)])
 def test_as_many_at_once_as_fit_unless_a_person_says_how_many(
     loaded: list[Any],

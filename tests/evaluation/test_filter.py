@@ -11,7 +11,6 @@ import pytest
 
 from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.config.load import choose_task
-from rlvr_cli.evaluation import filter as filtering
 from rlvr_cli.evaluation.filter import fate, parse_keep
 from rlvr_cli.tasks import Verdict
 from rlvr_cli.tasks.kk import KnightsAndKnaves
@@ -184,65 +183,8 @@ def test_no_problem_is_kept(call: Call, tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.jsonl*")) == []
 
 
-def test_everything_bad_is_said_at_once_before_a_model_is_loaded(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def load(*_: object) -> None:
-        raise AssertionError("a model is loaded")
-
-    monkeypatch.setattr(filtering, "load_subject", load)
-    taken = tmp_path / "taken.jsonl"
-    taken.write_text("")
-    code, _, err = call(
-        *("--output", str(taken), "--keep-correct", "3", "--split", "best", "eval.temperature=-1", "--problems", "0"),
-        "task.peple=3",
-    )
-    assert code == 2
-    for part in (
-        "--output",
-        "taken.jsonl exists",
-        "--keep-correct 3: there are only 2 attempts",
-        "--split best: must be one of train, dev, test, all",
-        "eval.temperature",
-        "eval.problems",
-        "Did you mean `task.people`?",
-    ):
-        assert part in err
-    code, _, err = call("--output", str(tmp_path / "a.txt"), "--samples", "0", "task.data=none.jsonl")
-    assert code == 2
-    assert "must end in .jsonl" in err and "--samples 0: must be at least 1" in err
-    code, _, err = call("--output", str(tmp_path / "a.jsonl"), "task.data=none.jsonl")
-    assert code == 2 and "none.jsonl" in err
-    code, _, err = call("--output", str(tmp_path / "a.jsonl"), "--split", "all")
-    assert code == 2 and "--split all: is for problems from task.data" in err
-    code, _, err = call("--output", str(tmp_path / "a.jsonl"), "eval.engine=openai")
-    assert code == 2 and "eval.base_url" in err
-    assert taken.read_text() == "" and [path.name for path in tmp_path.iterdir()] == ["taken.jsonl"]
-
-
-def test_an_unknown_task_or_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = rlvr(["tasks", "filter", "kkk", "--model", "no/such/model", "--output", str(tmp_path / "a.jsonl")])
-    err = capsys.readouterr().err
-    assert code == 2 and "kkk" in err and "no/such/model" in err
-
-
 def test_the_data_are_never_overwritten_by_what_is_kept_of_them(call: Call, tmp_path: Path) -> None:
     output = tmp_path / "all.jsonl"
     assert call("--output", str(output), *FEW, "--keep-correct", "0..2")[0] == 0
     code, _, err = call("--output", str(output), "--overwrite", f"task.data={output}")
     assert code == 2 and "is the file that is read" in err
-
-
-def test_all_rows_of_a_file_and_a_run_as_the_model(call: Call, tmp_path: Path, capsys: Any) -> None:
-    """The model may be a run; its own settings are the defaults, and its newest checkpoint tries."""
-    arguments = ["train.rollouts=1", "rollout.prompts=2", "rollout.max_new_tokens=20", "run.threads=1"]
-    assert rlvr(["train", "run.name=mine", *arguments]) == 0
-    source, output = tmp_path / "source.jsonl", tmp_path / "kept.jsonl"
-    assert rlvr(["tasks", "generate", "kk", "--output", str(source), "--problems", "10", "--split", "test"]) == 0
-    capsys.readouterr()
-    line = ["tasks", "filter", "kk", "--model", "mine", "--output", str(output), "--split", "all", "--format=json"]
-    assert rlvr([*line, f"task.data={source}", "--keep-correct", "0..2"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["problems"], found["kept"]) == (10, 10)
-    assert found["sampling"]["max_new_tokens"] == 20 and found["model"]["label"] == "mine step 1"
-    assert {row["id"] for row in rows(output)} == {row["id"] for row in rows(source)}

@@ -236,26 +236,6 @@ def test_many_requests_are_in_flight_and_no_more_than_asked_for(
     assert records(tmp_path / "out") == quiet
 
 
-def test_a_slow_server_is_asked_again_after_the_timeout(
-    call: Call, server: TestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rlvr_cli.evaluation.served.client.SECONDS_BETWEEN_NOTES", 0.0)
-    slow: list[int] = []
-
-    def first_hangs(number: int, body: dict[str, Any]) -> tuple[Any, ...] | None:
-        if number == 8 and not slow:
-            slow.append(number)
-            return ("sleep", 4.0)
-        return None
-
-    server.behaviour.fault = first_hangs
-    code, _, err = call("eval.request_timeout=1.5")
-    assert code == 0, err
-    assert slow
-    assert "a request failed and is sent again (retry 1)" in err
-    assert len(records(tmp_path / "out")) == PLANNED
-
-
 @pytest.mark.parametrize(
     ("change", "arguments", "said"),
     [
@@ -289,34 +269,6 @@ def test_an_unreachable_server_is_one_message(call: Call, server: TestServer) ->
     assert code == 2
     assert "cannot be reached" in err
     assert "server" in err
-
-
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("localhost:8000/v1", "not an address of http or https"),
-        ("http://user:hunter2@host/v1", "holds a user name, a password or a query"),
-        ("http://host/v1/chat/completions", "give the part before /completions"),
-    ],
-)
-def test_bad_addresses(call: Call, url: str, said: str) -> None:
-    code, _, err = call(url=url)
-    assert code == 2
-    assert said in err.replace("\n", " ")
-    assert "hunter2" not in err
-
-
-def test_options_of_a_server_need_the_engine(
-    models: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert rlvr(["eval", str(models[0]), "eval.concurrency=4", "--model-name", "x", f"run.dir={tmp_path}"]) == 2
-    err = capsys.readouterr().err
-    assert "eval.concurrency=4: has no effect in an evaluation; it is for a server. Give --engine openai too." in err
-    assert "--model-name x: has no effect" in err
-    assert rlvr(["eval", str(models[0]), "--engine", "openai", f"run.dir={tmp_path}"]) == 2
-    assert "Give --base-url" in capsys.readouterr().err
-    assert rlvr(["eval", str(models[0]), "--engine", "opnai", f"run.dir={tmp_path}"]) == 2
-    assert "eval.engine" in capsys.readouterr().err
 
 
 def test_a_refusal_in_the_middle_is_one_message_and_keeps_what_came(
@@ -407,20 +359,6 @@ def test_a_server_that_does_not_sample_is_noticed(call: Call, server: TestServer
     assert "samples of each problem are the same" in err.replace("\n", " ")
 
 
-def test_against_compares_with_a_model_of_this_machine(call: Call, models: list[Path]) -> None:
-    code, out, err = call("--against", str(models[1]), out="")
-    assert code == 0, err
-    result = json.loads(out)
-    assert result["label"] == "tiny (openai server)"
-    assert result["against"]["before"] == "model-1"
-    assert result["against"]["metrics"]["avg@4"]["difference"]["problems"] == 6
-
-
-def test_a_server_cannot_evaluate_a_model_in_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert rlvr(["train", "eval.every=1", "eval.engine=openai", f"run.dir={tmp_path}"]) == 2
-    assert "auto, local, transformers" in capsys.readouterr().err
-
-
 # --- chat
 
 
@@ -447,41 +385,8 @@ def test_a_model_that_only_the_server_knows_is_asked_by_chat(call: Call, server:
     assert meta["server"] == {"model": "some-model", "kind": "openai", "endpoint": "chat"}
 
 
-def test_without_completions_prompts_that_chat_can_say_go_there(call: Call, server: TestServer) -> None:
-    server.behaviour.completions = False
-    code, _, err = call("--benchmark", "math-story-gen", name="tiny")
-    assert code == 0, err
-    server.behaviour.chat = False
-    code, _, err = call("--benchmark", "math-story-gen", name="tiny", out="other")
-    assert code == 2
-    assert "the server answers 404" in err
-
-
 def test_thoughts_that_a_server_cut_out_are_put_back(call: Call, server: TestServer, tmp_path: Path) -> None:
     server.behaviour.message = {"content": "<answer> 3 </answer>", "reasoning_content": "1 + 2"}
     assert call("--benchmark", "math-story-gen", name="tiny")[0] == 0
     texts = {row["text"] for row in records(tmp_path / "out").values()}
     assert texts == {"<think>1 + 2</think><answer> 3 </answer>"}
-
-
-def test_a_server_tries_the_problems_of_a_filter(
-    server: TestServer, models: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output = tmp_path / "kept.jsonl"
-    line = [
-        "tasks",
-        "filter",
-        "kk",
-        "--model",
-        str(models[0]),
-        "--output",
-        str(output),
-        "--problems",
-        "3",
-        "--format=json",
-    ]
-    more = ["eval.engine=openai", f"eval.base_url={server.url}", "eval.max_new_tokens=4", f"run.dir={tmp_path}"]
-    assert rlvr([*line, "--keep-correct", "0..", *more]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["kept"] == 3 and "server" in found["model"]["label"]
-    assert len(records(Path(found["samples"]))) == 3 * 2

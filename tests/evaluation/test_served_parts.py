@@ -21,7 +21,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.evaluation.served import client as client_module
-from rlvr_cli.evaluation.served.client import Client, Refused, connect
+from rlvr_cli.evaluation.served.client import Refused, connect
 from rlvr_cli.evaluation.served.kinds import (
     KINDS,
     Answer,
@@ -325,13 +325,6 @@ def test_the_end_of_the_line_is_no_part_of_a_key(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret\n")
     assert option_problems(load_config(overrides=["eval.base_url=http://127.0.0.1:1/v1"]), named=True) == []
     assert ServerOptions("http://127.0.0.1:1/v1").key == "sk-secret"
-
-
-def test_a_proxy_that_cannot_be_used_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALL_PROXY", "gopher://127.0.0.1:1")
-    with pytest.raises(UserError, match=r"the proxy of the environment .* cannot be used"):
-        Client(ServerOptions("http://node3:8000/v1"), print)
-    Client(ServerOptions("http://127.0.0.1:8000/v1"), print)
 
 
 def test_a_stop_token_that_a_server_writes_is_no_text(tmp_path: Path) -> None:

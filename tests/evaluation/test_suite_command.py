@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run as rlvr
-from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.suites import SUITES
 
 Call = Callable[..., tuple[int, str, str]]
@@ -49,12 +48,6 @@ def test_several_benchmarks_and_their_table(call: Call, tmp_path: Path) -> None:
     assert all((Path(result["folder"]) / "samples.jsonl").is_file() for result in results)
     (table,) = content["tables"]
     assert (table["suite"], [row["benchmark"] for row in table["benchmarks"]]) == (None, ["math500", "gsm8k"])
-
-
-def test_without_a_limit_every_problem_is_evaluated(call: Call) -> None:
-    code, out, err = call("math500", "-n", "1", "--format=json")
-    assert (code, json.loads(out)["problems"]) == (0, 9)
-    assert "has no more" not in err
 
 
 def test_a_suite_with_its_average(call: Call, tmp_path: Path) -> None:
@@ -109,13 +102,6 @@ def test_an_interrupted_suite_continues(call: Call, monkeypatch: pytest.MonkeyPa
     assert "suite landscape" in out
 
 
-def test_an_average_without_its_figures_says_so(call: Call) -> None:
-    code, out, _ = call("dgpo", "--problems", "1", "-n", "2")
-    assert code == 0
-    assert "average, avg@32: none, aime24 was evaluated with 2 samples, not 32" in out
-    assert "average, pass@32: none, aime24 was evaluated without pass@32" in out
-
-
 def test_bad_data_of_any_benchmark_stops_everything_before_a_sample(call: Call, data: Path, tmp_path: Path) -> None:
     (data / "math" / "minerva.jsonl").unlink()
     (data / "math" / "olympiadbench.jsonl").write_text('{"question": "?"}\n')
@@ -124,46 +110,6 @@ def test_bad_data_of_any_benchmark_stops_everything_before_a_sample(call: Call, 
     assert "no math/minerva" in err
     assert "olympiadbench.jsonl:1: no field answer" in err
     assert not (tmp_path / "runs").exists()
-
-
-def test_before_and_after_on_several_benchmarks(call: Call, models: list[Path]) -> None:
-    code, out, _ = call("math500,gsm8k", "--problems", "2", "-n", "2", "--against", str(models[1]), "--format=json")
-    assert code == 0
-    content = json.loads(out)
-    assert [result["against"]["before"] for result in content["evaluations"]] == ["model-1", "model-1"]
-    assert content["tables"][0]["label"] == "model-0"
-
-
-def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert rlvr(["tasks", "benchmarks"]) == 0
-    text = capsys.readouterr().out
-    assert all(f"suite {name}" in text for name in SUITES)
-    assert rlvr(["tasks", "benchmarks", "--json"]) == 0
-    assert set(json.loads(capsys.readouterr().out)["suites"]) == set(SUITES)
-
-
-def test_a_model_that_cannot_write_many_people_is_given_fewer_and_it_is_said(call: Call, data: Path) -> None:
-    (data / "kk").mkdir()
-    row = {"names": ["A", "B", "C"], "solution": [True, False, True], "question": "?"}
-    statements = [["lying", 1], ["and", ["lying", 0], ["lying", 1]], ["telling-truth", 0]]
-    (data / "kk" / "3ppl.test.jsonl").write_text(json.dumps({**row, "id": "a", "statements": statements}) + "\n")
-    code, out, err = call("kk", "-n", "1")
-    assert code == 0, err
-    assert "kk: with 3, 4, 5 people only" in err
-    assert "kk, test, 1 problems" in out
-
-
-def test_checkpoints_averaged_on_several_benchmarks(
-    make_run: Callable[..., RunDir], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make_run(steps=(10, 20))
-    line = ["eval", "trained", "--benchmark", "landscape,aime24", "--average-last", "2", "--data-dir", str(data)]
-    line += ["--problems", "2", "-n", "2", "eval.max_new_tokens=8", f"run.dir={tmp_path / 'runs'}", "--format=json"]
-    assert rlvr(line) == 0
-    content = json.loads(capsys.readouterr().out)
-    assert [len(result["averaged"]) for result in content["evaluations"]] == [2] * 7
-    assert content["tables"][0]["label"] == "average of trained step 10, trained step 20"
-    assert Path(content["tables"][0]["file"]).parent.name.startswith("landscape-last-2-")
 
 
 def test_a_benchmarks_own_length_is_cut_to_the_models_positions(

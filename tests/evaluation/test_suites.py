@@ -6,18 +6,16 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.benchmarks import (
     SelectedBenchmark,
-    listing,
     select_benchmarks,
     setting_overrides,
 )
 from rlvr_cli.evaluation.request import EvalPlan, EvalRequest, Options, plan_evaluations
-from rlvr_cli.tasks.sets import benchmarks, data_sets, generated_names
-from rlvr_cli.tasks.suites import SUITES, Suite, evaluation_names, setting_alone
+from rlvr_cli.tasks.sets import benchmarks, data_sets
+from rlvr_cli.tasks.suites import SUITES, Suite, setting_alone
 
 EVERY_SETTING = [(suite.name, setting) for suite in SUITES.values() for setting in suite.settings]
 
@@ -34,14 +32,6 @@ def plan(names: str, *arguments: str, **options: Any) -> EvalPlan:
 def one(names: str, *arguments: str, **options: Any) -> EvalRequest:
     (request,) = plan(names, *arguments, **options).requests
     return request
-
-
-def test_the_issue_names_every_benchmark_and_suite() -> None:
-    names = "kk countdown hitab gsm8k math500 aime24 aime25 amc23 minerva olympiadbench college_math gaokao2023en"
-    assert set(names.split()) <= set(benchmarks())
-    assert list(SUITES) == ["ar_lopti", "acpo", "dgpo", "gtpo", "landscape"]
-    assert all(data_sets()[name].size for name in benchmarks())
-    assert not set(SUITES) & set(benchmarks())
 
 
 def test_every_setting_is_a_valid_configuration_with_its_sources() -> None:
@@ -178,29 +168,6 @@ def test_each_evaluation_has_its_folder_in_out(tmp_path: Path) -> None:
     assert one("math500", out=tmp_path).out == tmp_path
 
 
-def test_a_benchmark_beside_a_suite_has_a_table_too_and_one_by_itself_has_none() -> None:
-    assert [table.suite.name if table.suite else None for table in plan("dgpo,gsm8k").tables] == ["dgpo", None]
-    assert plan("math500").tables == ()
-
-
-def test_unknown_names_are_refused_with_what_there_is() -> None:
-    with pytest.raises(UserError) as caught:
-        plan("maths500,dgpo,nonsense")
-    text = "\n".join(caught.value.problems)
-    assert "--benchmark maths500: unknown. Did you mean `math500`?" in text
-    assert "--benchmark nonsense: unknown. Benchmarks: countdown, gsm8k" in text
-    assert "Suites: ar_lopti, acpo" in text
-
-
-def test_unknown_names_do_not_hide_what_else_is_wrong() -> None:
-    with pytest.raises(UserError) as caught:
-        plan("nonsense,math500", "eval.problems=0")
-    assert [problem.split(":")[0] for problem in caught.value.problems] == [
-        "--benchmark nonsense",
-        "override eval.problems=0  eval.problems",
-    ]
-
-
 def test_own_data_is_for_one_benchmark(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"task\.data: is for one benchmark"):
         plan("dgpo", f"task.data={tmp_path / 'mine.jsonl'}")
@@ -211,18 +178,3 @@ def test_own_data_is_for_one_benchmark(tmp_path: Path) -> None:
     assert request.benchmark is None and "other problems" in request.notes[0]
     (request,) = plan("math-story-gen", f"task.data={tmp_path / 'mine.jsonl'}").requests
     assert request.notes == ()
-
-
-def test_the_listing_has_every_name() -> None:
-    content = listing()
-    assert {*content["benchmarks"], *content["generated"], *content["suites"]} == set(evaluation_names())
-    assert set(content["suites"]) == set(SUITES)
-    assert all(setting["source"] for suite in content["suites"].values() for setting in suite["settings"])
-
-
-def test_the_names_that_a_configuration_takes_are_those_that_there_are() -> None:
-    assert set(evaluation_names()) == {*benchmarks(), *generated_names(), *SUITES}
-    # The task `own` has the data that it is given, and `rg` those of a package.
-    tasks = set(KEYS.choices(("task",))) - {"own", "rg"}
-    assert tasks <= set(benchmarks())
-    assert set(generated_names()) == {"kk-gen", "countdown-gen", "math-story-gen", "rg-gen"}

@@ -38,7 +38,8 @@ SMALL = ["optimizer.lr=1e-4", "update.max_grad_norm=0.1"]
 SHARDED_LIMIT = 1e-5
 SHIM = Path(__file__).parent / "cpu_shim"
 # Long enough to be interrupted, with a checkpoint after every step.
-LONG = [*NARROW, "train.rollouts=200", "checkpoint.every=1"]
+LONG = [*NARROW, "train.rollouts=200", "rollout.prompts=2", "rollout.max_new_tokens=8", "checkpoint.every=1"]
+LONG += ["train.on_no_signal=off"]
 
 
 def start(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.Popen[str]:

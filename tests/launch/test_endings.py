@@ -15,9 +15,9 @@ from tests.launch.launches import LONG, finish, manifest, ranks, rows, start, wa
 
 
 def begin(folder: Path, *arguments: str) -> tuple[subprocess.Popen[str], Path, dict[int, psutil.Process]]:
-    """A run of two processes, two steps old."""
+    """A run of two processes, a step old."""
     process = start("--processes", "2", f"run.dir={folder}", "run.name=run", *LONG, *arguments)
-    wait_for_steps(folder / "run", 2, process)
+    wait_for_steps(folder / "run", 1, process)
     return process, folder / "run", ranks(process)
 
 

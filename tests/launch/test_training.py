@@ -16,6 +16,7 @@ from rlvr_cli.config.load import load_config
 from rlvr_cli.launch.command import free_port
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.seal import file_hash
+from tests.commands import run_in
 from tests.launch.launches import (
     NARROW,
     SMALL,
@@ -39,12 +40,13 @@ SAME = ("reward", "accuracy", "length", "update_tokens", "truncated", "rollout",
 
 
 def both(folder: Path, *arguments: str) -> tuple[Path, Path]:
-    """A run in one process and one in two, at once."""
+    """A run in one process, which is this one, and one in two."""
     narrow = [text for text in NARROW if not text.startswith("task.")]
     arguments = (f"run.dir={folder}", *narrow, *arguments)
-    processes = [start("run.name=one", *arguments), start("--processes", "2", "run.name=two", *arguments)]
-    for process in processes:
-        finish(process)
+    two = start("--processes", "2", "run.name=two", *arguments)
+    (one,) = run_in(folder, ("train", "run.name=one", *arguments))
+    assert one.code == 0, one
+    finish(two)
     return folder / "one", folder / "two"
 
 

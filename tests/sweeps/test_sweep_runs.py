@@ -20,6 +20,7 @@ from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.sweeps.folder import SweepDir
 from rlvr_cli.sweeps.slurm_task import run_trial
 from rlvr_cli.sweeps.worker import SweepWorker
+from tests.commands import run_in
 from tests.sweeps.test_prepare import begun
 
 
@@ -50,33 +51,36 @@ def attempts(sweep: SweepDir, name: str) -> list[str]:
 
 
 def test_a_killed_trial_and_a_killed_worker(tmp_path: Path) -> None:
-    """Both go on; what is finished is not done again; with one seed, two methods begin with the same samples."""
-    file = write_sweep(tmp_path / "s.yaml", tmp_path / "runs", ("grpo", "lopti"), seeds=1)
+    """The trial goes on after both, from its checkpoint, and what is finished is not done again."""
+    file = write_sweep(tmp_path / "s.yaml", tmp_path / "runs", ("grpo",), seeds=1)
     sweep = SweepDir(tmp_path / "runs" / "sweep")
+    run = sweep.path / "grpo"
     driver = start(file)
     wait_for(lambda: trial_of(driver), driver, file).kill()
-    wait_for(lambda: (sweep.path / "lopti" / "metrics.jsonl").exists(), driver, file)
+    wait_for(lambda: (run / "metrics.jsonl").exists(), driver, file)
     (worker,) = workers(driver)
     trial = worker.children()[0]
     worker.kill()
     psutil.wait_procs([trial], timeout=30)
     assert not trial.is_running(), "a trial outlived its worker"
     said = finish(driver, file)
-    assert "worker 0 was killed by SIGKILL" in said and "2 finished" in said
-    assert attempts(sweep, "grpo") == ["failed", "finished"] and attempts(sweep, "lopti") == ["lost", "finished"]
+    assert "worker 0 was killed by SIGKILL" in said and "1 finished" in said
+    ended = ["failed", "lost", "finished"]
+    assert attempts(sweep, "grpo") == ended
     assert "killed by SIGKILL" in read_jsonl(sweep.state_dir / "grpo" / "attempts.jsonl")[1]["reason"]
-    assert [len(read_jsonl(sweep.path / name / "metrics.jsonl")) for name in ("grpo", "lopti")] == [4, 8]
+    assert [row["step"] for row in read_jsonl(run / "metrics.jsonl")] == [1, 2, 3, 4]
 
-    before = (sweep.path / "lopti" / "manifest.json").read_bytes()
-    finish(start(file), file)
-    assert (sweep.path / "lopti" / "manifest.json").read_bytes() == before
-    assert len(attempts(sweep, "grpo")) == len(attempts(sweep, "lopti")) == 2
+    before = (run / "manifest.json").read_bytes()
+    (again,) = run_in(tmp_path, ("sweep", str(file)))
+    assert again.code == 0 and (run / "manifest.json").read_bytes() == before and attempts(sweep, "grpo") == ended
 
-    first = [(sweep.path / name / "rollouts" / "rollout-000000.jsonl").read_bytes() for name in ("grpo", "lopti")]
-    assert first[0] == first[1], "problems, their order, or the sampling noise differ"
-    later = [read_jsonl(sweep.path / name / "rollouts" / "rollout-000001.jsonl") for name in ("grpo", "lopti")]
-    problems = [[row["problem"] for row in rows] for rows in later]
-    assert problems[0] == problems[1]
+
+def test_runs_of_one_seed_begin_with_the_same_samples(matrix: Path) -> None:
+    """Whatever their method: problems, their order, and the sampling noise; later the problems."""
+    folders = [matrix / name / "rollouts" for name in ("grpo-0", "lopti", "gtpo")]
+    first, second = ([read_jsonl(folder / f"rollout-00000{rollout}.jsonl") for folder in folders] for rollout in (0, 1))
+    assert all([row["completion"] for row in rows] == [row["completion"] for row in first[0]] for rows in first)
+    assert all([row["problem"] for row in rows] == [row["problem"] for row in second[0]] for rows in second)
 
 
 @pytest.mark.slow

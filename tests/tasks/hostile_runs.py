@@ -19,9 +19,9 @@ import rlvr_cli.verify
 from rlvr_cli.config.load import choose_task
 from rlvr_cli.verify.pool import MathPool
 
-# Seconds of processor time for one text. What is linear takes milliseconds, what is cubic minutes.
-LIMIT = 5.0
-SIZES = (2_000,)
+# Seconds of processor time for one text. What is linear takes milliseconds, what is cubic half a minute.
+LIMIT = 2.5
+SIZES = (1_000,)
 ROWS = {
     "kk": {"question": "Who?", "names": ["Zoey", "Mia"], "solution": [True, False]},
     "countdown": {"nums": [3, 5, 7], "target": 22},

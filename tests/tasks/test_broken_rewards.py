@@ -22,22 +22,12 @@ AT_ONCE = {
     "def f(:\n": r"bad.py:1: syntax error",
     "while True: pass": r"bad.py:1: the file took more than 1.5 s",
     "def _help(): pass\ndef g(completions): pass": r"bad.py: has no f.*It has g\.",
-    "def ff(completions): pass": r"has no f. Did you mean `ff`",
-    "f = 3": r"bad.py: f is 3 \(int\), not a function",
     "def f(completions, gold): return [0.0]": r"f wants gold; it can have .*answer.*task.columns=.*default",
-    "def f(completions, trainer_state, **k): return [0.0]": r"wants trainer_state.*default",
     "def f(completions, log_metric, **k): log_metric('x', float('nan'))": r"bad.py:1: .*log_metric\('x'\) has nan",
-    "def f(completions, log_extra, **k): log_extra('x', [1, 2])": r"log_extra\('x'\): 2 values for 1 completions",
-    "def f(completions, **k): k['log_extra']('x', [10**400 for _ in completions])": r"has 1000.*\(int\)",
-    "def f(completions, **k): k['log_extra']('x', ['\\ud800' for _ in completions])": r"'.ud800' is recorded.*half of",
     "def f(completions, **k): return [1.0]": r"bad.py: f returned 1 values for 3 completions",
-    "def f(completions, **k): return None": r"returned None \(NoneType\); a list of numbers",
-    "def f(completions, **k): return (1.0 for _ in completions)": r"\(generator\); a list",
     "def f(completions, **k): return ['1.0' for _ in completions]": r"returned '1.0' \(str\) for a completion",
-    "def f(completions, **k): return [float('nan') for _ in completions]": r"returned nan .*problem rows.jsonl:\d+",
     "def f(completions, **k): return [-3.5e38 for _ in completions]": r"f returned -3.5e\+38 .*from -1e\+30 to",
     "def f(completions, **k):\n    return [1 / 0]": r"bad.py:2: ZeroDivisionError: .*problem rows.jsonl.*I do not know",
-    "async def f(completions, **k):\n    return [{}['x']]": r"bad.py:2: KeyError: 'x'",
     "import time\ndef f(completions, **k): time.sleep(600)": r"f took more than 1(.5)? s and was ended.*reward_timeout",
     "def f(completions, **k):\n    x = bytearray(10**10)": r"bad.py:2: MemoryError \(task.reward_memory=512 MiB\)",
     "import os\ndef f(completions, **k): os._exit(5)": r"f: it ended its process with exit code 5",
@@ -45,13 +35,9 @@ AT_ONCE = {
 # What only looks wrong -> the reward of a completion.
 FINE = {
     "f = lambda completions, **k: [0.5 for _ in completions]": 0.5,
-    "def f(*, completions): return tuple(True for _ in completions)": 1.0,
     "import numpy\ndef f(completions, **k): return numpy.full(len(completions), 0.5, 'f4')": 0.5,
-    "from fractions import Fraction\ndef f(completions, **k): return [Fraction(1, 2) for _ in completions]": 0.5,
     "import os\ndef f(completions, **k):\n    os.close(1); os.close(2)\n    return [1.0 for _ in completions]": 1.0,
-    "class F:\n    def __call__(self, completions, **k): return [1.0 for _ in completions]\nf = F()": 1.0,
     "def f(completions, answer, **k):\n    completions.clear(); n = len(answer); answer.clear(); return [1.0] * n": 1.0,
-    "def f(completion_ids, trainer_state=None): return [float(len(ids)) for ids in completion_ids]": 3.0,
     "import os\ndef f(completions, **k):\n    os.fork()\n    return [1.0 for _ in completions]": 1.0,
 }
 
@@ -133,15 +119,6 @@ def test_one_that_hangs_or_dies_costs_its_completion_alone(monkeypatch: pytest.M
         judged(task, *["hang"] * 200)
     # All together; then alone, until that has taken as long as one call may.
     assert calls[:2] == [200, 1] and len(calls) <= 7
-
-
-def test_a_call_that_fails_where_each_completion_alone_does_not_is_told(capfd: pytest.CaptureFixture[str]) -> None:
-    code = (
-        "def f(completions, **k):\n    if completions[3:]: raise ValueError('many')\n"
-        "    return [1.0] * len(completions)"
-    )
-    assert [one.reward for one in judged(own(code), *"abcde")] == [1.0] * 5
-    assert "ValueError: many. That was for all 5 completions at once" in capfd.readouterr().err
 
 
 def test_rewards_that_are_all_none_are_told_and_end_the_run(capfd: pytest.CaptureFixture[str]) -> None:

@@ -11,14 +11,7 @@ import pytest
 
 from benchmarks.hostile_texts import written_answer
 from rlvr_cli.tasks.hitab import HiTab
-from rlvr_cli.tasks.hitab_tables import (
-    Layout,
-    body_rows,
-    column_paths,
-    infer_layout,
-    rendered,
-    table_markdown,
-)
+from rlvr_cli.tasks.hitab_tables import Layout, body_rows, column_paths, infer_layout, rendered, table_markdown
 
 BESIDE = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 PUBLIC = Path(os.environ.get("RLVR_DATA_DIR", BESIDE)) / "hitab"
@@ -98,21 +91,6 @@ def test_every_public_table_keeps_its_cells():
         headers = " ".join([*paths, *(row[0] for row in rows)])
         assert not kept - given and all(cell.strip() in headers for cell in given - kept), table["id"]
         assert all(cell.strip() in headers for row in texts[: layout.header_rows] for cell in row), table["id"]
-
-
-def test_public_tables_by_name():
-    tables = {table["id"]: rendered(table, "x").splitlines() for table in public("tables.jsonl.gz")}
-    assert tables["100"][2:6] == [
-        "| sub-groups of the agri-food industry | eastern ontario / french-language workers / percent "
-        "| eastern ontario / other workers / percent | northern ontario / french-language workers / percent "
-        "| northern ontario / other workers / percent |",
-        "| --- | --- | --- | --- | --- |",
-        "| input and service supply | 2.9 | 2.1 | 2.9 | 1.3 |",
-        "| food, beverage, and tobacco processing | 9.7 | 6.0 | 3.0 | 3.3 |",
-    ]
-    assert "| sarpsborg 08 / 2012 | 1. divisjon | 26 | 9 | 3 | 1 | - |  | 29 | 10 |" in tables["375_totto43256-4"]
-    assert "| region of ancestry (percent) / africa | 79.6 | 50.8 | 63.6 | 35.3 |" in tables["1004"]
-    assert "| country of ancestry / ghana | 81.7 | 49.8 | 65.7 | 31.4 |" in tables["1004"]
 
 
 @pytest.mark.parametrize(("rule", "corrected"), [("paper", False), ("strict", False), ("strict", True)])

@@ -6,14 +6,7 @@ from fractions import Fraction
 import pytest
 
 from benchmarks.hostile_texts import written_answer
-from rlvr_cli.tasks.hitab import (
-    REASONS,
-    Conventions,
-    HiTab,
-    judge_table_answer,
-    read_value,
-    same_multiset,
-)
+from rlvr_cli.tasks.hitab import REASONS, Conventions, HiTab, judge_table_answer, read_value, same_multiset
 from rlvr_cli.tasks.hitab_tables import problem_from
 
 RULES = ("paper", "strict")

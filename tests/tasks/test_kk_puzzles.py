@@ -42,7 +42,7 @@ def test_what_a_statement_says_of_two_people():
         assert tuple(puzzles.holds(statement, r) for r in itertools.product((True, False), repeat=2)) == truths
 
 
-@pytest.mark.parametrize("people", range(2, 9))
+@pytest.mark.parametrize("people", [2, 3, 5, 8])
 def test_the_solver_misses_nothing_and_generated_puzzles_have_one_solution_and_stay_in_their_split(people):
     rng = random.Random(people)
     for depth in (1, 2, 3):

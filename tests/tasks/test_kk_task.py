@@ -7,8 +7,6 @@ import pytest
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks import Problem, Task
-from rlvr_cli.tasks import kk as kk_problems
-from rlvr_cli.tasks import kk_puzzles as puzzles
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.tasks.kk_puzzles import split_of
 
@@ -21,25 +19,6 @@ def test_problems_repeat_for_the_same_seed_and_differ_for_another() -> None:
     first, again = (task().problems("train", 60, 7) for _ in range(2))
     assert first == again
     assert {problem.id for problem in first}.isdisjoint(problem.id for problem in task().problems("train", 60, 8))
-
-
-@pytest.mark.counts
-def test_the_structure_of_a_puzzle_with_one_solution_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    solved, found = [], []
-
-    def solutions(statements: Any, real: Any = puzzles.solve) -> Any:
-        solved.append(real(statements))
-        return solved[-1]
-
-    def key(statements: Any, real: Any = puzzles.structure_key) -> Any:
-        found.append(statements)
-        return real(statements)
-
-    monkeypatch.setattr(puzzles, "solve", solutions)
-    for module in (puzzles, kk_problems):
-        monkeypatch.setattr(module, "structure_key", key)
-    task().problems("train", 60, 0)
-    assert len(found) == sum(len(one) == 1 for one in solved) >= 60
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +52,6 @@ def test_where_two_people_have_too_few_held_out_problems_the_others_fill_the_set
     counts = Counter(problem.subgroup for problem in held_out)
     assert len(held_out) == 420 and 40 <= counts["2 people"] < 126
     assert counts["3 people"] / counts["4 people"] == pytest.approx(0.4 / 0.3, abs=0.02)
-
-
-def test_held_out_structures_recur_only_when_no_other_turns_up() -> None:
-    problems = task("logic_rl", people={4: 1.0}).problems("test", 100, 0)
-    assert len({problem.structure for problem in problems}) == 100
 
 
 def test_the_compact_style_refuses_more_people_than_it_can_write() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,6 @@ from tests.tasks.rows import write
 
 # Ann says that Bob is a knave; Bob says that both are knaves: Ann is a knight and Bob a knave.
 STATEMENTS = "(('lying', 1), ('and', ('lying', 0), ('lying', 1)))"
-PEOPLE = ["Ann", "Bob"]
 ROWS: dict[Any, Any] = {
     MathTask: lambda n: {"id": f"w{n}", "question": f"What is {n}, or\n{n} + 0?", "answer": str(n)},
     GSM8K: lambda n: {"id": f"w{n}", "question": f"What is {n}, or\n{n} + 0?", "answer": str(n)},
@@ -233,14 +230,6 @@ def test_values_at_the_edge_of_json_mean_what_they_say(tmp_path: Path) -> None:
         assert len({one.id for one in two}) == 2 and two[0].data == two[1].data
 
 
-def test_csv_is_text_and_an_empty_id_is_none(tmp_path: Path) -> None:
-    path = tmp_path / "set.csv"
-    path.write_text('\ufeffid,question,answer\n,"a, ""b""?","[1, 2]"\n\n,c?,007\n', encoding="utf-8")
-    first, second = problems(MathTask, path)
-    assert (first.question, first.data["answer"], first.id) == ('a, "b"?', "[1, 2]", "set:2")
-    assert (second.data["answer"], second.id) == ("007", "set:4")
-
-
 def test_a_table_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     for text, message in (
         (b"", "is empty"),
@@ -353,15 +342,9 @@ def test_a_hub_id_has_a_configuration_and_a_revision_and_offline_is_one_message(
     )
 
 
-def test_reading_rows_and_judging_answers_imports_no_heavy_library(tmp_path: Path) -> None:
-    code = (
-        "import sys\nfrom rlvr_cli.tasks.hitab import HiTab\nfrom rlvr_cli.tasks.math import MathTask\n"
-        "for path in sys.argv[1:]: assert len(MathTask(data=path).load('all')) == 40\n"
-        "hitab = HiTab(style='boxed'); hitab.judge(hitab.problem_from({'answer': [1]}, 'x'), 'x')\n"
-        "problem = MathTask().problem_from({'question': '?', 'answer': 'x^2-1'}, 'here')\n"
-        r"assert MathTask().judge(problem, r'\boxed{(x-1)(x+1)}').correct" + "\n"
-        "heavy = {'datasets', 'pyarrow', 'torch', 'trl', 'transformers', 'sympy', 'math_verify'}\n"
-        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
-    )
-    paths = [str(write(tmp_path / f"set.{ending}", rows(MathTask, 40))) for ending in ("jsonl", "json", "csv")]
-    subprocess.run([sys.executable, "-c", code, *paths], check=True)
+def test_csv_is_text_and_an_empty_id_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "set.csv"
+    path.write_text('\ufeffid,question,answer\n,"a, ""b""?","[1, 2]"\n\n,c?,007\n', encoding="utf-8")
+    first, second = problems(MathTask, path)
+    assert (first.question, first.data["answer"], first.id) == ('a, "b"?', "[1, 2]", "set:2")
+    assert (second.data["answer"], second.id) == ("007", "set:4")

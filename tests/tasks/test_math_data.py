@@ -71,8 +71,7 @@ def test_gold_answers_in_another_spelling_are_parsed_and_verify():
 
 @pytest.mark.parametrize("rule", ["paper", "strict"])
 @pytest.mark.parametrize(
-    ("name", "rows"),
-    [("gsm8k/test.jsonl", 1319), pytest.param("gsm8k/train.jsonl.gz", 7473, marks=pytest.mark.slow)],
+    ("name", "rows"), [("gsm8k/test.jsonl", 1319), pytest.param("gsm8k/train.jsonl.gz", 7473, marks=pytest.mark.slow)]
 )
 def test_gold_answers_and_worked_solutions_of_gsm8k_verify(name, rows, rule):
     for reward in ("zero_one", "gtpo"):

@@ -11,13 +11,10 @@ from rlvr_cli.tasks.math import STORIES, MathTask
 from rlvr_cli.tasks.math_stories import (
     LARGEST,
     MAX_STEPS,
-    Noise,
     Step,
     Story,
     compact_prompt,
     compact_trace,
-    compact_vocabulary,
-    draw_story,
     from_row,
     to_row,
 )
@@ -89,32 +86,6 @@ def test_a_prompt_and_a_trace_read_as_documented():
     assert compact_trace(EXAMPLE, random.Random(0)) == (
         r"Ada 14 ; Ada 14 / 2 = Ben 7 ; Ben 7 + Ada 14 = Cleo ? 21 </think> \boxed{ 21 }"
     )
-
-
-def drawn(count):
-    rng = random.Random(1)
-    return [draw_story(rng, 1 + i % MAX_STEPS) for i in range(count)]
-
-
-def test_prompts_and_traces_have_known_words_only_whatever_goes_wrong():
-    known = set(compact_vocabulary())
-    assert len(known) == len(compact_vocabulary())
-    noise = Noise(sign=0.5, look=0.5, sum=0.5, stop=0.1)
-    for i, story in enumerate(drawn(400)):
-        for text in (compact_prompt(story), compact_trace(story, random.Random(i), noise)):
-            assert set(text.split()) <= known
-
-
-@pytest.mark.parametrize("kind", ["sign", "look", "sum", "stop"])
-def test_each_noise_makes_some_traces_wrong_and_leaves_the_form_alone(kind):
-    wrong = 0
-    for i, story in enumerate(drawn(200)):
-        text = compact_trace(story, random.Random(i), Noise(**{kind: 0.3}))
-        assert text == compact_trace(story, random.Random(i), Noise(**{kind: 0.3}))
-        found = re.fullmatch(r".* \? (\d+) </think> \\boxed\{ (\d+) \}", text)
-        assert found[1] == found[2]
-        wrong += found[2] != str(story.values()[story.asked])
-    assert 20 < wrong < 180
 
 
 def test_a_story_that_cannot_be_is_refused_with_its_place():

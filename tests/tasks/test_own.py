@@ -67,13 +67,10 @@ def problem(**fields: object) -> Problem:
     return Problem("p", str(fields["question"]), dict(fields), "all")
 
 
-def test_a_command_trains_and_the_others_go_on_from_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_reward_logs_is_in_the_rows_and_in_the_steps(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """docs/tasks/own-reward.md and `rlvr new` run the other commands on rows and rewards."""
     named = ("--data", "rows.jsonl", "--reward", "rewards.py:exact", "task.columns={prompt: question}")
     (folder / "rewards.py").write_text(LOGGED)
-    planned = run_here(capsys, "plan", *named, *SMALL)
-    assert planned.code == 0 and re.search(r"\b[1-9]\d? test rows; .*; ([1-9]\d?) test rows make wide", planned.out), (
-        planned
-    )
     trained = run_here(capsys, "train", *named, *SMALL, "run.name=one")
     assert trained.code == 0 and "held out" in trained.out, trained
     rollout = read_jsonl(folder / "runs" / "one" / "rollouts" / "rollout-000000.jsonl")
@@ -81,19 +78,6 @@ def test_a_command_trains_and_the_others_go_on_from_there(folder: Path, capsys: 
     (step,) = steps(runs("one")).to_dict("records")
     assert step["logged/calls"] == 2.0 and "logged/first" not in step
     assert step["logged/words"] == pytest.approx(sum(row["logged"]["words"] for row in rollout) / len(rollout))
-    scored = json.dumps({"problem": {"prompt": "1 + 1?", "question": "1 + 1?", "answer": "2"}, "response": " 2"})
-    (folder / "responses.jsonl").write_text(scored + "\n")
-    files = ("--input", "responses.jsonl", "-o", "out.jsonl")
-    judged = run_here(capsys, "score", "--task", "own", *files, "task.reward=rewards.py:exact")
-    assert judged.code == 0 and json.loads((folder / "out.jsonl").read_text())["correct"] is True, judged
-    (folder / "rewards.py").write_text(LOGGED + "\n# edited\n")
-    for words in (("train", "--resume", "one", "train.rollouts=2"), ("eval", "one")):
-        done = run_here(capsys, *words)
-        assert done.code == 0 and "rewards.py was changed since" in " ".join(done.err.split()), done
-    assert "exact part" in done.out
-    (folder / "rewards.py").unlink()
-    shown = run_here(capsys, "runs", "show", "one")
-    assert shown.code == 0 and "rows.jsonl" in shown.out, shown
 
 
 def test_rewards_are_weighted_and_none_has_no_part(folder: Path) -> None:
@@ -132,19 +116,6 @@ def test_correct_is_the_word_of_one_function(folder: Path, capsys: pytest.Captur
     found = named.judge_many(asked, ["2", "2", "3", "3"], [False] * 4, [[1] * 2, [1] * 8, [1] * 2, [1] * 8])
     assert [verdict.correct for verdict in found] == [True, False, True, False]
     assert "correct = overlong above -0.5 (task.correct, task.correct_above)" in named.about_data()
-
-
-def test_a_function_that_has_no_word_on_what_is_correct_is_named_once(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    task = own("task.reward=[rewards.py:exact, rewards.py:brief]", "task.correct=brief")
-    asked = [problem(question="1 + 1?", answer="2"), problem(question="1 + 2?", answer="3")]
-    for _ in range(2):
-        first, second = task.judge_many(asked, ["2", "4"], [False, False])
-        assert (first.correct, first.reason, first.scorable, first.reward) == (False, "unscored", True, 1.0)
-        assert (second.correct, second.reason, second.scorable) == (True, "correct", True)
-    said = " ".join(capsys.readouterr().err.split())
-    assert said.count("task.correct=brief: it returned None for completions that have another reward") == 1
 
 
 def test_a_chat_prompt_is_judged_as_messages(folder: Path) -> None:
@@ -209,27 +180,12 @@ def test_a_template_is_checked_without_being_run(
             tracemalloc.stop()
 
 
-def test_a_template_that_cannot_be_read_is_refused_with_its_line(folder: Path) -> None:
-    for template, reason in (
-        ("{{ question|uper }}", "line 1: there is no filter 'uper'"),
-        ("{{ question }}\n{% if question is texty %}{% endif %}", "line 2: there is no test 'texty'"),
-        ("{{ " + "(" * 20_000 + " }}", "nested too deep"),
-        ("{{ " + "9" * 20_000 + " }}", "cannot be read"),
-    ):
-        (folder / "wrong.yaml").write_text(json.dumps({"task": {"prompt_template": template}}))
-        with pytest.raises(UserError, match=rf"task\.prompt_template.*{reason}"):
-            overrides = ["task.data=rows.jsonl", "task.reward=rewards.py:exact"]
-            load_config([folder / "wrong.yaml"], task="own", overrides=overrides)
-
-
 @pytest.mark.parametrize(
     ("template", "reason"),
     [
         ('{{ "a" * 2000000000 }}', "1,024 MiB of memory"),
         ("{{ 9 ** (9 ** 9) }}", "takes more than 1 s"),
-        ('{{ "a" * 2000000 }}', "writes 2,000,000 characters"),
         ("{{ question.__class__ }}", "is unsafe"),
-        ("{% include 'rows.jsonl' %}", "no loader"),
     ],
 )
 def test_a_template_that_takes_too_much_is_ended_and_not_tried_on_every_row(
@@ -267,18 +223,14 @@ def test_train_rows_alone_are_divided_too(folder: Path) -> None:
     assert len(own("task.data=some").problems("test", 99, 0)) == 40
 
 
-@pytest.mark.parametrize("system_prompt", [None, "Think first."])
-def test_a_system_turn_of_the_rows_stands_before_the_question_where_a_template_has_none(
-    folder: Path, system_prompt: str | None
-) -> None:
-    """As `task.system_prompt` does, with it or without."""
+def test_a_system_turn_of_the_rows_stands_before_the_question_where_a_template_has_none(folder: Path) -> None:
+    """As `task.system_prompt` does, and behind it."""
     turns = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "1 + 1?"}]
     more = [{"role": "assistant", "content": "2"}, {"role": "user", "content": "2 + 2?"}]
-    task = own("task.columns={}", *([] if system_prompt is None else [f"task.system_prompt={system_prompt}"]))
-    before = "" if system_prompt is None else f"{system_prompt}\n\n"
+    task = own("task.columns={}", "task.system_prompt=Think first.")
     for asked in (turns, [*turns, *more]):
         found = task.problem_from({"prompt": asked, "answer": "2"}, "rows.jsonl:1")
-        joined = [{"role": "user", "content": f"{before}Be short.\n\n1 + 1?"}, *asked[2:]]
+        joined = [{"role": "user", "content": "Think first.\n\nBe short.\n\n1 + 1?"}, *asked[2:]]
         assert task.prompt(found, Chat("system")) == written(joined)
         assert task.prompt(found, Chat()).endswith(written(asked))
     with pytest.raises(UserError, match=r"write the messages as text with task.prompt_template and set task.chat_temp"):
@@ -344,14 +296,3 @@ def test_keys_that_cannot_stand_are_refused(folder: Path, capsys: pytest.Capture
             own(*overrides)
     done = run_here(capsys, "plan", "--task", "gsm8k", "--reward", "rewards.py:exact")
     assert done.code == 2 and "has a reward of its own" in done.err
-
-
-def test_a_column_that_all_rows_lack_is_said_once(folder: Path) -> None:
-    with pytest.raises(UserError, match=r"no field prompt.*It has question, answer") as raised:
-        own("task.columns={}").problems("train", 4, 0)
-    assert len(raised.value.problems) == 1
-    with pytest.raises(UserError, match="no such file or folder"):
-        own("task.data=none.jsonl").problems("train", 4, 0)
-    (folder / "rewards.py").unlink()
-    with pytest.raises(UserError, match=r"rewards.py: no such file"):
-        own().check_before()

@@ -88,12 +88,6 @@ def test_a_template_without_a_system_turn_gets_the_instructions_in_the_users(tas
     assert prompt.startswith("<|im_start|>user\nYou are a helpful assistant")
 
 
-@pytest.mark.parametrize("task", [KnightsAndKnaves(style="logic_rl"), Countdown(style="tiny_zero")])
-def test_a_template_that_opens_the_thinking_itself_gets_nothing_more(task: Any) -> None:
-    ending = "<|im_start|>assistant\n<think>\n"
-    assert task.prompt(problem_of(task), Chat(ending=ending)).endswith(ending)
-
-
 def test_a_template_is_rendered_as_transformers_does_and_its_failure_is_told_from_its_size() -> None:
     tokenizer = templated("{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}{% endfor %}{{ '**' }}")
     expected = tokenizer.apply_chat_template(TURNS, tokenize=False, add_generation_prompt=True)

@@ -1,54 +1,19 @@
 """Data sets by name: which there are, where they are looked for, which problems they give, and what is refused."""
 
-import os
-from pathlib import Path
-
 import pytest
 
-from rlvr_cli.cli.app import run
 from rlvr_cli.config.checks import check_training
 from rlvr_cli.config.keys import KEYS
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.describe.task import data_set_rows
-from rlvr_cli.launch.checks import default_name
 from rlvr_cli.tasks import data as task_data
 from rlvr_cli.tasks.gsm8k import GSM8K
-from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.tasks.math import MathTask
-from rlvr_cli.tasks.sets import benchmarks, data_sets, problems_name, sets_of, task_kinds
+from rlvr_cli.tasks.sets import data_sets, task_kinds
 from tests.tasks.rows import write
 
-_DATA = os.environ.get("RLVR_DATA_DIR") or Path(__file__).resolve().parents[3] / "shared" / "data"
-PUBLIC = Path(_DATA)
 GENERATED = {"kk": "kk-gen", "countdown": "countdown-gen", "math": "math-story-gen"}
-BENCHMARKS = [
-    *("kk", "countdown", "hitab", "gsm8k", "math500", "aime24", "aime25", "amc23", "minerva", "olympiadbench"),
-    *("college_math", "gaokao2023en"),
-]
-TRAINING = [
-    *("dapo_math_17k", "orz_57k", "dsr_uniform", "simplerl", "numina_math", "numina_hard", "gsm8k", "math", "hitab"),
-    *("countdown", "kk"),
-]
-
-# Rows of the files in the data folder: split -> number. Rows with an empty answer are no problems.
-PUBLIC_ROWS = {
-    "kk": {"train": 6200, "test": 700},
-    "countdown": {"test": 1024},
-    "hitab": {"test": 1584},
-    "gsm8k": {"train": 7473, "test": 1319},
-    "math500": {"test": 500},
-    "aime24": {"test": 30},
-    "aime25": {"test": 30},
-    "amc23": {"test": 40},
-    "minerva": {"test": 272},
-    "olympiadbench": {"test": 675},
-    "college_math": {"test": 2818},
-    "gaokao2023en": {"test": 385},
-    "dsr_uniform": {"train": 2000},
-    "simplerl": {"train": 2000},
-}
-WITHOUT_ANSWER = {("gaokao2023en", "test"): 2, ("simplerl", "train"): 1}
 
 
 def row(number):
@@ -76,15 +41,6 @@ def test_all_that_was_chosen_of_a_training_set_is_for_training(folder):
     assert ids(MathTask(data="numina_hard", data_dir=str(folder)), "train") == set(chosen)
 
 
-def test_the_table_has_every_benchmark_and_training_set_of_a_task_that_exists():
-    assert set(BENCHMARKS) <= set(benchmarks())
-    assert {name for name, one in data_sets().items() if "train" in one.files} == set(TRAINING)
-    # The task `own` has the data that it is given.
-    assert {one.task for one in data_sets().values()} == set(KEYS.choices(("task",))) - {"own"}
-    assert all(one.what and one.licence and set(one.files) <= {"train", "test"} for one in data_sets().values())
-    assert set(sets_of("gsm8k")) == {"gsm8k"} and "math500" not in sets_of("math", "train")
-
-
 def test_a_task_means_its_public_set_and_the_lab_generated_problems_which_have_a_name_of_their_own(monkeypatch):
     monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
     found = {task: load_config(task=task).task.data for task in KEYS.choices(("task",)) if task not in ("own", "rg")}
@@ -97,23 +53,6 @@ def test_a_task_means_its_public_set_and_the_lab_generated_problems_which_have_a
     for name, task in (("kk-gen", "kk"), ("math500", "math")):
         with pytest.raises(UserError, match=rf"unknown task.*task={task} task\.data={name}\."):
             load_config(task=name)
-
-
-def test_problems_never_go_by_the_name_of_others(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "gsm8k").mkdir()
-    assert problems_name("kk", "kk-gen") == "kk-gen"
-    assert problems_name("gsm8k", "gsm8k") == problems_name("gsm8k", "openai/gsm8k") == "gsm8k"
-    assert problems_name("math", "openai/gsm8k") == "openai/gsm8k"
-    for data in ("gsm8k.jsonl", "./gsm8k", str(tmp_path / "gsm8k"), "x/math500.test.jsonl.gz"):
-        assert problems_name("gsm8k", data) not in data_sets()
-    for overrides, name in (
-        ((), "grpo-kk-gen-lab-s0"),
-        (("task.data=kk",), "grpo-kk-lab-s0"),
-        (("task=math", "task.data=owner/rows", "run.seed=3"), "grpo-owner-rows-lab-math-s3"),
-        (("task=math", f"task.data={tmp_path / 'my.train.jsonl'}"), "grpo-my.train.jsonl-lab-math-s0"),
-    ):
-        assert default_name(load_config(overrides=overrides)) == name
 
 
 def location(name, split, folder):
@@ -176,35 +115,6 @@ def test_training_without_training_problems_is_refused_before_anything_is_loaded
         check_training(load_config(overrides=overrides))
 
 
-def test_the_list_counts_rows_where_there_is_a_folder(folder):
-    rows = {one["name"]: one for one in data_set_rows(folder)}
-    assert list(rows) == list(data_sets())
-    assert rows["gsm8k"]["rows"] == {"train": 100, "test": 20} and rows["math500"]["rows"] == {"test": 50}
-    assert rows["kk"]["rows"] == {"train": None, "test": None}
-    assert "rows" not in data_set_rows(None)[0]
-    with pytest.raises(UserError, match="no such folder"):
-        data_set_rows(folder / "none")
-
-
-@pytest.mark.skipif(not PUBLIC.is_dir(), reason=f"no public data sets at {PUBLIC}")
-@pytest.mark.filterwarnings("ignore:.*with an empty answer were left out")
-def test_every_public_file_loads_under_its_name():
-    counted = {one["name"]: one["rows"] for one in data_set_rows(PUBLIC)}
-    found = {name: {split: n for split, n in rows.items() if n is not None} for name, rows in counted.items()}
-    assert {name: rows for name, rows in found.items() if rows} == PUBLIC_ROWS
-    for name, rows in PUBLIC_ROWS.items():
-        kind = KEYS.choices(("task",))[data_sets()[name].task]
-        keys = {"people": {n: 0.125 if n < 8 else 0.25 for n in range(2, 9)}} if kind is KnightsAndKnaves else {}
-        config = kind(data=name, data_dir=str(PUBLIC), **keys)
-        task = config.for_model("logic_rl")
-        for split, count in rows.items():
-            if name == "kk" and split == "train":
-                continue  # Solving 6,200 puzzles takes seconds; the rows are counted above.
-            parts = ("train", "dev") if split == "train" else ("test",)
-            loaded = [problem.id for part in parts for problem in task.problems(part, 100_000, 0)]
-            assert len(loaded) == len(set(loaded)) == count - WITHOUT_ANSWER.get((name, split), 0), name
-
-
 def test_a_folder_that_is_the_place_of_one_split_belongs_to_it_whatever_its_files_are_called(tmp_path):
     for number, (split, name) in enumerate(
         [("train", "algebra"), ("train", "geometry"), ("test", "algebra"), ("test", "geometry")]
@@ -219,24 +129,3 @@ def test_a_folder_that_is_the_place_of_one_split_belongs_to_it_whatever_its_file
     assert counted["math"] == {"train": 400, "test": 400}
     # The folder by its path is the place of no one split: its files are divided, as ever.
     assert 25 < len(ids(MathTask(data=str(tmp_path / "math" / "test")), "test")) < 85
-
-
-def test_a_public_set_that_is_not_there_says_how_to_get_it_and_writes_nothing(tmp_path, capsys, monkeypatch):
-    monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
-    runs = f"run.dir={tmp_path / 'runs'}"
-    for line, hint in (
-        (["train", "--task", "hitab", runs], "--data-dir"),
-        (["eval", "lab", "--benchmark", "hitab", runs], "--data-dir"),
-        (["eval", "lab", "--benchmark", "gsm8k", "--data-dir", str(tmp_path), runs], "openai/gsm8k"),
-    ):
-        assert run(line) == 2
-        assert hint in " ".join(capsys.readouterr().err.split())
-    assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize("place", ["countdown/test.jsonl", "countdown/x.test.jsonl"])
-def test_show_takes_a_test_problem_where_there_is_no_other(place, tmp_path, capsys):
-    path = write(tmp_path / place, [{"nums": [1, 2, 3], "target": 6}])
-    data = ["task.data=countdown", f"task.data_dir={tmp_path}"] if path.stem == "test" else [f"task.data={path}"]
-    assert run(["tasks", "show", "countdown", *data]) == 0
-    assert "[1, 2, 3]" in capsys.readouterr().out

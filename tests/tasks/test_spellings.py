@@ -124,7 +124,7 @@ def written(value):
 def test_every_family_is_read_as_its_page_says_and_as_no_other_number(task):
     rng = random.Random(5)
     cases = Counter()
-    for value in values(12, rng):
+    for value in values(8, rng):
         for family, readers in FAMILIES.items():
             text = spelled(family, value, rng)
             assert correct(task, "strict", value, text) == (task in readers), (family, text, value)
@@ -132,7 +132,7 @@ def test_every_family_is_read_as_its_page_says_and_as_no_other_number(task):
             for other in near(value):
                 assert not correct(task, "strict", other, text), (family, text, other)
                 cases["other value"] += 1
-    assert cases["same"] >= 450 and cases["refused"] >= 600, cases
+    assert cases["same"] >= 300 and cases["refused"] >= 400, cases
 
 
 @pytest.mark.parametrize("task", ["hitab", "gsm8k"])
@@ -149,7 +149,7 @@ def test_what_strict_reads_paper_reads_too_and_as_no_other_number(task):
 @pytest.mark.parametrize("family", ["{p}%", r"{g}\%", "{p} %", "{g} percent", "{p} per cent", "**{p}%**"])
 def test_a_percentage_in_hitab_is_as_written_or_a_ratio_or_either(family):
     rng = random.Random(7)
-    for value in values(12, rng):
+    for value in values(8, rng):
         text = spelled(family, value, rng)
         read = {rule: [correct("hitab", rule, gold, text) for gold in (value, value / 100)] for rule in RULES}
         read |= {

@@ -17,7 +17,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.user_code import keep_copies
 from rlvr_cli.tasks import user
 from rlvr_cli.tasks.rewards import LIMIT_KEYS
-from tests.commands import run_all, run_here
+from tests.commands import run_here
 
 PROBLEMS = "def problems(self, split, count, seed)"
 PAGE = (Path(__file__).parents[2] / "docs" / "tasks" / "own.md").read_text(encoding="utf-8")
@@ -48,31 +48,20 @@ def replaced(method: str, by: str, head: str = "") -> str:
 def test_a_run_of_it_goes_on_from_its_copy_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Shown, judged, planned, trained, resumed with an edited file, evaluated without it, and swept."""
+    """Trained, resumed with an edited file, evaluated without it; docs/tasks/own.md and `rlvr new` run the others."""
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "my_task.py"
     # The lab's model knows hardly a word of the prompts.
-    text = FILE.replace("        return [\n", "        return 'A: CN B: AN C: AK ?' + problem['question'] or [\n")
-    file.write_text(text + "\n    def solution(self, problem):\n        return str(problem['answer'])\n")
-    Path("r.jsonl").write_text('{"problem": {"question": "1 + 1?", "answer": 2}, "response": "2."}\n')
+    file.write_text(
+        FILE.replace("        return [\n", "        return 'A: CN B: AN C: AK ?' + problem['question'] or [\n")
+    )
     Path("base.yaml").write_text(
         "task: {name: my_task.py, train_size: 16}\nrollout: {prompts: 2, group_size: 2, max_new_tokens: 8}\n"
         'train: {rollouts: 1, on_no_signal: "off"}\neval: {problems: 4, samples: 2, pass_at: [1, 2]}\n'
     )
-    shown = run_here(capsys, "tasks", "show", "my_task.py", "task.most=7")
-    assert shown.code == 0 and "Sums of two numbers." in shown.out and "verdict: correct, reward 1" in shown.out, shown
-    for words in (
-        ("score", "--task", "my_task.py", "--input", "r.jsonl", "--output", "v.jsonl"),
-        ("plan", "-c", "base.yaml"),
-        ("train", "-c", "base.yaml", "run.name=one", "task.most=30"),
-    ):
-        done = run_here(capsys, *words)
-        assert done.code == 0, (words, done)
-    assert json.loads(Path("v.jsonl").read_text())["correct"]
+    assert run_here(capsys, "train", "-c", "base.yaml", "run.name=one", "task.most=30").code == 0
     (entry,) = json.loads(Path("runs/one/manifest.json").read_text())["user_files"]
     assert entry["file"] == str(file)
-    Path("sweep.yaml").write_text("base: base.yaml\nmethods: [grpo]\nseeds: 1\neval: {problems: 4}\n")
-    assert run_here(capsys, "sweep", "sweep.yaml", "--dry-run").code == 0
     Path("sweep.yaml").write_text("methods: [grpo]\nseeds: 1\nset: {task.name: my_task.py}\n")
     refused = run_here(capsys, "sweep", "sweep.yaml", "--dry-run")
     assert refused.code == 2 and "sweep.yaml:3" in refused.err and "base configuration" in refused.err, refused
@@ -80,8 +69,7 @@ def test_a_run_of_it_goes_on_from_its_copy_of_the_file(
     edited = run_here(capsys, "train", "--resume", "one", "train.rollouts=2")
     assert edited.code == 0 and "my_task.py was changed since" in " ".join(edited.err.split())
     file.unlink()
-    gone = run_all(tmp_path, ("eval", "one"), ("runs", "show", "one"))
-    assert [done.code for done in gone] == [0, 0], gone
+    assert [run_here(capsys, *words).code for words in (("eval", "one"), ("runs", "show", "one"))] == [0, 0]
 
 
 def test_keys_are_fields_and_a_configuration_keeps_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,15 +90,6 @@ def test_keys_are_fields_and_a_configuration_keeps_all(tmp_path: Path, monkeypat
     monkeypatch.undo()
     with pytest.raises(UserError, match="most"):
         task_of(tmp_path, FILE, "task.most=many")
-
-
-def test_a_key_has_the_bounds_of_its_annotation_and_may_be_none(tmp_path: Path) -> None:
-    head = "from typing import Annotated\nfrom pydantic import Field"
-    keys = "low: Annotated[int, Field(ge=2)] = 4\nhigh: int | None = None\n"
-    text = replaced("problems", f"{keys}{PROBLEMS}: return []", head)
-    assert (task_of(tmp_path, text, "task.high=9").high, task_of(tmp_path, text).high) == (9, None)
-    with pytest.raises(UserError, match="low: must be a whole number, at least 2; got 1"):
-        task_of(tmp_path, text, "task.low=1")
 
 
 FEW = replaced(
@@ -241,21 +220,15 @@ BROKEN_FILES = {
 JUDGE = "def judge(self, problem, response): "
 BROKEN_CALLS = {
     ("problems", f"{PROBLEMS}: return None"): r":13: problems returned None .*wanted: dicts",
-    ("problems", f"{PROBLEMS}: return [1, 2]"): r"problems returned 1 \(int\); wanted: a dict",
     ("problems", f"{PROBLEMS}: return []"): r"problems gave 0 different train problems, and 2 are",
     ("problems", f"{PROBLEMS}:\n    while True: yield {{'question': split}}"): r"gave 1 different train.*came twice",
     ("problems", f"{PROBLEMS}:\n    while True: pass"): r"problems took more than 2 s",
     ("problems", f"{PROBLEMS}: return [{{'question': 'x', 'when': {{1}}}}]"): r"'when': \{1\}.*JSON values",
     ("problems", f"{PROBLEMS}: raise KeyError('x')"): r":13: problems raised KeyError",
-    ("problems", f"{PROBLEMS}: return [{{'question': '\\ud800'}}]"): r"problems: problem .*half of a surrogate pair",
     ("problems", f"{PROBLEMS}: return bytearray(10**10)"): r"problems raised MemoryError.*task.reward_memory=512 MiB",
-    ("prompt", "def prompt(self, problem): return '  '"): r"prompt returned '\s+'",
     ("prompt", "def prompt(self, problem): return [{'role': 'assistant', 'content': 'x'}]"): r"the last is the user",
-    ("judge", f"{JUDGE}return '1.0'"): r":25: judge returned '1.0' \(str\)",
-    ("judge", f"{JUDGE}return 1e300"): r"returned 1e\+300 .*from -1e\+30 to 1e\+30",
     ("judge", f"{JUDGE}return {{'score': 1}}"): r"wanted: a dict with reward",
     ("judge", f"{JUDGE}return {{'reward': 1, 'parts': {{'a': 2}}}}"): r"the sum of its parts, 2",
-    ("judge", f"{JUDGE}return {{'reward': 1, 'why': {{}}}}"): r"text, None or a number from -1e\+30 to 1e\+30 for why",
     ("judge", f"{JUDGE}return 1 / 0"): r":25: judge raised ZeroDivisionError.*'said'",
     ("judge", f"{JUDGE}\n    while True: pass"): r"judge took more than 1 s and was ended",
     ("judge", f"{JUDGE}import os; os._exit(3)"): r"judge: it ended its process with exit co",
@@ -341,15 +314,3 @@ def test_some_verdicts_may_fail_and_the_others_stay(tmp_path: Path, capfd: pytes
     assert capfd.readouterr().err.count("up to 50% are left out") == 3
     with pytest.raises(RunError, match=r"4 of 6 completions .* more than 50%"):
         task.judge_many([problem] * 6, ["raise"] * 4 + ["no"] * 2, [False] * 6)
-
-
-def test_a_path_is_relative_to_the_file_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, most in (("a", 100), ("b", 7)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "my_task.py").write_text(FILE.replace("= 100", f"= {most}"))
-    (tmp_path / "a" / "base.yaml").write_text("task: my_task.py\n")
-    monkeypatch.chdir(tmp_path / "b")
-    assert load_config([Path("../a/base.yaml")], import_files=True).task.most == 100  # type: ignore[attr-defined]
-    assert load_config(task="my_task.py", import_files=True).task.most == 7  # type: ignore[attr-defined]
-    (tmp_path / "a" / "my_task.py").unlink()
-    assert load_config([Path("../a/base.yaml")], import_files=True).task.most == 7  # type: ignore[attr-defined]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers import Qwen3Config, Qwen3ForCausalLM, TrainerCallback
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
@@ -22,11 +23,12 @@ from rlvr_cli.methods.lopti import ByProbability
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.names import METHODS
 from rlvr_cli.tasks import kk_compact as compact
+from rlvr_cli.training.forward import Outputs, PolicyForward
+from rlvr_cli.training.packing import MicroBatches, TensorRows
 from rlvr_cli.training.rollouts import RolloutBatch
 from rlvr_cli.training.trainer import PolicyTrainer
 from rlvr_cli.training.trl_arguments import trl_config
 from tests.methods.surrogates import aggregated, surrogate
-from tests.training.plain_forward import leave_nothing_out
 
 MAX_NEW_TOKENS = 12
 LEARNING_RATE = 0.2
@@ -139,6 +141,37 @@ class TellingRollouts(ScriptedRollouts):
             log_probs.append(distributions.gather(1, torch.tensor(completion).unsqueeze(1)).squeeze(1).tolist())
             entropies.append((-distributions.exp() * distributions).sum(-1).tolist())
         return replace(batch, log_probs=log_probs, entropies=entropies)
+
+
+class PlainForward(PolicyForward):
+    """One call of the model for each row, with the head at every token, as the formulas read."""
+
+    def pack(self, rows: TensorRows, chosen: Tensor) -> MicroBatches:
+        tokens = int(rows["prompt_mask"].sum() + rows["completion_mask"].sum())
+        return MicroBatches([[row] for row in range(len(chosen))], tokens, share_prompts=False)
+
+    def __call__(self, model: Any, rows: TensorRows, chosen: Tensor, *, entropies: bool, **ignored: Any) -> Outputs:
+        [prompt], [completion] = (
+            rows[f"{part}_ids"][rows[f"{part}_mask"].bool()].unsqueeze(0) for part in ("prompt", "completion")
+        )
+        length, missing = len(completion), chosen.shape[1] - len(completion)
+        logits = model(torch.cat([prompt, completion]).unsqueeze(0)).logits[:, -length - 1 : -1]
+        log_probs = (logits / self.temperature).log_softmax(-1)
+        taken = log_probs.gather(-1, completion.view(1, -1, 1)).squeeze(-1)
+        values = None
+        if self.value_head is not None:
+            values = pad(self.value_head.values(self.value_head.latest_states(length)), (0, missing))
+        return Outputs(
+            torch.where(chosen, pad(taken, (0, missing)), 0.0),
+            pad(-(log_probs.exp() * log_probs).sum(-1), (0, missing)) if entropies else None,
+            values,
+            None,
+        )
+
+
+def leave_nothing_out(trainer: PolicyTrainer) -> None:
+    """Let ``trainer``, which has not begun, make its forward passes by :class:`PlainForward`."""
+    trainer.forward = trainer.scoring.forward = PlainForward(**vars(trainer.forward))
 
 
 class BeforeEachStep(TrainerCallback):
@@ -287,15 +320,7 @@ def completion_log_probs(
 
 
 def plain_gradient(
-    model: Any,
-    reference: Any,
-    old: Tensor,
-    rollout: int,
-    method: Method,
-    *,
-    rows: int,
-    group: int,
-    temperature: float,
+    model: Any, reference: Any, old: Tensor, rollout: int, method: Method, *, rows: int, group: int, temperature: float
 ) -> tuple[Tensor, int]:
     """The gradient of one update on a whole rollout, by autograd through the loss's value, and how many were clipped.
 

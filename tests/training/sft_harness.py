@@ -1,11 +1,7 @@
-"""Supervised fine-tuning of a tiny model on scripted demonstrations; keeps the gradient of every optimizer step.
-
-As a script it is one of several processes: ``sft_harness.py FOLDER`` keeps the gradients of rank 0.
-"""
+"""Supervised fine-tuning of a tiny model on scripted demonstrations; keeps the gradient of every optimizer step."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +71,7 @@ def lora(rank: int | None) -> LoraConfig | None:
     return peft_config(NoAdapterConfig() if rank is None else LoRAConfig(rank=rank))
 
 
-def train(folder: Path, *, micro_batch: int, processes: int = 1, rank: int | None = None) -> GradientTrainer:
+def train(folder: Path, *, micro_batch: int, rank: int | None = None) -> GradientTrainer:
     """Train to the end on steps of 8 rows with plain SGD."""
     config = config_of(micro_batch)
     batch, rows = config.batch, demonstrations()
@@ -96,17 +92,10 @@ def train(folder: Path, *, micro_batch: int, processes: int = 1, rank: int | Non
             lr_scheduler_type="constant",
             max_grad_norm=1e9,
             per_device_train_batch_size=micro_batch,
-            gradient_accumulation_steps=batch.micro_batches // processes,
+            gradient_accumulation_steps=batch.micro_batches,
             max_steps=batch.steps_total,
             save_steps=10**6,
         ),
     )
     trainer.train()
     return trainer
-
-
-if __name__ == "__main__":
-    together = train(Path(sys.argv[1]), micro_batch=2, processes=2)
-    assert together.accelerator.num_processes == 2
-    if together.accelerator.is_main_process:
-        torch.save([together.gradients, together.steps, together.losses], Path(sys.argv[1]) / "sft.pt")

@@ -1,4 +1,4 @@
-"""Small runs of supervised fine-tuning on the lab, and what tests look at in them."""
+"""Small runs on the lab, of supervised fine-tuning unless a method is named."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from typing import Any
 from rich.console import Console
 
 from rlvr_cli.config.load import load_config
-from rlvr_cli.runs.checkpoints import valid_checkpoints
-from rlvr_cli.runs.folder import RunDir
-from rlvr_cli.runs.seal import file_hash
 from rlvr_cli.training import run as running
 
 STEPS = 12
@@ -43,21 +40,3 @@ def configure(folder: Path, name: str, method: str = "sft", **changes: Any) -> A
 def start(folder: Path, name: str, method: str = "sft", *, overwrite: bool = False, **changes: Any) -> running.RunEnd:
     config = configure(folder, name, method, **changes)
     return running.start_training(config, overwrite=overwrite, console=Console(quiet=True))
-
-
-def resume(run: RunDir) -> running.RunEnd:
-    return running.resume_training(run, console=Console(quiet=True))
-
-
-def rows(run: RunDir) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
-
-
-def newest(run: RunDir) -> Path:
-    return valid_checkpoints(run.checkpoints_dir)[0].path
-
-
-def contents(run: RunDir) -> tuple[bytes, dict[str, str]]:
-    """Metrics, and the hashes of everything that training changed in the last checkpoint."""
-    tensors = sorted(newest(run).rglob("*.safetensors"))
-    return run.metrics_path.read_bytes(), {path.name: file_hash(path) for path in tensors}

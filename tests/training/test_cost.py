@@ -4,58 +4,33 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.methods_cost import GROUP, PROMPTS, Cost, Recorded, cost
+from benchmarks import methods_cost
+from benchmarks.methods_cost import GROUP, Cost, Recorded, cost
 
-ROWS = PROMPTS * GROUP
-
-
-@pytest.fixture(scope="module")
-def rollouts() -> Recorded:
-    return Recorded()
-
-
-@pytest.fixture(scope="module")
-def grpo(rollouts: Recorded) -> dict[int, Cost]:
-    return {updates: cost("grpo", updates, rollouts) for updates in (1, 4)}
-
-
-def passes(found: Cost) -> tuple[float, float, float]:
-    return found.with_gradient / ROWS, found.without_gradient / ROWS, found.reference / ROWS
-
-
-def test_grpo_takes_old_log_probs_only_where_the_policy_will_have_moved(grpo: dict[int, Cost]) -> None:
-    assert passes(grpo[1]) == (1, 0, 0)
-    assert passes(grpo[4]) == (1, 0.75, 0)
+PROMPTS, LENGTH = 2, 24
+# Method, updates a rollout, passes of each row: with gradient, without, of the reference. Old log-probs cost a pass
+# where the policy will have moved; ACPO looks at each step but the first once before it; Lopti makes two passes with
+# gradient; GTPO and REINFORCE++ look at the whole rollout.
+PASSES = [
+    ("grpo", 1, (1, 0, 0)),
+    ("grpo", 4, (1, 0.75, 0)),
+    ("dgpo", 4, (1, 0.75, 0)),
+    ("acpo", 4, (1, 0.75 + 0.75, 0)),
+    ("grpo+lopti", 1, (2, 0, 0)),
+    ("grpo+lopti", 4, (2, 0.75, 0)),
+    ("gtpo", 1, (1, 1, 0)),
+    ("reinforce-pp", 1, (1, 1, 1)),
+]
 
 
-@pytest.mark.parametrize("updates", [4])
-@pytest.mark.parametrize("name", ["grpo+reweight", "dgpo", "gspo"])
-def test_other_weights_cost_no_forward_and_nothing_to_speak_of(
-    rollouts: Recorded, grpo: dict[int, Cost], name: str, updates: int
-) -> None:
-    found = cost(name, updates, rollouts)
-    assert passes(found) == passes(grpo[updates])
-    assert found.flops <= 1.02 * grpo[updates].flops
-
-
-def test_acpo_looks_at_each_step_once_before_it_unless_nothing_has_moved(
-    rollouts: Recorded, grpo: dict[int, Cost]
-) -> None:
-    once, four = cost("acpo", 1, rollouts), cost("acpo", 4, rollouts)
-    assert passes(once) == (1, 0, 0) and once.flops <= 1.02 * grpo[1].flops
-    assert passes(four) == (1, 0.75 + 0.75, 0), "old log-probs and the spread, of all steps but the first"
-
-
-def test_lopti_makes_as_few_forwards_as_its_algorithm_allows(rollouts: Recorded, grpo: dict[int, Cost]) -> None:
-    """Two passes with gradient; with one step a pass, the first pass gives the old log-probs of the second."""
-    once, four = cost("grpo+lopti", 1, rollouts), cost("grpo+lopti", 4, rollouts)
-    assert passes(once) == (2, 0, 0) and once.flops <= 2.02 * grpo[1].flops
-    assert passes(four) == (2, 0.75, 0)
-    assert passes(cost("grpo+low-only", 1, rollouts)) == (1, 0, 0)
-
-
-def test_what_looks_at_the_whole_rollout_pays_one_forward(rollouts: Recorded) -> None:
-    for name in ("gtpo", "grpo+high-entropy", "ppo"):
-        assert passes(cost(name, 1, rollouts)) == (1, 1, 0)
-    assert passes(cost("reinforce-pp", 1, rollouts)) == (1, 1, 1)
-    assert passes(cost("grpo", 1, rollouts, "method.kl.beta=0.1")) == (1, 0, 1)
+def test_a_method_makes_as_few_forward_passes_as_its_algorithm_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods_cost, "PROMPTS", PROMPTS)
+    monkeypatch.setattr(methods_cost, "LENGTH", LENGTH)
+    rollouts, rows = Recorded(), PROMPTS * GROUP
+    costs: dict[tuple[str, int], Cost] = {}
+    for name, updates, passes in PASSES:
+        found = costs[name, updates] = cost(name, updates, rollouts)
+        counted = (found.with_gradient / rows, found.without_gradient / rows, found.reference / rows)
+        assert counted == passes, (name, updates)
+    assert costs["dgpo", 4].flops <= 1.02 * costs["grpo", 4].flops
+    assert costs["grpo+lopti", 1].flops <= 2.02 * costs["grpo", 1].flops

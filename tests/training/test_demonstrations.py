@@ -16,7 +16,8 @@ from rlvr_cli.tasks import Problem, Verdict
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.training.demonstrations import load_demonstrations
 from rlvr_cli.training.prepare import prepare_run
-from tests.training.sft_runs import configure, resume, rows, start
+from tests.matrix import metrics, resume
+from tests.training.sft_runs import configure, start
 
 
 def write(path: Path, *records: Any) -> Path:
@@ -37,8 +38,8 @@ def test_completions_of_a_file_are_imitated_word_for_word(tmp_path: Path) -> Non
     assert tokenizer.decode(first.completion) == ended["completion"]
     assert first == second, "the end is added once"
     run = start(tmp_path, "run", method__data=str(data), eval__every=0).run
-    assert rows(run)[-1]["loss"] < rows(run)[0]["loss"]
-    assert rows(run)[0]["update_tokens"] == 4 * len(first.completion)
+    assert metrics(run)[-1]["loss"] < metrics(run)[0]["loss"]
+    assert metrics(run)[0]["update_tokens"] == 4 * len(first.completion)
     write(data, ended, {**GOOD, "completion": "KK </think> <answer> KK </answer>"})
     run.update_manifest(status="interrupted")
     with pytest.raises(UserError, match="A run keeps its method"):
@@ -77,11 +78,6 @@ def test_every_bad_row_is_named(tmp_path: Path) -> None:
         assert problem.startswith(f"{data}:{words}")
 
 
-def test_a_model_that_cannot_write_the_solutions_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"worked solutions of problem kk-.*has no token for.*task\.style"):
-        prepare_run(configure(tmp_path, "run", task__style="logic_rl", rollout__max_new_tokens=1000))
-
-
 def test_solutions_that_do_not_fit_are_passed_over_for_shorter_ones(tmp_path: Path) -> None:
     config = configure(tmp_path, "run", method__demonstrations=200, task__people="{4: 1.0}")
     model, tokenizer = load_model("lab", dtype="float32")
@@ -96,21 +92,15 @@ def test_solutions_that_do_not_fit_are_passed_over_for_shorter_ones(tmp_path: Pa
         load_demonstrations(tiny, task, model, tokenizer)
 
 
-class Together(KnightsAndKnaves):
-    """Judges many at once, and notes how many it was given; a problem of ``refused`` has no right solution."""
+class Refuses(KnightsAndKnaves):
+    """Judges many at once, and finds every response to a problem of ``refused`` wrong."""
 
-    calls: ClassVar[list[int]] = []
     refused: ClassVar[frozenset[str]] = frozenset()
-
-    def judge(self, problem: Problem, response: str, *, truncated: bool = False) -> Verdict:
-        raise AssertionError("one by one")
 
     def judge_many(
         self, problems: Sequence[Problem], responses: Sequence[str], truncated: Sequence[bool], token_ids: Any = None
     ) -> list[Verdict]:
-        self.calls.append(len(problems))
-        own = super().judge
-        verdicts = [own(problem, response) for problem, response in zip(problems, responses, strict=True)]
+        verdicts = super().judge_many(problems, responses, truncated, token_ids)
         return [
             dataclasses.replace(verdict, correct=False, reason="wrong") if problem.id in self.refused else verdict
             for problem, verdict in zip(problems, verdicts, strict=True)
@@ -144,17 +134,14 @@ def test_problems_without_a_solution_are_left_out(tmp_path: Path, monkeypatch: p
 def test_every_worked_solution_of_loaded_problems_that_is_judged_wrong_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    generated = configure(tmp_path, "run", method__demonstrations=20)
-    made = generated.task.for_model("compact").problems("train", 40, 0)
+    made = KnightsAndKnaves().for_model("compact").problems("train", 40, 0)
     data = write(tmp_path / "mine.train.jsonl", *({"id": p.id, "question": p.question, **p.data} for p in made))
     config = configure(tmp_path, "run", method__demonstrations=20, task__data=str(data))
-    model, tokenizer = load_model("lab", dtype="float32")
-    task = Together(**{**dict(config.task), "style": "compact"})
-    task.calls.clear()
+    task = Refuses(**{**dict(config.task), "style": "compact"})
     refused = frozenset(problem.id for problem in task.problems("train", 20, config.run.seed)[3:5])
-    monkeypatch.setattr(Together, "refused", refused)
+    monkeypatch.setattr(Refuses, "refused", refused)
     with pytest.raises(UserError) as caught:
-        load_demonstrations(config, task, model, tokenizer)
+        load_demonstrations(config, task, *load_model("lab", dtype="float32"))
     assert len(caught.value.problems) == 2
-    for name, problem in zip(sorted(task.refused), sorted(caught.value.problems), strict=True):
+    for name, problem in zip(sorted(refused), sorted(caught.value.problems), strict=True):
         assert problem.startswith(f"task: the worked solution of problem {name} is judged wrong")

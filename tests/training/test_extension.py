@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,19 +11,14 @@ import pytest
 from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.checkpoints import valid_checkpoints
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.seal import file_hash
 from rlvr_cli.training import extension
 from rlvr_cli.training import run as running
 from rlvr_cli.training.extension import extend
-from tests.training.test_run import metrics, resume, start
-
-TINY_RUN = [
-    *("rollout.prompts=2", "rollout.group_size=4", "rollout.max_new_tokens=8", "train.rollouts=1", "run.threads=1"),
-    *("task.held_out=0.2", "train.on_no_signal=off"),
-]
+from tests.matrix import metrics, resume
+from tests.training.test_run import start
 
 
 def contents(run: RunDir) -> dict[str, Any]:
@@ -130,42 +124,14 @@ def contents_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a model, rows, a reward and a run `a` on them."""
-    folder = tmp_path_factory.mktemp("project")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.chdir(folder)
-        shutil.copytree(PRESETS["lab"], "model")
-        rows = [{"prompt": f"What is {number} plus 1 ?"} for number in range(24)]
-        Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        Path("half.py").write_text("def half(completions, **columns):\n    return [0.5] * len(completions)\n")
-        words = ["--model", "model", "--data", "rows.jsonl", "--reward", "half.py:half", "run.name=a", *TINY_RUN]
-        assert rlvr(["train", *words]) == 0
-    return folder
-
-
-@pytest.mark.parametrize("rollouts", [["train.rollouts=9"]])
-@pytest.mark.parametrize("lacks", ["rows.jsonl", "library"])
 def test_a_refused_resume_changes_nothing(
-    project: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    lacks: str,
-    rollouts: list[str],
+    short: RunDir, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Not the configuration, nor the status: `--resume` without a name would else take up the run that was refused."""
-    monkeypatch.chdir(shutil.copytree(project, tmp_path / "copy"))
-    run = RunDir(Path("runs/a"))
-    if not rollouts:
-        run.update_manifest(status="interrupted")
-    before = contents_of(run.path)
-    if lacks == "library":
-        monkeypatch.setattr(running, "prepare_run", refused)
-    else:
-        Path(lacks).rename("elsewhere")
-    assert rlvr(["train", "--resume", "a", *rollouts]) == 2
+    monkeypatch.chdir(short.path.parent)
+    run, before = short, contents_of(short.path)
+    monkeypatch.setattr(running, "prepare_run", refused)
+    assert rlvr(["train", "--resume", str(short.path), "train.rollouts=9"]) == 2
     output = capsys.readouterr()
     assert "Nothing was started." in output.err and "extended" not in output.err + output.out
     assert contents_of(run.path) == before

@@ -12,8 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from rlvr_cli.models.sampling.engine import SamplingParams
-from rlvr_cli.models.sampling.transformers import generate_with_transformers
 from tests.training import harness
 
 SEEN: list[torch.dtype] = []
@@ -57,9 +55,3 @@ def test_a_training_starts_and_steps(tmp_path: Path, flash: Any) -> None:
     assert trainer.forward.own_head
     assert flash.config._attn_implementation == "flash_attention_2"
     assert float(torch.cosine_similarity(trainer.gradients[0], plain.gradients[0], dim=0)) > 0.99
-
-
-def test_generate_samples_it(flash: Any) -> None:
-    out = generate_with_transformers(flash, [[3, 4, 5], [6, 7]], SamplingParams(max_new_tokens=6), keys=[0, 1])
-    assert [len(ids) for ids in out.ids] == [6, 6]
-    assert set(SEEN) == {torch.bfloat16}

@@ -15,10 +15,6 @@ from trl import GRPOTrainer
 
 from benchmarks.trl_gradients import DEFINITIONS, ROUNDING, SCHEDULES, SITUATIONS, errors, named_differences
 from experiments.lab.model import make_tokenizer
-from rlvr_cli.cli.templates import files_of
-from rlvr_cli.config.load import load_config
-from rlvr_cli.describe.weights import weight_curves
-from rlvr_cli.methods.checks import check_user_parts
 from rlvr_cli.methods.method import Method
 from rlvr_cli.tasks import kk_compact as compact
 from rlvr_cli.training.forward import PolicyForward
@@ -28,7 +24,6 @@ from rlvr_cli.training.trainer import PolicyTrainer
 from tests.training.harness import (
     COMPOSITIONS,
     LEARNING_RATE,
-    MAX_NEW_TOKENS,
     METHODS,
     UPDATES,
     ScriptedRollouts,
@@ -83,8 +78,8 @@ def test_equals_the_formula_in_plain_pytorch(tmp_path: Path, aggregation: str, b
                 parameter -= LEARNING_RATE * parameter.grad
 
 
-# One of each way to read tokens: by probability, whole rows, statistics, every row, with values.
-READERS = ("lopti", "gspo", "acpo", "gtpo", "ppo")
+# One of each way to read tokens: by probability, whole rows, every row, with values.
+READERS = ("lopti", "gspo", "gtpo", "ppo")
 
 
 def every_method(*fast: str) -> list[Any]:
@@ -167,43 +162,20 @@ def test_passes_that_only_wait_for_another_process_have_no_gradient(
         assert relative_error(mine, other) < SPLIT_TOLERANCE
 
 
-STATISTICS = """
-    needs_statistics: ClassVar[bool] = True
+class EqualRewards(ScriptedRollouts):
+    """Every completion is as good as every other."""
 
-    @property
-    def needs_entropies(self) -> bool:
-        return True
-
-    def statistics(self, tokens: Tokens) -> Tensor:
-        mask = tokens.mask.bool()
-        return torch.stack([tokens.entropies[mask].mean(), tokens.old_probs[mask].mean(), tokens.ratio[mask].std()])
-
-"""
+    def script(self, rollout: int) -> Any:
+        prompts, completions, rewards = super().script(rollout)
+        return prompts, completions, [1.0] * len(rewards)
 
 
-def test_statistics_of_a_user_file_read_entropies_and_old_probabilities(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a rollout's first step too, whether or not the sampler knows them, in any micro-batches."""
-    text = files_of("method", "power")["power.py"].replace("import Annotated", "import Annotated, ClassVar")
-    (tmp_path / "power.py").write_text(text.replace("from pydantic", "import torch\nfrom pydantic") + STATISTICS)
-    method = load_config(method=str(tmp_path / "power.py"), import_files=True).method.bound(MAX_NEW_TOKENS)
-    check_user_parts(method)
-    assert weight_curves([method], [0.1]).curves
-    seen: list[list[float]] = []
-    statistics = type(method.policy_loss).statistics
-    monkeypatch.setattr(
-        type(method.policy_loss),
-        "statistics",
-        lambda self, tokens: seen.append((result := statistics(self, tokens)).tolist()) or result,
-    )
-    for told, size in ((False, 1), (False, 8), (True, 4)):
-        train(tmp_path, method, load_base(tmp_path), micro_batch=size, updates=UPDATES, told=told)
-    apart, whole, of_sampler = (seen[start : start + 2 * UPDATES] for start in range(0, len(seen), 2 * UPDATES))
-    assert apart == [pytest.approx(numbers, abs=1e-8) for numbers in whole]
-    assert of_sampler == [pytest.approx(numbers, rel=1e-4, abs=1e-4) for numbers in whole]
-    for number, (entropy, old, spread) in enumerate(whole):
-        assert 0.1 < entropy < 5 and 0.001 < old < 0.9 and (spread > 0.01) == (number % UPDATES > 0)
+def test_a_step_without_any_gradient_is_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its gradient is 0 everywhere, and not absent: momentum decays, and processes meet in the backward pass."""
+    monkeypatch.setattr("tests.training.harness.ScriptedRollouts", EqualRewards)
+    trainer = train(tmp_path, method_of("grpo"), load_base(tmp_path), micro_batch=4, updates=2)
+    assert len(trainer.gradients) == 4
+    assert all(torch.equal(gradient, torch.zeros_like(gradient)) for gradient in trainer.gradients)
 
 
 class _Gradients(TrainerCallback):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,15 @@ from torch import Tensor
 
 from experiments.lab.model import make_tokenizer
 from rlvr_cli.config.model import LoRAConfig
-from rlvr_cli.core.errors import UserError
 from rlvr_cli.evaluation.sampling import weights_hash
 from rlvr_cli.models.adapter import merged, peft_config
 from rlvr_cli.models.load import load_model
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks import kk_compact as compact
-from tests.models.tiny import make, rounding
+from tests.matrix import metrics, newest
+from tests.models.tiny import rounding
+from tests.training import harness
 from tests.training.harness import (
-    METHODS,
     GradientTrainer,
     ScriptedRollouts,
     arguments,
@@ -33,16 +32,9 @@ from tests.training.harness import (
     method_of,
     plain_gradient,
 )
-from tests.training.sft_runs import newest, rows, start
 
 ROWS, GROUP = 16, 4
 ADAPTER = LoRAConfig(rank=3, alpha=6.0)
-RUN: dict[str, Any] = {
-    "model__adapter": "{kind: lora, rank: 4}",
-    "optimizer__lr": 5e-3,
-    "rollout__max_new_tokens": 24,
-    "task__train_size": 64,
-}
 
 
 class AdapterTrainer(GradientTrainer):
@@ -88,18 +80,17 @@ def train(folder: Path, name: str, *overrides: str, **settings: Any) -> AdapterT
 
 
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["", "checkpointing"])
-def test_the_gradient_is_that_of_the_merged_weights(tmp_path: Path, checkpointing: bool) -> None:
+def test_the_gradient_is_that_of_the_merged_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpointing: bool
+) -> None:
     """dL/dB = scale dL/dW A^T and dL/dA = scale B^T dL/dW, with dL/dW of plain PyTorch on the merged model."""
     load_base(tmp_path)
     method = method_of("grpo", "kl.beta=0.1")
-    trainer = train(tmp_path, "grpo", "kl.beta=0.1") if not checkpointing else None
-    if trainer is None:
-        import tests.training.harness as harness
-
-        original = harness.trl_config
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(harness, "trl_config", lambda **named: original(**{**named, "gradient_checkpointing": True}))
-            trainer = train(tmp_path, "grpo", "kl.beta=0.1")
+    original = harness.trl_config
+    monkeypatch.setattr(
+        harness, "trl_config", lambda **named: original(**{**named, "gradient_checkpointing": checkpointing})
+    )
+    trainer = train(tmp_path, "grpo", "kl.beta=0.1")
     scale = ADAPTER.alpha / ADAPTER.rank
     checked = 0
     for rollout, weights in enumerate(trainer.weights):
@@ -150,12 +141,8 @@ def test_the_reference_is_the_base_without_the_adapter(tmp_path: Path) -> None:
     assert max(trainer.kl[1:]) > 1e-3
 
 
-def policy_run(folder: Path, name: str, method: str, **changes: Any) -> RunDir:
-    return start(folder, name, method, **{**RUN, **changes}).run
-
-
-def check(run: RunDir) -> None:
-    """The checkpoint holds adapters alone, and is what was sampled and evaluated."""
+def test_the_checkpoint_holds_adapters_alone_and_is_what_was_evaluated(matrix: Path) -> None:
+    run = RunDir(matrix / "lora")
     step = newest(run)
     assert not (step / "model.safetensors").exists()
     adapter = load_file(step / "adapter_model.safetensors")
@@ -172,62 +159,6 @@ def check(run: RunDir) -> None:
     with torch.no_grad():
         expected = PeftModel.from_pretrained(base, step)(ids).logits
         torch.testing.assert_close(model(ids).logits, expected, **rounding(expected))
-
-
-def test_the_checkpoint_holds_adapters_alone_and_is_what_was_evaluated(matrix: Path) -> None:
-    check(RunDir(matrix / "lora"))
-    kl = [row["kl_reference"] for row in rows(RunDir(matrix / "lora"))]
+    kl = [row["kl_reference"] for row in metrics(run)]
     assert abs(kl[0]) < 1e-9, "nothing was learned yet"
     assert max(kl) > 1e-6
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_trains_adapters(tmp_path: Path, method: str) -> None:
-    run = policy_run(tmp_path, "run", method, train__rollouts=1, update__epochs=1, eval__every=1)
-    check(run)
-    for row in rows(run):
-        assert row["grad_norm"] is None or math.isfinite(row["grad_norm"])
-
-
-def mixture(folder: Path, name: str) -> str:
-    tokenizer = make_tokenizer(compact.vocabulary())
-    model = make(name, vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id)
-    model.config.rlvr_prompt_style = "compact"
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
-@pytest.mark.parametrize(
-    ("name", "without"), [("qwen3-moe", None), ("qwen2-moe", ["experts.down_proj", "experts.gate_up_proj"])]
-)
-def test_a_mixture_of_experts(tmp_path: Path, name: str, without: list[str] | None) -> None:
-    """Trained, evaluated on the way, begun from its checkpoint; a run says where its experts get no adapter."""
-    base = mixture(tmp_path / "base", name)
-    changes = {"eval__every": 1, "update__epochs": 1, "train__rollouts": 1, "task__reward": "random"}
-    run = policy_run(tmp_path, "run", "grpo", model__name=base, **changes)
-    assert run.read_manifest().get("without_adapter") == without
-    assert ("the experts get no adapter" in run.log_path.read_text()) == (without is not None)
-    adapter = load_file(newest(run) / "adapter_model.safetensors")
-    assert any(".experts." in tensor for tensor in adapter) == (without is None)
-    model, _ = load_model(str(newest(run)), dtype="float32")
-    evaluated = json.loads(sorted(run.held_out_dir.glob("*/meta.json"))[-1].read_text())
-    assert evaluated["weights"] == weights_hash(model)
-    changes |= {"eval__every": 0, "model__adapter": "none", "model__name": str(newest(run))}
-    again = policy_run(tmp_path, "again", "grpo", **changes)
-    trained, _ = load_model(str(newest(again)), dtype="float32")
-    assert not any(torch.equal(weight, model.get_parameter(key)) for key, weight in trained.named_parameters())
-
-
-def test_an_adapter_is_no_reference_of_all_weights(tmp_path: Path) -> None:
-    """TRL would load the reference by the name of the base, and so without the adapter."""
-    run = policy_run(tmp_path, "first", "grpo", train__rollouts=1, eval__every=0, update__epochs=1)
-    folder = str(newest(run))
-    with pytest.raises(UserError, match="rlvr export"):
-        start(tmp_path, "second", "grpo", model__name=folder, method__kl__beta=0.1, eval__every=0)
-    on_top = policy_run(
-        tmp_path, "third", "grpo", model__name=folder, method__kl__beta=0.1, eval__every=0, train__rollouts=1
-    )
-    assert json.loads((newest(on_top) / "base.json").read_text())["name"] == folder
-    load_model(str(newest(on_top)))

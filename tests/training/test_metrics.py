@@ -68,19 +68,6 @@ def test_the_mismatch_is_that_of_its_definitions() -> None:
     assert values["importance/weight"] == pytest.approx(weight, rel=1e-12)
 
 
-def test_what_was_executed_is_counted_by_name() -> None:
-    """A run's manifest shows that the method's own terms ran, pass by pass."""
-    log_ratio = torch.zeros(2, 3)
-    meter = StepMeter(method_of("dgpo+reweight+lopti", "kl.beta=0.1"))
-    tokens = Tokens(log_ratio, log_ratio, torch.ones(2, 1), torch.ones(2, 3), ref_log_probs=log_ratio)
-    meter.add_rollout()
-    for which in ("low", "low", "high"):
-        meter.add(tokens, which, None)
-    expected = {"DGPO": 3, "Reweight": 3, "KLPenalty": 3, "pass:low": 2, "pass:high": 1, "GroupAdvantage": 1}
-    assert expected.items() <= meter.executed.items()
-    assert "PPOClip" not in meter.executed
-
-
 def test_the_distance_of_probabilities_is_that_of_the_sampled_tokens() -> None:
     """Mean |pi - pi_old| over valid tokens: (0.1 + 0.3) / 2, padding left out."""
     new, old = torch.tensor([[0.6, 0.2, 0.9]]).log(), torch.tensor([[0.5, 0.5, 0.1]]).log()

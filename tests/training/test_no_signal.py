@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training import run as running
 from rlvr_cli.training.recorder import Recorder
+from tests.matrix import metrics, resume
 from tests.training.processes import interrupted_after
 
 # The lab's model never ends an answer in four tokens: every reward is the same.
@@ -32,10 +32,6 @@ SETTINGS = (
 def trained(folder: Path, name: str, *overrides: str) -> RunDir:
     config = load_config(overrides=[*SETTINGS, f"run.dir={folder}", f"run.name={name}", *overrides])
     return running.start_training(config, overwrite=False, console=Console(quiet=True)).run
-
-
-def metrics(run: RunDir) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
 
 
 def alerts(run: RunDir) -> list[str]:
@@ -56,32 +52,22 @@ def test_it_is_told_after_three_rollouts_at_the_end_and_wherever_the_run_is_show
     assert (
         "nothing was learned" in run.log_path.read_text() and "nothing was learned" in run.read_manifest()["no_signal"]
     )
-    assert rlvr(["runs", "show", "idle", "--runs", str(tmp_path)]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "no signal, rollouts 3-5" in shown
-    for listing in (["list"], ["watch", "--once", "--all"]):
-        assert rlvr(["runs", *listing, "--runs", str(tmp_path)]) == 0
-        assert "finished, no signal" in capsys.readouterr().out
-    assert rlvr(["report", str(run.path)]) == 0
-    page = (run.path / "report.html").read_text(encoding="utf-8")
-    assert page.count("no completion of 5 rollouts") >= 1
+    assert rlvr(["runs", "list", "--runs", str(tmp_path)]) == 0
+    assert "finished, no signal" in capsys.readouterr().out
 
 
 def test_a_stop_and_a_resume_tell_it_once(tmp_path: Path) -> None:
     with interrupted_after(3):
         run = trained(tmp_path, "broken", "train.rollouts=5")
     assert run.read_manifest()["status"] == "interrupted"
-    running.resume_training(run, console=Console(quiet=True))
+    resume(run)
     assert len(alerts(run)) == 1 and [row["alert/no_signal"] for row in metrics(run)] == [0, 0, 1, 1, 1]
 
 
-def test_stop_ends_the_run_and_off_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stop_ends_the_run_and_off_says_nothing(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"no signal: .*train\.on_no_signal=stop"):
         trained(tmp_path, "stopped", "train.on_no_signal=stop", "train.rollouts=5")
     assert len(metrics(RunDir(tmp_path / "stopped"))) == 3
-    capsys.readouterr()
-    assert rlvr(["runs", "show", "stopped", "--runs", str(tmp_path)]) == 0
-    assert "error rollout 3: no signal: in the last 3 rollouts" in " ".join(capsys.readouterr().out.split())
     run = trained(tmp_path, "off", "train.on_no_signal=off", "train.rollouts=4")
     assert all("alert/no_signal" not in row for row in metrics(run)) and not alerts(run)
     assert run.read_manifest()["no_signal"] is None
@@ -98,8 +84,6 @@ def test_prompts_that_the_model_cannot_read_are_refused_and_an_evaluation_says_s
         with pytest.raises(UserError, match=r"\d\d% of the prompts' tokens"):
             trained(tmp_path, "unread", "rollout.max_new_tokens=1", *overrides)
     assert not (tmp_path / "unread").exists()
-    run = trained(tmp_path, "off", *UNREAD, "train.on_no_signal=off", "train.rollouts=1")
-    assert run.read_manifest()["status"] == "finished"
     asked = ["eval", "lab", "--problems", "2", "--samples", "1", "--pass-at", "1", f"run.dir={tmp_path}"]
     asked += ["eval.max_new_tokens=2"]
     assert rlvr([*asked, "--output", str(tmp_path / "a")]) == 0
@@ -124,4 +108,4 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path, monkeypatch
     assert [path.name for path in run.checkpoints_dir.iterdir()] == ["step-1"]
     assert run.read_manifest()["status"] == "failed"
     monkeypatch.undo()
-    assert running.resume_training(run, console=Console(quiet=True)).status == "finished"
+    assert resume(run).status == "finished"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -15,6 +13,7 @@ from rlvr_cli.core.errors import RunError
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.training import run as running
 from rlvr_cli.training.alerts import TrainingAlerts
+from tests.matrix import metrics, resume
 from tests.training.processes import interrupted_after
 
 # A rate that ruins the policy within a few rollouts: the shares of an unharmed run are noise on so few completions.
@@ -44,10 +43,6 @@ def _lax(monkeypatch: pytest.MonkeyPatch) -> None:
 def trained(folder: Path, name: str, *overrides: str) -> RunDir:
     config = load_config(overrides=[*SETTINGS, f"run.dir={folder}", f"run.name={name}", *overrides])
     return running.start_training(config, overwrite=False, console=Console(quiet=True)).run
-
-
-def metrics(run: RunDir) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +81,7 @@ def test_warnings_go_on_exactly_after_a_stop(whole: RunDir, tmp_path: Path) -> N
     with interrupted_after(steps):
         broken = trained(tmp_path, "broken")
     assert broken.read_manifest()["status"] == "interrupted" and len(metrics(broken)) == steps + 1
-    running.resume_training(broken, console=Console(quiet=True))
+    resume(broken)
     assert broken.metrics_path.read_bytes() == whole.metrics_path.read_bytes()
     assert logged(broken) == logged(whole), "each alert is reported once"
 
@@ -111,4 +106,4 @@ def test_stop_ends_the_run_with_the_evidence_and_the_way_on(whole: RunDir, tmp_p
     again = load_config([run.config_path], overrides=[*advised.split(), "train.rollouts=1"])
     assert running.start_training(again, overwrite=False, console=Console(quiet=True)).status == "finished"
     with pytest.raises(RunError, match=f"rollout {first.first + 1}: "):
-        running.resume_training(run, console=Console(quiet=True))
+        resume(run)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tests.training.harness import ScriptedRollouts, load_base, method_of, train
 
 ROWS, GROUP, UPDATES, ROLLOUTS = 16, 4, 2, 2
-RATE, VALUE_RATIO, VALUE_COEF, VALUE_CLIP, MAX_NORM, LAM, EPS = 0.1, 0.5, 0.7, 0.2, 1.0, 0.9, 0.2
+RATE, VALUE_RATIO, VALUE_COEF, VALUE_CLIP, MAX_NORM, LAM, EPS = 0.1, 0.5, 0.7, 0.01, 1.0, 0.9, 0.2
 
 
 def log_probs_and_values(model: Any, head: Any, prompts: Any, completions: Any) -> tuple[Tensor, Tensor]:

@@ -1,69 +1,15 @@
-"""What a person sees of a training, on a terminal of 80 columns and elsewhere, and what stays when it ends."""
+"""What a finished training says of before and after."""
 
 from __future__ import annotations
 
-import io
-import os
-import re
-import signal
 from pathlib import Path
-from typing import Any
-
-import pytest
-from rich.console import Console
 
 from rlvr_cli.core.terminal import Marked
-from rlvr_cli.launch.stopping import StopRequest
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.stats.intervals import share_interval
 from rlvr_cli.training.outcome import outcome_lines
-from rlvr_cli.training.progress import Reporter
 from tests.compare.made_runs import evaluate
 from tests.runs.folders import make_run
-
-ROW = {"step": 1, "rollout": 0, "last_update": True, "reward": 1.25, "accuracy": 0.5, "entropy": 0.1, "length": 54.5}
-MORE = {
-    "clip_frac/low": 0.0,
-    "clip_frac/high": 0.1,
-    "grad_norm": 0.1,
-    "alert/length_collapse": 1,
-    "verifier/timeout": 0.25,
-}
-HELD_OUT: dict[str, Any] = {
-    "greedy": {"value": 0.875, "low": 0.606, "high": 0.97},
-    "avg@4": {"value": 0.578, "low": 0.377, "high": 0.756},
-    "length": {"value": 48.6, "low": None, "high": None},
-}
-
-
-def shown(folder: Path, *, terminal: bool, columns: int = 80) -> tuple[str, str]:
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=terminal, width=columns, height=30, color_system=None)
-    stop = StopRequest()
-    with Reporter(folder / "log.txt", console=console, rollouts=60, steps=60) as reporter, stop:
-        reporter.follow(stop)
-        reporter.step({**ROW, **MORE}, {"tokens_per_second": 1234.0})
-        reporter.held_out(1, HELD_OUT)
-        os.kill(os.getpid(), signal.SIGINT)
-        reporter.step({**ROW, "step": 2, "rollout": 1, **MORE}, {"tokens_per_second": 1234.0})
-        reporter.end()
-        reporter.message("saved at step 2; continue with: rlvr train --resume runs/one")
-    return stream.getvalue(), (folder / "log.txt").read_text()
-
-
-def test_the_display_keeps_its_last_numbers_within_80_columns(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    text, log = shown(tmp_path, terminal=True)
-    assert capfd.readouterr().err == "" and "SIGINT: saving after this step" in text
-    last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).split("training ")[-1].replace("\r", "").splitlines()
-    assert all(len(line) <= 80 for line in last)
-    assert "2/60 rollouts" in last[0] and "left" in last[0]
-    words = " ".join(last).split()
-    for word in ("reward", "1.250", "accuracy", "grad", "10.00%", "25.00%", "collapse", "1,234", "[0.377,", "0.756],"):
-        assert word in words
-    assert last[-1] == "saved at step 2; continue with: rlvr train --resume runs/one"
-    assert "held-out after rollout 1: avg@4 0.578 [0.377, 0.756], greedy accuracy 0.875" in log
 
 
 def made(tmp_path: Path, *right: list[int]) -> RunDir:

@@ -10,13 +10,16 @@ import pytest
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.training.prepare import prepare_run
+from tests.matrix import resume
 from tests.training.processes import interrupted_after
-from tests.training.sft_runs import configure, resume, start
+from tests.training.sft_runs import configure, start
+
+TINY = {"eval__every": 0, "train__rollouts": 2, "update__epochs": 1, "rollout__max_new_tokens": 24}
 
 
 def test_a_run_does_not_go_on_with_another_method(tmp_path: Path) -> None:
     with interrupted_after(1):
-        run = start(tmp_path, "grpo", "grpo", eval__every=0, rollout__max_new_tokens=24).run
+        run = start(tmp_path, "grpo", "grpo", **TINY).run
     fingerprint = run.read_manifest()["method_fingerprint"]
     other = prepare_run(configure(tmp_path, "other", "dgpo")).method.fingerprint()
     ours, theirs = fingerprint["choices_sha256"][:8], other["choices_sha256"][:8]
@@ -37,7 +40,7 @@ def test_a_run_does_not_go_on_with_other_problems(tmp_path: Path) -> None:
     lines = [problem.fields for problem in KnightsAndKnaves().problems("train", 12, 0)]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     data.write_text(text)
-    settings = {"eval__every": 0, "rollout__max_new_tokens": 24, "task__data": str(data)}
+    settings = {**TINY, "task__data": str(data)}
     with interrupted_after(1):
         run = start(tmp_path, "grpo", "grpo", **settings).run
     before = run.manifest_path.read_bytes()

@@ -24,13 +24,12 @@ from rlvr_cli.models.sampling.engine import Completions
 from rlvr_cli.models.sampling.transformers import choose_engine
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks import Problem, Task, Verdict
-from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.gsm8k import GSM8K
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.training import run as running
 from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource
 
-SETTINGS = ("train.rollouts=2", "rollout.prompts=8", "rollout.max_new_tokens=60", "task.train_size=64", "run.threads=1")
+SETTINGS = ("train.rollouts=1", "rollout.prompts=8", "rollout.max_new_tokens=60", "task.train_size=64", "run.threads=1")
 
 
 def trained(folder: Path, name: str, method: str = "grpo", *overrides: str) -> tuple[list[Any], list[Any]]:
@@ -43,12 +42,11 @@ def trained(folder: Path, name: str, method: str = "grpo", *overrides: str) -> t
 
 def test_noise_mirrors_the_reward_and_leaves_the_accuracy_clean(tmp_path: Path) -> None:
     clean_metrics, clean = trained(tmp_path, "clean")
-    all_metrics, flipped = trained(tmp_path, "all", "grpo", "method.reward.noise=1.0")
     some_metrics, some = trained(tmp_path, "some", "grpo+noise")
-    assert [row["completion"] for row in flipped] == [row["completion"] for row in clean]
-    assert [row["reward"] for row in flipped] == [-row["reward"] for row in clean]  # Logic-RL's range is -3 to 3
-    assert [row["clean_reward"] for row in flipped] == [row["reward"] for row in clean]
-    assert all_metrics[0]["accuracy"] == some_metrics[0]["accuracy"] == clean_metrics[0]["accuracy"]
+    assert [row["completion"] for row in some] == [row["completion"] for row in clean]
+    assert [row["clean_reward"] for row in some] == [row["reward"] for row in clean]
+    assert {abs(row["reward"] / row["clean_reward"]) for row in some} == {1.0}  # Logic-RL's range is -3 to 3
+    assert some_metrics[0]["accuracy"] == clean_metrics[0]["accuracy"]
     assert some_metrics[0]["clean_reward"] == clean_metrics[0]["reward"] and "clean_reward" not in clean_metrics[0]
     share = statistics.fmean(row["reward"] != row["clean_reward"] for row in some)
     assert 0.1 < share < 0.4, "a quarter of 64 rows, give or take"
@@ -108,30 +106,6 @@ def test_the_entropy_is_that_of_the_policy_that_sampled(tmp_path: Path) -> None:
     assert estimated.summary["entropy"] == pytest.approx(known.summary["entropy"] - sum(differences) / tokens)
 
 
-def test_every_stop_token_of_the_generation_config_is_left_out_of_the_text(tmp_path: Path) -> None:
-    config = load_config(overrides=SETTINGS)
-    model, tokenizer = load_model("lab", dtype="float32", device="cpu")
-    stop = tokenizer.convert_tokens_to_ids("</think>")
-    model.generation_config.eos_token_id = [tokenizer.eos_token_id, stop]
-    source = RolloutSource(
-        config,
-        config.task.for_model("compact"),
-        config.task.for_model("compact").problems("train", 8, 0),
-        tokenizer,
-        sampler.sample,
-        tmp_path,
-        gather=list,
-        main=True,
-        on_tokens=lambda _: None,
-    )
-    source.model = model
-    batch = source.collect(0, range(8), 0)
-    source.store(batch.rewards, [0.0] * 8, None)
-    rows = [json.loads(line) for line in (tmp_path / "rollout-000000.jsonl").read_text().splitlines()]
-    assert stop in {row["token_ids"][-1] for row in rows}, "else this shows nothing"
-    assert not any("</think>" in row["completion"] for row in rows)
-
-
 def test_truncated_completions_are_not_learned_from_when_dropped(tmp_path: Path) -> None:
     short = "rollout.max_new_tokens=24"
     kept, rows = trained(tmp_path, "kept", "dapo", short)
@@ -152,7 +126,7 @@ def test_a_rollout_of_truncated_rows_alone_teaches_nothing_and_breaks_nothing(tm
     for name in ("gtpo", "ppo", "dapo+high-entropy"):
         metrics, rows = trained(tmp_path, name, name, *cut)
         assert all(row["truncated"] for row in rows)
-        assert [row["grad_norm"] for row in metrics] == [0.0, 0.0] and metrics[0]["update_tokens"] == 0
+        assert [row["grad_norm"] for row in metrics] == [0.0] and metrics[0]["update_tokens"] == 0
         assert not any("value/correct" in row or "value/incorrect" in row for row in metrics)
 
 
@@ -190,8 +164,8 @@ def source_of(folder: Path, task: Any, *overrides: str) -> RolloutSource:
     return source
 
 
-@pytest.mark.parametrize("reward", [-3.5e38])
-def test_a_reward_beyond_float32_is_as_one_that_is_not_finite(tmp_path: Path, reward: float) -> None:
+def test_a_reward_beyond_float32_is_as_one_that_is_not_finite(tmp_path: Path) -> None:
+    reward = -3.5e38
     source = source_of(tmp_path, lambda task: Rewards(task, reward=reward, parts={"f": reward, "g": 0.0}))
     said = re.escape(f"is {reward:g} (f {reward:g}, g 0); a number from -1e+30 to 1e+30 is needed")
     with pytest.raises(RunError, match=said):
@@ -224,7 +198,7 @@ def test_training_goes_on_past_what_cannot_be_scored(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(KnightsAndKnaves, "judge", some)
     metrics, rows = trained(tmp_path, "unscorable", "dapo", "rollout.dynamic_sampling=1", "train.max_skips=0")
-    assert len(metrics) == 2 and all(0.1 < row["unscorable"] < 0.3 for row in metrics)
+    assert 0.1 < metrics[0]["unscorable"] < 0.3
     assert all(row["advantage"] == 0 for row in rows if not row["scorable"])
     assert metrics[0]["update_tokens"] == sum(row["tokens"] for row in rows if row["scorable"])
     for first in range(0, len(rows), 8):
@@ -232,36 +206,29 @@ def test_training_goes_on_past_what_cannot_be_scored(tmp_path: Path, monkeypatch
         assert sum(advantages) == pytest.approx(0.0, abs=1e-4)
 
 
-@pytest.mark.parametrize("task", ["gsm8k"])
 def test_a_well_formed_wrong_answer_is_wrong_whatever_its_reward(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """0.1 for Countdown's tags, 10 for GTPO's: PL trains on right answers, NL on the others, noise on the opposite."""
-    judged: type[Any] = {"countdown": Countdown, "gsm8k": GSM8K}[task]
-    judge, count = judged.judge, iter(range(10**6))
+    """As the 10 for GTPO's tags: PL trains on right answers, NL on the others, noise on the opposite."""
+    judge, count = GSM8K.judge, iter(range(10**6))
 
     def respond(self: Any, problem: Problem, response: str, **named: Any) -> Verdict:
-        if task == "countdown":
-            right, wrong = next(self.solutions(problem)), "<answer> 1 </answer>"
-        else:
-            tags = "<reasoning>So it is.</reasoning>\n<answer>{}</answer>"
-            right, wrong = tags.format(problem.data["answer"]), tags.format("-17.5")
-        verdict: Verdict = judge(self, problem, right if next(count) % 3 == 0 else wrong)
+        answer = problem.data["answer"] if next(count) % 3 == 0 else "-17.5"
+        verdict: Verdict = judge(self, problem, f"<reasoning>So it is.</reasoning>\n<answer>{answer}</answer>")
         return verdict
 
-    monkeypatch.setattr(judged, "judge", respond)
+    monkeypatch.setattr(GSM8K, "judge", respond)
     problems = [{"question": f"What is {a} + {a}?", "answer": str(a + a)} for a in range(200)]
     (tmp_path / "own.jsonl").write_text("".join(json.dumps(problem) + "\n" for problem in problems))
-    own = {"countdown": (), "gsm8k": (f"task.data={tmp_path / 'own.jsonl'}", "task.reward=gtpo")}[task]
-    settings = (f"task.name={task}", *own, "rollout.max_new_tokens=8", "train.rollouts=1", "train.on_no_signal=off")
+    settings = ("task.name=gsm8k", f"task.data={tmp_path / 'own.jsonl'}", "task.reward=gtpo")
+    settings += ("rollout.max_new_tokens=8", "train.on_no_signal=off")
 
     def signs(name: str, method: str, *overrides: str) -> list[tuple[bool, float, float]]:
         _, rows = trained(tmp_path, name, method, *settings, *overrides)
         return [(row["correct"], row["reward"], row["advantage"]) for row in rows]
 
     pl, nl = signs("pl", "pl"), signs("nl", "nl")
-    graded = pytest.approx(0.1 if task == "countdown" else 10.0)
-    assert all(reward == graded for correct, reward, _ in pl if not correct)
+    assert all(reward == pytest.approx(10.0) for correct, reward, _ in pl if not correct)
     assert 0 < sum(correct for correct, _, _ in pl) < len(pl)
     assert all(advantage == correct for correct, _, advantage in pl)
     assert all(advantage == correct - 1 for correct, _, advantage in nl)

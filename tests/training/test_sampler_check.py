@@ -21,7 +21,7 @@ from rlvr_cli.training import run as running
 from rlvr_cli.training.prepare import PreparedRun
 from rlvr_cli.training.sampler_check import SamplerCheck, log_prob_differences, not_renewed, sampler_check
 
-SETTINGS = ("train.rollouts=2", "rollout.prompts=4", "rollout.max_new_tokens=40", "task.train_size=32", "run.threads=1")
+SETTINGS = ("train.rollouts=2", "rollout.prompts=2", "rollout.max_new_tokens=32", "task.train_size=32", "run.threads=1")
 Engine = Callable[..., Completions]
 
 

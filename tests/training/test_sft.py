@@ -12,38 +12,22 @@ from rlvr_cli.evaluation.sampling import weights_hash
 from rlvr_cli.models.load import load_model
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.folder import RunDir
-from tests.training.sft_runs import (
-    STEPS,
-    newest,
-    rows,
-)
+from tests.matrix import metrics, newest
+from tests.training.sft_runs import STEPS
 
 
-def test_a_run_leaves_what_every_run_leaves(matrix: Path) -> None:
+def test_a_second_epoch_knows_the_tokens_of_the_first_better(matrix: Path) -> None:
     run = RunDir(matrix / "sft")
-    manifest = run.read_manifest()
-    assert (manifest["status"], manifest["step"], manifest["rollout"], manifest["method"]) == (
-        "finished",
-        STEPS,
-        3,
-        "sft",
-    )
-    choices = manifest["method_fingerprint"]["choices"]
-    assert (choices["name"], choices["demonstrations"]["count"]) == ("sft", 20)
-    assert manifest["executed"].keys() == {"nll"}
-    recorded = rows(run)
+    assert run.read_manifest()["executed"].keys() == {"nll"}
+    recorded = metrics(run)
     assert [row["step"] for row in recorded] == list(range(1, STEPS + 1))
     assert [(row["rollout"], row["update"]) for row in recorded[3:6]] == [(0, 3), (1, 0), (1, 1)]
     for row in recorded:
-        assert row["loss"] > 0 and 0 < row["token_accuracy"] <= 1 and row["grad_norm"] > 0 and row["update_tokens"] > 0
+        assert row["loss"] > 0 and 0 < row["token_accuracy"] <= 1 and row["grad_norm"] > 0
         assert ("eval" in row) == (row["update"] == 3)
-    # The second epoch sees the same tokens again and knows them better.
     for first, again in ((0, 2), (1, 3)):
         assert recorded[first]["update_tokens"] == recorded[again]["update_tokens"]
         assert recorded[again]["loss"] < recorded[first]["loss"]
-    assert len(run.timings_path.read_text().splitlines()) == STEPS
-    assert "20 (the task's worked solutions)" in run.log_path.read_text()
-    assert not [path for path in run.path.rglob("*") if path.suffix in (".pt", ".bin", ".pkl", ".pth")]
 
 
 def test_the_checkpoint_is_a_model_and_is_what_was_evaluated(matrix: Path) -> None:

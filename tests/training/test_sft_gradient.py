@@ -9,16 +9,7 @@ import torch
 
 from rlvr_cli.training.sft import training_order
 from tests.training.harness import flat_gradient, load_base
-from tests.training.processes import run_as_two
-from tests.training.sft_harness import (
-    EPOCHS,
-    LEARNING_RATE,
-    ROLLOUTS,
-    UPDATES,
-    config_of,
-    demonstrations,
-    train,
-)
+from tests.training.sft_harness import EPOCHS, LEARNING_RATE, ROLLOUTS, UPDATES, config_of, demonstrations, train
 
 TOLERANCE = 1e-6
 STEP_ROWS = 8
@@ -66,20 +57,6 @@ def test_does_not_depend_on_micro_batches(tmp_path: Path, rank: int | None) -> N
             assert relative_error(ours, other) < TOLERANCE, size
         for mine, whole in zip(runs[size].steps, runs[8].steps, strict=True):
             assert mine == pytest.approx(whole, rel=1e-6)
-
-
-@pytest.mark.slow
-def test_two_processes_make_the_gradient_of_one(tmp_path: Path) -> None:
-    """Real gloo processes, started as torchrun starts them."""
-    load_base(tmp_path)
-    run_as_two(Path(__file__).with_name("sft_harness.py"), str(tmp_path))
-    gradients, steps, losses = torch.load(tmp_path / "sft.pt", weights_only=True)
-    alone = train(tmp_path, micro_batch=4)
-    assert len(gradients) == len(alone.gradients)
-    for ours, single in zip(gradients, alone.gradients, strict=True):
-        assert relative_error(ours, single) < TOLERANCE
-    assert steps == [pytest.approx(step, rel=1e-6) for step in alone.steps]
-    assert losses == pytest.approx(alone.losses, rel=1e-6)
 
 
 def test_the_order_uses_every_demonstration_before_any_again() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from pathlib import Path
@@ -12,13 +11,13 @@ import pytest
 from rich.console import Console
 
 from benchmarks.hostile_texts import problems_of
-from rlvr_cli.collapse.alerts import alerts_on
 from rlvr_cli.config.load import choose_task, load_config
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks import Verdict
 from rlvr_cli.tasks.kk import KnightsAndKnaves
 from rlvr_cli.training import run as running
 from rlvr_cli.training.metrics import rollout_summary
+from tests.matrix import metrics
 
 SETTINGS = (
     "rollout.prompts=4",
@@ -97,34 +96,25 @@ def test_the_entropy_is_a_mean_over_tokens_and_estimated_where_the_engine_does_n
 
 
 def test_standard_errors_take_the_problem_as_the_unit() -> None:
-    """Completions that agree within a problem are one piece of evidence, however many they are."""
-    means = {"a": 1.0, "b": 0.0, "c": 0.0, "d": 1.0}
+    """Completions that agree within a problem are one piece of evidence, however many they are.
+
+    A completion without a verdict is not correct, and its reward is in no mean.
+    """
+    means = {"a": 1.0, "b": 0.0, "c": 1.0, "d": 0.0}
     rows = [
         row("correct" if mean else "wrong", format=mean, problem=name) for name, mean in means.items() for _ in range(8)
     ]
     summary = rollout_summary(rows, ("correct",), (0.0, 1.0))
     assert summary["accuracy/se"] == summary["format/se"] == pytest.approx(statistics.stdev(means.values()) / 2)
-
-
-def test_the_standard_error_of_the_accuracy_is_over_the_same_rows_as_the_accuracy() -> None:
-    """A completion without a verdict is not correct, and its reward is in no mean."""
-    means = {"a": 1.0, "b": 0.0, "c": 1.0, "d": 0.0}
-    rows = [row("correct" if mean else "wrong", format=mean, problem=name) for name, mean in means.items()]
-    summary = rollout_summary([*rows, row("timeout", scorable=False, problem="e")], ("correct",), (0.0, 1.0))
+    timeouts = [row("timeout", scorable=False, problem="e") for _ in range(8)]
+    summary = rollout_summary([*rows, *timeouts], ("correct",), (0.0, 1.0))
     assert summary["accuracy"] == 0.4 and summary["format"] == 0.5
     assert summary["accuracy/se"] == pytest.approx(statistics.stdev([*means.values(), 0.0]) / 5**0.5)
     assert summary["format/se"] == pytest.approx(statistics.stdev(means.values()) / 2)
 
 
 @pytest.mark.parametrize(
-    ("name", "overrides", "expected"),
-    [
-        ("kk", (), (-1.0, 1.0)),
-        ("kk", ("task.reward=random",), None),
-        ("countdown", (), (0.0, 0.1)),
-        ("math", ("task.reward=gtpo",), (0.0, 10.0)),
-        ("math", (), None),
-    ],
+    ("name", "overrides", "expected"), [("kk", (), (-1.0, 1.0)), ("countdown", (), (0.0, 0.1)), ("math", (), None)]
 )
 def test_what_each_task_pays_for_the_format(
     name: str, overrides: tuple[str, ...], expected: tuple[float, float] | None
@@ -142,18 +132,6 @@ def test_what_each_task_pays_for_the_format(
 def trained(folder: Path, name: str, *overrides: str) -> RunDir:
     config = load_config(overrides=[*SETTINGS, f"run.dir={folder}", f"run.name={name}", *overrides])
     return running.start_training(config, overwrite=False, console=Console(quiet=True)).run
-
-
-def metrics(run: RunDir) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
-
-
-def test_the_rates_are_in_every_line_and_the_format_where_it_is_paid_for(tmp_path: Path) -> None:
-    for name, overrides, has_format in (("kk", (), True), ("coin", ("task.reward=random",), False)):
-        for line in metrics(trained(tmp_path, name, "train.rollouts=2", *overrides)):
-            assert line["verifier/timeout"] == line["verifier/unparsed"] == 0.0
-            assert ("format" in line) == has_format
-            assert not alerts_on(line)
 
 
 def test_verdicts_that_time_out_are_counted_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

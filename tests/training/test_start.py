@@ -22,7 +22,7 @@ SMALL = {
     "rollout.prompts": 2,
     "rollout.group_size": 2,
     "rollout.max_new_tokens": 24,
-    "train.rollouts": 2,
+    "train.rollouts": 1,
     "run.seed": 3,
     "run.name": "one",
 }
@@ -54,10 +54,7 @@ def test_it_is_the_run_of_the_command(tmp_path: Path, monkeypatch: pytest.Monkey
     assert run(["runs", "show", "python/one"]) == 0
 
 
-@pytest.mark.parametrize("then", ["edited"])
-def test_the_first_start_of_a_submitted_run_goes_by_its_copies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
-) -> None:
+def test_the_first_start_of_a_submitted_run_goes_by_its_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `rlvr train --submit slurm` leaves the run, and its job resumes it; the file was edited in the queue."""
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "mine.py"
@@ -70,22 +67,7 @@ def test_the_first_start_of_a_submitted_run_goes_by_its_copies(
         Path("runs"), "one", overwrite=False, fill=lambda aside: write_beginning(config, aside, ["rlvr", "train"])
     )
     before = submitted.read_manifest()["user_files"]
-    if then == "edited":
-        file.write_text(file.read_text().replace("0.25", "0.75"))
-    else:
-        file.unlink()
+    file.write_text(file.read_text().replace("0.25", "0.75"))
     assert rlvr_cli.resume("one", quiet=True) == submitted.path
-    assert [row["reward"] for row in read_jsonl(submitted.metrics_path)] == [0.25, 0.25]
+    assert [row["reward"] for row in read_jsonl(submitted.metrics_path)] == [0.25]
     assert submitted.read_manifest()["user_files"] == before and before[0]["file"] == str(file)
-
-
-def test_bad_input_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError) as caught:
-        rlvr_cli.train(method="dgop", settings={"train.rolouts": 2, "rollout.prompts": "x"})
-    assert len(caught.value.problems) == 3 and "Did you mean `dgpo`" in str(caught.value.problems)
-    with pytest.raises(UserError, match=r"run\.name"):
-        rlvr_cli.train(overwrite=True)
-    with pytest.raises(UserError, match="no such run"):
-        rlvr_cli.resume("nowhere")
-    assert not Path("runs").exists()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 import transformers
@@ -21,9 +19,7 @@ from rlvr_cli import DGPO
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.methods.grpo import GroupAdvantage
 from rlvr_cli.methods.lopti import ByProbability
-from rlvr_cli.methods.names import METHODS
 from rlvr_cli.tasks import kk_compact as compact
-from rlvr_cli.training import trainer as training
 from rlvr_cli.training import trl_arguments
 from tests.training.harness import load_base
 
@@ -62,19 +58,6 @@ def trainer(folder: Path, method: str, *overrides: str, **changes: Any) -> rlvr_
         processing_class=make_tokenizer(compact.vocabulary()),
         train_dataset=Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
     )
-
-
-def test_the_classes_are_real_and_reached_from_the_package() -> None:
-    named = set()
-    for name in dir(rlvr_cli):
-        if name.endswith("Trainer") and name != "PolicyTrainer":
-            made = getattr(rlvr_cli, name)
-            assert issubclass(made, rlvr_cli.PolicyTrainer) and METHODS[made.default_method].title in made.__doc__
-            named.add(name)
-    assert named == {preset.trainer for preset in METHODS.values() if preset.trainer}
-    assert pickle.loads(pickle.dumps(rlvr_cli.LoptiTrainer)) is rlvr_cli.LoptiTrainer  # noqa: S301
-    with pytest.raises(ImportError):
-        from rlvr_cli import NoSuchTrainer  # noqa: F401
 
 
 def test_a_method_is_a_name_a_whole_or_a_part() -> None:
@@ -220,34 +203,6 @@ def test_the_auxiliary_loss_of_a_mixture_is_logged(tmp_path: Path) -> None:
     assert logged[1] == pytest.approx(logged[0], rel=1e-5) and logged[0] > 0
 
 
-@pytest.mark.parametrize("method", ["grpo", "reinforce-pp"])
-def test_the_logged_advantages_are_those_that_are_trained_with(tmp_path: Path, method: str) -> None:
-    made = rlvr_cli.PolicyTrainer(
-        load_base(tmp_path),
-        [lambda completion_ids, **columns: [0.0, 1.0, 2.0, None] * (len(completion_ids) // 4)],
-        arguments(tmp_path, steps_per_generation=1, max_steps=2, log_completions=True, eval_strategy="steps",
-                  eval_steps=2, per_device_eval_batch_size=4),
-        Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8}),
-        Dataset.from_dict({"prompt": ["c spy"]}),
-        processing_class=make_tokenizer(compact.vocabulary()),
-        method=method,
-    )  # fmt: skip
-    scored, rollouts = made.scoring.scored, []
-
-    def recorded(*given: Any) -> Any:
-        rollouts.append(scored(*given))
-        return rollouts[-1]
-
-    made.scoring.scored = recorded
-    made.train()
-    table = pd.read_parquet(tmp_path / "out" / "completions" / "completions_00001.parquet")
-    _, trained = rollouts[0]
-    means = (trained["advantages"] * trained["completion_mask"]).sum(1) / trained["completion_mask"].sum(1).clamp(min=1)
-    assert table["advantage"].tolist() == pytest.approx(means.tolist(), abs=1e-5)
-    evaluated = pd.read_parquet(tmp_path / "out" / "completions" / "completions_00002.parquet")
-    assert evaluated["prompt"].tolist() == ["c spy"] * 4 and evaluated["advantage"].isna().all()
-
-
 def test_correct_is_a_reward_above_a_number_of_your_own(tmp_path: Path) -> None:
     """Where rewards are functions of one's own nobody has a verdict; PL trains on what is above ``correct_above``."""
 
@@ -283,19 +238,6 @@ def test_correct_is_a_reward_above_a_number_of_your_own(tmp_path: Path) -> None:
         )
 
 
-def test_arguments_in_the_order_of_trl_and_none_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = Dataset.from_dict({"prompt": ["a knight", "b knave"] * 8})
-    model, tokenizer = load_base(tmp_path), make_tokenizer(compact.vocabulary())
-    given = rlvr_cli.GRPOTrainer(
-        model, [small_ids_are_better], arguments(tmp_path), data, None, processing_class=tokenizer
-    )
-    assert given.train_dataset is not None and given.args.max_steps == 8
-    # TRL's own defaults are for a GPU.
-    monkeypatch.setattr(training, "GRPOConfig", lambda folder: arguments(tmp_path, output_dir=str(tmp_path / folder)))
-    alone = rlvr_cli.LoptiTrainer(model, [small_ids_are_better], train_dataset=data, processing_class=tokenizer)
-    assert alone.args.output_dir == str(tmp_path / f"{Path(model.config.name_or_path).name}-lopti")
-
-
 def test_what_a_user_gets_wrong_is_said_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="lopty"):
         trainer(tmp_path, "lopty")
@@ -322,17 +264,6 @@ def test_what_this_trainer_cannot_do_is_refused(tmp_path: Path) -> None:
         rlvr_cli.PolicyTrainer(method="lopti", model=load_base(tmp_path), group_size=3, **ppo)
     with pytest.warns(UserWarning, match="cannot be resumed"):
         trainer(tmp_path, "lopti", save_steps=3)
-
-
-@pytest.mark.parametrize("column", ["images"])
-@pytest.mark.parametrize("where", ["train_dataset", r"eval_dataset\['b'\]"])
-def test_images_are_refused_before_anything_is_sampled(tmp_path: Path, column: str, where: str) -> None:
-    text, images = Dataset.from_dict({"prompt": ["a"]}), Dataset.from_dict({"prompt": ["a"], column: [[]]})
-    data = {"train_dataset": text, "eval_dataset": {"a": text, "b": images} if "b" in where else images}
-    if where == "train_dataset":
-        data = {"train_dataset": images, "eval_dataset": None}
-    with pytest.raises(ValueError, match=f"^{where} has the column {column}: "):
-        rlvr_cli.PolicyTrainer("no model is loaded", [small_ids_are_better], arguments(tmp_path), **data)
 
 
 def test_a_value_head_survives_a_checkpoint_of_trl(tmp_path: Path) -> None:
