@@ -28,7 +28,7 @@ MEANINGS = {
     NO_SIGNAL: "no completion had an advantage",
 }
 PATTERNS = tuple(name for name in MEANINGS if name != NO_SIGNAL)
-# What is followed beside accuracy.
+# Followed in addition to accuracy.
 _COLUMNS = ("length", "entropy", "diversity", "truncated")
 # Rollouts in a row without a signal before an alert: a single one is chance where few prompts are hard.
 IDLE_ROLLOUTS = 3
@@ -258,7 +258,7 @@ class AlertMonitor:
 
 def _mean(judged: Sequence[tuple[float, float] | None]) -> tuple[float, float] | None:
     """Return the mean accuracy of rollouts and its standard error."""
-    known = [one for one in judged if one is not None]
+    known = [score for score in judged if score is not None]
     if not known:
         return None
     values, errors = zip(*known, strict=True)
