@@ -20,7 +20,7 @@ from rlvr_cli.cli.options import (
 from rlvr_cli.cli.output import Format, echo, print_json, print_table, waiting
 
 if TYPE_CHECKING:
-    from rlvr_cli.evaluation.session import PairedComparison
+    from rlvr_cli.evaluation.metrics import PairedComparison
     from rlvr_cli.store.evaluation import Evaluation
 
 
@@ -126,14 +126,13 @@ def command(
     if plan.requests[0].config.eval.engine != "openai":
         waiting()
     from rlvr_cli.evaluation.overview import overview, suite_folder, write_overview
+    from rlvr_cli.evaluation.problems import with_problems
     from rlvr_cli.evaluation.progress import progress_view
-    from rlvr_cli.evaluation.session import make_sessions, run_sessions
+    from rlvr_cli.evaluation.run import run_jobs
 
     outcomes, shown = [], []
-    with progress_view("samples") as told:
-        # Made before the first is run: bad data must show before anything is sampled.
-        sessions = make_sessions(plan.requests, watch=told.watch, say=told.say)
-        for outcome, comparison in run_sessions(sessions):
+    with progress_view("samples") as view:
+        for outcome, comparison in run_jobs(with_problems(plan.requests, view.say), view):
             if form != "json":
                 _show(outcome, comparison)
             outcomes.append(outcome)

@@ -21,12 +21,11 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import local_path, output_file, output_problems, write_text
 from rlvr_cli.core.hashes import digest, text_digest
-from rlvr_cli.evaluation.loading import load_subject
-from rlvr_cli.evaluation.plan import ProgressCallback
+from rlvr_cli.evaluation.loading import load_subject, names_of
 from rlvr_cli.evaluation.request import MOST_COMPLETIONS, asked_by, collect, only
 from rlvr_cli.evaluation.served.options import key_note, option_problems
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.evaluation.store import SampleKey, SampleStore
+from rlvr_cli.evaluation.store import ProgressCallback, SampleKey, SampleStore
 from rlvr_cli.evaluation.targets import EvaluatedModel, find_target, slug
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.base import ALL_ROWS
@@ -158,16 +157,17 @@ def run_filter(
     output = output_file(request.output)
     for note in request.notes:
         say(note)
-    loaded = load_subject(request.subject, request.config, request.settings.engine, say)
-    task = request.config.task.for_model(request.subject.style or loaded.style)
-    known = loaded.sampler.identity(task, request.settings)
+    sampler = load_subject(request.subject, request.config, request.settings.engine, say)
+    task = request.config.task.for_model(request.subject.style or sampler.style)
+    known = sampler.identity(task, request.settings)
     problems = problems_name(request.config.task.name, request.config.task.data)
-    name = f"{slug(problems)}-{request.settings.split}-{loaded.stem or request.subject.stem}-{digest(known)[:8]}"
-    label = loaded.label or request.subject.label
-    store = SampleStore(request.subject.root / name, known)
-    with store.open() as samples, watch(f"{label} on {problems}") as progress:
-        loaded.sampler.fill(store, samples, task, request.problems, request.settings, progress)
-        counts = [count_right(problem.id, samples, request.settings.samples) for problem in request.problems]
+    label, stem = names_of(request.subject, sampler)
+    name = f"{slug(problems)}-{request.settings.split}-{stem}-{digest(known)[:8]}"
+    with watch(f"{label} on {problems}") as progress:
+        store = SampleStore(request.subject.root / name, known, progress)
+        with store.open() as samples:
+            sampler.fill(store, task, request.problems, request.settings)
+            counts = [count_right(problem.id, samples, request.settings.samples) for problem in request.problems]
     fates = [fate(right, unjudged, request.keep) for right, unjudged in counts]
     kept = [problem for problem, what in zip(request.problems, fates, strict=True) if what == "kept"]
     if not kept:

@@ -10,7 +10,7 @@ from typing import Any
 from rlvr_cli.core.files import write_json
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.benchmarks import BenchmarkTable
-from rlvr_cli.evaluation.request import EvalPlan, EvalRequest
+from rlvr_cli.evaluation.request import EvalJob, EvalPlan
 from rlvr_cli.evaluation.tables import Row, with_interval
 from rlvr_cli.stats.intervals import Estimate, share_interval
 from rlvr_cli.store.evaluation import Evaluation, ProblemValues
@@ -19,7 +19,7 @@ from rlvr_cli.tasks.suites import Average
 _COLUMNS = ("avg@", "pass@", "maj@", "greedy")
 
 
-def overview(table: BenchmarkTable, requests: Sequence[EvalRequest], outcomes: Sequence[Evaluation]) -> dict[str, Any]:
+def overview(table: BenchmarkTable, requests: Sequence[EvalJob], outcomes: Sequence[Evaluation]) -> dict[str, Any]:
     """A table's evaluations and averages as JSON values.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,10 @@ from rlvr_cli.evaluation.benchmarks import (
 )
 from rlvr_cli.evaluation.served.options import key_note, option_problems
 from rlvr_cli.evaluation.settings import EvalSettings, engine_of
-from rlvr_cli.evaluation.targets import BASE, Target, find_run_of, find_target, served_target
+from rlvr_cli.evaluation.targets import BASE, EvaluatedModel, Target, find_run_of, find_target, served_target
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.tasks import Problem
 from rlvr_cli.tasks.sets import check_folder, has_split_mark, is_generated
 from rlvr_cli.tasks.suites import Setting, evaluation_names, unknown_names
 from rlvr_cli.tracking.trackers import check_trackers
@@ -57,8 +58,8 @@ class Options:
 
 
 @dataclass(frozen=True)
-class EvalRequest:
-    """What to evaluate and how; everything that can be checked without loading a model has been.
+class EvalJob:
+    """A target on a set of problems by settings; everything that can be checked without loading a model has been.
 
     Attributes:
         benchmark: the benchmark that was asked for; None = the problems have no other name than their data.
@@ -66,7 +67,8 @@ class EvalRequest:
         whole: all problems of the data are meant, whatever ``settings.problems`` says.
         length_asked: the option or key by which this call asks for its longest completion; None = it does not, so a
             length that is too long for the model may be cut.
-        notes: what the person should know of how the setting was taken.
+        notes: what the user should know of how the setting was taken.
+        problems: empty until they are read. trained_on: how many of them each model was trained on, by its label.
     """
 
     config: Config
@@ -79,17 +81,29 @@ class EvalRequest:
     whole: bool = False
     notes: tuple[str, ...] = ()
     length_asked: str | None = None
+    problems: tuple[Problem, ...] = ()
+    trained_on: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def models(self) -> tuple[EvaluatedModel, ...]:
+        """Return the models to evaluate; the last is the one that the others are compared with, if any."""
+        return (*self.target.subjects, *(self.against.subjects if self.against else ()))
+
+    @property
+    def several(self) -> bool:
+        """Return whether there are several evaluations to keep."""
+        return len(self.models) > 1
 
 
 @dataclass(frozen=True)
 class EvalPlan:
     """Requests for the same models, and the tables that show their results (``rows`` are places in ``requests``)."""
 
-    requests: tuple[EvalRequest, ...]
+    requests: tuple[EvalJob, ...]
     tables: tuple[BenchmarkTable, ...] = ()
 
 
-def make_request(options: Options, choice: SelectedBenchmark | None = None) -> EvalRequest:
+def make_request(options: Options, choice: SelectedBenchmark | None = None) -> EvalJob:
     """Check ``options`` against the runs, models and data on disk.
 
     Settings are, from the lowest: the defaults, the run's own configuration, those of ``choice``, the overrides and
@@ -169,7 +183,7 @@ def make_request(options: Options, choice: SelectedBenchmark | None = None) -> E
     if asked_by(overrides, "task.data"):
         # Not a benchmark's problems, and so without its name.
         choice = None
-    return EvalRequest(
+    return EvalJob(
         config,
         settings,
         target,

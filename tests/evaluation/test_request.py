@@ -13,7 +13,7 @@ import pytest
 from rlvr_cli.config.keys import option_override
 from rlvr_cli.config.load import dump_yaml
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.evaluation.request import EvalPlan, EvalRequest, Options, make_request, plan_evaluations
+from rlvr_cli.evaluation.request import EvalJob, EvalPlan, Options, make_request, plan_evaluations
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.math_answers import AnswerTask
@@ -22,7 +22,7 @@ from tests.recipes import loaded
 MakeRun = Callable[..., RunDir]
 
 
-def request(tmp_path: Path, *arguments: str, **options: Any) -> EvalRequest:
+def request(tmp_path: Path, *arguments: str, **options: Any) -> EvalJob:
     return make_request(Options(arguments=(*arguments, f"run.dir={tmp_path / 'runs'}"), **options))
 
 

@@ -33,6 +33,7 @@ from rlvr_cli.evaluation.served.kinds import (
 from rlvr_cli.evaluation.served.options import ServerOptions, option_problems
 from rlvr_cli.evaluation.served.prompts import chat_prompts, check_tags, prompt_hash
 from rlvr_cli.evaluation.served.sampler import ServedSampler, in_flight
+from rlvr_cli.evaluation.served.server import Server
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.models.tokenizer import ModelFacts, load_facts
@@ -338,7 +339,8 @@ def test_a_stop_token_that_a_server_writes_is_no_text(tmp_path: Path) -> None:
     """By ids or as text, each id of the generation config as the tokenizer's eos."""
     tokenizer = make_tokenizer(compact.vocabulary())
     end, other = tokenizer.convert_tokens_to_ids("</answer>"), tokenizer.convert_tokens_to_ids("</think>")
-    sampler: Any = ServedSampler(None, ModelFacts(tokenizer, (tokenizer.eos_token_id, end), "compact"), print)  # type: ignore[arg-type]
+    server = Server(ServerOptions("http://127.0.0.1:1/v1"), KINDS["vllm"], "completions", None)
+    sampler = ServedSampler(server, ModelFacts(tokenizer, (tokenizer.eos_token_id, end), "compact"), "", print)
     text = tokenizer.decode([other, other])
     for stop in (tokenizer.eos_token_id, end):
         by_ids = Answer("", False, token_ids=(other, other, stop))

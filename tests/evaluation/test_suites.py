@@ -15,7 +15,7 @@ from rlvr_cli.evaluation.benchmarks import (
     select_benchmarks,
     setting_overrides,
 )
-from rlvr_cli.evaluation.request import EvalPlan, EvalRequest, Options, plan_evaluations
+from rlvr_cli.evaluation.request import EvalJob, EvalPlan, Options, plan_evaluations
 from rlvr_cli.tasks.sets import benchmarks, data_sets, generated_names
 from rlvr_cli.tasks.suites import SUITES, Suite, evaluation_names, setting_alone
 
@@ -31,7 +31,7 @@ def plan(names: str, *arguments: str, **options: Any) -> EvalPlan:
     return plan_evaluations((names,), Options(arguments=("lab", *arguments), **options))
 
 
-def one(names: str, *arguments: str, **options: Any) -> EvalRequest:
+def one(names: str, *arguments: str, **options: Any) -> EvalJob:
     (request,) = plan(names, *arguments, **options).requests
     return request
 
