@@ -21,10 +21,10 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import local_path, output_file, output_problems, write_text
 from rlvr_cli.core.hashes import digest, text_digest
+from rlvr_cli.evaluation.jobs import MOST_COMPLETIONS, collect, runs_root
 from rlvr_cli.evaluation.loading import load_subject, names_of
-from rlvr_cli.evaluation.request import MOST_COMPLETIONS, asked_by, collect, only
 from rlvr_cli.evaluation.served.options import key_note, option_problems
-from rlvr_cli.evaluation.settings import EvalSettings
+from rlvr_cli.evaluation.settings import EvalSettings, asked_by, only
 from rlvr_cli.evaluation.store import ProgressCallback, SampleKey, SampleStore
 from rlvr_cli.evaluation.targets import EvaluatedModel, find_target, slug
 from rlvr_cli.tasks import Problem, Task
@@ -90,7 +90,7 @@ def make_filter(options: FilterOptions) -> FilterRequest:
     keep = _keep(options, wrong)
     if options.split not in SPLITS:
         wrong.append(f"--split {options.split}: must be one of {', '.join(SPLITS)}.")
-    root = Path(collect(wrong, load_config, fallback=Config(), overrides=only(options.overrides, "run.")).run.dir)
+    root = runs_root(options.overrides, wrong)
     target = collect(wrong, find_target, preset_of_task(options.model, options.task), root)
     files = [target.run.config_path] if target is not None and target.run is not None else []
     model = None if files or target is None else options.model

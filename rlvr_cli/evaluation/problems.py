@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
-from rlvr_cli.evaluation.request import MOST_COMPLETIONS, EvalJob
+from rlvr_cli.evaluation.jobs import MOST_COMPLETIONS, EvalJob
 from rlvr_cli.evaluation.targets import Target
 from rlvr_cli.runs.trained_on import FILE, training_problems, wording_hash
 from rlvr_cli.tasks import Problem, Task

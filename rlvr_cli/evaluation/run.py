@@ -12,10 +12,10 @@ from typing import Any
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import write_json
 from rlvr_cli.core.hashes import digest
+from rlvr_cli.evaluation.jobs import EvalJob
 from rlvr_cli.evaluation.loading import load_subject, names_of, revision_of, tokenizer_location
 from rlvr_cli.evaluation.metrics import PairedComparison, compare_models
 from rlvr_cli.evaluation.progress import ProgressView
-from rlvr_cli.evaluation.request import EvalJob
 from rlvr_cli.evaluation.store import Sampler
 from rlvr_cli.evaluation.targets import EvaluatedModel, slug
 from rlvr_cli.models.reading import unread

@@ -17,7 +17,7 @@ import torch
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.evaluation.settings import EvalSettings, row_key
+from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.evaluation.store import SampleKey, Sampler, SampleStore, passes, sample_record
 from rlvr_cli.launch.world import ALONE, World
 from rlvr_cli.models.load import eos_token_ids
@@ -45,6 +45,11 @@ def weights_hash(model: Any) -> str:
         whole.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())
         whole.update(flat.view(torch.uint8).numpy().data)
     return whole.hexdigest()
+
+
+def row_key(problem_id: str, sample: int | str) -> int:
+    """Return the random stream of one sample: 63 bits that depend on the problem and the sample's index alone."""
+    return int.from_bytes(hashlib.sha256(f"{problem_id}/{sample}".encode()).digest()[:8], "big") >> 1
 
 
 class BatchSampler(Sampler):

@@ -15,8 +15,8 @@ from rlvr_cli.cli.app import run as rlvr
 from rlvr_cli.cli.train import _next
 from rlvr_cli.config.load import load_config
 from rlvr_cli.core.errors import UserError
+from rlvr_cli.evaluation.jobs import EvalRequest, make_job
 from rlvr_cli.evaluation.loading import load_subject
-from rlvr_cli.evaluation.request import Options, make_request
 from rlvr_cli.runs.folder import RunDir
 
 MakeRun = Callable[..., RunDir]
@@ -107,7 +107,7 @@ def test_against_shows_before_after_and_their_paired_difference(
 
 def test_a_checkpoint_that_is_gone_by_the_time_it_is_loaded(make_run: MakeRun) -> None:
     run = make_run()
-    asked = make_request(Options((str(run.path),)))
+    asked = make_job(EvalRequest((str(run.path),)))
     shutil.rmtree(run.checkpoints_dir / "step-30")
     with pytest.raises(UserError, match=r"step-30: this checkpoint was there when .* \(checkpoint\.keep="):
         load_subject(asked.target.subjects[0], asked.config, "auto", print)
