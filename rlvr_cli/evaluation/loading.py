@@ -76,22 +76,20 @@ def _in_vllm(subject: EvaluatedModel, config: Config) -> Sampler:
 
 
 def _served(subject: EvaluatedModel, config: Config, say: Callable[[str], None]) -> Sampler:
-    from rlvr_cli.evaluation.served.options import ServerOptions
     from rlvr_cli.evaluation.served.sampler import ServedSampler
     from rlvr_cli.evaluation.served.server import open_server
     from rlvr_cli.models.tokenizer import load_facts
 
-    options = ServerOptions.from_config(config)
     facts: ModelFacts | None = None
     if subject.known:
         try:
             facts = load_facts(*tokenizer_location(subject.model), revision=revision_of(subject, config))
         except UserError as error:
-            if options.endpoint != "chat":
+            if config.eval.endpoint != "chat":
                 raise UserError(
                     f"{error}. Without it only the server can format the prompts: set eval.endpoint=chat."
                 ) from error
-    server = asyncio.run(open_server(options, facts, say))
+    server = asyncio.run(open_server(config.eval, facts, say))
     return ServedSampler(server, facts, subject.style or "logic_rl", say)
 
 

@@ -121,7 +121,7 @@ class ServedSampler(Sampler):
         Raises UserError when there is none, or the longest does not fit.
         """
         longest = max(prompts.values(), key=lambda prompt: len(prompt.ids or ()))
-        length, url = len(longest.ids or ()), self.server.options.base_url
+        length, url = len(longest.ids or ()), self.server.url
         limit = self.server.longest
         if limit is not None and length + settings.max_new_tokens > limit:
             raise UserError(
@@ -210,7 +210,7 @@ class ServedSampler(Sampler):
         texts = [[samples[problem.id, index]["text"] for index in range(settings.samples)] for problem in problems]
         if all(len(set(of_problem)) == 1 for of_problem in texts):
             self.say(
-                f"{self.server.options.base_url}: the {settings.samples} samples of each problem are the same, though "
+                f"{self.server.url}: the {settings.samples} samples of each problem are the same, though "
                 f"the temperature is {settings.temperature:g}. Check that the server reads temperature and seed from "
                 "the request. pass@k would tell nothing then (eval.server names what it is)"
             )
