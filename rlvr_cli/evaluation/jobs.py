@@ -246,7 +246,7 @@ def _against(
             problems.append(f"--against base: {name} is a model; a run has a base (--against base:RUN).")
             return None
         other = f"{BASE}:{target.run.path}"
-    return collect(problems, find_target, other, root) if other is not None else None  # type: ignore[no-any-return]
+    return collect(problems, find_target, other, root) if other is not None else None
 
 
 def _for_style(choice: SelectedBenchmark, style: str | None, notes: list[str]) -> SelectedBenchmark:
