@@ -54,7 +54,7 @@ HEAVY = (
     "rlvr_cli.training.build",
     "rlvr_cli.training.run",
     "rlvr_cli.launch.command",
-    "rlvr_cli.evaluation.session",
+    "rlvr_cli.evaluation.run",
     "rlvr_cli.evaluation.sampling",
 )
 KILLED = -int(signal.SIGKILL)

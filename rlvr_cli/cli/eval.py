@@ -20,7 +20,7 @@ from rlvr_cli.cli.options import (
 from rlvr_cli.cli.output import Format, echo, print_json, print_table, waiting
 
 if TYPE_CHECKING:
-    from rlvr_cli.evaluation.session import PairedComparison
+    from rlvr_cli.evaluation.metrics import PairedComparison
     from rlvr_cli.store.evaluation import Evaluation
 
 
@@ -107,13 +107,13 @@ def command(
     Samples once and keeps every sample, so an interrupted evaluation continues where it stopped, and a larger
     --samples or --problems adds only what is missing.
     """
-    from rlvr_cli.evaluation.request import Options, plan_evaluations
+    from rlvr_cli.evaluation.jobs import EvalRequest, make_jobs
     from rlvr_cli.models.libraries import allow_remote_code
 
     allow_remote_code(trust_remote_code)
-    plan = plan_evaluations(
+    jobs, job_tables = make_jobs(
         tuple(benchmark or ()),
-        Options(
+        EvalRequest(
             arguments=tuple(arguments or ()),
             config=tuple(config_sources(config)),
             split=split,
@@ -123,34 +123,33 @@ def command(
             out=out,
         ),
     )
-    if plan.requests[0].config.eval.engine != "openai":
+    if jobs[0].config.eval.engine != "openai":
         waiting()
     from rlvr_cli.evaluation.overview import overview, suite_folder, write_overview
+    from rlvr_cli.evaluation.problems import with_problems
     from rlvr_cli.evaluation.progress import progress_view
-    from rlvr_cli.evaluation.session import make_sessions, run_sessions
+    from rlvr_cli.evaluation.run import run_jobs
 
     outcomes, shown = [], []
-    with progress_view("samples") as told:
-        # Made before the first is run: bad data must show before anything is sampled.
-        sessions = make_sessions(plan.requests, watch=told.watch, say=told.say)
-        for outcome, comparison in run_sessions(sessions):
+    with progress_view("samples") as view:
+        for outcome, comparison in run_jobs(with_problems(jobs, view.say), view):
             if form != "json":
                 _show(outcome, comparison)
             outcomes.append(outcome)
             result = {"folder": str(outcome.folder), **outcome.result}
             shown.append({**result, "against": comparison.as_json()} if comparison else result)
     tables = []
-    for table in plan.tables:
-        content = overview(table, plan.requests, outcomes)
+    for table in job_tables:
+        content = overview(table, jobs, outcomes)
         path = None
         if table.suite is not None:
-            path = write_overview(suite_folder(table, plan, outcomes), content)
+            path = write_overview(suite_folder(table, jobs, outcomes), content)
             content["file"] = str(path)
         tables.append(content)
         if form != "json":
             _show_overview(content, path)
     if form == "json":
-        print_json({"evaluations": shown, "tables": tables} if plan.tables else shown[0])
+        print_json({"evaluations": shown, "tables": tables} if tables else shown[0])
 
 
 def _show_overview(content: dict[str, Any], path: Path | None) -> None:

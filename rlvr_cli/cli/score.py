@@ -13,7 +13,7 @@ from rlvr_cli.cli.options import Overwrite, output
 from rlvr_cli.cli.output import Format, echo, print_json
 
 OVERRIDES_HELP = "Keys of how the task judges, as task.reward=gtpo. `rlvr config keys` lists them."
-WORKERS_HELP = "Processes that judge. Without it 1; for mathematics 2, which compare what was read."
+WORKERS_HELP = "Processes that judge, for mathematics and tasks of a file; 2 when not given."
 _MOST_NAMED = 5
 
 
@@ -37,24 +37,23 @@ def command(
 ) -> None:
     """Judge responses: one verdict a line with reward, parts, answer, correct and reason.
 
-    A response continues the task's own prompt. Stopped, the same command continues where it was.
+    A response continues the task's own prompt.
     """
     from rlvr_cli.config.load import choose_task
     from rlvr_cli.evaluation.score import check_keys, score_file
 
     check_keys(overrides or [])
     config = choose_task(task, overrides or [], rule)
-    with _terminable(), _bar() as progress:
+    with _bar() as progress:
         scored = score_file(
             config.for_model("logic_rl"), source, target, workers=workers, overwrite=overwrite, progress=progress
         )
     if form == "json":
         print_json({"output": str(target), **vars(scored)})
         return
-    before = f", {scored.found:,} of them before" if scored.found else ""
     reward = "" if scored.reward is None else f", mean reward {scored.reward:.3f}"
     echo(
-        f"{scored.responses:,} responses judged{before}: {scored.correct:,} correct "
+        f"{scored.responses:,} responses judged: {scored.correct:,} correct "
         f"({scored.correct / scored.responses:.1%}), {scored.unscorable:,} not scorable{reward}"
     )
     echo("reasons: " + ", ".join(f"{reason} {count:,}" for reason, count in scored.reasons.items()))
@@ -64,23 +63,6 @@ def command(
         )
         echo(f"gold answers that cannot be read, so that nothing is right or wrong: responses {rows}")
     echo(f"verdicts: {target}")
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends the command as Ctrl-C does, its processes with it, by the exit code 143."""
-    import signal
-    import sys
-    import threading
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

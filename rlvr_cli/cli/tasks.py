@@ -260,25 +260,24 @@ def filter_command(
     """
     from rlvr_cli.evaluation.filter import FilterOptions, make_filter, run_filter
 
-    request = make_filter(
-        FilterOptions(
-            task=task,
-            model=model,
-            output=out,
-            overrides=tuple(overrides or []),
-            attempts=attempts,
-            keep_correct=keep_correct,
-            split=split,
-            seed=seed,
-            overwrite=overwrite,
-        )
+    options = FilterOptions(
+        task=task,
+        model=model,
+        output=out,
+        overrides=tuple(overrides or []),
+        attempts=attempts,
+        keep_correct=keep_correct,
+        split=split,
+        seed=seed,
+        overwrite=overwrite,
     )
+    job = make_filter(options)
     from rlvr_cli.evaluation.filter import filter_sentences
     from rlvr_cli.evaluation.progress import progress_view
 
-    with progress_view("attempts") as shown:
-        filtered = run_filter(request, watch=shown.watch, say=shown.say)
+    with progress_view("attempts") as view:
+        account = run_filter(job, options, view)
     if form == "json":
-        print_json({"output": str(filtered.output), **filtered.result})
+        print_json({"output": str(out), **account})
         return
-    echo("\n".join(filter_sentences(filtered)))
+    echo("\n".join(filter_sentences(out, account)))

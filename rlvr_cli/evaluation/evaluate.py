@@ -12,10 +12,9 @@ from typing import Any
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import write_json, write_text
 from rlvr_cli.core.hashes import digest
-from rlvr_cli.evaluation.metrics import equal_answers, problem_metrics, range_of_rewards, summarise
-from rlvr_cli.evaluation.plan import ProgressCallback, Sampler
+from rlvr_cli.evaluation.metrics import average, equal_answers, problem_metrics, range_of_rewards, summarise
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.evaluation.store import SampleStore
+from rlvr_cli.evaluation.store import ProgressCallback, Sampler, SampleStore
 from rlvr_cli.store.evaluation import (
     FORMAT,
     Evaluation,
@@ -49,7 +48,8 @@ def evaluate(
     """
     from rlvr_cli.evaluation.sampling import LocalSampler
 
-    return evaluate_with(LocalSampler(model, tokenizer), task, problems, settings, out_dir, progress, provenance)
+    sampler = LocalSampler(model, tokenizer, settings.engine)
+    return evaluate_with(sampler, task, problems, settings, out_dir, progress, provenance)
 
 
 def evaluate_with(
@@ -78,9 +78,9 @@ def evaluate_with(
     if not problems:
         raise UserError("there is no problem to evaluate on.")
     whole = known_identity or sampler.identity(task, settings)
-    store = SampleStore(out_dir, whole)
+    store = SampleStore(out_dir, whole, progress)
     with store.open() as samples:
-        sampler.fill(store, samples, task, problems, settings, progress)
+        sampler.fill(store, task, problems, settings)
         settings = _with_earlier(settings, problems, out_dir)
         same = equal_answers(task, problems, samples, settings)
         rows = problem_metrics(problems, samples, settings, task.reasons, same)
@@ -107,6 +107,21 @@ def _with_earlier(settings: EvalSettings, problems: Sequence[Problem], folder: P
     names = earlier.rows[0].values
     ks = {int(name.removeprefix("pass@")) for name in names if name.startswith("pass@")}
     return replace(settings, pass_at=tuple(sorted({*settings.pass_at, *ks})), greedy=settings.greedy or GREEDY in names)
+
+
+def write_average(parts: Sequence[Evaluation], folder: Path) -> Evaluation:
+    """Write the mean, problem by problem, of evaluations of checkpoints, the newest first, as one in ``folder``."""
+    rows, first = average([part.rows for part in parts]), parts[0].result
+    result = {
+        **first,
+        "label": f"average of {', '.join(part.result['label'] for part in reversed(parts))}",
+        "steps": [step for part in reversed(parts) for step in part.steps],
+        "fingerprint": digest([part.result["fingerprint"] for part in parts]),
+        "averaged": [str(part.folder) for part in reversed(parts)],
+        **summarise(rows, first),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    return write_results(Evaluation(folder, result, tuple(rows)))
 
 
 def report(

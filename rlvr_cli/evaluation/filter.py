@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,13 +20,13 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import local_path, output_file, output_problems, write_text
 from rlvr_cli.core.hashes import digest, text_digest
-from rlvr_cli.evaluation.loading import load_subject
-from rlvr_cli.evaluation.plan import ProgressCallback
-from rlvr_cli.evaluation.request import MOST_COMPLETIONS, asked_by, collect, only
+from rlvr_cli.evaluation.jobs import MOST_COMPLETIONS, EvalJob, collect, runs_root
+from rlvr_cli.evaluation.loading import load_subject, names_of
+from rlvr_cli.evaluation.progress import ProgressView
 from rlvr_cli.evaluation.served.options import key_note, option_problems
-from rlvr_cli.evaluation.settings import EvalSettings
+from rlvr_cli.evaluation.settings import EvalSettings, asked_by, only
 from rlvr_cli.evaluation.store import SampleKey, SampleStore
-from rlvr_cli.evaluation.targets import EvaluatedModel, find_target, slug
+from rlvr_cli.evaluation.targets import find_target, slug
 from rlvr_cli.tasks import Problem, Task
 from rlvr_cli.tasks.base import ALL_ROWS
 from rlvr_cli.tasks.sets import check_folder, data_sets, problems_name
@@ -55,47 +54,27 @@ class FilterOptions:
     overwrite: bool = False
 
 
-@dataclass(frozen=True)
-class FilterRequest:
-    """What to filter by what; everything that can be checked without loading a model has been.
-
-    Attributes:
-        keep: the least and the most right attempts of a problem that is kept.
-        problems: those of the data, in its order as the task gives them.
-    """
-
-    config: Config
-    settings: EvalSettings
-    subject: EvaluatedModel
-    notes: tuple[str, ...]
-    keep: tuple[int, int]
-    problems: tuple[Problem, ...]
-    output: Path
-
-
-@dataclass(frozen=True)
-class Filtered:
-    """What became of the problems: the content of ``<output>.meta.json`` but for the single problems."""
-
-    output: Path
-    meta: Path
-    result: dict[str, Any]
-
-
-def make_filter(options: FilterOptions) -> FilterRequest:
-    """Check ``options`` against the models and data on disk, and read the problems.
+def make_filter(options: FilterOptions) -> EvalJob:
+    """Return the attempts to make as a job with its problems, checked against the models and data on disk.
 
     Raises UserError with every problem found.
     """
     wrong: list[str] = []
-    keep = _keep(options, wrong)
+    if options.attempts < 1:
+        wrong.append(f"--samples {options.attempts}: must be at least 1.")
+    else:
+        try:
+            parse_keep(options.keep_correct, options.attempts)
+        except ValueError as error:
+            wrong.append(f"--keep-correct {options.keep_correct}: {error}")
     if options.split not in SPLITS:
         wrong.append(f"--split {options.split}: must be one of {', '.join(SPLITS)}.")
-    root = Path(collect(wrong, load_config, fallback=Config(), overrides=only(options.overrides, "run.")).run.dir)
+    root = runs_root(options.overrides, wrong)
     target = collect(wrong, find_target, preset_of_task(options.model, options.task), root)
     files = [target.run.config_path] if target is not None and target.run is not None else []
     model = None if files or target is None else options.model
-    overrides = _overrides(options)
+    # Bounds of eval.* that this command does not use would only get in the way.
+    overrides = [*options.overrides, "eval.samples=1", "eval.pass_at=[1]"]
     config = collect(
         wrong,
         load_config,
@@ -126,7 +105,7 @@ def make_filter(options: FilterOptions) -> FilterRequest:
             f"--samples {options.attempts}: with {len(problems)} problems at most "
             f"{MOST_COMPLETIONS // len(problems)} (the attempts are held in memory). Or give --problems."
         )
-    if wrong or config is None or target is None or keep is None:
+    if wrong or config is None or target is None:
         raise UserError(list(dict.fromkeys(wrong)))
     settings = EvalSettings.from_config(
         config,
@@ -138,64 +117,59 @@ def make_filter(options: FilterOptions) -> FilterRequest:
         seed=options.seed,
     )
     notes = (*target.notes, *key_note(config))
-    return FilterRequest(config, settings, target.subjects[0], notes, keep, tuple(problems), options.output)
+    return EvalJob(config, settings, target, None, options.output, notes=notes, problems=tuple(problems))
 
 
-def run_filter(
-    request: FilterRequest,
-    *,
-    watch: Callable[[str], AbstractContextManager[ProgressCallback]],
-    say: Callable[[str], None],
-) -> Filtered:
+def run_filter(job: EvalJob, options: FilterOptions, view: ProgressView) -> dict[str, Any]:
     """Sample what attempts are missing, decide, and write the problems kept and the account of all.
 
-    Args:
-        watch: given a label, a context with the callback that is told of the progress. say: shows one line.
-    Raises:
-        UserError: the folder of the samples is in use or holds other samples. RunError: no problem is kept (then
-            nothing is written), or what evaluations raise.
+    Returns the content of ``<output>.meta.json`` but for the single problems. Raises UserError where the folder of the
+    samples is in use or holds other samples; RunError where no problem is kept (then nothing is written), or as
+    evaluations do.
     """
-    output = output_file(request.output)
-    for note in request.notes:
-        say(note)
-    loaded = load_subject(request.subject, request.config, request.settings.engine, say)
-    task = request.config.task.for_model(request.subject.style or loaded.style)
-    known = loaded.sampler.identity(task, request.settings)
-    problems = problems_name(request.config.task.name, request.config.task.data)
-    name = f"{slug(problems)}-{request.settings.split}-{loaded.stem or request.subject.stem}-{digest(known)[:8]}"
-    label = loaded.label or request.subject.label
-    store = SampleStore(request.subject.root / name, known)
-    with store.open() as samples, watch(f"{label} on {problems}") as progress:
-        loaded.sampler.fill(store, samples, task, request.problems, request.settings, progress)
-        counts = [count_right(problem.id, samples, request.settings.samples) for problem in request.problems]
-    fates = [fate(right, unjudged, request.keep) for right, unjudged in counts]
-    kept = [problem for problem, what in zip(request.problems, fates, strict=True) if what == "kept"]
+    output, subject = output_file(options.output), job.models[0]
+    keep = parse_keep(options.keep_correct, options.attempts)
+    for note in job.notes:
+        view.say(note)
+    sampler = load_subject(subject, job.config, job.settings.engine, view.say)
+    task = job.config.task.for_model(subject.style or sampler.style)
+    identity = sampler.identity(task, job.settings)
+    problems = problems_name(job.config.task.name, job.config.task.data)
+    label, stem = names_of(subject, sampler)
+    folder = subject.root / f"{slug(problems)}-{job.settings.split}-{stem}-{digest(identity)[:8]}"
+    with view.watch(f"{label} on {problems}") as progress:
+        store = SampleStore(folder, identity, progress)
+        with store.open() as samples:
+            sampler.fill(store, task, job.problems, job.settings)
+            counts = [count_right(problem.id, samples, job.settings.samples) for problem in job.problems]
+    fates = [fate(right, unjudged, keep) for right, unjudged in counts]
+    kept = [problem for problem, what in zip(job.problems, fates, strict=True) if what == "kept"]
     if not kept:
         raise RunError(
-            f"no problem is kept: {_told(request, counts, fates)}. Nothing was written. The attempts stay in "
-            f"{store.folder}, so another --keep-correct needs no new attempts."
+            f"no problem is kept: {_none_kept(keep, options.attempts, counts, fates)}. Nothing was written. The "
+            f"attempts stay in {store.folder}, so another --keep-correct needs no new attempts."
         )
     result: dict[str, Any] = {
         "format": FORMAT,
         "task": task.settings,
-        "split": request.settings.split,
-        "problems_seed": request.config.run.seed,
-        "model": {"name": request.subject.model, "label": label, "weights": known["weights"]},
-        "sampling": request.settings.sampling(),
-        "attempts": request.settings.samples,
-        "keep_correct": list(request.keep),
-        "problems": len(request.problems),
+        "split": job.settings.split,
+        "problems_seed": job.config.run.seed,
+        "model": {"name": subject.model, "label": label, "weights": sampler.weights},
+        "sampling": job.settings.sampling(),
+        "attempts": job.settings.samples,
+        "keep_correct": list(keep),
+        "problems": len(job.problems),
         **{name: fates.count(name) for name in FATES},
         "unjudged_attempts": sum(unjudged for _, unjudged in counts),
         "by_correct": {str(right): number for right, number in sorted(Counter(right for right, _ in counts).items())},
         "samples": str(store.folder),
     }
-    return _written(request, output, task, kept, counts, fates, result)
+    return _written(job, output, task, kept, counts, fates, result)
 
 
-def filter_sentences(filtered: Filtered) -> list[str]:
-    """What a person is told in the end, by lines."""
-    found, sampling = filtered.result, filtered.result["sampling"]
+def filter_sentences(output: Path, found: Mapping[str, Any]) -> list[str]:
+    """Return the lines that sum up the account ``found`` of the problems that were written to ``output``."""
+    sampling = found["sampling"]
     low, high = found["keep_correct"]
     lines = [
         f"{found['problems']:,} {found['split']} problems of {found['task']['name']}, {found['attempts']} attempts "
@@ -216,8 +190,8 @@ def filter_sentences(filtered: Filtered) -> list[str]:
     rest = f"; {held_out:,} of them are held out as its dev and test problems" if held_out else ""
     return [
         *lines,
-        f"problems: {filtered.output}, for training with task.data={filtered.output}{rest}",
-        f"account of every problem: {filtered.meta}; attempts: {found['samples']}",
+        f"problems: {output}, for training with task.data={output}{rest}",
+        f"account of every problem: {_meta(output)}; attempts: {found['samples']}",
     ]
 
 
@@ -248,22 +222,6 @@ def parse_keep(text: str, attempts: int) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def _keep(options: FilterOptions, wrong: list[str]) -> tuple[int, int] | None:
-    if options.attempts < 1:
-        wrong.append(f"--samples {options.attempts}: must be at least 1.")
-        return None
-    try:
-        return parse_keep(options.keep_correct, options.attempts)
-    except ValueError as error:
-        wrong.append(f"--keep-correct {options.keep_correct}: {error}")
-        return None
-
-
-def _overrides(options: FilterOptions) -> list[str]:
-    """The overrides; bounds of eval.* that this command does not use would only get in the way."""
-    return [*options.overrides, "eval.samples=1", "eval.pass_at=[1]"]
-
-
 def _problems(config: Config, style: str | None, options: FilterOptions) -> list[Problem]:
     """All problems of the data; of a generator, as many as training has; of either, no more than asked for."""
     task = config.task.for_model(style or "logic_rl")
@@ -274,32 +232,33 @@ def _problems(config: Config, style: str | None, options: FilterOptions) -> list
 
 
 def _written(
-    request: FilterRequest,
+    job: EvalJob,
     output: Path,
     task: Task,
     kept: Sequence[Problem],
     counts: Sequence[tuple[int, int]],
     fates: Sequence[Fate],
     result: dict[str, Any],
-) -> Filtered:
+) -> dict[str, Any]:
     """Write the account first: where the output is, it is whole and accounted for."""
     text = "".join(json.dumps(problem.fields, ensure_ascii=False) + "\n" for problem in kept)
     account = {**result, "output_sha256": text_digest(text)}
     rows = ",\n".join(
         "    " + json.dumps({"problem": problem.id, "correct": right, "unjudged": unjudged, "fate": what})
-        for problem, (right, unjudged), what in zip(request.problems, counts, fates, strict=True)
+        for problem, (right, unjudged), what in zip(job.problems, counts, fates, strict=True)
     )
     head = json.dumps(account, indent=2, ensure_ascii=False).removesuffix("\n}")
     output.unlink(missing_ok=True)
-    write_text(_meta(request.output), f'{head},\n  "attempted": [\n{rows}\n  ]\n}}\n')
+    meta = _meta(job.out or output)
+    write_text(meta, f'{head},\n  "attempted": [\n{rows}\n  ]\n}}\n')
     write_text(output, text)
-    return Filtered(request.output, _meta(request.output), {**account, "for_training": _for_training(request, task)})
+    return {**account, "for_training": _for_training(job, task)}
 
 
-def _for_training(request: FilterRequest, task: Task) -> int:
+def _for_training(job: EvalJob, task: Task) -> int:
     """How many of the problems kept a training run that reads the output has; the others it holds out."""
-    data = f"./{request.output}" if not request.output.is_absolute() else str(request.output)
-    config = request.config.task.model_copy(update={"data": data, "data_dir": None})
+    data = f"./{job.out}" if job.out is not None and not job.out.is_absolute() else str(job.out)
+    config = job.config.task.model_copy(update={"data": data, "data_dir": None})
     style = str(task.settings.get("style", "logic_rl"))
     try:
         return len(config.for_model(style).problems("train", ALL_ROWS, 0))
@@ -307,13 +266,13 @@ def _for_training(request: FilterRequest, task: Task) -> int:
         return 0
 
 
-def _told(request: FilterRequest, counts: Sequence[tuple[int, int]], fates: Sequence[Fate]) -> str:
-    low, high = request.keep
+def _none_kept(keep: tuple[int, int], attempts: int, counts: Sequence[tuple[int, int]], fates: Sequence[Fate]) -> str:
+    low, high = keep
     wanted = f"{low}" if low == high else f"{low} to {high}"
     found = Counter(right for right, _ in counts)
     listed = ", ".join(f"{number} with {right} right" for right, number in sorted(found.items()))
     unsure = f", {fates.count('undecided')} undecided for attempts that could not be judged"
-    return f"of {len(counts)} problems none has {wanted} of {request.settings.samples} attempts right ({listed}" + (
+    return f"of {len(counts)} problems none has {wanted} of {attempts} attempts right ({listed}" + (
         f"{unsure})" if "undecided" in fates else ")"
     )
 

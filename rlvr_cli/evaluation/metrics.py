@@ -191,6 +191,44 @@ def compare_evals(before: Evaluation, after: Evaluation) -> dict[str, PairedDiff
     return paired_rows(list(before.rows), [b[row.id] for row in before.rows], before.result)
 
 
+@dataclass(frozen=True)
+class PairedComparison:
+    """A model (before) against another (after), paired by problem; overall and by subgroup.
+
+    ``note``: what two runs of methods do not show; None of others.
+    """
+
+    before: Evaluation
+    overall: dict[str, PairedDifference]
+    by_subgroup: dict[str, dict[str, PairedDifference]]
+    note: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the comparison as JSON values."""
+        return {
+            "before": self.before.result["label"],
+            "metrics": {name: item.as_json() for name, item in self.overall.items()},
+            "by_subgroup": {
+                group: {name: item.as_json() for name, item in table.items()}
+                for group, table in self.by_subgroup.items()
+            },
+            "note": self.note,
+        }
+
+
+def compare_models(before: Evaluation, after: Evaluation, note: str | None) -> PairedComparison:
+    """Return :func:`compare_evals`, and the same for each subgroup."""
+    overall = compare_evals(before, after)
+    new = {row.id: row for row in after.rows}
+    groups: dict[str, list[ProblemValues]] = {name: [] for name in after.result["by_subgroup"]}
+    for row in before.rows:
+        groups[row.subgroup].append(row)
+    by_subgroup = {
+        name: paired_rows(rows, [new[row.id] for row in rows], after.result) for name, rows in groups.items()
+    }
+    return PairedComparison(before, overall, by_subgroup, note)
+
+
 def paired_rows(
     before: list[ProblemValues], after: list[ProblemValues], result: Mapping[str, Any]
 ) -> dict[str, PairedDifference]:

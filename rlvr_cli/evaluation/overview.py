@@ -10,7 +10,7 @@ from typing import Any
 from rlvr_cli.core.files import write_json
 from rlvr_cli.core.hashes import digest
 from rlvr_cli.evaluation.benchmarks import BenchmarkTable
-from rlvr_cli.evaluation.request import EvalPlan, EvalRequest
+from rlvr_cli.evaluation.jobs import EvalJob
 from rlvr_cli.evaluation.tables import Row, with_interval
 from rlvr_cli.stats.intervals import Estimate, share_interval
 from rlvr_cli.store.evaluation import Evaluation, ProblemValues
@@ -19,22 +19,18 @@ from rlvr_cli.tasks.suites import Average
 _COLUMNS = ("avg@", "pass@", "maj@", "greedy")
 
 
-def overview(table: BenchmarkTable, requests: Sequence[EvalRequest], outcomes: Sequence[Evaluation]) -> dict[str, Any]:
+def overview(table: BenchmarkTable, jobs: Sequence[EvalJob], outcomes: Sequence[Evaluation]) -> dict[str, Any]:
     """A table's evaluations and averages as JSON values.
 
     Args:
-        requests, outcomes: those of the whole plan, in its order, each outcome's folder as its evaluation left it.
+        jobs, outcomes: those of the whole call, in its order, each outcome's folder as its evaluation left it.
     """
-    chosen = [(requests[place], outcomes[place]) for place in table.rows]
+    chosen = [(jobs[row], outcomes[row]) for row in table.rows]
     rows = []
-    for request, outcome in chosen:
+    for job, outcome in chosen:
         result = outcome.result
         # With other samples than the suite's, an average over them is not the paper's figure.
-        figures = (
-            [_metric_of(figure, request.setting.samples) for figure in request.setting.figures]
-            if request.setting
-            else []
-        )
+        figures = [_metric_of(figure, job.setting.samples) for figure in job.setting.figures] if job.setting else []
         shown = {name: value for name, value in result["metrics"].items() if name.startswith(_COLUMNS)}
         rows.append(
             {
@@ -67,17 +63,17 @@ def overview(table: BenchmarkTable, requests: Sequence[EvalRequest], outcomes: S
     }
 
 
-def suite_folder(table: BenchmarkTable, plan: EvalPlan, outcomes: Sequence[Evaluation]) -> Path:
+def suite_folder(table: BenchmarkTable, jobs: Sequence[EvalJob], outcomes: Sequence[Evaluation]) -> Path:
     """Where a suite's ``suite.json`` is kept: next to its evaluations, named for the suite, the model and them all."""
     assert table.suite is not None
-    request = plan.requests[table.rows[0]]
-    if request.out is not None:
+    job = jobs[table.rows[0]]
+    if job.out is not None:
         # `out` is FOLDER/SUITE/BENCHMARK, of the first suite that asked for this benchmark.
-        return request.out.parent.parent / table.suite.name
-    subject = request.target.subjects[0]
-    count = len(request.target.subjects)
+        return job.out.parent.parent / table.suite.name
+    subject = job.target.subjects[0]
+    count = len(job.target.subjects)
     stem = subject.stem if count == 1 else f"last-{count}"
-    key = digest([outcomes[place].folder.name for place in table.rows])
+    key = digest([outcomes[row].folder.name for row in table.rows])
     return subject.root / f"{table.suite.name}-{stem}-{key[:8]}"
 
 

@@ -1,12 +1,13 @@
-"""What one evaluation samples and reports. Imports no torch, so that bad settings are refused at once."""
+"""What one evaluation samples and reports, and the keys of a configuration that it reads. Imports no torch."""
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr_cli.config.schema import Config
+from rlvr_cli.config.schema import Config, EvalConfig
+from rlvr_cli.core.layers import OptionOverride, typed
 from rlvr_cli.tasks.base import HELD_OUT_SEED
 
 BATCH = 256
@@ -99,6 +100,65 @@ def pass_at_problems(pass_at: tuple[int, ...], samples: int) -> list[str]:
     return problems
 
 
-def row_key(problem_id: str, sample: int | str) -> int:
-    """The random stream of one sample: 63 bits that depend on the problem and the sample's index alone."""
-    return int.from_bytes(hashlib.sha256(f"{problem_id}/{sample}".encode()).digest()[:8], "big") >> 1
+# What an evaluation reads of the configuration, next to `eval` and `task`.
+_READ = frozenset(
+    (
+        *("model.revision", "model.dtype", "model.attention", "rollout.engine", "rollout.max_new_tokens"),
+        *("run.dir", "run.threads"),
+    )
+)
+_TRAINING_ONLY = frozenset(("eval.every", "task.train_size", "track.completions_every", "track.completions"))
+_SERVER_ONLY = frozenset(
+    (
+        *("eval.base_url", "eval.model_name", "eval.server", "eval.endpoint", "eval.concurrency", "eval.retries"),
+        *("eval.request_timeout", "eval.api_key_variable"),
+    )
+)
+_NOT_OF_A_SERVER = frozenset(("eval.batch", "model.dtype", "model.attention", "run.threads"))
+
+
+def idle_key(key: str) -> str | None:
+    """Return why an evaluation does not read the existing ``key``, and what to do; None where it does."""
+    section, _, name = key.partition(".")
+    if key in _READ or (section in ("eval", "task", "track") and key not in _TRAINING_ONLY):
+        return None
+    if key == "model.name":
+        return "the model is named as the first argument: rlvr eval MODEL"
+    if key == "run.seed":
+        return "the seed of the samples is --seed"
+    if section == "rollout" and name in EvalConfig.model_fields:
+        return f"an evaluation reads eval.{name}"
+    return "an evaluation does not read it"
+
+
+def idle_override(text: str, config: Config) -> str | None:
+    """Return what is wrong with an override of a call that changes nothing in an evaluation by ``config``."""
+    key = text.partition("=")[0]
+    why = idle_key(key)
+    if why is None and config.eval.engine != "openai" and key in _SERVER_ONLY:
+        why = "it is for a server. Give --engine openai too"
+    elif why is None and config.eval.engine == "openai" and key in _NOT_OF_A_SERVER:
+        why = "the server decides it"
+    elif key == "rollout.max_new_tokens" and config.eval.max_new_tokens is not None:
+        why = f"eval.max_new_tokens={config.eval.max_new_tokens} decides. Give --max-new-tokens"
+    elif key == "rollout.engine" and engine_of(config) != config.rollout.engine:
+        why = "an evaluation reads eval.engine (--engine)"
+    return f"{typed(text)}: has no effect in an evaluation; {why}." if why is not None else None
+
+
+def idle_without_samples(overrides: Sequence[str]) -> str:
+    """Return a note where this call sets how samples are drawn, and the greedy completion is all that is asked for."""
+    keys = ("eval.temperature", "eval.top_p")
+    given = [name for key in keys if (name := asked_by(overrides, key))]
+    return f"greedy completions only, so {' and '.join(given)} changes nothing" if given else ""
+
+
+def asked_by(overrides: Sequence[str], key: str) -> str | None:
+    """Return the option or the key by which a call sets ``key``; None where it does not."""
+    given = next((text for text in reversed(overrides) if text.partition("=")[0] == key), None)
+    return given.typed.split()[0] if isinstance(given, OptionOverride) else key if given is not None else None
+
+
+def only(overrides: Sequence[str], prefix: str) -> list[str]:
+    """Return the overrides that begin so."""
+    return [override for override in overrides if override.startswith(prefix)]

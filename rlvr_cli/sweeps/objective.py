@@ -68,8 +68,7 @@ def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[SpecProble
     spec = file.spec.eval
     if spec is None:
         return []
-    from rlvr_cli.evaluation.request import idle_key
-    from rlvr_cli.evaluation.settings import pass_at_problems
+    from rlvr_cli.evaluation.settings import idle_key, pass_at_problems
 
     problems: list[SpecProblem] = []
     for key in spec.set:

@@ -38,9 +38,9 @@ def held_out_evaluation(run: RunDir, prepared: PreparedRun) -> Evaluate | None:
         folder = run.held_out_dir / f"rollout-{rollouts:06d}"
         world = world_of_group()
         with merged(prepared.model) as model:
-            sampler = LocalSampler(model, prepared.tokenizer, world=world)
+            sampler = LocalSampler(model, prepared.tokenizer, settings.engine, world)
             if not world.main:
-                sampler.help(prepared.task, problems, settings)
+                sampler.fill(None, prepared.task, problems, settings)
                 return None
             steps = (rollouts * config.batch.steps_per_rollout,)
             made = Provenance(f"rollout {rollouts}", config.model.name, benchmark, steps, rollouts)

@@ -19,7 +19,7 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import write_text
 from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.evaluation.judged import sample_and_judge
+from rlvr_cli.evaluation.sampling import sample_and_judge
 from rlvr_cli.methods.reward import flip
 from rlvr_cli.models.load import eos_token_ids, token_pieces
 from rlvr_cli.models.sampling.engine import Completions, Engine, OnDone, SamplingParams

@@ -4,7 +4,7 @@ The way of one rollout and of the optimizer steps on it; transformers' ``Trainer
 
 1. ``PolicyTrainer.training_step`` (trainer.py) is an optimizer step. At the first of a rollout, ``_scored_rollout`` has
    ``RolloutSource.collect`` (rollouts.py) sample completions, with the weights of the step
-   (``PolicyRunTrainer._sampling_weights``, policy_run.py), and judge them (evaluation/judged.py).
+   (``PolicyRunTrainer._sampling_weights``, policy_run.py), and judge them (evaluation/sampling.py).
 2. ``Scoring.measured`` (scoring.py) adds old and reference log-probs, entropies and values where the method needs them;
    ``Scoring.scored`` the method's rewards and advantages, over all processes.
 3. ``split_into_steps`` (packing.py) deals the rows to the optimizer steps of the rollout.

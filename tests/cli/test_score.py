@@ -1,4 +1,4 @@
-"""`rlvr score`: verdicts in the input's order, bad lines named at once, resumed where it stopped."""
+"""`rlvr score`: verdicts in the input's order, bad lines named at once, all written or nothing."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ import codecs
 import gzip
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +16,6 @@ import pytest
 from benchmarks.hostile_texts import block, problems_of, response, right_answer
 from rlvr_cli.cli.app import run
 from rlvr_cli.config.load import choose_task
-from rlvr_cli.core.files import sole_writer
 from rlvr_cli.evaluation import score as scoring
 from rlvr_cli.tasks import Task
 from rlvr_cli.tasks.problem import Verdict
@@ -91,10 +86,16 @@ def example_config(name: str) -> Task:
     return choose_task(name, generated=True)
 
 
-def test_workers_give_the_same_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "CHUNK", 7)
+def test_pieces_give_the_same_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write(tmp_path / "in.jsonl", kk_rows(100))
-    assert score(source, tmp_path / "two.jsonl", "--workers", "2") == score(source, tmp_path / "one.jsonl")
+    whole = score(source, tmp_path / "whole.jsonl")
+    monkeypatch.setattr(scoring, "CHUNK", 7)
+    assert score(source, tmp_path / "pieces.jsonl") == whole
+
+
+def test_workers_are_for_tasks_that_have_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    score(write(tmp_path / "in.jsonl", kk_rows(2)), tmp_path / "out.jsonl", "--workers", "2", code=2)
+    assert "--workers 2: responses of kk are judged in this process" in capsys.readouterr().err
 
 
 def test_bad_lines_are_named_at_once_before_anything_is_judged(
@@ -164,9 +165,9 @@ def test_damaged_gzip(tmp_path: Path, damage: Any, capsys: pytest.CaptureFixture
     assert "cannot be read" in capsys.readouterr().err
 
 
-def test_a_stopped_one_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, target = write(tmp_path / "in.jsonl", kk_rows(40)), tmp_path / "out.jsonl"
-    whole = score(source, tmp_path / "whole.jsonl")
+def test_a_stopped_one_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"problem": {**KK, "question": f"{index}?"}, "response": RIGHT} for index in range(40)]
+    source, target = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
     judge, judged = scoring._judge, []
 
     def counted(*arguments: Any) -> list[Verdict]:
@@ -178,13 +179,7 @@ def test_a_stopped_one_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(scoring, "CHUNK", 10)
     monkeypatch.setattr(scoring, "_judge", counted)
     score(source, target, code=130)
-    assert len(answers(target)) == 20
-    with target.open("a") as stream:
-        stream.write('{"reward": 3.0, "par')
-    assert score(source, target) == whole
-    assert judged == [10, 10, 10, 10, 10]
-    assert score(source, target) == whole
-    assert len(judged) == 5, "nothing was left to judge"
+    assert judged == [10, 10, 10] and [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
 VOTES = [
@@ -196,50 +191,31 @@ VOTES = [
 ]
 
 
-@pytest.mark.parametrize("stopped", [0, 4])
-def test_equal_wrong_answers_to_a_problem_have_one_spelling(tmp_path: Path, stopped: int) -> None:
-    """As right ones count as one: by the verifier's equality. A call that continues goes by the earlier ones."""
+@pytest.mark.parametrize("piece", [2, 256])
+def test_equal_wrong_answers_to_a_problem_have_one_spelling(
+    tmp_path: Path, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As right ones count as one: by the verifier's equality."""
+    monkeypatch.setattr(scoring, "CHUNK", piece)
     rows = [
         {"problem": {"question": "Q?", "answer": gold}, "response": f"So \\boxed{{{said.replace('~', ' ')}}}."}
         for gold, every, _ in VOTES
         for said in every.split()
     ]
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    if stopped:
-        score(write(source, rows[:stopped]), target, task="math")
     found = score(write(source, rows), target, task="math")
     wrong = [one["answer"] for one in found if one["reason"] == "wrong"]
     assert wrong == [spelling for _, _, spellings in VOTES for spelling in spellings]
     assert sum(one["correct"] for one in found) == 2 + 3 + 2 + 2 + 2
 
 
-def test_an_input_that_grew_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, target = write(tmp_path / "in.jsonl", kk_rows(20)), tmp_path / "out.jsonl"
-    score(source, target)
-    judge, judged = scoring._judge, []
-
-    def counted(*arguments: Any) -> list[Verdict]:
-        judged.append(len(arguments[1]))
-        return judge(*arguments)
-
-    monkeypatch.setattr(scoring, "_judge", counted)
-    whole = score(write(source, kk_rows(25)), target)
-    assert judged == [5]
-    assert whole == score(source, tmp_path / "whole.jsonl")
-    assert score(source, target) == whole
-    score(write(source, kk_rows(24)), target, code=2)
-
-
-def test_what_does_not_match_is_not_continued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_output_that_exists_is_kept_or_replaced_as_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = write(tmp_path / "in.jsonl", kk_rows(5)), tmp_path / "out.jsonl"
-    score(source, target)
+    before = score(source, target)
     score(source, target, "--rule", "strict", code=2)
-    assert "--overwrite" in capsys.readouterr().err
-    assert len(score(source, target, "--rule", "strict", "--overwrite")) == 5
-    score(write(source, kk_rows(6)[::-1]), target, "--rule", "strict", code=2)
-    other = write(tmp_path / "notes.jsonl", [{"mine": 1}])
-    score(source, other, code=2)
-    assert answers(other) == [{"mine": 1}]
+    assert "out.jsonl exists. Choose another file, or give --overwrite." in capsys.readouterr().err
+    assert answers(target) == before
+    assert len(score(write(source, kk_rows(6)), target, "--rule", "strict", "--overwrite")) == 6
     score(source, source, code=2)
     assert len(answers(source)) == 6
 
@@ -270,16 +246,6 @@ def test_judging_imports_no_torch(name: str, tmp_path: Path) -> None:
     # Neither what reads mathematics: that is for the pool's processes.
     loaded = {"torch", "transformers", "trl", "datasets", "accelerate", "sympy", "math_verify", "antlr4"} & set(modules)
     assert not loaded
-
-
-def test_one_writer_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source, target = write(tmp_path / "in.jsonl", kk_rows(5)), tmp_path / "out.jsonl"
-    with sole_writer(tmp_path, "Wait.", target.name):
-        score(source, target, "--overwrite", code=2)
-        assert f"{target}: in use by another process (pid {os.getpid()})" in capsys.readouterr().err
-        assert not target.exists()
-        assert len(score(source, tmp_path / "other.jsonl")) == 5
-    assert len(score(source, target)) == 5
 
 
 @pytest.mark.parametrize("command", ["score", "filter"])
@@ -317,63 +283,3 @@ def test_neither_standard_input_nor_output_nor_a_compressed_output(
     score(source, Path("out.jsonl.gz"), code=2)
     assert "--output out.jsonl.gz: what is written is not compressed" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
-
-
-def living(group: int) -> list[int]:
-    """The processes of a process group that have not ended."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                state, _, its_group = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
-            except OSError:
-                continue
-            if int(its_group) == group and state != "Z":
-                found.append(int(entry.name))
-    return found
-
-
-@contextmanager
-def scoring_with_workers(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A `rlvr score --workers 2` in a process group of its own, in the midst of its work."""
-    source, target = write(tmp_path / "in.jsonl", kk_rows(1000)), tmp_path / "out.jsonl"
-    line = ["score", "--task", "kk", "--input", str(source), "--output", str(target), "--workers", "2"]
-    # Slowed where verdicts are written, so that it is not done before the signal comes.
-    program = (
-        "import time\n"
-        "from rlvr_cli.cli.app import main\n"
-        "from rlvr_cli.evaluation import score\n"
-        "score.CHUNK, as_json = 10, score.verdict_as_json\n"
-        "score.verdict_as_json = lambda verdict: time.sleep(0.05) or as_json(verdict)\n"
-        "main()"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, *line], stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    try:
-        while not (target.exists() and target.stat().st_size):
-            assert process.poll() is None
-            time.sleep(0.02)
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted in /proc")
-
-
-@needs_proc
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_workers_end_with_the_command(number: signal.Signals, tmp_path: Path) -> None:
-    with scoring_with_workers(tmp_path) as process:
-        assert len(living(process.pid)) >= 3
-        process.send_signal(number)
-        code = process.wait()
-        assert code == (143 if number == signal.SIGTERM else -signal.SIGKILL)
-        for _ in range(500):
-            if not living(process.pid):
-                break
-            time.sleep(0.02)
-        assert not living(process.pid)

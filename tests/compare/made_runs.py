@@ -15,9 +15,8 @@ from rlvr_cli.compare.scores import RunScores, TaskScores
 from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.evaluation.evaluate import evaluate_with
-from rlvr_cli.evaluation.plan import sample_record
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.evaluation.store import SampleKey, SampleStore
+from rlvr_cli.evaluation.store import Sampler, SampleStore, sample_record
 from rlvr_cli.runs.folder import RunDir, create_run
 from rlvr_cli.stats.intervals import UNBOUNDED
 from rlvr_cli.store.arm import Replicate
@@ -55,29 +54,13 @@ def contrasts(
     return {row.arm: contrast for row, contrast in compare_task(scores).others}
 
 
-class MadeSampler:
+class MadeSampler(Sampler):
     """The first ``right[i]`` samples of problem i are right; every response to it has ``tokens[i]`` tokens."""
 
     def __init__(self, weights: str, right: Sequence[int], tokens: Sequence[int]) -> None:
         self.weights, self.right, self.tokens = weights, right, tokens
 
-    def identity(self, task: Task, settings: EvalSettings) -> dict[str, Any]:
-        return {
-            "weights": self.weights,
-            "task": task.settings,
-            "split": settings.split,
-            "sampling": settings.sampling(),
-        }
-
-    def fill(
-        self,
-        store: SampleStore,
-        samples: dict[SampleKey, dict[str, Any]],
-        task: Task,
-        problems: Sequence[Problem],
-        settings: EvalSettings,
-        progress: Any = None,
-    ) -> None:
+    def fill(self, store: SampleStore, task: Task, problems: Sequence[Problem], settings: EvalSettings) -> None:
         records = []
         for problem, right, tokens in zip(problems, self.right, self.tokens, strict=True):
             for index in (*range(settings.samples), GREEDY):
@@ -100,9 +83,8 @@ class MadeSampler:
                     truncated=False,
                     verdict=verdict,
                 )
-                samples[problem.id, index] = record
                 records.append(record)
-        store.append(records)
+        store.add(records)
 
 
 @cache

@@ -25,7 +25,7 @@ for folder in sys.argv[2:]:
     if world.main:
         evaluate_with(sampler, task, problems, SETTINGS, Path(folder))
     else:
-        sampler.help(task, problems, SETTINGS)
+        sampler.fill(None, task, problems, SETTINGS)
 assert world.processes == 2 and world.gather([world.rank]) == [0, 1]
 # A gloo thread that is still alive when Python tears down aborts the process.
 os._exit(0)

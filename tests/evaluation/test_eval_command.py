@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 import pytest
 
 from rlvr_cli.cli.app import run as rlvr
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.evaluation.jobs import EvalRequest, make_job
+from rlvr_cli.evaluation.loading import load_subject
 from rlvr_cli.runs.folder import RunDir
 
 MakeRun = Callable[..., RunDir]
@@ -71,6 +75,14 @@ def test_against_shows_before_after_and_their_paired_difference(
     item = comparison["metrics"]["length"]
     assert item["difference"]["value"] == pytest.approx(item["after"]["value"] - item["before"]["value"])
     assert list((tmp_path / "runs" / "evals").glob("*/samples.jsonl"))
+
+
+def test_a_checkpoint_that_is_gone_by_the_time_it_is_loaded(make_run: MakeRun) -> None:
+    run = make_run()
+    asked = make_job(EvalRequest((str(run.path),)))
+    shutil.rmtree(run.checkpoints_dir / "step-30")
+    with pytest.raises(UserError, match=r"step-30: this checkpoint was there when .* \(checkpoint\.keep="):
+        load_subject(asked.target.subjects[0], asked.config, "auto", print)
 
 
 def test_a_smaller_evaluation_leaves_a_larger_one_as_it_is(make_run: MakeRun, call: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlvr_cli.evaluation.judged import sample_and_judge
+from rlvr_cli.evaluation.sampling import sample_and_judge
 from rlvr_cli.models.sampling.engine import Completions, OnDone, SamplingParams
 from rlvr_cli.models.sampling.local import sample
 from rlvr_cli.tasks import Problem, Task, Verdict, response_text

@@ -19,7 +19,8 @@ from rlvr_cli.evaluation.metrics import (
     range_of_rewards,
     summarise,
 )
-from rlvr_cli.evaluation.settings import EvalSettings, row_key
+from rlvr_cli.evaluation.sampling import row_key
+from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.store.evaluation import FORMAT, Evaluation, ProblemValues, read_evaluation, sample_check
 from rlvr_cli.store.values import problem_values
 from rlvr_cli.tasks import Problem

@@ -10,7 +10,7 @@ import pytest
 from rlvr_cli.config.keys import option_override
 from rlvr_cli.config.load import dump_yaml
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.evaluation.request import EvalPlan, EvalRequest, Options, make_request, plan_evaluations
+from rlvr_cli.evaluation.jobs import EvalJob, EvalRequest, make_job, make_jobs
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.tasks.countdown import Countdown
 from rlvr_cli.tasks.math_answers import AnswerTask
@@ -19,12 +19,12 @@ from tests.recipes import loaded
 MakeRun = Callable[..., RunDir]
 
 
-def request(tmp_path: Path, *arguments: str, **options: Any) -> EvalRequest:
-    return make_request(Options(arguments=(*arguments, f"run.dir={tmp_path / 'runs'}"), **options))
+def request(tmp_path: Path, *arguments: str, **options: Any) -> EvalJob:
+    return make_job(EvalRequest(arguments=(*arguments, f"run.dir={tmp_path / 'runs'}"), **options))
 
 
-def plan(tmp_path: Path, names: str, *arguments: str, **options: Any) -> EvalPlan:
-    return plan_evaluations((names,), Options(arguments=(*arguments, f"run.dir={tmp_path / 'runs'}"), **options))
+def plan(tmp_path: Path, names: str, *arguments: str, **options: Any) -> list[EvalJob]:
+    return make_jobs((names,), EvalRequest(arguments=(*arguments, f"run.dir={tmp_path / 'runs'}"), **options))[0]
 
 
 def problems_of(tmp_path: Path, *arguments: str, **options: Any) -> str:
@@ -116,7 +116,7 @@ def test_a_k_asks_for_as_many_samples_and_is_refused_above_those_that_are_given(
     make_run()
     assert request(tmp_path, "eval.pass_at=[32]").settings.samples == 32
     assert request(tmp_path, "eval.pass_at=[2]").settings.samples == 4
-    (math,) = plan(tmp_path, "math500", "eval.pass_at=[64]").requests
+    (math,) = plan(tmp_path, "math500", "eval.pass_at=[64]")
     assert math.settings.samples == 64
     assert "eval.pass_at has 32, above eval.samples=4" in problems_of(tmp_path, "eval.pass_at=[32]", "eval.samples=4")
     asked = option_override("--pass-at", "eval.pass_at", ["1,8", "9"])
@@ -130,10 +130,10 @@ def test_generated_problems_are_a_benchmark_with_the_runs_settings(
     """The run was trained on Knights & Knaves; its own settings stay."""
     monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
     make_run()
-    (same,) = plan(tmp_path, "kk-gen").requests
+    (same,) = plan(tmp_path, "kk-gen")
     assert same.config.task == request(tmp_path).config.task
     assert (same.settings, same.whole) == (request(tmp_path).settings, False)
-    (other,) = plan(tmp_path, "countdown-gen", "task.numbers={4: 1.0}").requests
+    (other,) = plan(tmp_path, "countdown-gen", "task.numbers={4: 1.0}")
     assert isinstance(other.config.task, Countdown)
     assert (other.config.task.data, other.config.task.numbers) == ("countdown-gen", {4: 1.0})
     assert other.settings.samples == 4
@@ -147,10 +147,10 @@ def test_the_name_of_a_public_set_means_that_set(
     monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
     make_run()
     for name in ("kk", "countdown", "math", "gsm8k", "hitab", "math500"):
-        (asked,) = plan(tmp_path, name).requests
+        (asked,) = plan(tmp_path, name)
         assert (asked.config.task.data, asked.benchmark) == (name, name) and asked.setting is not None
     # A run on the public set, evaluated on generated problems, and the other way round.
-    (own,) = plan(tmp_path, "kk-gen", "task.data_dir=null").requests
+    (own,) = plan(tmp_path, "kk-gen", "task.data_dir=null")
     assert (own.config.task.data, own.benchmark) == ("kk-gen", "kk-gen")
 
 
@@ -199,7 +199,7 @@ def test_a_run_is_evaluated_on_the_benchmarks_that_its_configuration_names(
 
     def asked(*arguments: str, names: tuple[str, ...] = (), **options: Any) -> list[str | None]:
         options = {"arguments": (*arguments, f"run.dir={tmp_path / 'runs'}"), **options}
-        return [one.benchmark for one in plan_evaluations(names, Options(**options)).requests]
+        return [one.benchmark for one in make_jobs(names, EvalRequest(**options))[0]]
 
     assert asked() == asked("trained") == asked(str(run.checkpoints_dir / "step-10")) == ["math500", "gsm8k"]
     assert asked("trained", f"task.data_dir={tmp_path}", names=("kk",)) == ["kk"]
@@ -218,7 +218,7 @@ def test_a_recipes_run_is_evaluated_on_its_suite_with_the_prompts_that_it_was_tr
     """Base models without a chat template, for both of the landscape suite's tasks."""
     recipe = dump_yaml(loaded(f"landscape/table-1/simplerl-{model}-pl"))
     make_run("trained").config_path.write_text(recipe, encoding="utf-8")
-    requests = plan_evaluations((), Options(arguments=("trained", f"run.dir={tmp_path / 'runs'}"))).requests
+    requests = make_jobs((), EvalRequest(arguments=("trained", f"run.dir={tmp_path / 'runs'}")))[0]
     assert len(requests) == 6 and all(one.settings.samples == 0 and one.settings.greedy for one in requests)
     tasks = [one.config.task for one in requests]
     assert {task.name for task in tasks} == {"gsm8k", "math"}

@@ -18,6 +18,7 @@ import pytest
 
 from experiments.lab.model import make_tokenizer
 from rlvr_cli.config.load import load_config
+from rlvr_cli.config.schema import EvalConfig
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.files import append_jsonl
 from rlvr_cli.evaluation.served import client as client_module
@@ -30,9 +31,10 @@ from rlvr_cli.evaluation.served.kinds import (
     read_answer,
     request_body,
 )
-from rlvr_cli.evaluation.served.options import ServerOptions, option_problems
+from rlvr_cli.evaluation.served.options import key_of, option_problems
 from rlvr_cli.evaluation.served.prompts import chat_prompts, check_tags, prompt_hash
 from rlvr_cli.evaluation.served.sampler import ServedSampler, in_flight
+from rlvr_cli.evaluation.served.server import Server
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.source import PRESETS
 from rlvr_cli.models.tokenizer import ModelFacts, load_facts
@@ -248,7 +250,7 @@ def ask_raw(reply: Callable[[asyncio.StreamWriter], Awaitable[None]], **options:
     async def run() -> Any:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        asked = ServerOptions(f"http://127.0.0.1:{port}/v1", **{"retries": 0, **options})
+        asked = EvalConfig(base_url=f"http://127.0.0.1:{port}/v1", **{"retries": 0, **options})
         async with connect(asked) as client:
             return read_answer(await client.request("/completions", {}), TEXT)
 
@@ -274,7 +276,7 @@ def test_a_server_that_drips_for_ever_is_given_up_after_the_timeout() -> None:
             await asyncio.sleep(0.05)
 
     with pytest.raises(RunError, match=r"did not answer within 0.5 s \(eval.request_timeout\)"):
-        ask_raw(drip, timeout=0.5)
+        ask_raw(drip, request_timeout=0.5)
 
 
 def test_an_answer_of_any_size_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,14 +326,15 @@ def test_a_key_that_no_header_can_hold_is_said_and_not_shown(key: str, monkeypat
 def test_the_end_of_the_line_is_no_part_of_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret\n")
     assert option_problems(load_config(overrides=["eval.base_url=http://127.0.0.1:1/v1"]), named=True) == []
-    assert ServerOptions("http://127.0.0.1:1/v1").key == "sk-secret"
+    assert key_of(EvalConfig(base_url="http://127.0.0.1:1/v1")) == "sk-secret"
 
 
 def test_a_stop_token_that_a_server_writes_is_no_text(tmp_path: Path) -> None:
     """By ids or as text, each id of the generation config as the tokenizer's eos."""
     tokenizer = make_tokenizer(compact.vocabulary())
     end, other = tokenizer.convert_tokens_to_ids("</answer>"), tokenizer.convert_tokens_to_ids("</think>")
-    sampler: Any = ServedSampler(None, ModelFacts(tokenizer, (tokenizer.eos_token_id, end), "compact"), print)  # type: ignore[arg-type]
+    server = Server(EvalConfig(base_url="http://127.0.0.1:1/v1"), KINDS["vllm"], "completions", None)
+    sampler = ServedSampler(server, ModelFacts(tokenizer, (tokenizer.eos_token_id, end), "compact"), "", print)
     text = tokenizer.decode([other, other])
     for stop in (tokenizer.eos_token_id, end):
         by_ids = Answer("", False, token_ids=(other, other, stop))

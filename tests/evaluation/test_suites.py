@@ -13,7 +13,7 @@ from rlvr_cli.evaluation.benchmarks import (
     select_benchmarks,
     setting_overrides,
 )
-from rlvr_cli.evaluation.request import EvalPlan, EvalRequest, Options, plan_evaluations
+from rlvr_cli.evaluation.jobs import EvalJob, EvalRequest, make_jobs
 from rlvr_cli.tasks.sets import benchmarks, data_sets
 from rlvr_cli.tasks.suites import SUITES, Suite, setting_alone
 
@@ -25,12 +25,16 @@ def _no_data_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RLVR_DATA_DIR", raising=False)
 
 
-def plan(names: str, *arguments: str, **options: Any) -> EvalPlan:
-    return plan_evaluations((names,), Options(arguments=("lab", *arguments), **options))
+def plan(names: str, *arguments: str, **options: Any) -> list[EvalJob]:
+    return make_jobs((names,), EvalRequest(arguments=("lab", *arguments), **options))[0]
 
 
-def one(names: str, *arguments: str, **options: Any) -> EvalRequest:
-    (request,) = plan(names, *arguments, **options).requests
+def tables(names: str) -> list[str | None]:
+    return [table.suite.name if table.suite else None for table in make_jobs((names,), EvalRequest(("lab",)))[1]]
+
+
+def one(names: str, *arguments: str, **options: Any) -> EvalJob:
+    (request,) = plan(names, *arguments, **options)
     return request
 
 
@@ -125,16 +129,16 @@ def test_all_problems_unless_limited() -> None:
 
 
 def test_a_greedy_benchmark_can_be_sampled_too() -> None:
-    ar_lopti = {request.benchmark: request for request in plan("ar_lopti").requests}
+    ar_lopti = {request.benchmark: request for request in plan("ar_lopti")}
     assert (ar_lopti["math500"].settings.samples, ar_lopti["math500"].settings.pass_at) == (0, ())
-    sampled = {request.benchmark: request for request in plan("ar_lopti", "eval.samples=8").requests}
+    sampled = {request.benchmark: request for request in plan("ar_lopti", "eval.samples=8")}
     assert (sampled["math500"].settings.samples, sampled["math500"].settings.pass_at) == (8, (1, 8))
-    raised = {request.benchmark: request for request in plan("ar_lopti", "eval.pass_at=[8]").requests}
+    raised = {request.benchmark: request for request in plan("ar_lopti", "eval.pass_at=[8]")}
     assert (raised["math500"].settings.samples, raised["math500"].settings.pass_at) == (8, (8,))
 
 
 def test_the_lab_model_is_given_puzzles_that_its_words_can_write() -> None:
-    requests = {request.benchmark: request for request in plan("ar_lopti").requests}
+    requests = {request.benchmark: request for request in plan("ar_lopti")}
     assert sorted(requests["kk"].config.task.people) == [3, 4, 5]  # type: ignore[union-attr]
 
 
@@ -154,7 +158,7 @@ def test_the_environment_names_a_data_folder(tmp_path: Path, monkeypatch: pytest
 
 def test_a_key_of_one_task_is_set_for_its_benchmarks_and_a_key_of_none_is_refused() -> None:
     """K&K has no template; mathematics has no people."""
-    requests = {r.benchmark: r for r in plan("ar_lopti", "task.template=auto", "task.people={3: 1.0}").requests}
+    requests = {r.benchmark: r for r in plan("ar_lopti", "task.template=auto", "task.people={3: 1.0}")}
     assert requests["math500"].config.task.template == "auto"  # type: ignore[union-attr]
     assert requests["kk"].config.task.people == {3: 1.0}  # type: ignore[union-attr]
     with pytest.raises(UserError, match=r"task\.templates"):
@@ -162,7 +166,7 @@ def test_a_key_of_one_task_is_set_for_its_benchmarks_and_a_key_of_none_is_refuse
 
 
 def test_each_evaluation_has_its_folder_in_out(tmp_path: Path) -> None:
-    requests = plan("dgpo,math500,gsm8k", out=tmp_path).requests
+    requests = plan("dgpo,math500,gsm8k", out=tmp_path)
     assert requests[0].out == tmp_path / "dgpo" / "aime24"
     assert [request.out for request in requests[-2:]] == [tmp_path / "math500", tmp_path / "gsm8k"]
     assert one("math500", out=tmp_path).out == tmp_path
@@ -171,10 +175,10 @@ def test_each_evaluation_has_its_folder_in_out(tmp_path: Path) -> None:
 def test_own_data_is_for_one_benchmark(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"task\.data: is for one benchmark"):
         plan("dgpo", f"task.data={tmp_path / 'mine.jsonl'}")
-    (request,) = plan("math500", f"task.data={tmp_path / 'mine.jsonl'}").requests
+    (request,) = plan("math500", f"task.data={tmp_path / 'mine.jsonl'}")
     assert (request.benchmark, request.config.task.name, request.setting) == (None, "math", None)
     assert "without the benchmark's settings" in request.notes[0]
-    (request,) = plan("math", f"task.data={tmp_path / 'mine.jsonl'}").requests
+    (request,) = plan("math", f"task.data={tmp_path / 'mine.jsonl'}")
     assert request.benchmark is None and "other problems" in request.notes[0]
-    (request,) = plan("math-story-gen", f"task.data={tmp_path / 'mine.jsonl'}").requests
+    (request,) = plan("math-story-gen", f"task.data={tmp_path / 'mine.jsonl'}")
     assert request.notes == ()

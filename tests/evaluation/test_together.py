@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.core.files import read_jsonl
-from rlvr_cli.evaluation.plan import deal
+from rlvr_cli.evaluation.sampling import deal
 from rlvr_cli.evaluation.settings import EvalSettings
 from rlvr_cli.store.evaluation import read_samples
 from rlvr_cli.tasks.kk import KnightsAndKnaves

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.streams import stream_seed
-from rlvr_cli.evaluation.plan import Progress, ProgressCallback, check_same_problems, passes, sample_record
 from rlvr_cli.evaluation.served.client import Client, connect
 from rlvr_cli.evaluation.served.kinds import Answer, Ask, Prompt
 from rlvr_cli.evaluation.served.prompts import chat_prompts, check_tags, prompt_hash, prompt_text, text_prompts
 from rlvr_cli.evaluation.served.server import Server
 from rlvr_cli.evaluation.settings import EvalSettings
-from rlvr_cli.evaluation.store import SampleKey, SampleStore
+from rlvr_cli.evaluation.store import SampleKey, Sampler, SampleStore, passes, sample_record
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.tokenizer import ModelFacts
 from rlvr_cli.tasks.base import Task, response_text
@@ -27,70 +26,48 @@ _SEED_BITS = 31
 KEPT = "The samples so far are kept: the same command continues."
 
 
-class ServedSampler:
-    """A model behind a server.
+class ServedSampler(Sampler):
+    """A model behind a server. Its weights are unknown: its name at the server stands for them.
+
+    The server's address is no part of its identity: a server may move.
 
     Args:
         facts: the model's tokenizer and what goes with it; None = unknown, so prompts go as messages.
-        say: shows one line to the person.
+        style: of the prompts, where the model is unknown.
+        say: shows one line to the user.
     """
 
-    def __init__(self, server: Server, facts: ModelFacts | None, say: Callable[[str], None]) -> None:
+    weights = UNKNOWN_WEIGHTS
+
+    def __init__(self, server: Server, facts: ModelFacts | None, style: str, say: Callable[[str], None]) -> None:
         self.server, self.facts, self.say = server, facts, say
+        self.tokenizer = facts.tokenizer if facts else None
+        self.style = facts.style if facts else style
+        # Of messages, only the server knows how many tokens they are.
+        self.longest = server.longest if server.endpoint == "completions" else None
+        self.served_as = (Path(server.model).name.removesuffix("@main") or server.model, f"{server.kind.name} server")
+        names = {"model": server.model, "kind": server.kind.name, "endpoint": server.endpoint}
+        self.engine_identity = {"server": names}
 
-    def identity(self, task: Task, settings: EvalSettings) -> dict[str, Any]:
-        """What decides the samples. The weights are unknown: the model's name at the server stands for them.
-
-        The server's address is no part of it: a server may move.
-        """
-        server = self.server
-        return {
-            "weights": UNKNOWN_WEIGHTS,
-            "server": {"model": server.model, "kind": server.kind.name, "endpoint": server.endpoint},
-            "task": task.settings,
-            "split": settings.split,
-            "sampling": settings.sampling(),
-        }
-
-    def fill(
-        self,
-        store: SampleStore,
-        samples: dict[SampleKey, dict[str, Any]],
-        task: Task,
-        problems: Sequence[Problem],
-        settings: EvalSettings,
-        progress: ProgressCallback | None = None,
-    ) -> None:
+    def fill(self, store: SampleStore, task: Task, problems: Sequence[Problem], settings: EvalSettings) -> None:
         """Add every sample that is asked for and missing, each as soon as it has come and was judged.
 
         Raises UserError when the prompts cannot be put to this server as they are; RunError when it fails for longer
         than the retries last, or refuses a request.
         """
         prompts = self._prompts(task, problems)
-        hashes = {problem_id: prompt_hash(prompt) for problem_id, prompt in prompts.items()}
-        check_same_problems(store, samples, problems, hashes)
+        store.expect(problems, settings, {problem_id: prompt_hash(prompt) for problem_id, prompt in prompts.items()})
         store.add_prompts({name: prompt_text(prompt) for name, prompt in prompts.items()})
         plan = [(key, temperature) for temperature, keys in passes(problems, settings) for key in keys]
-        missing = [(key, temperature) for key, temperature in plan if key not in samples]
-        done = len(plan) - len(missing)
-        state = Progress(done, len(plan), done, 0)
-        if progress is not None:
-            progress(state)
+        missing = [(key, temperature) for key, temperature in plan if key not in store.samples]
         by_id = {problem.id: problem for problem in problems}
 
         def record(answers: Sequence[tuple[SampleKey, Answer]]) -> None:
-            nonlocal state
-            records = self._records(answers, task, by_id, prompts)
-            store.append(records)
-            samples.update(zip((key for key, _ in answers), records, strict=True))
-            tokens = state.tokens + sum(record["tokens"] or 0 for record in records)
-            state = replace(state, done=state.done + len(records), tokens=tokens)
-            if progress is not None:
-                progress(state)
+            store.add(self._records(answers, task, by_id, prompts))
 
         if missing:
             asyncio.run(self._fill(prompts, missing, settings, record))
-        self._warn(samples, problems, settings)
+        self._warn(store.samples, problems, settings)
 
     def _prompts(self, task: Task, problems: Sequence[Problem]) -> dict[str, Prompt]:
         if self.server.endpoint == "chat":
@@ -145,7 +122,7 @@ class ServedSampler:
         Raises UserError when there is none, or the longest does not fit.
         """
         longest = max(prompts.values(), key=lambda prompt: len(prompt.ids or ()))
-        length, url = len(longest.ids or ()), self.server.options.base_url
+        length, url = len(longest.ids or ()), self.server.url
         limit = self.server.longest
         if limit is not None and length + settings.max_new_tokens > limit:
             raise UserError(
@@ -234,7 +211,7 @@ class ServedSampler:
         texts = [[samples[problem.id, index]["text"] for index in range(settings.samples)] for problem in problems]
         if all(len(set(of_problem)) == 1 for of_problem in texts):
             self.say(
-                f"{self.server.options.base_url}: the {settings.samples} samples of each problem are the same, though "
+                f"{self.server.url}: the {settings.samples} samples of each problem are the same, though "
                 f"the temperature is {settings.temperature:g}. Check that the server reads temperature and seed from "
                 "the request. pass@k would tell nothing then (eval.server names what it is)"
             )

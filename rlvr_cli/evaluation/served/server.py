@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from rlvr_cli.config.schema import EvalConfig
 from rlvr_cli.core.errors import RunError, UserError
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.evaluation.served.client import Client, Refused, connect
 from rlvr_cli.evaluation.served.kinds import KINDS, Answer, Ask, Kind, Prompt, read_answer, request_body
-from rlvr_cli.evaluation.served.options import Endpoint, ServerOptions
+from rlvr_cli.evaluation.served.options import Endpoint, url_of
 from rlvr_cli.models.sampling.engine import SamplingParams
 from rlvr_cli.models.tokenizer import ModelFacts
 
@@ -30,16 +31,21 @@ class Server:
         longest: prompt and completion together, in tokens, if the server lists it.
     """
 
-    options: ServerOptions
+    options: EvalConfig
     kind: Kind
     endpoint: Endpoint
     asked: str | None
     model: str = ""
     longest: int | None = None
 
+    @property
+    def url(self) -> str:
+        """Return the server's address."""
+        return url_of(self.options)
+
     async def ask(self, client: Client, ask: Ask, *, as_text: bool = False, retries: int | None = None) -> Answer:
         """Return one completion. Raises RunError as :meth:`Client.request`, and when another model answers."""
-        url = self.options.base_url
+        url = self.url
         openai_host = (urlsplit(url).hostname or "").endswith("openai.com")
         body = request_body(self.kind, self.asked, ask, as_text=as_text, openai_host=openai_host)
         content = await client.request(_PATHS[self.endpoint], body, retries=retries)
@@ -55,7 +61,7 @@ class Server:
         return answer
 
 
-async def open_server(options: ServerOptions, facts: ModelFacts | None, say: Callable[[str], None]) -> Server:
+async def open_server(options: EvalConfig, facts: ModelFacts | None, say: Callable[[str], None]) -> Server:
     """Ask a server what it serves, and for one token.
 
     Args:
@@ -63,10 +69,10 @@ async def open_server(options: ServerOptions, facts: ModelFacts | None, say: Cal
     Raises:
         UserError: it cannot be reached, does not serve the model, or refuses to complete.
     """
-    url, auto = options.base_url, options.endpoint == "auto"
+    url, auto = url_of(options), options.endpoint == "auto"
     async with connect(options, say) as client:
-        entries = [] if options.kind == "transformers" else await _listed(client)
-        kind = KINDS[options.kind] if options.kind != "auto" else _kind_of(entries)
+        entries = [] if options.server == "transformers" else await _listed(client)
+        kind = KINDS[options.server] if options.server != "auto" else _kind_of(entries)
         if facts is None and (options.endpoint == "completions" or kind.name == "transformers"):
             key = "eval.endpoint=completions" if options.endpoint == "completions" else "eval.server=transformers"
             raise UserError(
@@ -74,7 +80,7 @@ async def open_server(options: ServerOptions, facts: ModelFacts | None, say: Cal
                 "folder or hub id, as in `rlvr eval FOLDER --engine openai --model-name ...`."
             )
         asked = options.model_name if kind.name == "transformers" else _model(options, entries)
-        if kind.name == "openai" and options.kind == "auto":
+        if kind.name == "openai" and options.server == "auto":
             say(
                 f"{url} does not say which server it is, so the plain OpenAI API is used, so its own defaults for "
                 "top_k and the like hold (eval.server names vllm, sglang, llamacpp or transformers)"
@@ -112,7 +118,7 @@ async def _listed(client: Client) -> list[Mapping[str, Any]]:
     data = content.get("data") if isinstance(content, Mapping) else None
     if not isinstance(data, list):
         raise UserError(
-            f"{client.options.base_url}/models: the answer is not a list of models as in OpenAI's API. Check "
+            f"{client.url}/models: the answer is not a list of models as in OpenAI's API. Check "
             "--base-url; it usually ends in /v1."
         )
     return [entry for entry in data if isinstance(entry, Mapping) and isinstance(entry.get("id"), str)]
@@ -123,16 +129,16 @@ def _kind_of(entries: Sequence[Mapping[str, Any]]) -> Kind:
     return next((KINDS[name] for name in ("vllm", "sglang", "llamacpp") if owners == {name}), KINDS["openai"])
 
 
-def _model(options: ServerOptions, entries: Sequence[Mapping[str, Any]]) -> str:
+def _model(options: EvalConfig, entries: Sequence[Mapping[str, Any]]) -> str:
     served = sorted({str(entry["id"]) for entry in entries})
     named, listed = options.model_name, ", ".join(served[:20]) or "none"
     if named is None and len(served) == 1:
         return served[0]
     if named is None:
-        raise UserError(f"--model-name: {options.base_url} serves {len(served)} models; name one. Served: {listed}.")
+        raise UserError(f"--model-name: {url_of(options)} serves {len(served)} models; name one. Served: {listed}.")
     if named not in served:
         raise UserError(
-            f"--model-name {named}: not served by {options.base_url}.{did_you_mean(named, served)} Served: {listed}."
+            f"--model-name {named}: not served by {url_of(options)}.{did_you_mean(named, served)} Served: {listed}."
         )
     return named
 

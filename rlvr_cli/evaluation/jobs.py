@@ -1,0 +1,380 @@
+"""From what the user asks of `rlvr eval` to checked jobs, with every problem reported at once. Imports no torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rlvr_cli.config.load import SweepRow, load_config, moved_from, preset_of_task
+from rlvr_cli.config.schema import Config
+from rlvr_cli.core.errors import UserError
+from rlvr_cli.core.files import local_path
+from rlvr_cli.core.layers import typed
+from rlvr_cli.core.user_code import changed_files
+from rlvr_cli.core.yaml import parse
+from rlvr_cli.evaluation.benchmarks import (
+    BenchmarkTable,
+    SelectedBenchmark,
+    given_samples,
+    overrides_for,
+    select_benchmarks,
+    setting_for_style,
+    setting_overrides,
+)
+from rlvr_cli.evaluation.served.options import key_note, option_problems
+from rlvr_cli.evaluation.settings import EvalSettings, asked_by, idle_override, idle_without_samples, only
+from rlvr_cli.evaluation.targets import BASE, EvaluatedModel, Target, find_run_of, find_target, served_target
+from rlvr_cli.models.source import PRESETS
+from rlvr_cli.runs.folder import RunDir
+from rlvr_cli.tasks import Problem
+from rlvr_cli.tasks.sets import check_folder, has_split_mark, is_generated
+from rlvr_cli.tasks.suites import Setting, evaluation_names, unknown_names
+from rlvr_cli.tracking.trackers import check_trackers
+
+SPLITS = ("dev", "test", "all")
+MOST_COMPLETIONS = 10_000_000
+_OVERRIDE = re.compile(r"[a-z_]+(\.[A-Za-z0-9_]+)+=")
+_PROBLEM_KEYS = ("task.name", "task.data")
+
+
+@dataclass(frozen=True)
+class EvalRequest:
+    """The command line of `rlvr eval`; None = not given.
+
+    Attributes:
+        arguments: run, checkpoint or model, and overrides; options that stand for a key are among these.
+        config: configuration files, over the run's own. Their model is evaluated where the arguments name none.
+    """
+
+    arguments: tuple[str, ...] = ()
+    config: tuple[Path | SweepRow, ...] = ()
+    split: str | None = None
+    average_last: int = 1
+    against: str | None = None
+    seed: int = 0
+    out: Path | None = None
+
+    @property
+    def overrides(self) -> list[str]:
+        """Return the arguments that set a key."""
+        return [argument for argument in self.arguments if _OVERRIDE.match(argument)]
+
+    @property
+    def names(self) -> list[str]:
+        """Return the other arguments, of which there should be one at most."""
+        return [argument for argument in self.arguments if not _OVERRIDE.match(argument)]
+
+    @property
+    def model(self) -> str | None:
+        """Return the run or model to evaluate, else the model of the configuration files; None = the newest run."""
+        if self.names or not self.config:
+            return self.names[0] if self.names else None
+        config: Config = collect([], load_config, self.config, fallback=Config())
+        return config.model.name
+
+
+@dataclass(frozen=True)
+class EvalJob:
+    """A target on a set of problems by settings; everything that can be checked without loading a model has been.
+
+    Attributes:
+        benchmark: the benchmark that was asked for; None = the problems have no other name than their data.
+        setting: the benchmark's own setting, which keeps evaluations of different settings apart on the disk.
+        whole: all problems of the data are meant, whatever ``settings.problems`` says.
+        length_asked: the option or key by which this call asks for its longest completion; None = it does not, so a
+            length that is too long for the model may be cut.
+        notes: what the user should know of how the setting was taken.
+        problems: empty until they are read. trained_on: how many of them each model was trained on, by its label.
+    """
+
+    config: Config
+    settings: EvalSettings
+    target: Target
+    against: Target | None
+    out: Path | None
+    benchmark: str | None = None
+    setting: Setting | None = None
+    whole: bool = False
+    notes: tuple[str, ...] = ()
+    length_asked: str | None = None
+    problems: tuple[Problem, ...] = ()
+    trained_on: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def models(self) -> tuple[EvaluatedModel, ...]:
+        """Return the models to evaluate; the last is the one that the others are compared with, if any."""
+        return (*self.target.subjects, *(self.against.subjects if self.against else ()))
+
+    @property
+    def several(self) -> bool:
+        """Return whether there are several evaluations to keep."""
+        return len(self.models) > 1
+
+
+def make_jobs(benchmarks: Sequence[str], request: EvalRequest) -> tuple[list[EvalJob], list[BenchmarkTable]]:
+    """Return the jobs that ``benchmarks`` ask for (each text one name, or several with commas), and their tables.
+
+    Without any, those of the run's `eval.benchmark`, unless the call names a task or data; without these, one job
+    for the run's own task. With several jobs, each has a folder of its name in ``request.out``, those of a suite in the
+    suite's folder.
+    """
+    names = list(dict.fromkeys(part.strip() for text in benchmarks for part in text.split(",")))
+    overrides = request.overrides
+    problems = _idle_benchmarks(names, overrides)
+    names = names or _own_benchmarks(request)
+    if not names:
+        job = collect(problems, make_job, request)
+        _raise(problems)
+        return [job], []
+    problems += unknown_names(names, "--benchmark")
+    choices, tables = select_benchmarks([name for name in names if name in evaluation_names()])
+    if others := _other_task(choices, overrides):
+        raise UserError([*problems, *others])
+    notes: tuple[str, ...] = ()
+    if data := asked_by(overrides, "task.data"):
+        if len(choices) > 1:
+            raise UserError([*problems, f"{data}: is for one benchmark; give a folder with --data-dir for several."])
+        notes = tuple(
+            f"{choice.benchmark}: {data} has other problems, which are evaluated as the task {choice.task}, "
+            "without the benchmark's settings"
+            for choice in choices
+            if choice.setting is not None
+        )
+        choices = [SelectedBenchmark(choice.task) for choice in choices]
+    jobs: list[EvalJob] = []
+    for choice in choices:
+        apart = len(choices) > 1 or choice.suite is not None
+        out = request.out / choice.folder if request.out is not None and apart else request.out
+        arguments = tuple(overrides_for(choice, choices, request.arguments))
+        job = collect(problems, make_job, replace(request, arguments=arguments, out=out), choice)
+        jobs += [replace(job, notes=(*notes, *job.notes))] if job is not None else []
+    _raise(problems)
+    return jobs, [table for table in tables if table.suite is not None or len(jobs) > 1]
+
+
+def make_job(request: EvalRequest, choice: SelectedBenchmark | None = None) -> EvalJob:
+    """Check ``request`` against the runs, models and data on disk.
+
+    Settings are, from the lowest: the defaults, the run's own configuration, those of ``choice``, the overrides and
+    options of this call.
+
+    Raises UserError with every problem found: unknown targets, k above n, values out of bounds, too few checkpoints.
+    """
+    names, overrides = request.names, request.overrides
+    problems: list[str] = []
+    if len(names) > 1:
+        hint = " An override is SECTION.KEY=VALUE." if any("=" in name for name in names) else ""
+        problems.append(f"one run or model can be evaluated at a time; given: {', '.join(names)}.{hint}")
+    if request.average_last < 1:
+        problems.append(f"--average-last {request.average_last}: must be at least 1.")
+    if request.split is not None and request.split not in SPLITS:
+        problems.append(f"--split {request.split}: must be one of {', '.join(SPLITS)}.")
+    root, name, count = runs_root(overrides, problems), request.model, max(1, request.average_last)
+    not_found: list[str] = []
+    target = collect(not_found, find_target, name, root, checkpoints=count)
+    against = _against(request, name, target, root, problems)
+    style = target.subjects[0].style if target is not None else None
+    notes: list[str] = []
+    asked = overrides
+    if choice is not None:
+        choice = _for_style(choice, style, notes)
+        asked = [*setting_overrides(choice, overrides, style), *overrides]
+    run = find_run_of(name, root) if target is not None else None
+    files, model = ([run.config_path], None) if run is not None else ([], name)
+    sources = [*files, *request.config]
+    asked = [*asked, *_fitting(sources, model, overrides, asked)]
+    config = collect(problems, load_config, sources, model=model, overrides=asked, import_files=True, from_start=True)
+    if config is None:
+        problems = not_found + problems
+        _settings(request, Config(), problems, of_run=False)
+        raise UserError(list(dict.fromkeys(problems)))
+    target, against = (_with_task(each, config, root) for each in (target, against))
+    if only(overrides, "task.data_dir="):
+        collect(problems, check_folder, config.task)
+    if config.eval.engine == "openai":
+        problems += option_problems(config, named=asked_by(overrides, "eval.base_url") is not None)
+        if count > 1:
+            hint = "Evaluate each, or use the engine here."
+            problems.append(f"--average-last {count}: a server serves one checkpoint. {hint}")
+        elif target is None and name is not None:
+            target, not_found = served_target(name, root), []
+    problems = not_found + problems
+    problems += [wrong for text in overrides if (wrong := idle_override(text, config))]
+    data = asked_by(overrides, "task.data")
+    of_run = bool(files) and data is not None and _is_of_run(config, files)
+    settings = _settings(request, config, problems, of_run=of_run)
+    if asked_by(overrides, "track.to"):
+        collect(problems, check_trackers, config.track.to)
+    _raise(problems)
+    if of_run and request.split is None and not has_split_mark(config.task.data):
+        notes.append(
+            f"{config.task.data}: the run was trained on rows of this file, so the {settings.split} rows of it are "
+            "taken (--split all takes every row)"
+        )
+    notes += key_note(config)
+    if settings.samples == 0 and (idle := idle_without_samples(overrides)):
+        notes.append(f"{choice.benchmark}: {idle}" if choice is not None else idle)
+    if run is not None and (moved := moved_from(RunDir(run.config_path.parent))):
+        notes.append(moved)
+    if target.run is not None:
+        notes += changed_files(target.run.read_manifest())
+    # Other data are not a benchmark's problems, and so without its name.
+    setting = choice.setting if choice is not None and not data else None
+    return EvalJob(
+        config,
+        settings,
+        target,
+        against,
+        request.out,
+        benchmark=choice.benchmark if choice is not None and not data else None,
+        setting=setting,
+        whole=setting is not None and not asked_by(overrides, "eval.problems"),
+        notes=tuple(notes),
+        length_asked=asked_by(overrides, "eval.max_new_tokens") or asked_by(overrides, "rollout.max_new_tokens"),
+    )
+
+
+def _against(
+    request: EvalRequest, name: str | None, target: Target | None, root: Path, problems: list[str]
+) -> Target | None:
+    other = request.against
+    if other == BASE and target is not None:
+        if target.run is None:
+            problems.append(f"--against base: {name} is a model; a run has a base (--against base:RUN).")
+            return None
+        other = f"{BASE}:{target.run.path}"
+    return collect(problems, find_target, other, root) if other is not None else None
+
+
+def _for_style(choice: SelectedBenchmark, style: str | None, notes: list[str]) -> SelectedBenchmark:
+    """Return the benchmark as a model made for prompts of ``style`` can be given it; ``notes`` name the difference."""
+    if choice.setting is None:
+        return choice
+    setting, before = setting_for_style(choice.setting, style), choice.setting.task
+    if setting is not choice.setting:
+        shares = (key for key, value in before.items() if isinstance(value, Mapping) and setting.task[key] != value)
+        written = " and ".join(f"{', '.join(map(str, setting.task[key]))} {key}" for key in shares)
+        notes.append(f"{choice.benchmark}: with {written} only, as many as this model's words can write")
+    return replace(choice, setting=setting)
+
+
+def _own_benchmarks(request: EvalRequest) -> list[str]:
+    """Return what `eval.benchmark` is, in this call or in the run's configuration; none where it names other problems.
+
+    What is wrong with the call is left to :func:`make_job`, which reports all of it.
+    """
+    overrides = request.overrides
+    if any(asked_by(overrides, key) for key in _PROBLEM_KEYS):
+        return []
+    ignored: list[str] = []
+    run = collect(ignored, find_run_of, request.model, runs_root(overrides, ignored))
+    files = [*([] if run is None else [run.config_path]), *request.config]
+    config = collect(ignored, load_config, files, overrides=only(overrides, "eval.benchmark="), fallback=Config())
+    return list(dict.fromkeys(config.eval.benchmark))
+
+
+def _idle_benchmarks(names: Sequence[str], overrides: Sequence[str]) -> list[str]:
+    """Return what is wrong with an `eval.benchmark` of this call that would not be looked at."""
+    given = [text for text in only(overrides, "eval.benchmark=") if not text.endswith(("=[]", "=null"))]
+    if not given:
+        return []
+    others = ["--benchmark"] if names else []
+    others += [name for key in _PROBLEM_KEYS if (name := asked_by(overrides, key))]
+    return [f"{given[-1]}: {others[0]} says which problems are meant; leave one of the two out."] if others else []
+
+
+def _other_task(choices: Sequence[SelectedBenchmark], overrides: Sequence[str]) -> list[str]:
+    """Return what is wrong with a task of this call that is not that of the benchmarks."""
+    given = only(overrides, "task.name=")
+    wanted = str(parse(given[-1].partition("=")[2]).data) if given else None
+    others = [choice for choice in choices if wanted not in (None, choice.task)]
+    return [
+        f"{typed(given[-1])}: the benchmark {choice.benchmark} is of the task {choice.task}; leave one of the two out."
+        for choice in others
+    ]
+
+
+def _fitting(
+    files: Sequence[Path | SweepRow], model: str | None, call: Sequence[str], overrides: Sequence[str]
+) -> list[str]:
+    """Return, as an override, the k of pass@k that the samples of a ``call`` leave, or the samples that its k need.
+
+    Args:
+        overrides: those of the call, and below them those of a benchmark.
+    """
+    samples, ks = given_samples(call), only(call, "eval.pass_at=")
+    if bool(samples) == bool(ks) or (ks and only(call, "eval.samples=")):
+        return []
+    without = [text for text in overrides if text not in (*ks, *only(call, "eval.samples="))]
+    config = collect([], load_config, files, model=model, overrides=without, fallback=Config())
+    if samples:
+        return [f"eval.pass_at={[k for k in config.eval.pass_at if k <= samples] or [1]}"]
+    wanted = parse(ks[-1].partition("=")[2]).data
+    return [f"eval.samples={max([config.eval.samples, *(k for k in wanted if type(k) is int)])}"]
+
+
+def _is_of_run(config: Config, files: Sequence[Path]) -> bool:
+    """Return whether the data that this call names are those of the run, which are then known as such."""
+    run = load_config(files, from_start=True).task
+    here, its = local_path(config.task.data), local_path(run.data)
+    same = config.task.data == run.data or (here.exists() and its.exists() and here.samefile(its))
+    if same:
+        config.task._written_data = run.settings["data"]
+    return same
+
+
+def _settings(request: EvalRequest, config: Config, problems: list[str], *, of_run: bool) -> EvalSettings:
+    overrides = request.overrides
+    most = MOST_COMPLETIONS // config.eval.problems
+    if config.eval.samples > most:
+        problems.append(
+            f"{asked_by(overrides, 'eval.samples') or 'eval.samples'}: {config.eval.samples:,} samples of each of "
+            f"{config.eval.problems} problems; at most {most} (the samples of an evaluation are held in memory)."
+        )
+    if not config.eval.samples and (asked := asked_by(overrides, "eval.pass_at")):
+        problems.append(
+            f"{asked}: the greedy completion alone is asked for. Give --samples {max(config.eval.pass_at)}."
+        )
+    split = request.split or config.eval.split
+    data = config.task.data
+    other = asked_by(overrides, "task.data") and not of_run
+    if request.split is None and other and not has_split_mark(data):
+        split = "all"
+    if split == "all" and is_generated(data):
+        problems.append("--split all: generated problems have dev and test; `all` is for problems from --data.")
+    return EvalSettings.from_config(config, split=split, seed=request.seed)
+
+
+def _with_task(target: Target | None, config: Config, root: Path) -> Target | None:
+    """Return the preset `lab` as the lab that the run of ``config`` began from, or as it is with its task.
+
+    Any other target stays as it is.
+    """
+    if target is None or target.subjects[0].model not in PRESETS:
+        return target
+    own = preset_of_task(target.subjects[0].model, config.task.name)
+    if own == "lab" and config.model.name in PRESETS:
+        own = config.model.name
+    return find_target(own, root) if own != target.subjects[0].model else target
+
+
+def runs_root(overrides: Sequence[str], problems: list[str]) -> Path:
+    """Return the folder of the runs by `run.dir`; what is wrong with it is added to ``problems``."""
+    return Path(collect(problems, load_config, fallback=Config(), overrides=only(overrides, "run.")).run.dir)
+
+
+def collect(problems: list[str], function: Any, *args: Any, fallback: Any = None, **kwargs: Any) -> Any:
+    """Return what ``function`` returns; ``fallback``, and what is wrong in ``problems``, where it raises UserError."""
+    try:
+        return function(*args, **kwargs)
+    except UserError as error:
+        problems.extend(error.problems)
+        return fallback
+
+
+def _raise(problems: Sequence[str]) -> None:
+    if problems:
+        raise UserError(list(dict.fromkeys(problems)))
