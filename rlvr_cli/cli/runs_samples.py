@@ -55,8 +55,7 @@ def samples(
     echo(f"{done}: {count(len(verdicts), 'completion')}, {sum(verdicts)} correct")
     for record in chosen:
         verdict = "correct" if record["correct"] else f"not correct ({record['reason']})"
-        answer, reward = record.get("answer"), record.get("reward")
-        shown = "none" if reward is None else f"{reward:.4g}"
-        echo(f"\n{record['problem']}: {verdict}, answer {answer}, reward {shown}")
+        reward = "none" if record.get("reward") is None else f"{record['reward']:.4g}"
+        echo(f"\n{record['problem']}: {verdict}, answer {record.get('answer')}, reward {reward}")
         for name in ("prompt", "completion"):
             echo(f"{name}:\n{textwrap.indent(record[name], '  ')}")

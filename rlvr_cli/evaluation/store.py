@@ -159,10 +159,10 @@ class SampleStore:
 
     def add_prompts(self, texts: Mapping[str, str]) -> None:
         """Record the text of each problem's prompt in prompts.jsonl, for a reader of the samples. Raises RunError."""
-        known = read_prompts(self.folder)
-        if texts.keys() <= known.keys():
+        recorded = read_prompts(self.folder)
+        if texts.keys() <= recorded.keys():
             return
-        rows = ({"problem": problem, "prompt": text} for problem, text in {**known, **texts}.items())
+        rows = ({"problem": problem, "prompt": text} for problem, text in {**recorded, **texts}.items())
         path = self.folder / PROMPTS
         try:
             write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
