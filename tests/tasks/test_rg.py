@@ -18,13 +18,19 @@ from rlvr_cli.core.files import read_jsonl
 from rlvr_cli.tasks import reasoning_gym as task
 from rlvr_cli.tasks.problem import Problem, Verdict
 from rlvr_cli.tasks.reasoning_gym import REFUSED, SAFE_ANSWERS, ReasoningGym
-from rlvr_cli.workers.pool import Target
+from rlvr_cli.workers.pool import Pool, Target
 
 needs_it = pytest.mark.skipif(importlib.util.find_spec("reasoning_gym") is None, reason="needs reasoning-gym")
 # Some 200 questions.
 SMALL = {"chain_sum": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}}
 # Answers that harm or pay where a verifier evaluates what it reads, or takes anything for right.
 HOSTILE = ("open('written', 'w')", "().__class__", "9**9", "nan", "inf", "\ud800", "[" * 200, "x" * 10_000, "True", " ")
+
+
+@pytest.fixture(autouse=True)
+def one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of the package takes seconds to start."""
+    monkeypatch.setattr(task, "Pool", lambda *arguments, **named: Pool(*arguments, **{**named, "workers": 1}))
 
 
 @pytest.fixture
@@ -100,7 +106,7 @@ def test_a_verifier_ends_at_its_limits(evil: ReasoningGym, tmp_path: Path) -> No
     (problem,) = evil.problems("train", 1, 0)
     found = scored(evil, problem, "hang", "raise", "nan", "huge", "\ud800")
     assert [(one.reason, one.scorable) for one in found] == [
-        *(("timeout", False), ("wrong", True), ("wrong", True), ("correct", True), ("wrong", True)),
+        *(("timeout", False), ("wrong", True), ("wrong", True), ("correct", True), ("wrong", True))
     ]
     assert max(one.reward for one in found) == 1.0
     with pytest.raises(RunError, match="File too large"):

@@ -1,8 +1,10 @@
-"""What a step costs apart from sampling, verification and update, counted: files, waits for the disk, stacks."""
+"""What a step costs apart from sampling, verification and update, counted: files, waits for the disk, stacks, "
+"modules."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import traceback
 from collections import Counter
@@ -71,3 +73,25 @@ def test_a_step_appends_two_lines_and_a_rollout_waits_for_the_disk_twice(
     assert opened["rollouts"] == 2 * ROLLOUTS + 1 + ROLLOUTS
     # torch.manual_seed would do so for each kind of device that is not there.
     assert not stacks
+
+
+@pytest.mark.counts
+def test_training_imports_no_server_no_tracker_and_no_chart(tmp_path: Path) -> None:
+    code = "import sys, rlvr_cli.training.build; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": root}, capture_output=True, text=True, check=True
+    )
+    unused = {
+        "deepspeed",
+        "vllm",
+        "altair",
+        "vl_convert",
+        "optuna",
+        "math_verify",
+        "fastapi",
+        "wandb",
+        "mlflow",
+        "tensorboard",
+    }
+    assert not unused & set(done.stdout.split())
