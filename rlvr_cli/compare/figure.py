@@ -40,7 +40,7 @@ def comparison_figure(comparison: Comparison) -> altair.TopLevelMixin:
         y=altair.Y("task:N", sort=list(tasks), title=None, axis=altair.Axis(labelLimit=0, ticks=False)),
         yOffset=altair.YOffset("arm:N", sort=arms),
         color=altair.Color(
-            "arm:N", title=None, scale=altair.Scale(domain=arms, range=[colour(place) for place in range(len(arms))])
+            "arm:N", title=None, scale=altair.Scale(domain=arms, range=[colour(index) for index in range(len(arms))])
         ),
     )
     dots = base.mark_point(filled=True, size=45, opacity=1).encode(x=altair.X("value:Q", title=title))

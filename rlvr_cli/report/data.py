@@ -68,7 +68,7 @@ def read_subject(request: CompareRequest) -> ReportData:
     unfinished ones), and the page says so.
     """
     selected = find_runs(request.names, request.root, unfinished=True)
-    runs, notes, problems = selected.runs, selected.notes, [*request.faults(), *selected.problems]
+    runs, notes, problems = selected.runs, selected.notes, [*request.validate(), *selected.problems]
     arms: tuple[Arm, ...] = ()
     with collecting(problems):
         arms = group_arms(runs, request.by, alone=True) if runs else ()
