@@ -15,7 +15,7 @@ from rlvr_cli.core.errors import RunError, UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rlvr_cli.sweeps.driver import Orders, SweepEnd
+    from rlvr_cli.sweeps.driver import SweepEnd, WorkerOptions
 
 
 # How long `stop` waits for the trials to save.
@@ -79,7 +79,7 @@ def run_command(
     from rlvr_cli.sweeps.expand import expand
     from rlvr_cli.sweeps.spec import read_sweep
 
-    orders = _orders(workers, trust_remote_code, submit)
+    options = _worker_options(workers, trust_remote_code, submit)
     sweep = expand(read_sweep(file), overrides or [], only=only, seeds=seeds)
     for option, value in {"--speed": speed, "--only": only, "--seeds": seeds}.items():
         if sweep.space is not None and value is not None:
@@ -89,9 +89,9 @@ def run_command(
         from rlvr_cli.sweeps import documents
 
         if sweep.space is not None and submit is None:
-            show(form, documents.search(sweep))
+            show(form, documents.search_document(sweep))
         else:
-            show(form, documents.grid(sweep, orders, submit=submit is not None, speed=speed_of(speed)))
+            show(form, documents.grid_document(sweep, options, submit=submit is not None, speed=speed_of(speed)))
         return
     if speed is not None:
         raise UserError("--speed is for --dry-run; give both, or neither.")
@@ -103,12 +103,12 @@ def run_command(
         from rlvr_cli.sweeps.documents import submitted_document
         from rlvr_cli.sweeps.folder import SweepDir
 
-        show(form, submitted_document(SweepDir(sweep.folder), *slurm.submit_sweep(sweep, orders)))
+        show(form, submitted_document(SweepDir(sweep.folder), *slurm.submit_sweep(sweep, options)))
         return
     from rlvr_cli.sweeps.driver import run_sweep
 
     console = _console(form)
-    _finish(run_sweep(sweep, orders, console=console), console, form)
+    _finish(run_sweep(sweep, options, console=console), console, form)
 
 
 @app.command()
@@ -177,16 +177,16 @@ def retry(
     from rlvr_cli.sweeps.driver import retry_trials
     from rlvr_cli.sweeps.folder import find_sweep
 
-    orders = _orders(workers, trust_remote_code, submit)
+    options = _worker_options(workers, trust_remote_code, submit)
     folder = find_sweep(sweep)
     if submit is not None:
         from rlvr_cli.sweeps import slurm
         from rlvr_cli.sweeps.documents import submitted_document
 
-        show(form, submitted_document(folder, slurm.submit_retry(folder, trials or [], orders)))
+        show(form, submitted_document(folder, slurm.submit_retry(folder, trials or [], options)))
         return
     console = _console(form)
-    _finish(retry_trials(folder, trials or [], orders, console=console), console, form)
+    _finish(retry_trials(folder, trials or [], options, console=console), console, form)
 
 
 def _console(form: str) -> Console:
@@ -195,22 +195,22 @@ def _console(form: str) -> Console:
     return Console(stderr=form != "table")
 
 
-def _orders(workers: int | None, trust_remote_code: bool, submit: str | None) -> Orders:
-    from rlvr_cli.sweeps.driver import Orders
+def _worker_options(workers: int | None, trust_remote_code: bool, submit: str | None) -> WorkerOptions:
+    from rlvr_cli.sweeps.driver import WorkerOptions
 
     if submit not in (None, "slurm"):
         raise UserError(f"--submit {submit}: is not known; slurm is.")
-    return Orders(workers, ("--trust-remote-code",) if trust_remote_code else ())
+    return WorkerOptions(workers, ("--trust-remote-code",) if trust_remote_code else ())
 
 
 def _finish(ended: SweepEnd, console: Console, form: str) -> None:
     """Show how the sweep ended and what to do next, and exit with its code."""
     from rlvr_cli.launch.stopping import say
     from rlvr_cli.runs.trials import command_to_evaluate
-    from rlvr_cli.sweeps.documents import outcome
+    from rlvr_cli.sweeps.documents import outcome_document
 
     folder = ended.folder
-    document = outcome(folder, ended.progress)
+    document = outcome_document(folder, ended.progress)
     show(form, document)
     for line in document.after if form != "table" else []:
         say(console, line)

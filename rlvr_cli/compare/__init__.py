@@ -1,4 +1,4 @@
-"""Which arm is better, by how much, and how sure that is: scores, contrasts, sentences and tables. Imports no torch.
+"""Compare arms: scores, contrasts with intervals, sentences and tables. Imports no torch.
 
 from rlvr_cli.compare import compare
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def compare(*names: str, root: str | Path = "runs", **options: Any) -> pd.DataFrame:
-    """Return `rlvr compare` as a data frame: a row for each arm, with the columns of its `--format csv`.
+    """Return `rlvr compare` as a data frame: one row per arm, with the columns of `--format csv`.
 
     Args:
         names: runs, folders of runs and patterns, as on the command line.
         options: of :class:`rlvr_cli.compare.request.CompareRequest`, as ``baseline="grpo"`` or ``metric="pass@8"``.
-    Raises UserError with everything that is wrong.
+    Raises UserError with all problems.
     """
     from rlvr_cli.compare.document import comparison_frame
     from rlvr_cli.compare.read import read_scores

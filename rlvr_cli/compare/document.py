@@ -1,4 +1,4 @@
-"""A comparison as tables, JSON and a data frame: what each arm has is one mapping, and every form is made from it."""
+"""A comparison as tables, JSON and a data frame, all made from one mapping per arm."""
 
 from __future__ import annotations
 

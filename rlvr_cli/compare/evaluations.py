@@ -1,4 +1,4 @@
-"""Which evaluation of each run is compared, and whether the evaluations can be compared at all."""
+"""Choose the compared evaluation of each run, and check that the evaluations are comparable."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def comparison_figure(comparison: Comparison) -> alt.TopLevelMixin:
         y=alt.Y("task:N", sort=list(tasks), title=None, axis=alt.Axis(labelLimit=0, ticks=False)),
         yOffset=alt.YOffset("arm:N", sort=arms),
         color=alt.Color(
-            "arm:N", title=None, scale=alt.Scale(domain=arms, range=[colour(place) for place in range(len(arms))])
+            "arm:N", title=None, scale=alt.Scale(domain=arms, range=[colour(index) for index in range(len(arms))])
         ),
     )
     dots = base.mark_point(filled=True, size=45, opacity=1).encode(x=alt.X("value:Q", title=title))

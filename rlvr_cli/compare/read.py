@@ -1,4 +1,4 @@
-"""From the runs that a request names to the scores of its arms; everything that is wrong is reported at once."""
+"""Read the scores of the arms of a request, and report all problems at once."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rlvr_cli.compare.request import BENCHMARK, CompareRequest
 from rlvr_cli.compare.scores import Scores, SharedScores, TaskScores, read_finals, read_matched
 from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.text import did_you_mean, some
-from rlvr_cli.store.arm import Arm, Replicate, group_arms, grouped, keys_of, same_arms
+from rlvr_cli.store.arm import Arm, Replicate, group_arms, group_by_keys, keys_of, same_arms
 from rlvr_cli.store.evaluation import Evaluation, results_in
-from rlvr_cli.store.find import Run, eval_options, find_runs, place_in_sweep
+from rlvr_cli.store.find import Run, eval_options, find_runs, index_in_sweep
 from rlvr_cli.store.metrics import metric as declared
 from rlvr_cli.store.training import BUDGETS
 
-# Below so many runs an arm, the estimated spread between them may be far from the true one.
+# With fewer runs per arm, the estimated spread between runs may be far from the true one.
 FEW = 5
 
 
@@ -28,7 +28,7 @@ def read_scores(request: CompareRequest) -> Scores:
     compared.
     """
     selected = find_runs(request.names, request.root, unfinished=request.unfinished)
-    problems, notes = [*request.faults(), *selected.problems], list(selected.notes)
+    problems, notes = [*request.validate(), *selected.problems], list(selected.notes)
     if not request.over:
         only = read_task(request, selected.runs, problems, notes)
         return Scores(request, {str(only.settings["benchmark"]): only}, only.notes)
@@ -104,15 +104,15 @@ def _misfits(request: CompareRequest, numbers: SharedScores) -> list[str]:
 
 
 def choose_baseline(request: CompareRequest, arms: Sequence[Arm]) -> str:
-    """Return the arm that is asked for: by its name, or by the name of one of its runs.
+    """Return the baseline arm: by its name, or by the name of one of its runs.
 
-    Without one: the arm of the first word of the command line, if that is all of one arm's; else the first whose method
-    is without modifiers, in the order of the sweep file, otherwise by name.
-    Raises UserError for a name that is no arm's.
+    Default: the arm of the first command-line argument, if that is a single arm; else the first arm whose method has no
+    modifiers, in the order of the sweep file, otherwise by name.
+    Raises UserError for an unknown name.
     """
     if request.baseline is not None:
         return _named_arm(request.baseline, {arm.name: list(arm.runs.values()) for arm in arms}) if arms else ""
-    first = [arm for arm in arms if any(run.place == 0 for run in arm.runs.values())]
+    first = [arm for arm in arms if any(run.argument_index == 0 for run in arm.runs.values())]
     if len(first) == 1:
         return first[0].name
     ranked = sorted(arms, key=lambda arm: ("+" in arm.method, _first_trial(arm), arm.name))
@@ -120,13 +120,13 @@ def choose_baseline(request: CompareRequest, arms: Sequence[Arm]) -> str:
 
 
 def _first_trial(arm: Arm) -> float:
-    """Return where the sweep file has the arm, by its first run; infinite for runs of no sweep."""
-    index = place_in_sweep(next(iter(arm.runs.values())).dir.path)
+    """Return the index of the arm's first run in the sweep file; infinity without a sweep."""
+    index = index_in_sweep(next(iter(arm.runs.values())).dir.path)
     return math.inf if index is None else index
 
 
 def _named_arm(wanted: str, arms: Mapping[str, Sequence[Run]]) -> str:
-    """Return the arm of this name, or with a run of it."""
+    """Return the arm of this name, or with a run of this name."""
     if wanted in arms:
         return wanted
     named = [name for name, runs in arms.items() if any(wanted in (run.path, run.dir.name) for run in runs)]
@@ -188,7 +188,7 @@ def _members(
     """Return the benchmark and the runs of each task."""
     if request.over == BENCHMARK:
         return {name: (name, runs) for name in _benchmarks(request, runs, notes)}
-    groups = grouped(runs, keys_of("--over", request.over))
+    groups = group_by_keys(runs, keys_of("--over", request.over))
     if len(groups) == 1:
         raise UserError(f"--over {','.join(request.over)}: it is the same in all runs, so there is only one task.")
     return {name: (request.benchmark, group) for name, group in groups.items()}
@@ -221,7 +221,7 @@ def _alike(request: CompareRequest, tasks: Mapping[str, TaskScores], notes: list
     arms = names[next(iter(names))]
     runs = {arm: [of_run.run for scores in tasks.values() for of_run in scores.arms[arm].values()] for arm in arms}
     # Without a name, the task of the runs that were named first decides, where they are all of one arm.
-    baseline = min(tasks.values(), key=_place).baseline
+    baseline = min(tasks.values(), key=_argument_index).baseline
     if request.baseline is not None:
         baseline = _named_arm(request.baseline, runs)
     problems, shared = list[str](), dict[str, tuple[Replicate, ...]]()
@@ -255,8 +255,8 @@ def _alike(request: CompareRequest, tasks: Mapping[str, TaskScores], notes: list
     }
 
 
-def _place(scores: TaskScores) -> int:
-    return min(of_run.run.place for arm in scores.arms.values() for of_run in arm.values())
+def _argument_index(scores: TaskScores) -> int:
+    return min(of_run.run.argument_index for arm in scores.arms.values() for of_run in arm.values())
 
 
 def _of_tasks(lines: Mapping[str, Sequence[str]]) -> list[str]:

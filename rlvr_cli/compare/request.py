@@ -1,4 +1,4 @@
-"""What `rlvr compare` was asked, and what is wrong with it before any file is read."""
+"""The request of `rlvr compare`, and the checks before any file is read."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.text import did_you_mean
 from rlvr_cli.store.training import BUDGETS
 
-# What --over names where the tasks are the benchmarks of each run.
+# The value of --over if the tasks are the benchmarks of each run.
 BENCHMARK = ("benchmark",)
 
 
 def parse_match(text: str | None) -> tuple[str | None, float | None]:
-    """`tokens@0.6` as budget and level. Raises UserError for a level that is no number."""
+    """Split `tokens@0.6` into budget and level. Raises UserError if the level is not a number."""
     budget, mark, level = (text or "").partition("@")
     try:
         return budget or text, float(level) if mark else None
@@ -25,21 +25,21 @@ def parse_match(text: str | None) -> tuple[str | None, float | None]:
 
 @dataclass(frozen=True)
 class CompareRequest:
-    """The words of a command line.
+    """The options of `rlvr compare`.
 
     Attributes:
         names: runs, folders of runs and globs. root: the folder in which names are tried first.
-        by: keys whose values make an arm; none = all that bears on what is learned but the seed.
+        by: keys whose values define an arm; none = every key that changes the training except the seed.
         baseline, metric, benchmark: None = the default.
         where: `KEY=VALUE` that an evaluation's settings must have.
-        match: the budget at which learning curves are compared; None = the final checkpoints are.
+        match: the budget at which learning curves are compared; None = compare the final checkpoints.
         level: of the metric; with ``match``, the budget at which each arm first reached it is reported; None = the
             baseline's final value.
         power: the difference to be detected, in the metric's own unit; None = a default for shares.
-        permutation: whether a permutation test is made too.
+        permutation: run a permutation test too.
         over: the tasks that arms are compared over: ("benchmark",) = the benchmarks that runs were evaluated on, else
             keys or sections whose values are the tasks; none = one comparison.
-        benchmarks: over these; none = over all that every run has.
+        benchmarks: the benchmarks of ``over``; none = all that every run has.
     """
 
     names: tuple[str, ...]
@@ -59,27 +59,29 @@ class CompareRequest:
     over: tuple[str, ...] = ()
     benchmarks: tuple[str, ...] = ()
 
-    def faults(self) -> list[str]:
-        """Return a line for each thing that is wrong with the request itself."""
-        faults = []
+    def validate(self) -> list[str]:
+        """Return the problems of the request, one line each."""
+        problems = []
         if self.match is not None and self.match not in BUDGETS:
-            faults.append(
+            problems.append(
                 f"--match {self.match}: no such budget.{did_you_mean(self.match, BUDGETS)} "
                 f"There are: {', '.join(BUDGETS)}."
             )
         if self.match is not None:
-            faults += [
+            problems += [
                 f"{option}: --match compares the held-out evaluations of training, which are of one benchmark and one "
                 "setting. Leave one of the two out."
                 for option, value in (("--benchmark", self.benchmark), ("--where", self.where))
                 if value
             ]
         if self.level is not None and not math.isfinite(self.level):
-            faults.append(f"--match {self.match}@{self.level}: must be a finite number.")
+            problems.append(f"--match {self.match}@{self.level}: must be a finite number.")
         if self.over == BENCHMARK and self.match is not None:
-            faults.append("--over benchmark: the held-out evaluations of --match are of one benchmark. Leave one out.")
+            problems.append(
+                "--over benchmark: the held-out evaluations of --match are of one benchmark. Leave one out."
+            )
         if self.over and self.permutation:
-            faults.append("--permutation: is of one task, and --over compares over several. Leave one out.")
+            problems.append("--permutation: is of one task, and --over compares over several. Leave one out.")
         if self.power is not None and not (math.isfinite(self.power) and self.power > 0):
-            faults.append(f"--power {self.power}: must be above 0: a difference of the metric, as 0.02.")
-        return faults
+            problems.append(f"--power {self.power}: must be above 0: a difference of the metric, as 0.02.")
+        return problems

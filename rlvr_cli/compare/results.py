@@ -28,16 +28,15 @@ Verdict = Literal["higher", "lower", "uncertain", "unseen", "unknown", "single"]
 
 @dataclass(frozen=True)
 class Needed:
-    """What it takes to detect a difference in 80% of repetitions of the whole comparison.
+    """The seeds and problems needed to detect a difference with power 80%.
 
-    A difference is detected where its p is below 5% over the number of comparisons, the least that Holm's correction
-    grants each.
+    Detected: p is below 5% over the number of comparisons, the strictest level of Holm's correction.
 
     Attributes:
-        difference: to be detected, in the metric's own unit; None where none is asked for.
-        seeds: with the problems there are; problems: with the seeds there are; None where no number will do.
-        both: more seeds and problems, where more of one of them will not do: the pair with the least product.
-        detectable: the smallest difference that the seeds and problems there are would show.
+        difference: to be detected, in the metric's unit; None if the user sets none.
+        seeds: with the current problems; problems: with the current seeds; None if no number suffices.
+        both: seeds and problems with the smallest product, if more of one of them does not suffice.
+        detectable: the smallest difference that the current seeds and problems detect.
     """
 
     difference: float | None

@@ -24,7 +24,7 @@ from rlvr_cli.store.values import HeldOut, metric_of, problem_values, read_held_
 
 @dataclass(frozen=True)
 class RunScores:
-    """What was read of one run.
+    """The scores of one run.
 
     Attributes:
         values: [problems] of the metric. spent: until the checkpoint, or the budget, that the values are of.
@@ -40,14 +40,14 @@ class RunScores:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedScores:
-    """The numbers of runs over the same problems.
+    """The scores of runs over the same problems.
 
     Attributes:
         by_path: by the run's path.
         metric, samples: the metric and the number of samples a problem behind it. problems: ids, sorted.
         settings: of the evaluations, which all share. bounds: of any mean of the metric.
         start, end: of a matched comparison, the part of the budget that all runs have.
-        notes: what the user must know next to the numbers.
+        notes: for the user, printed with the numbers.
     """
 
     by_path: Mapping[str, RunScores]

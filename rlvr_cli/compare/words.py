@@ -1,4 +1,4 @@
-"""A comparison in plain words: what is compared, a sentence for each arm, what to keep in mind; sizes, p, costs."""
+"""A comparison in sentences: the subject, a sentence per arm, and notes; formatted sizes, p values and costs."""
 
 from __future__ import annotations
 
@@ -335,7 +335,7 @@ def comparative(metric: str, difference: float) -> str:
 
 def doubt(family: int, p_value: float | None) -> str:
     """Return why a difference whose interval leaves out 0 may be chance all the same."""
-    return f"of {family} comparisons one may come out so by chance (p = {p_text(p_value)} after Holm's correction)"
+    return f"of {family} comparisons one may look like this by chance (p = {p_text(p_value)} after Holm's correction)"
 
 
 def p_text(p_value: float | None) -> str:

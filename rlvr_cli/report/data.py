@@ -57,7 +57,7 @@ def read_subject(request: CompareRequest) -> ReportData:
     unfinished ones), and the page says so.
     """
     selected = find_runs(request.names, request.root, unfinished=True)
-    notes, problems = selected.notes, [*request.faults(), *selected.problems]
+    notes, problems = selected.notes, [*request.validate(), *selected.problems]
     runs = tuple(replace(run, kept=_steps(run, problems)) for run in selected.runs)
     arms: tuple[Arm, ...] = ()
     with collecting(problems):

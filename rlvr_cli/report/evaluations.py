@@ -20,7 +20,14 @@ from rlvr_cli.report.data import ReportData
 from rlvr_cli.stats.clustered import CrossedEstimate, crossed_difference
 from rlvr_cli.stats.intervals import of_difference
 from rlvr_cli.store.arm import Arm
-from rlvr_cli.store.evaluation import Evaluation, by_settings, evaluations_in, finals, has_evaluation, last
+from rlvr_cli.store.evaluation import (
+    Evaluation,
+    evaluations_in,
+    finals,
+    group_by_settings,
+    has_evaluation,
+    last,
+)
 from rlvr_cli.store.find import Run
 from rlvr_cli.store.metrics import bounds, held_out_accuracy
 from rlvr_cli.store.training import BUDGETS, whole_rows
@@ -60,7 +67,7 @@ def measured(subject: ReportData, problems: list[str]) -> list[MeasuredSetting]:
                 alike = {"": [compared[run.path]]} if run.path in compared else {}
             else:
                 with collecting(problems):
-                    alike = by_settings(finals(run.dir))
+                    alike = group_by_settings(finals(run.dir))
             for key, evaluations in alike.items():
                 arms = by_setting.setdefault(key, {})
                 arms[arm.name] = (*arms.get(arm.name, ()), last(evaluations))

@@ -7,9 +7,9 @@ Model: y[s, p] = mu + run[s] + problem[p] + rest[s, p], all of mean zero and ind
 which Miller's one-way standard error over problems misses by its first term, however many problems there are.
 
 A mean over several tasks gives each task's table of seeds x problems the same weight. Tasks are fixed and share no
-problem, so their problem parts add: sum over tasks of B_t / T^2. Run parts add as well, sum of A_t / T^2, if no two
-tasks share a run; if every run answers all tasks (``together``), its luck moves all of them and the part is
-Var(mean of a run over tasks) / S. A sum of parts has the degrees of freedom of Satterthwaite 1946 and Welch 1947.
+problem, so their problem terms add: sum over tasks of B_t / T^2. Run terms add as well, sum of A_t / T^2, if no two
+tasks share a run; if every run answers all tasks (``together``), run effects are shared across tasks and the term is
+Var(mean of a run over tasks) / S. A sum of terms has the degrees of freedom of Satterthwaite 1946 and Welch 1947.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _NO_SPREAD = 1e-12
 
 
 @dataclass(frozen=True)
-class Part:
-    """An estimated part of a variance and its degrees of freedom, arrays of shape [...]."""
+class Term:
+    """An estimated variance component of a mean and its degrees of freedom, arrays of shape [...]."""
 
     variance: Array
     degrees: Array
@@ -40,14 +40,14 @@ class Part:
 
 @dataclass(frozen=True)
 class MeanVariance:
-    """Split the estimated variance of a mean into two nearly independent parts.
+    """The estimated variance of a mean as two nearly independent terms.
 
-    ``runs``: MS_runs / (S P), known with S - 1 degrees of freedom: it holds the spread between runs and the rest.
-    ``problems``: max(MS_problems - MS_rest, 0) / (S P), what the spread between problems adds.
+    ``runs``: MS_runs / (S P) with S - 1 degrees of freedom; includes the residual.
+    ``problems``: max(MS_problems - MS_rest, 0) / (S P), the excess from the spread between problems.
     """
 
-    runs: Part
-    problems: Part
+    runs: Term
+    problems: Term
 
     @property
     def total(self) -> Array:
@@ -71,19 +71,19 @@ class TwoWay:
     def variance(self) -> MeanVariance:
         """The variance of the mean; needs two seeds and two problems.
 
-        Scores are counts, so the means of few runs may agree to the last digit. That says that runs differ little, not
-        that nothing is uncertain: the run part is then the one of runs that do not differ, from the rest.
+        Scores are counts, so the means of few runs may tie. Ties do not imply zero variance: the run term then falls
+        back to the residual mean square.
         """
         cells = self.seeds * self.count
         ones = np.ones_like(self.mean)
         return MeanVariance(
-            Part(np.where(self.runs <= _TIE * self.rest, self.rest, self.runs) / cells, ones * (self.seeds - 1)),
-            Part(np.maximum(self.problems - self.rest, 0.0) / cells, ones * (self.count - 1)),
+            Term(np.where(self.runs <= _TIE * self.rest, self.rest, self.runs) / cells, ones * (self.seeds - 1)),
+            Term(np.maximum(self.problems - self.rest, 0.0) / cells, ones * (self.count - 1)),
         )
 
 
 def two_way(tables: Array) -> TwoWay:
-    """The two-way analysis of variance of tables [..., S, P], S and P at least 2."""
+    """Return the two-way analysis of variance of tables [..., S, P], S and P at least 2."""
     seeds, count = tables.shape[-2:]
     mean = tables.mean((-2, -1))
     rows = tables.mean(-1) - mean[..., None]
@@ -98,13 +98,13 @@ def two_way(tables: Array) -> TwoWay:
 
 
 def half_width(variance: MeanVariance, alpha: float | Array = 1 - LEVEL) -> Array:
-    """Return the half-width of the interval of level 1 - ``alpha``, each part with its own quantile of Student's t:
+    """Return the half-width of the interval of level 1 - ``alpha``, with the t quantile of each term:
 
     h^2 = t(S - 1)^2 * runs + t(P - 1)^2 * problems, after Cochran and Cox 1957, "Experimental Designs", who weight
     the quantiles and not their squares. It covers 94% or more in the paired settings of docs/statistics.md.
     """
     runs, problems = (
-        _quantile(part.degrees, alpha) ** 2 * part.variance for part in (variance.runs, variance.problems)
+        _quantile(term.degrees, alpha) ** 2 * term.variance for term in (variance.runs, variance.problems)
     )
     width: Array = np.sqrt(runs + problems)
     return width
@@ -121,7 +121,7 @@ def p_value(mean: Array, variance: MeanVariance) -> Array:
 
 
 def _quantile(degrees: Array, alpha: float | Array) -> Array:
-    """The value that |t| exceeds with probability ``alpha``; from the lower tail, which keeps small ones exact."""
+    """Return the value that |t| exceeds with probability ``alpha``, from the lower tail for precision."""
     from scipy.special import stdtrit
 
     quantile: Array = -stdtrit(degrees, np.asarray(alpha) / 2)
@@ -139,10 +139,10 @@ class VarianceComponents:
 
 @dataclass(frozen=True)
 class CrossedEstimate:
-    """Hold a mean over ``seeds`` runs and ``problems``, its 95% interval and the two-sided p of "the mean is 0".
+    """A mean over ``seeds`` runs and ``problems``, its 95% interval and the two-sided p of "the mean is 0".
 
-    p < 0.05 where the interval leaves 0 out, and only there. ``low`` and ``high`` are None where there is no spread to
-    estimate from: one seed and one problem, or values that do not vary.
+    p < 0.05 if and only if the interval excludes 0. ``low`` and ``high`` are None if there is no spread to estimate:
+    one seed and one problem, or constant values.
     """
 
     value: float
@@ -156,29 +156,28 @@ class CrossedEstimate:
 
     @property
     def spread_of_runs(self) -> bool:
-        """Whether the interval contains the spread between runs: with one seed it is about these weights only."""
+        """True if the interval includes the spread between runs; with one seed it is for these weights only."""
         return self.seeds > 1
 
     @property
     def spread_of_problems(self) -> bool:
-        """Whether the interval contains the spread between problems."""
+        """True if the interval includes the spread between problems."""
         return self.problems > 1
 
     def as_json(self) -> dict[str, Any]:
-        """The estimate as JSON values."""
         return {**asdict(self), "spread_of_runs": self.spread_of_runs, "spread_of_problems": self.spread_of_problems}
 
 
 def crossed_interval(*tables: ArrayLike, together: bool = False) -> CrossedEstimate:
-    """Estimate the mean of scores [S seeds, P problems], of several tasks the mean over their tables.
+    """Estimate the mean of scores [S seeds, P problems]; of several tasks, the mean over their tables.
 
-    The variance is the two-way random-effects one, the half-width Cochran's (:func:`half_width`). With one seed it is
-    Student's t over problems and contains no spread between runs; with one problem, over seeds.
+    The variance is that of two-way random effects, the half-width Cochran's (:func:`half_width`). With one seed it is
+    Student's t over problems and excludes the spread between runs; with one problem, over seeds.
 
     Args:
-        tables: one a task. together: row s of every table is the same run.
-    Raises ValueError as ``score_matrix``, for no table, one problem in one of several, and ``together`` with unequal
-    numbers of runs.
+        tables: one per task. together: row s of every table is the same run.
+    Raises ValueError as ``score_matrix``, for no table, one problem in one of several tasks, and ``together`` with
+    unequal numbers of runs.
     """
     return _estimate([[score_matrix(table) for table in tables]], together=together)
 
@@ -188,13 +187,13 @@ def crossed_difference(
 ) -> CrossedEstimate:
     """Estimate the mean of a - b, two arms with a table [seeds, problems] of the same problems for each task.
 
-    Pairing removes what both arms share: the problem's difficulty, and what one seed does to both. Where seeds are not
-    shared, the run parts of both arms add, and the problem part is that of the differences of each problem's means,
-    less what the rest contributes; ``seeds`` of the result is the smaller number.
+    Pairing removes the shared effects of problem and seed. Without shared seeds, the run terms of both arms add, and
+    the problem term is that of the differences of each problem's means, less the residual; ``seeds`` of the result is
+    the smaller number.
 
     Args:
         paired: row s of both arms has the same seed. together: as for ``crossed_interval``.
-    Raises ValueError as ``crossed_interval``, for unequal problems and, where ``paired``, unequal numbers of seeds.
+    Raises ValueError as ``crossed_interval``, for unequal problems and, if ``paired``, unequal numbers of seeds.
     """
     if paired:
         pairs = [paired_scores(*both) for both in zip(a, b, strict=True)]
@@ -209,7 +208,7 @@ def unpaired_difference(a: Array, b: Array) -> tuple[Array, MeanVariance]:
 
 
 def _estimate(arms: Sequence[Sequence[Array]], *, together: bool) -> CrossedEstimate:
-    """Estimate the mean over tasks of one arm, or of the first less the second; a table a task."""
+    """Estimate the mean over tasks of one arm, or of the first minus the second; one table per task."""
     tasks = list(zip(*arms, strict=True))
     tables = [table for arm in arms for table in arm]
     if not tasks:
@@ -217,14 +216,14 @@ def _estimate(arms: Sequence[Sequence[Array]], *, together: bool) -> CrossedEsti
     if len(tasks) > 1 and any(table.shape[1] < 2 for table in tables):
         raise ValueError("at least two problems in every task")
     if together and any(len({len(table) for table in arm}) > 1 for arm in arms):
-        raise ValueError("runs that answer all tasks are as many in each")
+        raise ValueError("runs that answer all tasks must be equally many in each")
     value = float(np.mean([_difference(task).mean() for task in tasks]))
     seeds, problems = min(map(len, tables)), sum(task[0].shape[1] for task in tasks)
     if seeds * problems < 2:
         return CrossedEstimate(value, None, None, None, None, seeds, problems, None)
     between = _mean_of([_problems(task) for task in tasks])
     if seeds < 2:
-        variance = MeanVariance(between, Part(np.zeros(()), between.degrees))
+        variance = MeanVariance(between, Term(np.zeros(()), between.degrees))
     else:
         runs = [_runs_together(arm) if together else _mean_of([_runs(table) for table in arm]) for arm in arms]
         variance = MeanVariance(_total(runs), between)
@@ -235,57 +234,57 @@ def _estimate(arms: Sequence[Sequence[Array]], *, together: bool) -> CrossedEsti
 
 
 def _difference(arms: Sequence[Array]) -> Array:
-    """Return the mean over seeds of each problem, of two arms the first less the second."""
+    """Return the mean over seeds of each problem; of two arms, the first minus the second."""
     means = [arm.mean(-2) for arm in arms]
     difference: Array = means[0] if len(means) == 1 else means[0] - means[1]
     return difference
 
 
-def _runs(table: Array) -> Part:
-    """Return the run part of the variance of the mean of [..., S, P], S at least 2."""
+def _runs(table: Array) -> Term:
+    """Return the run term of the variance of the mean of [..., S, P], S at least 2."""
     seeds, problems = table.shape[-2:]
     if problems > 1:
         return two_way(table).variance.runs
     variance = table.mean(-1).var(-1, ddof=1) / seeds
-    return Part(variance, np.full_like(variance, seeds - 1.0))
+    return Term(variance, np.full_like(variance, seeds - 1.0))
 
 
-def _runs_together(tables: Sequence[Array]) -> Part:
-    """Return the run part of the mean over tasks that every run answers."""
+def _runs_together(tables: Sequence[Array]) -> Term:
+    """Return the run term of the mean over tasks that every run answers."""
     rows = np.mean([table.mean(1) for table in tables], axis=0)
-    spread, apart = rows.var(ddof=1) / len(rows), _mean_of([_runs(table) for table in tables]).variance
-    # Means that agree to the last digit are a coincidence of counts, as in ``TwoWay.variance``.
-    return Part(np.where(spread <= _TIE * apart, apart, spread), np.asarray(len(rows) - 1.0))
+    spread, separate = rows.var(ddof=1) / len(rows), _mean_of([_runs(table) for table in tables]).variance
+    # Ties are a coincidence of counts, as in ``TwoWay.variance``.
+    return Term(np.where(spread <= _TIE * separate, separate, spread), np.asarray(len(rows) - 1.0))
 
 
-def _problems(arms: Sequence[Array]) -> Part:
-    """Return what the spread between the problems of a task adds to the variance of the mean, or of the difference."""
+def _problems(arms: Sequence[Array]) -> Term:
+    """Return the problem term of a task in the variance of the mean, or of the difference."""
     means = _difference(arms)
     problems = means.shape[-1]
     degrees = np.full(means.shape[:-1], max(problems - 1.0, 1.0))
     if problems < 2:
-        return Part(np.zeros_like(degrees), degrees)
+        return Term(np.zeros_like(degrees), degrees)
     seeds = [arm.shape[-2] for arm in arms]
     tables = [two_way(arm) for arm in arms] if min(seeds) > 1 else []
     rest = sum(table.rest / (table.seeds * problems) for table in tables)
-    return Part(np.maximum(means.var(-1, ddof=1) / problems - rest, 0.0), degrees)
+    return Term(np.maximum(means.var(-1, ddof=1) / problems - rest, 0.0), degrees)
 
 
-def _total(parts: Sequence[Part]) -> Part:
-    """Return the sum of independent parts, with the degrees of freedom of Satterthwaite."""
-    total = np.asarray(sum(part.variance for part in parts))
-    degrees = np.asarray(sum(part.degrees for part in parts))
-    spread = np.asarray(sum(part.variance**2 / np.where(part.variance > 0, part.degrees, 1.0) for part in parts))
-    return Part(total, np.where(spread > 0, total**2 / np.where(spread > 0, spread, 1.0), degrees))
+def _total(terms: Sequence[Term]) -> Term:
+    """Return the sum of independent terms, with the degrees of freedom of Satterthwaite."""
+    total = np.asarray(sum(term.variance for term in terms))
+    degrees = np.asarray(sum(term.degrees for term in terms))
+    spread = np.asarray(sum(term.variance**2 / np.where(term.variance > 0, term.degrees, 1.0) for term in terms))
+    return Term(total, np.where(spread > 0, total**2 / np.where(spread > 0, spread, 1.0), degrees))
 
 
-def _mean_of(parts: Sequence[Part]) -> Part:
-    """Return the part of the mean over tasks whose parts are independent."""
-    return _total([Part(part.variance / len(parts) ** 2, part.degrees) for part in parts])
+def _mean_of(terms: Sequence[Term]) -> Term:
+    """Return the term of the mean over tasks with independent terms."""
+    return _total([Term(term.variance / len(terms) ** 2, term.degrees) for term in terms])
 
 
-def _components(arms: Sequence[Array], between: Part) -> VarianceComponents:
-    """Return the analysis-of-variance estimates of one task, cut off at 0."""
+def _components(arms: Sequence[Array], between: Term) -> VarianceComponents:
+    """Return the analysis-of-variance estimates of one task, truncated at 0."""
     tables = [two_way(arm) for arm in arms]
     return VarianceComponents(
         sum(max(0.0, float(table.runs - table.rest)) / table.count for table in tables),
@@ -302,10 +301,10 @@ def _estimated(
     problems: int,
     components: VarianceComponents | None,
 ) -> CrossedEstimate:
-    """Return the estimate of a mean of that ``variance``; a spread that is nothing next to ``scale`` is rounding."""
+    """Return the estimate of a mean with ``variance``; a spread negligible relative to ``scale`` is rounding error."""
     error = float(np.sqrt(variance.total))
     if error <= _NO_SPREAD * scale:
-        # Values that do not vary tell nothing of their spread; equal arms differ by 0 all the same.
+        # Constant values have no interval; equal arms differ by exactly 0.
         p = 1.0 if abs(value) <= _NO_SPREAD * scale else None
         return CrossedEstimate(value, None, None, None, p, seeds, problems, components)
     half, p = float(half_width(variance)), float(p_value(np.asarray(value), variance))

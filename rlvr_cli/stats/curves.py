@@ -1,4 +1,4 @@
-"""Learning curves on any budget (rollouts, updates, tokens or seconds), their points joined by straight lines."""
+"""Piecewise linear learning curves over a budget (rollouts, updates, tokens or seconds)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rlvr_cli.stats.scores import Array
 
 @dataclass(frozen=True)
 class Curve:
-    """Heights over a budget.
+    """A learning curve.
 
     Attributes:
-        x: [points] of the budget; it increases strictly. y: [points], or [points, problems] with a curve a problem.
+        x: [points] of the budget; it increases strictly. y: [points], or [points, problems] with one curve per problem.
     Raises ValueError for an empty curve, unequal lengths, NaN or infinity, or x that does not increase.
     """
 
@@ -34,11 +34,10 @@ class Curve:
 
     @classmethod
     def of(cls, x: ArrayLike, y: ArrayLike) -> Curve:
-        """Return the curve through points."""
         return cls(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
 
     def at(self, x: ArrayLike) -> Array:
-        """Return the heights at one or several x, of the shape of ``x`` and of a problem axis after it.
+        """Return the heights at one or several x, of the shape of ``x`` plus the problem axis.
 
         Raises ValueError for an x outside the curve: nothing is extrapolated.
         """
@@ -51,7 +50,7 @@ class Curve:
         return np.stack([np.interp(points, self.x, column) for column in self.y.T], axis=-1)
 
     def between(self, start: float, end: float) -> Curve:
-        """Return the part from ``start`` to ``end``, with the interpolated points there as its ends."""
+        """Return the curve restricted to [``start``, ``end``], with interpolated ends."""
         inside = self.x[(self.x > start) & (self.x < end)]
         x = np.unique(np.concatenate([[start], inside, [end]]))
         return Curve(x, self.at(x))

@@ -1,7 +1,7 @@
-"""95% intervals for means over problems, with the problem as the unit that was sampled.
+"""95% intervals for means over problems, with the problem as the sampling unit.
 
-All samples of a problem share its difficulty, so they are no independent evidence: each problem enters with one value
-(its pass@k, its mean reward, ...) and the spread between problems is the uncertainty. This is the cluster-robust
+All samples of a problem share its difficulty, so they are not independent: each problem enters with one value (its
+pass@k, its mean reward, ...) and the spread between problems is the uncertainty. This is the cluster-robust
 standard error of Miller 2024 ("Adding Error Bars to Evals") with the problem as the cluster.
 """
 
@@ -15,16 +15,16 @@ from functools import lru_cache
 import numpy as np
 
 LEVEL = 0.95
-# The least and the greatest that a mean can be.
+# The smallest and largest possible mean.
 Bounds = tuple[float, float]
 UNBOUNDED: Bounds = (-math.inf, math.inf)
-# A spread that is nothing next to the values is rounding.
+# A spread below this fraction of the values is rounding error.
 _NO_SPREAD = 1e-12
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over ``n`` problems with its 95% interval; ``low`` and ``high`` are None where the spread is not known."""
+    """A mean over ``n`` problems with its 95% interval; ``low`` and ``high`` are None if the spread is unknown."""
 
     value: float
     low: float | None
@@ -32,15 +32,13 @@ class Estimate:
     n: int
 
     def as_json(self) -> dict[str, float | int | None]:
-        """The estimate as JSON values."""
         return {"value": self.value, "low": self.low, "high": self.high, "problems": self.n}
 
 
 def mean_interval(values: Sequence[float] | np.ndarray, bounds: Bounds = UNBOUNDED) -> Estimate:
-    """Mean of one value a problem or a seed, with Student's t interval of n - 1 degrees of freedom, cut at ``bounds``.
+    """Return the mean over problems or seeds with Student's t interval (n - 1 degrees of freedom) within ``bounds``.
 
-    No interval for one value, nor for values that are all the same: they tell nothing of their spread.
-    Raises ValueError without any value.
+    No interval for a single value or for identical values. Raises ValueError without values.
     """
     data = _checked(values)
     mean, n = float(data.mean()), len(data)
@@ -62,17 +60,17 @@ def mean_intervals(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def of_difference(bounds: Bounds) -> Bounds:
-    """The least and the greatest difference of two means within ``bounds``."""
+    """Return the smallest and largest difference of two means within ``bounds``."""
     return bounds[0] - bounds[1], bounds[1] - bounds[0]
 
 
 def share_interval(values: Sequence[float] | np.ndarray) -> Estimate:
-    """Mean of one value in [0, 1] a problem, with Wilson's interval on the effective number of problems.
+    """Return the mean of values in [0, 1], one per problem, with Wilson's interval for the effective sample size.
 
     The t interval leaves [0, 1] and has width zero when all problems agree. Wilson's score interval (1927) does
     neither; for values between 0 and 1 it is used with n_eff = m (1 - m) / SE^2, m the mean and SE the cluster-robust
     standard error, as surveys do (Korn and Graubard 1998; Dean and Pagano 2015). On 0/1 values n_eff is n - 1.
-    Raises ValueError without any value or for one outside [0, 1].
+    Raises ValueError without values or for one outside [0, 1].
     """
     data = _checked(values)
     if data.min() < 0.0 or data.max() > 1.0:
@@ -84,9 +82,9 @@ def share_interval(values: Sequence[float] | np.ndarray) -> Estimate:
 
 
 def share_of_error(mean: float, error: float, n: int) -> Estimate:
-    """``share_interval`` of a mean whose standard ``error`` over ``n`` problems, two or more, is known."""
+    """Return ``share_interval`` of a mean with a known standard ``error`` over ``n`` problems, two or more."""
     bernoulli, variance = mean * (1.0 - mean), error**2
-    # Problems that all agree carry no spread to measure: as many Bernoulli draws as there are problems.
+    # Identical values have no measurable spread: treat the problems as n Bernoulli draws.
     effective = bernoulli / variance if variance > 1e-12 else float(n)
     z2 = student_quantile(n - 1) ** 2
     centre = (mean + z2 / (2 * effective)) / (1 + z2 / effective)
@@ -97,10 +95,10 @@ def share_of_error(mean: float, error: float, n: int) -> Estimate:
 def paired_interval(
     before: Sequence[float] | np.ndarray, after: Sequence[float] | np.ndarray, bounds: Bounds = UNBOUNDED
 ) -> Estimate:
-    """Mean of after - before over the same problems, in the same order, with the t interval of the differences.
+    """Return the mean of after - before over the same problems, in the same order, with its paired t interval.
 
     Pairing removes the difficulty that both share (Miller 2024). ``bounds`` are those of each of the two.
-    Raises ValueError when the lengths differ.
+    Raises ValueError if the lengths differ.
     """
     first, second = _checked(before), _checked(after)
     if len(first) != len(second):
@@ -110,7 +108,7 @@ def paired_interval(
 
 @lru_cache(maxsize=1024)
 def student_quantile(degrees: float, level: float = LEVEL) -> float:
-    """The two-sided quantile of Student's t: ``level`` of its mass lies between minus and plus this value.
+    """Return the two-sided quantile of Student's t: ``level`` of its mass lies between minus and plus this value.
 
     Raises ValueError below one degree of freedom.
     """

@@ -1,4 +1,4 @@
-"""pass@k and maj@k: the chance that one of k samples is right, and that the most frequent answer among them is."""
+"""pass@k and maj@k: the probabilities that any of k samples, or the majority answer among them, is right."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 
 def pass_at_k(n: int, correct: int, k: int) -> float:
-    """The unbiased estimate of pass@k from ``correct`` right ones among ``n`` samples.
+    """Return the unbiased estimate of pass@k from ``correct`` right ones among ``n`` samples.
 
     1 - C(n - c, k) / C(n, k), Chen et al. 2021 ("Evaluating Large Language Models Trained on Code"), equation 1, as a
-    product of ratios so that nothing overflows. It is the share of the size-k subsets of the samples that hold a right
-    one. Raises ValueError unless 1 <= k <= n and 0 <= correct <= n.
+    product of ratios to avoid overflow. It is the share of the size-k subsets of the samples with at least one right
+    sample. Raises ValueError unless 1 <= k <= n and 0 <= correct <= n.
     """
     if not 1 <= k <= n:
         raise ValueError(f"pass@{k} needs at least {k} samples and k of at least 1; there are n={n}")
@@ -29,9 +29,9 @@ def pass_at_k(n: int, correct: int, k: int) -> float:
 
 
 def majority_at_k(answers: Sequence[Hashable | None], correct: Sequence[bool], k: int) -> float:
-    """The share of the size-k subsets of the samples whose vote is won by right answers. Exact, for every k.
+    """Return the exact share of the size-k subsets of the samples whose vote is won by right answers.
 
-    A sample votes for its answer; None is no vote and never wins. Right samples vote together, whatever their spelling.
+    A sample votes for its answer; None does not vote and never wins. Right samples vote together, in any spelling.
     The vote is won by strictly more votes than every wrong answer has: a tie is not a win.
 
     Args:
@@ -50,10 +50,10 @@ def majority_at_k(answers: Sequence[Hashable | None], correct: Sequence[bool], k
 
 @lru_cache(maxsize=4096)
 def _share_won(n: int, right: int, wrong: tuple[int, ...], k: int) -> float:
-    """Votes in a random subset are independent binomials of rate k/n, given that they sum to k.
+    """Return the share of subsets won, from independent binomials of rate k/n conditioned on a sum of k.
 
-    (A multivariate hypergeometric law is exactly that, and no term of it can overflow.) For each number of right votes
-    j, the law of the wrong and empty votes is convolved with every wrong answer cut off below j.
+    This is the multivariate hypergeometric distribution, without overflow. For each number of right votes j, the
+    distributions of empty and wrong votes, with every wrong answer below j, are convolved.
     """
     if right == 0:
         return 0.0
@@ -75,7 +75,7 @@ def _share_won(n: int, right: int, wrong: tuple[int, ...], k: int) -> float:
 
 
 def _power(law: np.ndarray, count: int, degree: int) -> np.ndarray:
-    """The law of the sum of ``count`` independent variables of ``law``, up to ``degree``."""
+    """Return the distribution of the sum of ``count`` independent variables of ``law``, up to ``degree``."""
     result = np.ones(1)
     while count:
         if count & 1:
@@ -92,7 +92,7 @@ def _cut(law: np.ndarray, degree: int) -> np.ndarray:
 
 @lru_cache(maxsize=4096)
 def _binomial(n: int, rate: float) -> np.ndarray:
-    """Probabilities of 0..n successes, from log factorials."""
+    """Return the probabilities of 0..n successes, from log factorials."""
     steps = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
     successes = np.arange(n + 1)
     log_choose = steps[n] - steps - steps[::-1]

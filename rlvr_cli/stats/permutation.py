@@ -1,4 +1,4 @@
-"""A permutation test between two arms, what if the runs had been dealt to them otherwise, and Holm's correction."""
+"""A permutation test of runs between two arms, and Holm's correction."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _BATCH = 512
 
 @dataclass(frozen=True)
 class PermutationTest:
-    """A two-sided p value, the least that so few runs can give, and how many deals it was taken over.
+    """A two-sided p value, the smallest possible one, and the number of permutations.
 
-    ``exact``: all deals were looked at; otherwise a random sample of them.
+    ``exact``: over all permutations; otherwise over a random sample of them.
     """
 
     p_value: float
@@ -30,16 +30,15 @@ class PermutationTest:
 
 
 def permutation_test(a: ArrayLike, b: ArrayLike, *, seed: int = 0, draws: int = 9999) -> PermutationTest | None:
-    """Assign the runs of a [S1, P] and b [S2, P] to arms at random; the statistic is the studentised mean difference.
+    """Permute the runs of a [S1, P] and b [S2, P] between the arms; the statistic is the studentised mean difference.
 
-    A run is dealt whole: its problems share what happened to it, so flipping the sign of each problem's difference
-    alone, as is usual with one run an arm, takes the spread between runs for a difference between methods. p is exact
-    where the arms' runs are exchangeable: the method makes no difference on these problems and the seeds are not
-    shared. Shared seeds that move both arms alike make it too large, never too small. Dividing by the crossed
-    standard error keeps it near its level when methods differ problem by problem but not in the mean (Janssen 1997;
-    Chung and Romano 2013). All deals are looked at when there are at most ``draws`` + 1; else ``draws`` random ones
-    and the observed one, which p counts (Phipson and Smyth 2010), from the stream ``stats/permutation`` of ``seed``.
-    None with fewer than two seeds in an arm or two problems.
+    Whole runs are permuted: the problems of a run are correlated, so flipping the sign of each problem's difference
+    mistakes the spread between runs for a difference between methods. p is exact if the runs are exchangeable: the
+    method has no effect on these problems and the seeds are not shared. Seeds that affect both arms alike make it
+    conservative. Dividing by the crossed standard error keeps it near its level if methods differ by problem but not in
+    the mean (Janssen 1997; Chung and Romano 2013). All permutations are used if there are at most ``draws`` + 1; else
+    ``draws`` random ones and the observed one, which p counts (Phipson and Smyth 2010), from the stream
+    ``stats/permutation`` of ``seed``. None with fewer than two seeds in an arm or two problems.
     Raises ValueError as ``score_matrix``, for unequal numbers of problems and for ``draws`` below 1.
     """
     if draws < 1:
@@ -49,7 +48,7 @@ def permutation_test(a: ArrayLike, b: ArrayLike, *, seed: int = 0, draws: int = 
         return None
     from scipy import stats
 
-    # The statistic is of differences; about the mean of each problem the sums of squares lose no digits.
+    # Center each problem, so that sums of squares keep their digits.
     runs = np.concatenate([first, second])
     runs = runs - runs.mean(0)
     total = comb(len(runs), len(first))
@@ -57,22 +56,22 @@ def permutation_test(a: ArrayLike, b: ArrayLike, *, seed: int = 0, draws: int = 
     rows = np.arange(len(runs))
     result = stats.permutation_test(
         (rows[: len(first)], rows[len(first) :]),
-        lambda one, other, axis: np.abs(_studentised(runs[one], runs[other])).round(9),
+        lambda left, right, axis: np.abs(_studentised(runs[left], runs[right])).round(9),
         n_resamples=total if exact else draws,
         batch=_BATCH,
         alternative="greater",
         rng=np.random.default_rng(stream_seed(seed, "stats", "permutation")),
     )
-    deals = total if exact else draws + 1
-    # With arms of one size a deal and its mirror image have the same statistic.
-    smallest = max((2 if len(first) == len(second) else 1) / total, 0.0 if exact else 1 / deals)
-    return PermutationTest(float(result.pvalue), smallest, deals, exact)
+    permutations = total if exact else draws + 1
+    # With arms of equal size a permutation and its mirror image have the same statistic.
+    smallest = max((2 if len(first) == len(second) else 1) / total, 0.0 if exact else 1 / permutations)
+    return PermutationTest(float(result.pvalue), smallest, permutations, exact)
 
 
 def _studentised(a: Array, b: Array) -> Array:
     """Return the mean difference of a [..., S1, P] and b [..., S2, P] over its crossed standard error."""
     mean, variance = unpaired_difference(a, b)
-    # Runs that do not vary at all: a difference of 0 stays 0, and any other is far out.
+    # Constant runs: a difference of 0 stays 0, any other is extreme.
     scale = max(float(np.abs(a).max()), float(np.abs(b).max()))
     floor = (1e-7 * scale) ** 2 if scale > 0 else 1.0
     statistic: Array = np.where(np.abs(mean) <= 1e-12 * scale, 0.0, mean) / np.sqrt(np.maximum(variance.total, floor))
@@ -80,7 +79,7 @@ def _studentised(a: Array, b: Array) -> Array:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down adjusted p values, in the order given (Holm 1979, "A Simple Sequentially
+    """Return Holm's step-down adjusted p values, in the order of the input (Holm 1979, "A Simple Sequentially
     Rejective Multiple Test Procedure").
 
     The i-th smallest of m becomes max over j <= i of min(1, (m - j + 1) p_(j)). Rejecting those at or below alpha keeps

@@ -1,14 +1,14 @@
-"""How many seeds and problems it takes to see a difference, from the variances that a comparison has shown.
+"""Power analysis: the seeds and problems needed to detect a difference, from estimated variance components.
 
-The test is the one of ``clustered``: p < alpha where p is Cochran's. Given the run part of the estimated variance,
-chi-square with S - 1 degrees of freedom, the mean difference is normal; power is the average over that part:
+The test is that of ``clustered``: p < alpha with Cochran's p. Given the run term of the estimated variance,
+chi-square with S - 1 degrees of freedom, the mean difference is normal; power is the average over that term:
 
     power = E_u[ P(|N(difference, V)| > h(u)) ],   V = run / S + problem / P + residual / (S P)
     h(u)^2 = t(S-1)^2 (run / S + residual / (S P)) u / (S-1) + t(P-1)^2 problem / P,   u ~ chi-square(S-1)
 
-The problem part is taken as known: with the hundreds of problems of an evaluation it nearly is. Of arms that are not
-paired the run part is the sum of two, each with a u of its own, and t has the degrees of freedom that Welch's formula
-gives for these (``clustered.crossed_difference``); their runs are taken to vary alike.
+The problem term is assumed known, which is nearly true with hundreds of problems. Without pairing the run term is the
+sum of two, with independent u, and t has the degrees of freedom of Welch's formula
+(``clustered.crossed_difference``); equal variances of runs are assumed.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ import numpy as np
 from rlvr_cli.stats.clustered import VarianceComponents
 from rlvr_cli.stats.scores import Array
 
-# Nodes of the integral over one u, and over each of two.
+# Quadrature nodes for one u, and for each of two.
 _NODES, _NODES_OF_TWO = 200, 48
 _MOST = 10**9
 
 
 @dataclass(frozen=True)
 class PlannedTest:
-    """The test of a difference whose ``components`` are known, those of the differences, ``paired`` or not.
+    """The test of a difference with known variance ``components`` (of the differences), ``paired`` or not.
 
     Attributes:
-        alpha: a difference is seen where p is below it. power: the chance to see it that numbers are planned for.
+        alpha: the significance level. power: the target probability of detection.
     Raises ValueError for numbers outside their range, here and in the methods.
     """
 
@@ -52,9 +52,9 @@ class PlannedTest:
             raise ValueError(f"power lies between alpha={self.alpha} and 1, not {self.power}")
 
     def chance(self, difference: float, seeds: float, problems: float) -> float:
-        """Return the chance that p < ``alpha`` when the true mean difference is ``difference``.
+        """Return the probability of p < ``alpha`` if the true mean difference is ``difference``.
 
-        Either of ``seeds`` (of each arm) and ``problems`` may be infinite, the other is at least 2.
+        ``seeds`` (per arm) and ``problems`` are at least 2; one of them may be infinite.
         """
         if not math.isfinite(difference) or difference == 0.0:
             raise ValueError(f"the difference to see must be a number other than 0, not {difference}")
@@ -62,19 +62,19 @@ class PlannedTest:
             raise ValueError(f"at least 2 seeds and 2 problems, not {seeds} and {problems}")
         from scipy.special import ndtr, stdtrit
 
-        run_part = self.components.run / seeds + self.components.residual / (seeds * problems)
-        problem_part = self.components.problem / problems
-        deviation = math.sqrt(run_part + problem_part)
+        run_term = self.components.run / seeds + self.components.residual / (seeds * problems)
+        problem_term = self.components.problem / problems
+        deviation = math.sqrt(run_term + problem_term)
         if deviation == 0.0:
             return 1.0
-        ratio, degrees, weights = _estimated(seeds, paired=self.paired)
+        ratio, degrees, weights = _run_term_nodes(seeds, paired=self.paired)
         of_runs, of_problems = (stdtrit(f, 1 - self.alpha / 2) ** 2 for f in (degrees, problems - 1))
-        reach = np.sqrt(of_runs * run_part * ratio + of_problems * problem_part)
+        reach = np.sqrt(of_runs * run_term * ratio + of_problems * problem_term)
         above, below = ndtr((difference - reach) / deviation), ndtr((-difference - reach) / deviation)
         return float(((above + below) * weights).sum())
 
     def detectable(self, seeds: int, problems: int) -> float:
-        """Return the smallest difference that is seen with the power; 0 without any variance."""
+        """Return the smallest difference that is detected with the power; 0 without variance."""
         variances, cells = self.components, seeds * problems
         high = math.sqrt(variances.run / seeds + variances.problem / problems + variances.residual / cells)
         if high == 0.0:
@@ -88,17 +88,17 @@ class PlannedTest:
         return high
 
     def seeds(self, difference: float, problems: int) -> int | None:
-        """Return the least number of seeds that sees it; None where the spread between problems alone hides it."""
-        return _least(lambda seeds: self.chance(difference, seeds, problems) >= self.power)
+        """Return the smallest number of seeds that detects it; None if the spread between problems is too large."""
+        return _smallest_integer(lambda seeds: self.chance(difference, seeds, problems) >= self.power)
 
     def problems(self, difference: float, seeds: int) -> int | None:
-        """Return the least number of problems that sees it; None where the spread between runs alone hides it."""
-        return _least(lambda problems: self.chance(difference, seeds, problems) >= self.power)
+        """Return the smallest number of problems that detects it; None if the spread between runs is too large."""
+        return _smallest_integer(lambda problems: self.chance(difference, seeds, problems) >= self.power)
 
     def both(self, difference: float, seeds: int, problems: int) -> tuple[int, int] | None:
-        """Return more seeds and problems that see it together: of such pairs, that with the least product.
+        """Return larger numbers of seeds and problems that detect it, the pair with the smallest product.
 
-        Seeds are tried in steps of a quarter, up to a thousand times as many; None where none of these is enough.
+        Seeds are increased in steps of a quarter, up to a factor of 1000; None if none of these suffices.
         """
         best, tried = None, seeds
         while tried < 1000 * seeds:
@@ -112,8 +112,8 @@ class PlannedTest:
 
 
 @cache
-def _estimated(seeds: float, *, paired: bool) -> tuple[Array, Array, Array]:
-    """Return the estimated run part over the true one, its degrees of freedom, and how likely: nodes and weights."""
+def _run_term_nodes(seeds: float, *, paired: bool) -> tuple[Array, Array, Array]:
+    """Return quadrature nodes for the ratio of estimated to true run term, their degrees of freedom, and weights."""
     from scipy.special import gammaincinv
 
     if math.isinf(seeds):
@@ -127,8 +127,8 @@ def _estimated(seeds: float, *, paired: bool) -> tuple[Array, Array, Array]:
     return ((first + second) / 2).ravel(), degrees.ravel(), np.outer(weights, weights).ravel()
 
 
-def _least(enough: Callable[[float], bool]) -> int | None:
-    """Return the least whole number from 2 that is enough; None when infinity is not, or none below a billion is."""
+def _smallest_integer(enough: Callable[[float], bool]) -> int | None:
+    """Return the smallest integer from 2 that is enough; None if infinity is not, or it exceeds a billion."""
     if not enough(math.inf):
         return None
     high = 2

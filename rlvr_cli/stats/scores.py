@@ -1,4 +1,4 @@
-"""The array that comparisons start from, one score a seed and problem, checked; wins, ties and losses over problems."""
+"""Validated score arrays [seeds, problems]; wins, ties and losses over problems."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TIE = 1e-9
 def score_matrix(values: ArrayLike) -> Array:
     """Return ``values`` as a float array [seeds, problems].
 
-    Raises ValueError when it is empty, has another number of dimensions or ragged rows, or holds NaN or infinity.
+    Raises ValueError if it is empty, not two-dimensional or ragged, or contains NaN or infinity.
     """
     try:
         data = np.asarray(values, dtype=np.float64)
@@ -31,7 +31,7 @@ def score_matrix(values: ArrayLike) -> Array:
 
 
 def same_problems(a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
-    """Two arms [seeds, problems] of the same problems. Raises ValueError as ``score_matrix`` and if they differ."""
+    """Return two arms [seeds, problems] as arrays. Raises ValueError as ``score_matrix``, and for unequal problems."""
     first, second = score_matrix(a), score_matrix(b)
     if first.shape[1] != second.shape[1]:
         raise ValueError(f"{first.shape[1]} problems in one arm and {second.shape[1]} in the other: a pair needs both")
@@ -39,7 +39,7 @@ def same_problems(a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
 
 
 def paired_scores(a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
-    """Two arms of the same seeds and problems. Raises ValueError as ``same_problems`` and if the seeds differ."""
+    """Return two arms as arrays. Raises ValueError as ``same_problems``, and for unequal numbers of seeds."""
     first, second = same_problems(a, b)
     if len(first) != len(second):
         raise ValueError(f"{len(first)} seeds in one arm and {len(second)} in the other: a pair needs both")
@@ -48,7 +48,7 @@ def paired_scores(a: ArrayLike, b: ArrayLike) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """On how many problems an arm's mean over its seeds is above, as, or below the other's."""
+    """The numbers of problems on which an arm's mean over seeds is above, equal to, or below the other's."""
 
     wins: int
     ties: int
@@ -56,13 +56,13 @@ class Outcomes:
 
 
 def outcomes(a: ArrayLike, b: ArrayLike) -> Outcomes:
-    """How often a [S1, P] wins against b [S2, P]. Counts, not evidence: noise alone gives wins and losses.
+    """Count wins, ties and losses of a [S1, P] against b [S2, P]; not evidence: noise alone gives wins and losses.
 
     Raises ValueError as ``score_matrix`` and for unequal numbers of problems.
     """
     first, second = same_problems(a, b)
     difference = first.mean(0) - second.mean(0)
-    # Means of the same scores in another order differ in the last digits.
+    # Rounding: means of the same scores in another order differ in the last digits.
     tie = _TIE * max(np.abs(first).max(), np.abs(second).max())
     wins, losses = int(np.count_nonzero(difference > tie)), int(np.count_nonzero(difference < -tie))
     return Outcomes(wins, difference.size - wins - losses, losses)

@@ -1,13 +1,12 @@
-"""What runs have left on disk: their records, evaluations, arms and metrics, and all of it as data frames.
+"""The records of runs on disk: runs, arms, steps, evaluations and metrics, also as data frames.
 
     from rlvr_cli import store
 
-    runs = store.runs("kk-lopti*", "kk-grpo*")                     # a row for each run
-    final = store.last(store.evaluations(runs))                    # its evaluations by `rlvr eval`, of the last step
+    runs = store.runs("kk-lopti*", "kk-grpo*")                     # one row per run
+    final = store.last(store.evaluations(runs))                    # evaluations by `rlvr eval` of the last step
     store.problems(final).groupby(["arm", "seed"])["avg@4"].mean()
 
-Records are read as the commands read them: what was altered is refused. Raises UserError for a name that stands for no
-run, RunError for records that are damaged.
+Records are verified as in the commands. Raises UserError for a name that matches no run, RunError for damaged records.
 """
 
 from __future__ import annotations
@@ -23,6 +22,6 @@ __all__ = ["arms", "evaluations", "last", "problems", "runs", "samples", "steps"
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from rlvr_cli.store import frames  # pandas is imported only where a frame is asked for
+    from rlvr_cli.store import frames  # import pandas only when a frame is requested
 
     return getattr(frames, name)

@@ -1,4 +1,4 @@
-"""Group runs into arms, and name the arms by what varies between them."""
+"""Group runs into arms, and name the arms by the keys that vary between them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlvr_cli.store.find import Run
 
 METHOD = "method.name"
 SEED = "run.seed"
-# Where a run is kept, how fast it is and what is measured of it: no part of what is learned.
+# Keys that do not change the trained weights: folders, speed and measurements.
 NOT_LEARNED = ("run", "track", "launch", "slurm", "checkpoint", "eval")
 NOT_LEARNED_KEYS = ("rollout.batch", "update.micro_batch", "update.micro_tokens", "model.gradient_checkpointing")
 _ABSENT = "absent"
@@ -29,9 +29,9 @@ Values = dict[str, str]
 
 @dataclass(frozen=True, order=True)
 class Replicate:
-    """Identify a run within its arm: the seed, and whatever else varies within arms.
+    """A run within its arm: the seed, and other keys that vary within arms.
 
-    ``rest``: the latter as `key=value ...`; empty where the runs of an arm differ in the seed alone.
+    ``rest``: the latter as `key=value ...`; empty if the runs of an arm differ only in the seed.
     """
 
     seed: int
@@ -43,7 +43,7 @@ class Replicate:
 
 @dataclass(frozen=True)
 class Arm:
-    """Runs that are one thing tried several times; ``runs`` by their replicate, in its order."""
+    """Replicates of one configuration; ``runs`` in the order of their replicates."""
 
     name: str
     method: str
@@ -51,16 +51,16 @@ class Arm:
 
 
 def group_arms(runs: Sequence[Run], by: Sequence[str] = (), *, alone: bool = False) -> tuple[Arm, ...]:
-    """Return the arms among ``runs``, by their names.
+    """Return the arms among ``runs``, sorted by name.
 
     Args:
-        by: keys or sections whose values make an arm; none = everything that bears on what is learned but the seed.
-        alone: whether one arm will do.
-    Raises UserError for an unknown key of ``by``, two runs of one arm that repeat each other, and a single arm.
+        by: keys or sections whose values define an arm; none = every key that changes the training except the seed.
+        alone: accept a single arm.
+    Raises UserError for an unknown key of ``by``, two runs of one arm with one replicate, and a single arm.
     """
     groups = members_by_arm(runs, keys_of("--by", by, {key for run in runs for key in run.values}))
     if len(groups) == 1 and not alone:
-        raise UserError(_one_arm(next(iter(groups.values())), by))
+        raise UserError(_single_arm_message(next(iter(groups.values())), by))
     rests, problems = _rests(list(groups.values())), list[str]()
     arms = tuple(_arm(name, group, rests, problems) for name, group in groups.items())
     if problems:
@@ -69,23 +69,23 @@ def group_arms(runs: Sequence[Run], by: Sequence[str] = (), *, alone: bool = Fal
 
 
 def members_by_arm(runs: Sequence[Run], keys: Collection[str] = ()) -> dict[str, list[Run]]:
-    """The runs of each arm, by its name, in the order of names.
+    """Return the runs of each arm, sorted by arm name.
 
     Args:
-        keys: whose values make an arm; none = all that bear on what is learned but the seed.
+        keys: keys whose values define an arm; none = every key that changes the training except the seed.
     """
     groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
     for run in runs:
-        values = _texts(run.values, keys) if keys else learned(run.values)
+        values = _texts(run.values, keys) if keys else training_values(run.values)
         groups.setdefault(tuple(values.items()), []).append(run)
     return dict(sorted(zip(_names([dict(group) for group in groups]), groups.values(), strict=True), key=itemgetter(0)))
 
 
 def keys_of(option: str, names: Sequence[str], recorded: Collection[str] = ()) -> set[str]:
-    """Return the keys that ``names`` (keys or sections) stand for.
+    """Expand ``names`` (keys or sections) to keys.
 
     Args:
-        recorded: keys of runs, of which those of user files are in no schema.
+        recorded: keys of runs, which include the keys of user files.
     Raises UserError for unknown keys, and for the seed.
     """
     keys, problems = set[str](), list[str]()
@@ -95,44 +95,46 @@ def keys_of(option: str, names: Sequence[str], recorded: Collection[str] = ()) -
             problems.append(f"{option} {name}: the seed cannot define arms; the intervals are over seeds.")
             continue
         if not below:
-            known = [*KEYS.section_names, *KEYS.key_names]
-            problems.append(f"{option} {name}: no such key.{did_you_mean(name, known)} `rlvr config keys` lists them.")
+            candidates = [*KEYS.section_names, *KEYS.key_names]
+            problems.append(
+                f"{option} {name}: no such key.{did_you_mean(name, candidates)} `rlvr config keys` lists them."
+            )
         keys |= below
     if problems:
         raise UserError(problems)
     return keys
 
 
-def grouped(runs: Sequence[Run], keys: set[str]) -> dict[str, list[Run]]:
-    """The runs by the values of these keys, by a name for those: what varies between them, in the order of names.
+def group_by_keys(runs: Sequence[Run], keys: set[str]) -> dict[str, list[Run]]:
+    """Group the runs by their values of ``keys``, sorted by a name of the keys that vary.
 
-    Where one key varies, or a name tells all apart, its value is the name; else `key=value ...`.
+    If one key varies, or a `*.name` key is unique, its value is the name; else `key=value ...`.
     """
     groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
     for run in runs:
         groups.setdefault(tuple(_texts(run.values, keys).items()), []).append(run)
     values = [dict(group) for group in groups]
     varying = [key for key in sorted(keys) if _varies(key, values)]
-    telling = [key for key in varying if len({one.get(key) for one in values}) == len(values)]
-    alone = next((key for key in telling if key.endswith(".name")), varying[0] if len(varying) == 1 else None)
-    names = _names(values) if alone is None else [one.get(alone, _ABSENT) for one in values]
+    unique = [key for key in varying if len({group.get(key) for group in values}) == len(values)]
+    alone = next((key for key in unique if key.endswith(".name")), varying[0] if len(varying) == 1 else None)
+    names = _names(values) if alone is None else [group.get(alone, _ABSENT) for group in values]
     return dict(sorted(zip(names, groups.values(), strict=True)))
 
 
-def learned(values: Mapping[str, Any]) -> Values:
-    """Return the dotted keys that bear on what is learned, but for the seed, with their values as text."""
+def training_values(values: Mapping[str, Any]) -> Values:
+    """Return the dotted keys that change the training, except the seed, with their values as text."""
     keys = {key for key in values if key.split(".", 1)[0] not in NOT_LEARNED and key not in NOT_LEARNED_KEYS}
     return _texts(values, keys)
 
 
 def same_arms(configs: Mapping[str, Config]) -> list[SameGradient]:
-    """Return the groups of arms, by name a configuration each, whose methods differ and have one gradient.
+    """Return the groups of arms (configurations by name) whose methods differ but have the same gradient.
 
-    Their other keys are equal, but for those that do not change what is learned.
+    The arms of a group agree in all other keys that change the training.
     """
     groups: dict[tuple[int, str], dict[str, AnyMethod]] = {}
     for name, config in configs.items():
-        values = learned({".".join(path): value for path, value in leaves(config)})
+        values = training_values({".".join(path): value for path, value in leaves(config)})
         rest = {key: value for key, value in values.items() if not key.startswith("method.")}
         updates = config.update.mini_batches * config.update.epochs
         groups.setdefault((updates, json.dumps(rest, sort_keys=True)), {})[name] = config.method
@@ -149,11 +151,11 @@ def _texts(values: Mapping[str, Any], keys: Collection[str]) -> Values:
 
 
 def _rests(members: Sequence[Sequence[Run]]) -> dict[str, str]:
-    """By each run's path: what next to the seed its partner in another arm must share, in words.
+    """Return by run path the values, besides the seed, that pair the run with runs of other arms; often empty.
 
-    That is the values of the keys that vary within some arm and bear on what is learned; most often none do.
+    These are the keys that change the training and vary within some arm.
     """
-    texts = [[learned(run.values) for run in group] for group in members]
+    texts = [[training_values(run.values) for run in group] for group in members]
     pooled = {key for group in texts for values in group for key in values if _varies(key, group)}
     runs = [run for group in members for run in group]
     rests = [tuple((k, v) for k, v in values.items() if k in pooled) for group in texts for values in group]
@@ -167,21 +169,21 @@ def _arm(name: str, group: Sequence[Run], rests: dict[str, str], problems: list[
     for run in group:
         replicate = Replicate(run.seed, rests[run.path])
         if replicate in runs:
-            problems.append(_twice(name, replicate, runs[replicate], run))
+            problems.append(_duplicate_message(name, replicate, runs[replicate], run))
         runs.setdefault(replicate, run)
     return Arm(name, str(group[0].values[METHOD]), {key: runs[key] for key in sorted(runs)})
 
 
-def _twice(name: str, replicate: Replicate, first: Run, second: Run) -> str:
+def _duplicate_message(name: str, replicate: Replicate, first: Run, second: Run) -> str:
     differing = sorted(key for key in first.values if first.values[key] != second.values.get(key))
     differing = [key for key in differing if key not in ("run.name", "run.dir", "track.name")]
-    how = (
+    reason = (
         f"they differ in {', '.join(differing)}, which --by can make arms of" if differing else "they repeat each other"
     )
-    return f"{first.path} and {second.path} are both {replicate} of arm {name} ({how}). Leave one out."
+    return f"{first.path} and {second.path} are both {replicate} of arm {name} ({reason}). Leave one out."
 
 
-def _one_arm(group: Sequence[Run], by: Sequence[str]) -> str:
+def _single_arm_message(group: Sequence[Run], by: Sequence[str]) -> str:
     if len(group) == 1:
         return f"{group[0].path} is one run: a comparison needs two arms."
     if by:
@@ -195,28 +197,27 @@ def _one_arm(group: Sequence[Run], by: Sequence[str]) -> str:
 
 
 def _names(groups: Sequence[Values]) -> list[str]:
-    """A name for each group of values: its method where methods differ, then `key=value` for what else sets it apart.
+    """Name each group of values: its method if methods differ, then `key=value` for each other distinguishing key.
 
-    What follows from the method's name, as the keys that its preset sets, is not repeated: a key of the method is
-    shown only where it tells two groups of the same method apart.
+    A key of the method is included only if it distinguishes groups with the same method.
     """
     methods = [values.get(METHOD, "") for values in groups]
     several = all(methods) and len(set(methods)) > 1
-    shown: list[Values] = []
+    distinguishing: list[Values] = []
     for values, method in zip(groups, methods, strict=True):
         same = [other for other, name in zip(groups, methods, strict=True) if name == method]
         apart = {}
         for key, text in values.items():
-            among = same if several and key.startswith("method.") else groups
-            if key != METHOD and _varies(key, among):
+            others = same if several and key.startswith("method.") else groups
+            if key != METHOD and _varies(key, others):
                 apart[key] = text
-        shown.append(apart)
-    short = _short({key for apart in shown for key in apart})
+        distinguishing.append(apart)
+    short = _short({key for apart in distinguishing for key in apart})
     return [
         " ".join(
             [*([method] if several or not apart else []), *(f"{short[key]}={text}" for key, text in apart.items())]
         )
-        for method, apart in zip(methods, shown, strict=True)
+        for method, apart in zip(methods, distinguishing, strict=True)
     ]
 
 
@@ -225,17 +226,17 @@ def _varies(key: str, groups: Sequence[Values]) -> bool:
 
 
 def _short(keys: set[str]) -> dict[str, str]:
-    """Each key's shortest ending that no other of them has; `name` and `kind` say nothing alone."""
+    """Return each key's shortest unique suffix; `name` and `kind` are never used alone."""
 
     def ending(key: str, count: int) -> str:
         return ".".join(key.split(".")[-count:])
 
     short = {}
     for key in keys:
-        parts = key.count(".") + 1
+        depth = key.count(".") + 1
         fewest = 2 if key.rsplit(".", 1)[-1] in ("name", "kind") else 1
-        fits = (n for n in range(fewest, parts) if all(ending(other, n) != ending(key, n) for other in keys - {key}))
-        short[key] = ending(key, next(fits, parts))
+        fits = (n for n in range(fewest, depth) if all(ending(other, n) != ending(key, n) for other in keys - {key}))
+        short[key] = ending(key, next(fits, depth))
     return short
 
 

@@ -1,4 +1,4 @@
-"""A few completions of the first and of the last rollout of a run, chosen by a rule, with the tokens' probabilities."""
+"""Sample completions of the first and last rollout of a run, with the probabilities of their tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlvr_cli.core.text import one_line, shortened, visible
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
 
-# Bins of a token's probability, by their lower ends. The page draws bin i in its own way, the lower the stronger.
+# Lower ends of the bins of a token probability.
 BINS = (0.0, 0.01, 0.1, 0.5, 0.9)
 MOST_PROBLEMS = 2
 MOST_PROMPT = 2000
@@ -26,9 +26,9 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Piece:
-    """Text of a token, or of ``tokens`` of them that make one character; ``probability`` is then their product.
+    """The text of a token, or of ``tokens`` tokens that form one character; ``probability`` is then their product.
 
-    ``bin``: which of ``BINS`` the probability lies in. A gap, ``tokens`` = 0, stands for what is left out and says so.
+    ``bin``: the index in ``BINS``. A piece with ``tokens`` = 0 marks omitted tokens.
     """
 
     text: str
@@ -39,19 +39,19 @@ class Piece:
     @property
     def title(self) -> str:
         """The probability in words."""
-        shown = f"{self.probability:.3f}" if self.probability >= 0.0005 else f"{self.probability:.1g}"
-        return f"probability {shown}" + (f" ({self.tokens} tokens together)" if self.tokens > 1 else "")
+        rounded = f"{self.probability:.3f}" if self.probability >= 0.0005 else f"{self.probability:.1g}"
+        return f"probability {rounded}" + (f" ({self.tokens} tokens together)" if self.tokens > 1 else "")
 
 
 @dataclass(frozen=True)
 class Completion:
-    """One completion. ``pieces``: its tokens, none where the record has no probabilities; ``text`` is then shown.
+    """A completion. ``pieces``: its tokens, empty if the record has no probabilities; ``text`` is then used.
 
-    ``place``: of the completion in its rollout, from 1. ``reward``, ``advantage``: None where they are no number.
-    ``left_out``: tokens (of ``text``, characters) in the middle that are not shown.
+    ``number``: of the completion in its rollout, from 1. ``reward``, ``advantage``: None if they are not numbers.
+    ``left_out``: omitted tokens (of ``text``, characters) in the middle.
     """
 
-    place: int
+    number: int
     correct: bool
     reason: str
     reward: float | None
@@ -66,9 +66,9 @@ class Completion:
 
 @dataclass(frozen=True)
 class Sampled:
-    """A problem of a rollout, its prompt, and its completions: the first right one and the first wrong one.
+    """A problem of a rollout with its first right and its first wrong completion.
 
-    ``right``, ``completions_of_problem``: of how many completions how many were right.
+    ``right``, ``completions_of_problem``: the numbers of right and of all completions.
     """
 
     when: str
@@ -83,11 +83,11 @@ class Sampled:
 
 @dataclass(frozen=True)
 class SampledCompletions:
-    """What :func:`sampled_completions` found.
+    """The result of :func:`sampled_completions`.
 
     Attributes:
-        pairs: for each choice the problem of the first rollout and that of the last, one alone where there is one.
-        how: how they were chosen, plain sentences. coloured: whether any record has probabilities.
+        pairs: a problem of the first rollout and one of the last; single problems if there is one rollout.
+        how: the selection rule, in sentences. coloured: whether any record has probabilities.
     """
 
     pairs: tuple[tuple[Sampled, ...], ...]
@@ -98,16 +98,15 @@ class SampledCompletions:
 def sampled_completions(
     run: RunDir, most: int = MOST_PROBLEMS, *, rollouts: tuple[int, int] | None = None
 ) -> SampledCompletions:
-    """Completions of the first and of the last rollout of a run, before and after.
+    """Choose completions of the first and the last rollout of a run, by a rule that ignores their text.
 
-    Chosen without looking at what they say: problems that both rollouts have, else of each of some subgroups that both
-    have a problem of each. Problems and subgroups go by the order of sampling and of names, but those whose records
-    have probabilities come first, and among these problems those with both a right and a wrong completion. Of a
-    problem, the first right and the first wrong completion.
+    Problems that both rollouts have, else one problem of each rollout per common subgroup. Problems with recorded
+    probabilities come first, then those with both a right and a wrong completion, then the order of sampling (of
+    subgroups, of names). Of each problem, the first right and the first wrong completion.
 
     Args:
-        most: pairs of problems. rollouts: two others in place of the first and the last, from 0; of those that were
-            not saved, the nearest that were.
+        most: the maximum number of pairs. rollouts: two rollouts instead of the first and the last, from 0, or the
+            nearest saved ones.
     Raises RunError for damaged records.
     """
     files = sorted(run.rollouts_dir.glob("rollout-*.jsonl"))
@@ -122,14 +121,14 @@ def sampled_completions(
     whens = names if len(ends) > 1 else ("only rollout",)
     pairs = tuple(
         tuple(
-            _sampled(when, path, problem, found[problem])
-            for when, path, found, problem in zip(whens, ends, groups, pair, strict=True)
+            _sampled(when, path, problem, group[problem])
+            for when, path, group, problem in zip(whens, ends, groups, pair, strict=True)
         )
         for pair in chosen
     )
-    coloured = any(one.pieces for pair in pairs for sampled in pair for one in sampled.completions)
-    plain = any(not one.pieces for pair in pairs for sampled in pair for one in sampled.completions)
-    if plain:
+    completions = [completion for pair in pairs for sampled in pair for completion in sampled.completions]
+    coloured = any(completion.pieces for completion in completions)
+    if not all(completion.pieces for completion in completions):
         how += (
             " Those without colours have no probabilities on record, which only the first problems of a rollout have."
             if coloured
@@ -146,16 +145,13 @@ def _number(path: Path) -> int:
 
 
 def rollout_groups(run: RunDir, path: Path) -> Groups:
-    """Return the records of a rollout by problem, each with its place, in the order of the file.
-
-    Raises RunError for damaged records.
-    """
+    """Return the records of a rollout by problem, each with its line number. Raises RunError for damaged records."""
     groups: Groups = {}
-    for place, record in enumerate(read_record(run, path), start=1):
+    for line, record in enumerate(read_record(run, path), start=1):
         fault = _fault(record)
         if fault:
-            raise RunError(f"{path}:{place}: {fault}. The file was altered.")
-        groups.setdefault(record["problem"], []).append((place, record))
+            raise RunError(f"{path}:{line}: {fault}. The file was altered.")
+        groups.setdefault(record["problem"], []).append((line, record))
     if not groups:
         raise RunError(f"{path}: holds no completion. The file was altered.")
     return groups
@@ -171,24 +167,26 @@ def _fault(record: Any) -> str | None:
 
 
 def _choose(groups: Sequence[Groups], most: int) -> tuple[list[tuple[str, ...]], str]:
-    """Problems of each rollout that stand next to one another, and how they were found."""
+    """Return tuples with a problem of each rollout, and the selection rule."""
     if len(groups) == 1:
         return [(problem,) for problem in _ranked(groups[0], list(groups[0]))[:most]], _RULE
     first, last = groups
     both = [problem for problem in first if problem in last]
     if both:
         together = {problem: first[problem] + last[problem] for problem in both}
-        return [(one, one) for one in _ranked(together, both)[:most]], f"Problems that both rollouts have. {_RULE}"
+        return [
+            (problem, problem) for problem in _ranked(together, both)[:most]
+        ], f"Problems that both rollouts have. {_RULE}"
     shared = [name for name in _subgroups(first) if name in set(_subgroups(last))]
     pairs = [
-        tuple(_ranked(found, [one for one in found if _subgroup(found, one) == name])[0] for found in groups)
+        tuple(_ranked(group, [each for each in group if _subgroup(group, each) == name])[0] for group in groups)
         for name in shared
     ]
-    pairs.sort(key=lambda pair: sum(not _coloured(found[one]) for found, one in zip(groups, pair, strict=True)))
+    pairs.sort(key=lambda pair: sum(not _coloured(group[each]) for group, each in zip(groups, pair, strict=True)))
     if pairs:
         return pairs[:most], f"The rollouts have no problem in common; these are of the same kind. {_RULE}"
-    alone = tuple(_ranked(found, list(found))[0] for found in groups)
-    return [alone], f"The rollouts have no problem and no kind of problem in common. {_RULE}"
+    best = tuple(_ranked(group, list(group))[0] for group in groups)
+    return [best], f"The rollouts have no problem and no kind of problem in common. {_RULE}"
 
 
 _RULE = (
@@ -198,7 +196,7 @@ _RULE = (
 
 
 def _ranked(groups: Groups, problems: Sequence[str]) -> list[str]:
-    """Problems with probabilities first, among them those with both a right and a wrong completion."""
+    """Sort problems: those with probabilities first, then those with both a right and a wrong completion."""
 
     def rank(problem: str) -> tuple[bool, bool]:
         verdicts = {record["correct"] for _, record in groups[problem]}
@@ -228,26 +226,26 @@ def _sampled(when: str, path: Path, problem: str, records: Sequence[tuple[int, R
         problem=one_line(problem),
         subgroup=one_line(record["subgroup"]),
         prompt=shortened(visible(record["prompt"]), MOST_PROMPT),
-        right=sum(one["correct"] for _, one in records),
+        right=sum(each["correct"] for _, each in records),
         completions_of_problem=len(records),
-        completions=tuple(_completion(*one) for one in picked if one is not None),
+        completions=tuple(_completion(*pair) for pair in picked if pair is not None),
     )
 
 
-def _completion(place: int, record: Record) -> Completion:
+def _completion(line: int, record: Record) -> Completion:
     pieces = _pieces(record)
     text = visible(record["completion"])
     if pieces is None:
-        shown, left_out = cut_middle(text)
-        kept: tuple[Piece, ...] = ()
+        text, left_out = cut_middle(text)
+        excerpt: tuple[Piece, ...] = ()
     else:
-        left_out = sum(one.tokens for one in pieces[HEAD:-TAIL]) if len(pieces) > HEAD + TAIL else 0
+        left_out = sum(piece.tokens for piece in pieces[HEAD:-TAIL]) if len(pieces) > HEAD + TAIL else 0
         gap = Piece(f" … {left_out} tokens left out … ", 1.0, len(BINS) - 1, 0)
-        kept = (*pieces[:HEAD], gap, *pieces[-TAIL:]) if left_out else tuple(pieces)
-        shown = ""
+        excerpt = (*pieces[:HEAD], gap, *pieces[-TAIL:]) if left_out else tuple(pieces)
+        text = ""
     answer = record.get("answer")
     return Completion(
-        place=place,
+        number=line,
         correct=record["correct"],
         reason=one_line(record["reason"]),
         reward=number(record.get("reward")),
@@ -255,46 +253,46 @@ def _completion(place: int, record: Record) -> Completion:
         answer=None if answer is None else shortened(one_line(str(answer)), 200),
         tokens=record["tokens"],
         truncated=record["truncated"],
-        text=shown,
-        pieces=kept,
+        text=text,
+        pieces=excerpt,
         left_out=left_out,
     )
 
 
 def cut_middle(text: str) -> tuple[str, int]:
-    """The text without its middle where it is long, and how many characters that leaves out."""
+    """Cut the middle out of a long text; return the text and the number of omitted characters."""
     left_out = max(0, len(text) - HEAD_CHARACTERS - TAIL_CHARACTERS)
     return (f"{text[:HEAD_CHARACTERS]} … {text[-TAIL_CHARACTERS:]}" if left_out else text), left_out
 
 
 def _pieces(record: Record) -> list[Piece] | None:
-    """The tokens of a completion; None where the record does not have them.
+    """Return the tokens of a completion; None if the record lacks them.
 
-    A token without text is a part of a character whose text stands at a later one: they are shown together.
+    A token without text is merged into the next token with text: together they form one character.
     """
     texts, logs = record.get("pieces"), record.get("log_probs")
     if not isinstance(texts, list) or not isinstance(logs, list) or len(texts) != len(logs) or not texts:
         return None
-    found: list[Piece] = []
-    waiting, count = 0.0, 0
-    for place, (text, log) in enumerate(zip(texts, logs, strict=True)):
+    pieces: list[Piece] = []
+    log_probability, count = 0.0, 0
+    for index, (text, log) in enumerate(zip(texts, logs, strict=True)):
         value = number(log)
         if not isinstance(text, str) or value is None:
             return None
-        waiting, count = waiting + min(0.0, value), count + 1
-        if text or place == len(texts) - 1:
-            probability = math.exp(waiting)
-            found.append(Piece(visible(text), probability, bin_of(probability), count))
-            waiting, count = 0.0, 0
-    return found
+        log_probability, count = log_probability + min(0.0, value), count + 1
+        if text or index == len(texts) - 1:
+            probability = math.exp(log_probability)
+            pieces.append(Piece(visible(text), probability, bin_of(probability), count))
+            log_probability, count = 0.0, 0
+    return pieces
 
 
 def bin_of(probability: float) -> int:
-    """The place in ``BINS`` of the last lower end that ``probability`` reaches."""
-    return max(place for place, low in enumerate(BINS) if probability >= low)
+    """Return the index of the bin of ``probability`` in ``BINS``."""
+    return max(index for index, low in enumerate(BINS) if probability >= low)
 
 
 def bin_names() -> list[str]:
-    """What a legend calls the bins, from the lowest."""
+    """Return the names of the bins for a legend, from the lowest."""
     ends = [*BINS[1:], 1.0]
     return [f"below {ends[0]:g}", *(f"{low:g} to {high:g}" for low, high in zip(BINS[1:], ends[1:], strict=True))]

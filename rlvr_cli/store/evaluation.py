@@ -1,4 +1,4 @@
-"""An evaluation on disk: metrics.json, problems.jsonl and samples.jsonl, each with its hash, read only as written."""
+"""An evaluation on disk: metrics.json, problems.jsonl and samples.jsonl, each verified by a hash."""
 
 from __future__ import annotations
 
@@ -17,40 +17,37 @@ from rlvr_cli.core.hashes import digest, text_digest
 from rlvr_cli.runs.folder import IN_TRAINING, RunDir
 
 PROMPTS = "prompts.jsonl"
-# In metrics.json: the hash of problems.jsonl, and of all the rest of metrics.json.
+# In metrics.json: the hashes of problems.jsonl, and of all other fields.
 PROBLEMS_HASH, OWN_HASH = "problems_sha256", "sha256"
-# In a line of samples.jsonl: a hash of the rest of it.
+# In a line of samples.jsonl: the hash of its other fields.
 CHECK = "check"
-# In metrics.json, and in meta.json: the version of its fields. Others are refused, as nothing was released with them.
+# The format versions of metrics.json and meta.json; others are refused.
 FORMAT, META_FORMAT = 2, 1
 SETTINGS = ("benchmark", "split", "sampling", "task")
 
 
 def sealed(result: Mapping[str, Any], problems: str) -> dict[str, Any]:
-    """Return ``result`` with the hashes of it and of the content of problems.jsonl."""
+    """Return ``result`` with its hash and the hash of the content of problems.jsonl."""
     content = {key: value for key, value in result.items() if key != OWN_HASH}
     content[PROBLEMS_HASH] = text_digest(problems)
-    # As it is read back: JSON has no integers as keys, and they sort in another order.
+    # Round-trip: JSON keys are strings, which sort differently from integers.
     return {**content, OWN_HASH: digest(json.loads(json.dumps(content)))}
 
 
-def _again(folder: Path, remedy: str) -> str:
-    """Return how an evaluation of a checkpoint is had again; one in training is not."""
+def _how_to_repeat(folder: Path, remedy: str) -> str:
+    """Return how to repeat an evaluation; those in training cannot be repeated."""
     if folder.parent.name == IN_TRAINING:
-        return f"Evaluations in training are not made again: remove {folder}, or train again."
+        return f"Evaluations in training cannot be repeated: remove {folder}, or train again."
     return remedy.format(folder=folder)
 
 
 def _altered(path: Path, fault: str = "was altered after it was written (its hash differs)") -> RunError:
-    again = _again(path.parent, "`rlvr eval` makes the evaluation again, from its samples.")
-    return RunError(f"{path}: {fault}. {again}")
+    hint = _how_to_repeat(path.parent, "`rlvr eval` repeats the evaluation, from its samples.")
+    return RunError(f"{path}: {fault}. {hint}")
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """Return the content of a metrics.json.
-
-    Raises FileNotFoundError, and RunError where it was altered or is of another version.
-    """
+    """Return the content of a metrics.json. Raises FileNotFoundError, RunError if altered or of another version."""
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
         version = result.get("format")
@@ -59,8 +56,8 @@ def read_result(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, AttributeError) as error:
         raise _altered(path, f"cannot be read ({error})") from error
     if version != FORMAT:
-        again = _again(path.parent, "Remove {folder}, and `rlvr eval` makes it again.")
-        raise RunError(f"{path}: is of another version of rlvr. {again}")
+        hint = _how_to_repeat(path.parent, "Remove {folder}, and `rlvr eval` repeats it.")
+        raise RunError(f"{path}: is of another version of rlvr. {hint}")
     if result.get(OWN_HASH) != digest({key: value for key, value in result.items() if key != OWN_HASH}):
         raise _altered(path)
     return dict(result)
@@ -68,14 +65,13 @@ def read_result(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What was evaluated, as fields of metrics.json.
+    """The evaluated model and the benchmark, as fields of metrics.json.
 
     Attributes:
-        label: names what was evaluated to the reader. model: as the configuration names it, before any training.
-        benchmark: names the problems.
-        steps: of the checkpoints: one of a run, several of an average, none of other models.
-        rollouts: after which an evaluation during training was made; None of others.
-        trained_on: how many of the problems the model was trained on.
+        label: a name for the reader. model: the configured model, before training.
+        steps: of the checkpoints: one for a run, several for an average, none for other models.
+        rollouts: done before an evaluation during training; else None.
+        trained_on: the number of problems in the training data.
     """
 
     label: str
@@ -86,14 +82,14 @@ class Provenance:
     trained_on: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields, `rollouts` and `trained_on` only where they are set."""
+        """Return the fields, `rollouts` and `trained_on` only if they are set."""
         fields = {**asdict(self), "steps": list(self.steps)}
         return {key: value for key, value in fields.items() if value or key not in ("rollouts", "trained_on")}
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A finished evaluation as read from its folder."""
+    """A finished evaluation."""
 
     folder: Path
     result: dict[str, Any]
@@ -101,20 +97,20 @@ class Evaluation:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return what another evaluation must share for a difference to be one between models.
+        """The settings that evaluations must share to be comparable.
 
-        ``averaged``: over how many checkpoints its values are the mean.
+        ``averaged``: the number of averaged checkpoints.
         """
         return {**{key: self.result[key] for key in SETTINGS}, "averaged": max(1, len(self.steps))}
 
     @property
     def size(self) -> tuple[int, int]:
-        """Return the numbers of problems and of samples of each."""
+        """The number of problems, and of samples per problem."""
         return self.result["problems"], self.result["samples"]
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Return the steps of the checkpoints that were evaluated; several of an average, none of other models."""
+        """The steps of the evaluated checkpoints; several for an average, none for other models."""
         return tuple(self.result["steps"])
 
     @cached_property
@@ -124,15 +120,15 @@ class Evaluation:
 
 
 def last(evaluations: Iterable[Evaluation]) -> Evaluation:
-    """Return the evaluation of the last checkpoint, of several the one of most problems and samples."""
+    """Return the evaluation of the last checkpoint; among several, the largest."""
     return max(evaluations, key=lambda each: (max(each.steps, default=-1), *each.size, each.folder.name))
 
 
 @dataclass(frozen=True)
 class ProblemValues:
-    """One problem's value of every metric; the unit over which intervals are made.
+    """The metrics of one problem, the sampling unit of the intervals.
 
-    ``same``: for wrong answers that equal an earlier one in another spelling, that one; they vote together.
+    ``same``: maps wrong answers to an equal answer with another spelling; they vote together.
     """
 
     id: str
@@ -141,29 +137,25 @@ class ProblemValues:
     same: Mapping[str, str] = field(default_factory=dict)
 
     def vote(self, answer: str | None) -> str | None:
-        """What a sample with this answer votes for."""
+        """Return the vote of a sample with this answer."""
         return None if answer is None else self.same.get(answer, answer)
 
     def as_json(self) -> dict[str, Any]:
-        """The values as one JSON record of ``problems.jsonl``."""
+        """Return a record of ``problems.jsonl``."""
         same = {"same": dict(self.same)} if self.same else {}
         return {"problem": self.id, "subgroup": self.subgroup, "values": self.values, **same}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> ProblemValues:
-        """The inverse of ``as_json``."""
         return cls(record["problem"], record["subgroup"], dict(record["values"]), dict(record.get("same", {})))
 
 
 def read_evaluation(folder: Path) -> Evaluation:
-    """Return the evaluation in ``folder``.
-
-    Raises UserError when there is none, RunError when its files were altered or are not of one evaluation.
-    """
+    """Return the evaluation in ``folder``. Raises UserError if there is none, RunError if its files were altered."""
     try:
         return _with_problems(folder, read_result(folder / "metrics.json"))
     except FileNotFoundError:
-        raise UserError(f"{folder}: no finished evaluation here (no metrics.json). `rlvr eval` makes one.") from None
+        raise UserError(f"{folder}: no finished evaluation here (no metrics.json). `rlvr eval` creates it.") from None
 
 
 def _with_problems(folder: Path, result: dict[str, Any]) -> Evaluation:
@@ -177,8 +169,8 @@ def _with_problems(folder: Path, result: dict[str, Any]) -> Evaluation:
     return Evaluation(folder, result, tuple(ProblemValues.from_json(json.loads(line)) for line in content.splitlines()))
 
 
-def by_settings(evaluations: Iterable[Evaluation]) -> dict[str, list[Evaluation]]:
-    """Return the evaluations by their settings as JSON."""
+def group_by_settings(evaluations: Iterable[Evaluation]) -> dict[str, list[Evaluation]]:
+    """Group evaluations by their settings, as JSON."""
     groups: dict[str, list[Evaluation]] = {}
     for evaluation in evaluations:
         groups.setdefault(json.dumps(evaluation.settings, sort_keys=True), []).append(evaluation)
@@ -186,39 +178,36 @@ def by_settings(evaluations: Iterable[Evaluation]) -> dict[str, list[Evaluation]
 
 
 def finals(run: RunDir, benchmark: str | None = None) -> list[Evaluation]:
-    """Return the evaluations of a run but those made during its training, sorted by their folders.
+    """Return the evaluations of a run after its training, sorted by folder.
 
     Args:
-        benchmark: the only one to read; damage in the problems of others is then no fault.
-    Raises RunError with a line for each that is damaged.
+        benchmark: read only this benchmark, and ignore damage in others.
+    Raises RunError with a line for each damaged evaluation.
     """
     return _read_all(sorted(run.eval_dir.glob("*/metrics.json")), benchmark)
 
 
 def held_out(run: RunDir) -> list[Evaluation]:
-    """Return the evaluations made during a run's training, by their rollouts. Raises RunError as :func:`finals`."""
+    """Return the evaluations during a run's training, sorted by rollout. Raises RunError as :func:`finals`."""
     return _read_all(sorted(run.held_out_dir.glob("rollout-*/metrics.json")))
 
 
 def results_in(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield metrics.json of each evaluation in a folder, sorted by their folders, without reading their problems.
-
-    Raises RunError for one that was altered.
-    """
+    """Yield metrics.json of each evaluation in a folder, sorted by folder. Raises RunError if one was altered."""
     for path in sorted(folder.glob("*/metrics.json")):
         try:
             yield read_result(path)
         except FileNotFoundError:
-            continue  # a run that goes back takes it away
+            continue  # a resumed run deletes later evaluations
 
 
 def has_evaluation(folder: Path) -> bool:
-    """Return whether a folder of evaluations has one that is finished."""
+    """Return whether a folder has a finished evaluation."""
     return any(folder.glob("*/metrics.json"))
 
 
 def evaluations_in(folder: Path) -> list[Evaluation]:
-    """Return the undamaged evaluations of models in a folder, which may belong to any run."""
+    """Return the undamaged evaluations in a folder."""
     evaluations: list[Evaluation] = []
     for path in sorted(folder.glob("*/metrics.json")):
         with collecting([]):
@@ -229,7 +218,7 @@ def evaluations_in(folder: Path) -> list[Evaluation]:
 def _read_all(paths: Sequence[Path], benchmark: str | None = None) -> list[Evaluation]:
     evaluations, problems = list[Evaluation](), list[str]()
     for path in paths:
-        with collecting(problems), suppress(FileNotFoundError):  # a run that goes back takes it away
+        with collecting(problems), suppress(FileNotFoundError):  # a resumed run deletes later evaluations
             result = read_result(path)
             if benchmark in (None, result["benchmark"]):
                 evaluations.append(_with_problems(path.parent, result))
@@ -239,10 +228,7 @@ def _read_all(paths: Sequence[Path], benchmark: str | None = None) -> list[Evalu
 
 
 def read_samples(folder: Path) -> list[dict[str, Any]]:
-    """Return the samples of an evaluation, without their hashes.
-
-    Raises RunError, naming file and line, where one is not as it was written.
-    """
+    """Return the samples of an evaluation, without their hashes. Raises RunError with the line of an altered sample."""
     path = folder / "samples.jsonl"
     rows = read_jsonl(path)
     for number, row in enumerate(rows, start=1):
@@ -260,6 +246,6 @@ def read_prompts(folder: Path) -> dict[str, str]:
 
 
 def sample_check(record: Mapping[str, Any]) -> str:
-    """Return the hash of a sample as it is read back."""
-    # As it is read back: JSON has no integers as keys, and they sort in another order.
+    """Return the hash of a sample, 16 hexadecimal digits."""
+    # Round-trip: JSON keys are strings, which sort differently from integers.
     return digest(json.loads(json.dumps(record)))[:16]

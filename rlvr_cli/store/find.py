@@ -1,4 +1,4 @@
-"""From the words of a command line to runs: names, paths, globs, sweeps, and what a sweep says of its trials."""
+"""Find runs by name, path, glob or sweep, and the records of the sweep of a run."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from rlvr_cli.store.training import Steps, read_steps, spending
 
 @dataclass(frozen=True)
 class Run:
-    """One run.
+    """A run.
 
     Attributes:
-        values: the value of every key of ``config``, by its dotted name.
-        place: of the word of the command line that named it, from 0.
-        kept: what it recorded of its steps, where that is kept in memory.
+        values: every key of ``config``, by its dotted name.
+        argument_index: index of the command-line argument that names the run.
+        kept: the records of its steps, where they are kept in memory.
     """
 
     dir: RunDir
     config: Config
     values: dict[str, Any]
     manifest: dict[str, Any]
-    place: int
+    argument_index: int
     kept: Steps | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -67,11 +67,11 @@ class Run:
 
 @dataclass(frozen=True)
 class RunSelection:
-    """The runs that names stand for, each once, in the order given; those of a folder or a glob by their names.
+    """Distinct runs, in the order of the arguments; those of a folder or a glob sorted by name.
 
     Attributes:
-        problems: a line for each name that stands for nothing, and each run that is damaged or not finished.
-        notes: what a sweep's records tell of its trials.
+        problems: a line for each unknown name, and each damaged or unfinished run.
+        notes: on trials of sweeps.
     """
 
     runs: tuple[Run, ...]
@@ -80,90 +80,87 @@ class RunSelection:
 
 
 def find_runs(names: Sequence[str], root: Path, *, unfinished: bool = False) -> RunSelection:
-    """Find every run that ``names`` stand for.
+    """Find every run that ``names`` match.
 
-    A name is tried in ``root`` first and then as a path: a run, a folder whose subfolders are runs, or a glob of
-    either.
+    A name is resolved in ``root`` first and then as a path: a run, a folder of runs, or a glob of either.
 
     Args:
-        unfinished: whether unfinished runs are accepted.
+        unfinished: accept unfinished runs.
     """
     problems, notes = list[str](), list[str]()
     sweeps: dict[Path, set[str]] = {}
     runs: dict[Path, Run] = {}
-    for place, name in enumerate(names):
-        found = _folders(name, root, problems)
-        if not found:
-            problems.append(_unknown(name, root))
-        for start, folders in found.items():
+    for index, name in enumerate(names):
+        matches = _find_folders(name, root, problems)
+        if not matches:
+            problems.append(_unknown_name_message(name, root))
+        for start, folders in matches.items():
             if start not in folders and start.resolve() not in sweeps:
-                sweeps[start.resolve()] = _tell_trials(start, problems, notes, unfinished=unfinished)
+                sweeps[start.resolve()] = _filter_trials(start, problems, notes, unfinished=unfinished)
             dropped = sweeps.get(start.resolve(), set())
             for folder in folders:
                 resolved = folder.resolve()
                 if resolved not in runs and not (folder.parent == start and folder.name in dropped):
-                    run = read_run(folder, place, problems, unfinished=unfinished)
+                    run = read_run(folder, index, problems, unfinished=unfinished)
                     if run is not None:
                         runs[resolved] = run
     return RunSelection(tuple(runs.values()), tuple(problems), tuple(notes))
 
 
-def _folders(name: str, root: Path, problems: list[str]) -> dict[Path, list[Path]]:
-    """The folders that a name stands for, each with the runs in it: itself, or those below."""
+def _find_folders(name: str, root: Path, problems: list[str]) -> dict[Path, list[Path]]:
+    """Return the folders that a name matches, each with its runs: itself, or those in it."""
     try:
         path = local_path(name)
     except UserError:
         return {}
     for start in dict.fromkeys((root / name, path)):
-        found: dict[Path, list[Path]] = {}
-        for match in sorted(_matches(start)) if has_magic(name) else [start]:
-            found |= _runs_of(match, problems)
-        if found:
-            return found
+        folders: dict[Path, list[Path]] = {}
+        for match in sorted(_glob(start)) if has_magic(name) else [start]:
+            folders |= _runs_of(match, problems)
+        if folders:
+            return folders
     return {}
 
 
-def _matches(pattern: Path) -> list[Path]:
+def _glob(pattern: Path) -> list[Path]:
     start = Path(pattern.anchor)
     try:
         return list(start.glob(str(pattern.relative_to(start))))
-    except ValueError:  # a pattern such as `a**`, which pathlib refuses
+    except ValueError:  # pathlib rejects patterns such as `a**`
         return []
 
 
 def _runs_of(folder: Path, problems: list[str]) -> dict[Path, list[Path]]:
-    """The folder itself if it is a run, else the runs in it, else those in its folders, by the folder or sweep.
+    """Return by folder or sweep: the folder itself if it is a run, else the runs in it, else those in its subfolders.
 
-    Args:
-        problems: gets a line for a folder that holds sweeps next to other runs: their runs are no one comparison.
+    Adds a line to ``problems`` for a folder with several sweeps, or a sweep and other runs.
     """
     if is_run(folder):
         return {folder: [folder]}
     try:
-        found = run_folders(folder)
+        runs = list(run_folders(folder).values())
     except OSError:
         return {}
-    direct = [path for path in found.values() if path.parent == folder]
+    direct = [path for path in runs if path.parent == folder]
     if is_sweep(folder):
         return {folder: direct} if direct else {}
-    sweeps = [path for path in dict.fromkeys(run.parent for run in found.values()) if is_sweep(path)]
-    if len(sweeps) == 1 and not direct and all(run.parent == sweeps[0] for run in found.values()):
-        return {sweeps[0]: list(found.values())}
+    sweeps = [path for path in dict.fromkeys(run.parent for run in runs) if is_sweep(path)]
+    if len(sweeps) == 1 and not direct and all(run.parent == sweeps[0] for run in runs):
+        return {sweeps[0]: runs}
     if sweeps:
         names = [path.name for path in sweeps]
-        what = f"the sweep {names[0]}" if len(sweeps) == 1 else f"{len(sweeps)} sweeps ({some(names, 4)})"
-        besides = "" if all(run.parent in sweeps for run in found.values()) else " and other runs"
+        content = f"the sweep {names[0]}" if len(sweeps) == 1 else f"{len(sweeps)} sweeps ({some(names, 4)})"
+        others = "" if all(run.parent in sweeps for run in runs) else " and other runs"
         problems.append(
-            f"{folder}: holds {what}{besides}, which are not one experiment. Name what to compare, as {sweeps[0]}."
+            f"{folder}: holds {content}{others}, which are not one experiment. Name what to compare, as {sweeps[0]}."
         )
-    runs = direct or list(found.values())
-    return {folder: runs} if runs else {}
+    return {folder: direct or runs} if runs else {}
 
 
-def read_run(folder: Path, place: int, problems: list[str], *, unfinished: bool) -> Run | None:
-    """Return the run in ``folder``; None, with a line in ``problems``, where it is damaged.
+def read_run(folder: Path, argument_index: int, problems: list[str], *, unfinished: bool) -> Run | None:
+    """Return the run in ``folder``; None, with a line in ``problems``, if it is damaged.
 
-    An unfinished run gets a line too, unless ``unfinished``.
+    An unfinished run adds a line too, unless ``unfinished``.
     """
     run = RunDir(folder)
     if not run.config_path.is_file() or not run.manifest_path.is_file():
@@ -180,51 +177,47 @@ def read_run(folder: Path, place: int, problems: list[str], *, unfinished: bool)
         problems.extend(error.problems)
         return None
     if not unfinished and manifest.get("status") != "finished":
-        problems.append(f"{folder}: {_state(run, manifest)}")
+        problems.append(f"{folder}: {_unfinished_message(run, manifest)}")
     values = {".".join(path): value for path, value in leaves(config)}
-    return Run(run, config, values, manifest, place)
+    return Run(run, config, values, manifest, argument_index)
 
 
-def _state(run: RunDir, manifest: dict[str, Any]) -> str:
+def _unfinished_message(run: RunDir, manifest: dict[str, Any]) -> str:
     status = manifest.get("status")
-    at = f"rollout {manifest.get('rollout')} of {manifest.get('rollouts_total')}"
+    progress = f"rollout {manifest.get('rollout')} of {manifest.get('rollouts_total')}"
     if status == "running" and is_held(run.path):
-        return f"still running ({at}). Wait for it, leave it out, or compare it as it is with --unfinished."
+        return f"still running ({progress}). Wait for it, leave it out, or compare it as it is with --unfinished."
     word = "killed" if status == "running" else str(status)
     command = sweep_command(run.path) or f"rlvr train --resume {quote(str(run.path))}"
     return (
-        f"not finished ({word} at {at}). Continue it with `{command}`, leave it out, or compare "
+        f"not finished ({word} at {progress}). Continue it with `{command}`, leave it out, or compare "
         "it as it is with --unfinished."
     )
 
 
-def _unknown(name: str, root: Path) -> str:
+def _unknown_name_message(name: str, root: Path) -> str:
     if has_magic(name):
         return f"{name}: matches no run in {root}, and no path."
-    known = sorted(_names(root))
-    shown = f" There are: {', '.join(known[:20])}{', ...' if len(known) > 20 else ''}." if known else ""
+    names = sorted(_top_names(root))
+    hint = f" There are: {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}." if names else ""
     return (
         f"{name}: no run, sweep or folder of runs of this name in {root}, and no such path."
-        f"{did_you_mean(name, known)}{shown} --runs names another folder of runs."
+        f"{did_you_mean(name, names)}{hint} --runs names another folder of runs."
     )
 
 
-def _names(root: Path) -> Iterator[str]:
+def _top_names(root: Path) -> Iterator[str]:
     try:
         yield from dict.fromkeys(name.split("/", 1)[0] for name in run_folders(root))
     except OSError:
         return
 
 
-def _tell_trials(folder: Path, problems: list[str], notes: list[str], *, unfinished: bool) -> set[str]:
-    """Tell which trials of the sweep in ``folder`` have no run yet.
+def _filter_trials(folder: Path, problems: list[str], notes: list[str], *, unfinished: bool) -> set[str]:
+    """Return the excluded trials of the sweep in ``folder``: no longer in the sweep file, or pruned.
 
-    Returns the names of the trials left out: no longer in the sweep file, or given up by a search.
-
-    Args:
-        notes: gets a line for what is left out.
-        problems: gets one for trials that have not begun (``notes`` gets it where ``unfinished`` is wanted), and for a
-            damaged file.
+    Adds a line to ``notes`` for them, and to ``problems`` (with ``unfinished``, to ``notes``) for trials without a run;
+    to ``problems`` for a damaged file.
     """
     if not is_sweep(folder):
         return set()
@@ -233,53 +226,53 @@ def _tell_trials(folder: Path, problems: list[str], notes: list[str], *, unfinis
     except RunError as error:
         problems.append(str(error))
         return set()
-    trials = [one for one in content["trials"] if one.get("named", True)]
-    dropped = {str(one["name"]) for one in content["trials"] if not one.get("named", True)}
-    own = [str(one["name"]) for one in trials]
-    waiting = [name for name in own if not (folder / name / "manifest.json").is_file()]
-    if out := sorted(name for name in dropped if (folder / name / "manifest.json").is_file()):
-        notes.append(f"{folder}: left out because the sweep file no longer names them: {some(out, 4)}.")
-    if pruned := sorted(name for name in own if name not in dropped and is_pruned(folder, name)):
+    names = [str(trial["name"]) for trial in content["trials"] if trial.get("named", True)]
+    dropped = {str(trial["name"]) for trial in content["trials"] if not trial.get("named", True)}
+    waiting = [name for name in names if not (folder / name / "manifest.json").is_file()]
+    if excluded := sorted(name for name in dropped if (folder / name / "manifest.json").is_file()):
+        notes.append(f"{folder}: left out because the sweep file no longer names them: {some(excluded, 4)}.")
+    if pruned := sorted(name for name in names if name not in dropped and is_pruned(folder, name)):
         notes.append(f"{folder}: left out because the search stopped them early: {some(pruned, 4)}.")
     if waiting:
-        line = f"{folder}: {len(waiting)} of its {len(trials)} trials have not begun ({some(waiting, 4)})."
+        line = f"{folder}: {len(waiting)} of its {len(names)} trials have not begun ({some(waiting, 4)})."
         if unfinished:
             notes.append(line)
         else:
-            command = command_of(content)
-            problems.append(f"{line} Finish the sweep with `{command}`, or compare it as it is with --unfinished.")
+            problems.append(
+                f"{line} Finish the sweep with `{command_of(content)}`, or compare it as it is with --unfinished."
+            )
     return dropped | set(pruned)
 
 
 def sweep_command(run: Path) -> str | None:
-    """What continues the sweep that names the run at ``run`` as a trial's; None where there is none."""
+    """Return the command that continues the sweep of the run; None if the run is not a trial in a sweep file."""
     content = _sweep_of(run)
-    if not any(one["name"] == run.name and one.get("named", True) for one in content.get("trials", ())):
+    if not any(trial["name"] == run.name and trial.get("named", True) for trial in content.get("trials", ())):
         return None
     return command_of(content)
 
 
 def eval_options(run: Path) -> str:
-    """What follows `rlvr eval RUN` where a sweep evaluates the run at ``run``, with a blank before it; else nothing."""
-    return "".join(f" {shlex.quote(str(one))}" for one in _sweep_of(run).get("eval") or ())
+    """Return the arguments of `rlvr eval RUN` in the sweep of the run, each after a space; empty without a sweep."""
+    return "".join(f" {shlex.quote(str(argument))}" for argument in _sweep_of(run).get("eval") or ())
 
 
 def sweep_evaluation(run: Path) -> str | None:
-    """Return what evaluates all trials of the sweep of the run at ``run``; None of other runs, and where it does."""
+    """Return the command that evaluates all trials of the run's sweep; None without a sweep, or if it has `eval`."""
     content = _sweep_of(run)
     return command_to_evaluate(content) if content and content.get("eval") is None else None
 
 
-def place_in_sweep(run: Path) -> int | None:
-    """Which trial of its sweep's the run at ``run`` is, from 0, in the order of the sweep file; None of other runs."""
-    names = [str(one["name"]) for one in _sweep_of(run).get("trials", ())]
+def index_in_sweep(run: Path) -> int | None:
+    """Return the index of the run among its sweep's trials, in the order of the sweep file; None without a sweep."""
+    names = [str(trial["name"]) for trial in _sweep_of(run).get("trials", ())]
     return names.index(run.name) if names else None
 
 
 def _sweep_of(run: Path) -> dict[str, Any]:
-    """The content of `trials.json` next to a run; empty where it has no such run, or is damaged."""
+    """Return the content of the `trials.json` that contains the run; empty if there is none, or it is damaged."""
     try:
         content = read_trials(run.parent) if is_sweep(run.parent) else {}
     except RunError:
         return {}
-    return content if any(one["name"] == run.name for one in content.get("trials", ())) else {}
+    return content if any(trial["name"] == run.name for trial in content.get("trials", ())) else {}

@@ -1,4 +1,4 @@
-"""The store as data frames of pandas: runs, optimizer steps, evaluations, their problems and their samples."""
+"""The store as pandas data frames: runs, optimizer steps, evaluations, problems and samples."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from rlvr_cli.store.arm import keys_of, members_by_arm
 from rlvr_cli.store.evaluation import Evaluation, finals, held_out, read_evaluation, read_prompts, read_samples
 from rlvr_cli.store.find import find_runs
 
-# Fields of a run's summary that are no columns: the path is `run`.
+# Fields of a run's summary that are not columns; the path is in `run`.
 _NOT_COLUMNS = ("path", "damage", "last_metrics")
-# What tells the evaluations of a run apart, in the frame of evaluations; `task.*` and `sampling.*` too.
+# Columns that distinguish the evaluations of a run, besides `task.*` and `sampling.*`.
 _SETTINGS = ("benchmark", "split", "averaged")
 _OF_RUN = ("run", "arm", "seed")
 _OF_EVALUATION = (*_OF_RUN, "evaluation", "benchmark", "split", "step", "rollouts")
 
 
 def runs(*names: str, root: str | Path = "runs", by: str | Sequence[str] = ()) -> pd.DataFrame:
-    """Return one row for each run: ``run`` (its path), ``arm``, status, method, task, model, seed, times, every key.
+    """Return one row per run: ``run`` (its path), ``arm``, status, method, task, model, seed, times, every key.
 
     Unfinished runs are included, with their ``status``.
 
     Args:
         names: runs, folders of runs (a sweep) or patterns of either, as for `rlvr compare`; none = every run of
             ``root``.
-        by: keys or sections whose values make an arm; none = everything that bears on what is learned but the seed.
+        by: keys or sections whose values define an arm; none = every key that changes the training except the seed.
     """
     check_root(Path(root))
     selected = find_runs(names or sorted(run_folders(Path(root))), Path(root), unfinished=True)
@@ -50,16 +50,16 @@ def runs(*names: str, root: str | Path = "runs", by: str | Sequence[str] = ()) -
 
 
 def arms(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each arm of a frame of runs: method, number of runs, and their seeds."""
+    """Return one row per arm of a frame of runs: method, number of runs, and seeds."""
     return (
         runs.groupby("arm").agg(method=("method", "first"), runs=("run", "count"), seeds=("seed", list)).reset_index()
     )
 
 
 def steps(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each optimizer step: ``run``, arm, seed, step, rollout, metrics.jsonl and timings.jsonl.
+    """Return one row per optimizer step: ``run``, arm, seed, step, rollout, metrics.jsonl and timings.jsonl.
 
-    Held-out accuracies are columns such as ``eval/avg@4``, set in the steps that an evaluation followed.
+    Held-out accuracies are columns such as ``eval/avg@4``, set in steps before an evaluation.
     """
     rows = []
     for head in _heads(runs):
@@ -71,13 +71,13 @@ def steps(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def evaluations(runs: pd.DataFrame, *, in_training: bool = False) -> pd.DataFrame:
-    """Return one row for each evaluation: ``evaluation`` (its folder), ``run``, arm, seed, and what was evaluated how.
+    """Return one row per evaluation: ``evaluation`` (its folder), ``run``, arm, seed, model and settings.
 
-    ``step`` is that of the checkpoint (the last of ``averaged``), ``rollouts`` those of an evaluation in training;
-    settings are columns such as ``split``, ``sampling.temperature`` and ``task.style``.
+    ``step``: of the checkpoint (the last of ``averaged``); ``rollouts``: of an evaluation in training; settings are
+    columns such as ``split``, ``sampling.temperature`` and ``task.style``.
 
     Args:
-        in_training: the held-out evaluations during training, in place of those by `rlvr eval`.
+        in_training: the held-out evaluations during training instead of those by `rlvr eval`.
     """
     read = held_out if in_training else finals
     rows = [
@@ -106,7 +106,7 @@ def _evaluation_row(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def last(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """Return of each run, under each setting, the evaluation of the last checkpoint, by the rule of the commands."""
+    """Return for each run and setting the evaluation of the last checkpoint, as the commands choose it."""
     settings = [name for name in evaluations if name in _SETTINGS or name.startswith(("task.", "sampling."))]
     ranked = evaluations.sort_values(["step", "problems", "samples", "evaluation"], na_position="first")
     groups = ranked.groupby(["run", *(ranked[name].map(repr) for name in settings)])
@@ -114,7 +114,7 @@ def last(evaluations: pd.DataFrame) -> pd.DataFrame:
 
 
 def problems(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each problem of each evaluation: its columns, ``problem``, ``subgroup`` and every metric."""
+    """Return one row per problem of each evaluation: its columns, ``problem``, ``subgroup`` and every metric."""
     rows = []
     for head in _heads(evaluations):
         evaluation = read_evaluation(Path(head["evaluation"]))
@@ -123,7 +123,7 @@ def problems(evaluations: pd.DataFrame) -> pd.DataFrame:
 
 
 def samples(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each sampled response of each evaluation: its columns, and its line of samples.jsonl.
+    """Return one row per sampled response of each evaluation: its columns, and its line of samples.jsonl.
 
     ``sample`` is its number, or "greedy", and ``prompt`` the text that the model read (None where it was not
     recorded). An average of checkpoints has none.
@@ -140,18 +140,18 @@ def samples(evaluations: pd.DataFrame) -> pd.DataFrame:
 
 
 def _frame(rows: Sequence[Mapping[str, Any]], *columns: str) -> pd.DataFrame:
-    """Return a frame of rows; without any it has these columns."""
+    """Return a frame of ``rows``; if there are none, with empty ``columns``."""
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=list(columns))
 
 
 def _heads(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield what each row of a frame hands on to the rows that are read for it."""
+    """Yield the columns of each row that its detail rows inherit."""
     columns = [name for name in _OF_EVALUATION if name in frame]
     yield from frame[columns].to_dict("records")
 
 
 def _flat(row: Mapping[str, Any], before: str = "", separator: str = "/") -> dict[str, Any]:
-    """Return inner objects as columns `outer/inner`."""
+    """Flatten nested objects to columns `outer/inner`."""
     columns: dict[str, Any] = {}
     for key, value in row.items():
         inner = _flat(value, f"{before}{key}{separator}", separator) if isinstance(value, dict) else None

@@ -206,12 +206,12 @@ METRICS: dict[str, Metric] = {
     "value/correct": Metric("value if right", title="Predicted value"),
     "value/incorrect": Metric("value if wrong", title="Predicted value"),
 }
-# Metrics of k samples of a problem, by name: from its samples and k.
+# Metrics of k samples of a problem: functions of the samples and k.
 AT_K: dict[str, Callable[[Sequence[Sample], int], float]] = {
-    "avg": lambda samples, k: sum(bool(one["correct"]) for one in samples[:k]) / k,
-    "pass": lambda samples, k: pass_at_k(len(samples), sum(bool(one["correct"]) for one in samples), k),
+    "avg": lambda samples, k: sum(bool(sample["correct"]) for sample in samples[:k]) / k,
+    "pass": lambda samples, k: pass_at_k(len(samples), sum(bool(sample["correct"]) for sample in samples), k),
     "maj": lambda samples, k: majority_at_k(
-        [one["answer"] for one in samples], [bool(one["correct"]) for one in samples], k
+        [sample["answer"] for sample in samples], [bool(sample["correct"]) for sample in samples], k
     ),
 }
 _AT = re.compile(rf"({'|'.join(AT_K)})@(n|k|\d+)")
@@ -219,68 +219,68 @@ FORMS = ("avg@n", "pass@K", "maj@K")
 
 
 def metric(name: str) -> Metric:
-    """The declaration of ``name``; a number without unit or direction where there is none."""
+    """Return the declaration of ``name``; by default a number without unit or direction."""
     if name in METRICS:
         return METRICS[name]
     if _AT.fullmatch(name):
         return _share(name, "higher")
-    head, _, part = name.partition("/")
-    if head == "reason" and part:
+    head, _, suffix = name.partition("/")
+    if head == "reason" and suffix:
         return _share(
-            f"judged {part}",
-            "higher" if part == "correct" else None,
-            of_sample=lambda sample: float(sample["reason"] == part),
+            f"judged {suffix}",
+            "higher" if suffix == "correct" else None,
+            of_sample=lambda sample: float(sample["reason"] == suffix),
         )
-    if head == "reward" and part:
-        return _reward(f"  {part} part", of_sample=lambda sample: sample["parts"].get(part, 0.0))
+    if head == "reward" and suffix:
+        return _reward(f"  {suffix} part", of_sample=lambda sample: sample["parts"].get(suffix, 0.0))
     return Metric(name)
 
 
 def bounds(name: str, *results: Mapping[str, Any]) -> Bounds:
-    """The least and the greatest that a mean of the metric can be: by its nature, or by what every evaluation says."""
+    """Return the smallest and largest possible mean of the metric; for the reward, as recorded in all ``results``."""
     if name == "reward":
         ranges = [tuple(result.get(REWARD_RANGE) or UNBOUNDED) for result in results]
         return ranges[0] if len(set(ranges)) == 1 else UNBOUNDED
-    one = metric(name)
-    return one.lowest, 1.0 if one.share else inf
+    declaration = metric(name)
+    return declaration.lowest, 1.0 if declaration.share else inf
 
 
 def at_k(name: str) -> tuple[str, str] | None:
-    """``pass@8`` as ("pass", "8"); None for a metric that is not one of k samples. k is "n" for all."""
+    """Split ``pass@8`` into ("pass", "8"); None for a metric without k. k is "n" for all samples."""
     match = _AT.fullmatch(name)
     return None if match is None or match[2] == "k" else (match[1], match[2])
 
 
 def problem_value(name: str, samples: Sequence[Sample]) -> float | None:
-    """A metric of one problem, from its samples; None where a sample does not know it, as a server's token count.
+    """Return a metric of one problem from its samples; None if it is unknown, as a server's token count.
 
-    Raises KeyError where a sample lacks it.
+    Raises KeyError if a sample lacks it.
     """
     if (form := at_k(name)) is not None:
         return AT_K[form[0]](samples, int(form[1]))
     of_sample = metric(name).of_sample
     if of_sample is None:
         raise KeyError(name)
-    values = [value for one in samples if (value := of_sample(one)) is not None]
+    values = [value for sample in samples if (value := of_sample(sample)) is not None]
     return sum(values) / len(samples) if len(values) == len(samples) else None
 
 
 def sample_metrics() -> tuple[str, ...]:
-    """Metrics that every evaluation records next to the accuracies and the parts of the reward."""
-    return tuple(name for name, one in METRICS.items() if one.of_sample is not None and name != GREEDY)
+    """Return the metrics of every evaluation, besides the accuracies and the parts of the reward."""
+    return tuple(name for name, each in METRICS.items() if each.of_sample is not None and name != GREEDY)
 
 
 def training_metrics(kind: str) -> tuple[str, ...]:
-    """Metrics in every step of a training of this ``kind``."""
-    return tuple(name for name, one in METRICS.items() if kind in one.training)
+    """Return the metrics in every step of a training of this ``kind``."""
+    return tuple(name for name, each in METRICS.items() if kind in each.training)
 
 
 def accuracy_of(names: Iterable[str]) -> str | None:
-    """The metric among ``names`` that is called accuracy: avg@n, and the greedy completion's where there is none."""
-    found = list(names)
-    return next((name for name in found if name.startswith("avg@")), GREEDY if GREEDY in found else None)
+    """Return the metric among ``names`` that is the accuracy: avg@n, else the greedy accuracy."""
+    candidates = list(names)
+    return next((name for name in candidates if name.startswith("avg@")), GREEDY if GREEDY in candidates else None)
 
 
 def held_out_accuracy(name: str) -> str:
-    """The name of the accuracy of a held-out evaluation: `held-out accuracy (avg@4)`, or `(greedy)`."""
+    """Return the name of a held-out evaluation's accuracy: `held-out accuracy (avg@4)`, or `(greedy)`."""
     return f"{HELD_OUT} ({name})"

@@ -1,4 +1,4 @@
-"""What a training recorded in each step: its curves over rollouts, and what it had spent until then."""
+"""The step records of a training: curves over rollouts, and cumulative costs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 # (rollout from 0, value) of finite values, by rollout.
 Points = tuple[tuple[int, float], ...]
 
-# Of what is spent: rollout batches; optimizer steps; sampled completion tokens (of imitation the tokens learned from);
-# completion tokens that updates went over, each as often as a pass did; seconds of rollouts, verification and updates,
-# without held-out evaluations and checkpoints; seconds of updates alone.
+# Costs: rollout batches; optimizer steps; sampled completion tokens (in imitation: training tokens); completion tokens
+# of updates, counted once per pass; seconds of rollouts, verification and updates, without held-out evaluations and
+# checkpoints; seconds of updates.
 COSTS = ("rollouts", "updates", "tokens", "update_tokens", "seconds", "update_seconds")
 BUDGETS = ("rollouts", "updates", "tokens", "seconds")
-# What depends on the machine and its load; the others are counted.
+# Costs that depend on the machine and its load.
 TIMED = ("seconds", "update_seconds")
-# What was spent until a point of a training, by the names of COSTS.
+# Cumulative costs at a point of a training, by the names of COSTS.
 Spent = Mapping[str, float]
 
 
@@ -47,12 +47,12 @@ def read_steps(run: RunDir) -> Steps:
 
 
 def whole_rows(rows: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return those of ``rows`` that are an optimizer step's: with a `rollout` from 0."""
+    """Return the ``rows`` with an integer `rollout` of at least 0, which are optimizer steps."""
     return [row for row in rows if isinstance(row, dict) and type(row.get("rollout")) is int and row["rollout"] >= 0]
 
 
 def learning_curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
-    """Return by name the curves that the run has a key for: one without a finite value has no points.
+    """Return the curves of the recorded metrics by name; a curve without finite values has no points.
 
     Args:
         rows: the lines of metrics.jsonl, each with an integer `rollout`.
@@ -69,23 +69,26 @@ def learning_curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
 
 
 def recorded_values(rows: Iterable[Mapping[str, Any]], name: str, *, held_out: bool = False) -> list[tuple[int, Any]]:
-    """Return (rollout, value) of each line that has the metric, be it no number.
+    """Return (rollout, value) of each line that has the metric; the value may not be a number.
 
     Args:
-        held_out: whether to read the held-out evaluation of a line, not the line.
+        held_out: read the held-out evaluation of each line instead of the line.
     """
     lines = [(row["rollout"], row.get("eval") if held_out else row) for row in rows]
     return [(rollout, line[name]) for rollout, line in lines if isinstance(line, dict) and name in line]
 
 
 def by_rollout(values: Iterable[tuple[int, Any]]) -> Points:
-    """Return one point for each rollout from the (rollout, value) of each line: the mean over its finite values."""
+    """Return one point per rollout: the mean of its finite values."""
     finite: dict[int, list[float]] = {}
     for rollout, value in values:
-        if (known := number(value)) is not None:
-            finite.setdefault(rollout, []).append(known)
-    # Divided before they are added: the sum of large values may not be finite.
-    means = {x: own[0] if len(own) == 1 else math.fsum(value / len(own) for value in own) for x, own in finite.items()}
+        if (finite_value := number(value)) is not None:
+            finite.setdefault(rollout, []).append(finite_value)
+    # Divide before adding: the sum of large values may overflow.
+    means = {
+        x: terms[0] if len(terms) == 1 else math.fsum(value / len(terms) for value in terms)
+        for x, terms in finite.items()
+    }
     return tuple(sorted(means.items()))
 
 
@@ -103,14 +106,15 @@ def curve_as_json(points: Points) -> dict[str, Any]:
 
 
 def spending(run: Run) -> dict[str, Array]:
-    """Return [steps] for each of COSTS: what was spent until after each optimizer step from the first on.
+    """Return [steps] for each of COSTS: the cumulative cost after each optimizer step.
 
-    Raises RunError where the records are damaged or do not fit one another.
+    Raises RunError if the records are damaged or inconsistent.
     """
     path, recorded = run.dir.metrics_path, run.steps
     rows, timings = recorded.metrics, recorded.timings
     if len(timings) == len(rows) - 1 and run.manifest.get("status") != "finished":
-        rows = rows[:-1]  # a step's time is written after the step: the run is between the two, or was killed there
+        # A step's time is written after the step: the run is between the two, or was killed in between.
+        rows = rows[:-1]
     if not rows:
         raise RunError(f"{path}: no step is recorded.")
     if len(timings) < len(rows):
@@ -122,7 +126,7 @@ def spending(run: Run) -> dict[str, Array]:
     for line, (row, timing) in enumerate(zip(rows, timings, strict=False), start=1):
         try:
             sampled = row["length"] * completions if "length" in row else row["update_tokens"]
-            # Every step of a rollout repeats the rollout's own numbers.
+            # Every step of a rollout repeats the rollout's metrics.
             is_new = row["rollout"] >= rollouts or "length" not in row
             rollouts = row["rollout"] + 1
             seconds, update_seconds = float(timing["seconds"]), float(timing["seconds/update"])
@@ -137,10 +141,10 @@ def spending(run: Run) -> dict[str, Array]:
 
 
 def spent_at(spent: Mapping[str, Array], step: int) -> Spent:
-    """Return what was spent until after an optimizer step, from 1."""
+    """Return the cumulative costs after an optimizer step, from 1."""
     return {cost: float(values[step - 1]) for cost, values in spent.items()}
 
 
 def last_steps(spent: Mapping[str, Array]) -> dict[int, int]:
-    """Return the last optimizer step (from 1) of each rollout, by how many rollouts are done then."""
+    """Return the last optimizer step (from 1) of each rollout, by the number of rollouts done."""
     return {int(rollouts): step for step, rollouts in enumerate(spent["rollouts"], start=1)}

@@ -1,4 +1,4 @@
-"""One value a problem of the metric that is compared, from an evaluation's records."""
+"""Per-problem values of a metric, from an evaluation's records."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from rlvr_cli.store.training import last_steps
 
 
 def metric_of(name: str | None, evaluations: Mapping[str, Evaluation]) -> tuple[str, int]:
-    """Return the metric that ``name`` stands for, and the samples of each problem that it is taken over.
+    """Resolve ``name`` to a recorded metric and its number of samples per problem.
 
-    `accuracy` (and None) is avg@n, of the greedy completion where there are no samples; greedy accuracy is over none,
-    avg@k over k. Where the numbers of samples differ, the smallest of them is taken of every run: sample i of a problem
-    has the same random stream in each. Where one run has none, it is the greedy completion of each.
+    `accuracy` (and None) is avg@n, or the greedy accuracy if an evaluation has no samples; greedy accuracy uses 0
+    samples, avg@k k. If the numbers of samples differ, n is the smallest: sample i of a problem has the same random
+    stream in every run.
 
     Args:
         evaluations: by the run's path.
@@ -36,11 +36,11 @@ def metric_of(name: str | None, evaluations: Mapping[str, Evaluation]) -> tuple[
     assert name is not None
     form = at_k(name)
     if form is None:
-        known = _plain_metrics(evaluations)
-        if name in known:
+        plain = _plain_metrics(evaluations)
+        if name in plain:
             return name, 0 if name == GREEDY else n
-        shown = [ACCURACY, *FORMS, *known]
-        raise UserError(f"--metric {name}: no such metric.{did_you_mean(name, shown)} There are: {', '.join(shown)}.")
+        names = [ACCURACY, *FORMS, *plain]
+        raise UserError(f"--metric {name}: no such metric.{did_you_mean(name, names)} There are: {', '.join(names)}.")
     kind, k = form[0], n if form[1] == "n" else int(form[1])
     smallest = 2 if kind == "maj" else 1
     if k < smallest:
@@ -48,20 +48,20 @@ def metric_of(name: str | None, evaluations: Mapping[str, Evaluation]) -> tuple[
     if k > n:
         few = [path for path, count in samples.items() if count < k]
         in_training = any("rollouts" in evaluation.result for evaluation in evaluations.values())
-        more = f"`rlvr eval RUN --samples {k}` adds what is missing."
-        more = f"Train with eval.samples={k} or more." if in_training else more
+        remedy = f"`rlvr eval RUN --samples {k}` adds what is missing."
+        remedy = f"Train with eval.samples={k} or more." if in_training else remedy
         raise UserError(
-            f"--metric {name}: k is above the number of samples: there are {n} a problem in {some(few, 3)}. {more}"
+            f"--metric {name}: k is above the number of samples: there are {n} a problem in {some(few, 3)}. {remedy}"
         )
     return f"{kind}@{k}", k if kind == "avg" else n
 
 
 def problem_values(evaluation: Evaluation, metric: str, n: int, ids: Sequence[str]) -> Array:
-    """Return [problems] of ``metric`` over the first ``n`` samples, or the greedy completion if that is 0.
+    """Return [problems] of ``metric`` over the first ``n`` samples, or over the greedy completion if ``n`` is 0.
 
     Args:
-        ids: of the problems, in the order wanted.
-    Raises RunError where the evaluation does not have it and its samples do not give it.
+        ids: of the problems, in the order of the result.
+    Raises RunError if the evaluation lacks the metric and it cannot be computed from the samples.
     """
     same = metric == GREEDY or evaluation.result["samples"] == n
     if same and all(metric in row.values for row in evaluation.rows):
@@ -108,7 +108,7 @@ def _plain_metrics(evaluations: Mapping[str, Evaluation]) -> list[str]:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The held-out evaluations of a training, at least one, and what it had spent at each, [evaluations] by cost."""
+    """The held-out evaluations of a training, at least one, and the cumulative costs at each, [evaluations] by cost."""
 
     evaluations: tuple[Evaluation, ...]
     spent: Mapping[str, Array]
@@ -129,16 +129,16 @@ def read_held_out(run: Run) -> HeldOut:
             + ("Train with eval.every=5, say." if every == 0 else "They were not reached, or were removed.")
         )
     spent = run.spent
-    steps, known, places = last_steps(spent), list[Evaluation](), list[int]()
+    steps, recorded, indices = last_steps(spent), list[Evaluation](), list[int]()
     for evaluation in evaluations:
         rollouts = evaluation.result["rollouts"]
         if rollouts > max(steps) and run.manifest.get("status") != "finished":
-            continue  # it comes before its step is recorded: the run is between the two, or was killed there
+            continue  # written before its step: the run is between the two, or was killed in between
         if rollouts not in steps:
             name = run.dir.metrics_path.name
             raise RunError(f"{evaluation.folder}: {name} has no rollout {rollouts}. It was altered.")
-        known.append(evaluation)
-        places.append(steps[rollouts] - 1)
-    if not known:
+        recorded.append(evaluation)
+        indices.append(steps[rollouts] - 1)
+    if not recorded:
         raise RunError(f"{run.path}: its first held-out evaluation is of a step that is not recorded yet.")
-    return HeldOut(tuple(known), {cost: values[places] for cost, values in spent.items()})
+    return HeldOut(tuple(recorded), {cost: values[indices] for cost, values in spent.items()})

@@ -1,1 +1,1 @@
-"""Sweeps: many trainings from one file, each done once, whatever is killed on the way."""
+"""Sweeps: many training runs from one file, each run exactly once, even after a crash."""

@@ -1,4 +1,4 @@
-"""What a sweep varies: its axes, their values, and the combinations that are left out."""
+"""The axes of a sweep: their values, and the excluded combinations."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ MOST_TRIALS = 10_000
 
 @dataclass(frozen=True)
 class Interval:
-    """The numbers from ``low`` to ``high``, both included, of which a search suggests any.
+    """The closed range [low, high] that a search samples from; integers only if both ends are.
 
-    Whole numbers alone where both ends are. ``log``: equal factors are equally likely, not equal differences.
+    ``log``: sample uniformly in the logarithm.
     """
 
     low: float
@@ -50,7 +50,7 @@ class Interval:
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def value(self, suggested: float) -> float:
-        """Return a suggestion as it is used: a whole number, or 6 significant digits (1e-05, not 9.99999999e-06)."""
+        """Round a suggestion to an integer, or to 6 significant digits (1e-05, not 9.99999999e-06)."""
         return round(suggested) if self.whole else min(max(float(f"{suggested:.6g}"), self.low), self.high)
 
 
@@ -68,56 +68,55 @@ def read_interval(written: Mapping[Any, Any]) -> Interval | None:
 
 @dataclass(frozen=True)
 class AxisPoint:
-    """Values that are set together, by their keys (as :func:`full_key` writes them), and the place that sets them.
+    """Values that are set together, by their full keys (:func:`full_key`), and the line that sets them.
 
     Attributes:
-        name: what a trial is called after instead of the values.
-        places: the places of values that are from an included file.
-        option: what `--method` gets where the method is in Python files: their paths.
+        name: stands for the values in a trial's name.
+        locations: lines of the values that are from an included file.
+        option: the paths for `--method` if the method is in Python files.
     """
 
     values: Mapping[str, Any]
-    place: str
+    location: str
     name: str | None = None
-    places: Mapping[str, str] = field(default_factory=dict)
+    locations: Mapping[str, str] = field(default_factory=dict)
     option: str | None = None
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Points of which each trial has one.
+    """Alternative points; each trial has one.
 
     Attributes:
-        interval: what a search suggests values from instead; its ``points`` are the two ends then.
+        interval: the range that a search samples from; ``points`` are then its two ends.
     """
 
     keys: tuple[str, ...]
     points: tuple[AxisPoint, ...]
-    place: str
+    location: str
     interval: Interval | None = None
 
 
 @dataclass(frozen=True)
 class Exclusion:
-    """An item of `exclude`: a pattern of names, or values by their full keys, of which a list means any."""
+    """An item of `exclude`: a pattern of names, or values by their full keys; a list matches any of its items."""
 
-    place: str
+    location: str
     rule: str | Mapping[str, Any]
     written: str
 
     def matches(self, points: Sequence[AxisPoint]) -> bool:
-        """Return whether it leaves out the combination."""
         if isinstance(self.rule, str):
-            return fnmatchcase("-".join(in_a_name(points)[0]), self.rule)
+            return fnmatchcase("-".join(split_names(points)[0]), self.rule)
         return self.matches_values(values_of(points))
 
     def matches_values(self, values: Mapping[str, Any]) -> bool:
-        """Return whether ``values`` have one of the values of each of its keys."""
+        """Return whether ``values`` match the rule on every key of the rule."""
         assert not isinstance(self.rule, str)
         return all(
             key in values
             and any(
-                _canonical(key, values[key]) == _canonical(key, each)
+                _normalize(key, values[key]) == _normalize(key, each)
                 for each in (wanted if isinstance(wanted, list) else [wanted])
             )
             for key, wanted in self.rule.items()
@@ -126,7 +125,7 @@ class Exclusion:
 
 @dataclass(frozen=True)
 class SweepAxes:
-    """The axes of a file in the order in which they vary, the first slowest, and everything wrong with them."""
+    """The axes of a file, the slowest first, and every problem in them."""
 
     axes: tuple[Axis, ...]
     exclusions: tuple[Exclusion, ...]
@@ -134,16 +133,16 @@ class SweepAxes:
 
 
 def full_key(key: str) -> str:
-    """Return the key that a name stands for: `method.name` for `method`, `optimizer.lr` for itself."""
+    """Expand a shorthand key: `method` -> `method.name`; `optimizer.lr` is unchanged."""
     plain = KEYS.plain_key(tuple(key.split(".")))
     return f"{key}.{plain}" if plain else key
 
 
 def key_problem(key: str, schema: Schema = KEYS) -> str | None:
-    """Return what is wrong with ``key`` as one that can be set; None where nothing is.
+    """Return why ``key`` cannot be set; None if it can.
 
     Args:
-        schema: with the keys of user files, where some are known.
+        schema: includes the keys of user files, if any.
     """
     path = tuple(key.split("."))
     try:
@@ -164,7 +163,7 @@ def read_axes(file: SweepFile, *, import_files: bool = True) -> SweepAxes:
     """Return the axes of a file: methods, lists, zip, grid, seeds.
 
     Args:
-        import_files: whether Python files are imported; if not, methods and keys of theirs stay as written.
+        import_files: import Python files; otherwise their methods and keys stay as written.
     """
     reader = _AxisReader(file, import_files=import_files)
     axes = reader.axes()
@@ -173,37 +172,37 @@ def read_axes(file: SweepFile, *, import_files: bool = True) -> SweepAxes:
 
 
 def combinations(axes: SweepAxes, file: SweepFile) -> list[tuple[AxisPoint, ...]]:
-    """Return the product of the axes without what is excluded. Raises ConfigError for exclusions of none or of all."""
+    """Return the product of the axes less the exclusions. Raises ConfigError if an exclusion matches none or all do."""
     if math.prod(len(axis.points) for axis in axes.axes) > MOST_TRIALS:
         raise ConfigError([(str(file.path), f"has more than {MOST_TRIALS:,} combinations; vary less in one sweep")])
     every = list(product(*(axis.points for axis in axes.axes)))
     excluded = [[each.matches(points) for points in every] for each in axes.exclusions]
     problems = [
-        (each.place, f"exclude: {each.written} matches no trial")
+        (each.location, f"exclude: {each.written} matches no trial")
         for each, row in zip(axes.exclusions, excluded, strict=True)
         if not any(row)
     ]
-    kept = [points for column, points in enumerate(every) if not any(row[column] for row in excluded)]
-    if every and not kept:
-        problems.append((file.place("exclude"), f"exclude: leaves none of the {len(every)} trials"))
+    remaining = [points for column, points in enumerate(every) if not any(row[column] for row in excluded)]
+    if every and not remaining:
+        problems.append((file.location("exclude"), f"exclude: leaves none of the {len(every)} trials"))
     if problems:
         raise ConfigError(problems)
-    return kept
+    return remaining
 
 
 def values_of(points: Sequence[AxisPoint]) -> dict[str, Any]:
-    """Return everything that a combination sets."""
+    """Return the values of a combination by key."""
     return {key: value for point in points for key, value in point.values.items()}
 
 
-def in_a_name(points: Sequence[AxisPoint]) -> tuple[list[str], dict[str, Any]]:
-    """Return what a trial's name is made of: the names of the points that have one, and the values of the others."""
+def split_names(points: Sequence[AxisPoint]) -> tuple[list[str], dict[str, Any]]:
+    """Split a combination into the names of its named points and the values of the others."""
     names = [point.name for point in points if point.name is not None]
     return names, values_of([point for point in points if point.name is None])
 
 
-def _canonical(key: str, value: Any) -> Any:
-    """Return a value as it is compared: choices by their one spelling; true is not 1."""
+def _normalize(key: str, value: Any) -> Any:
+    """Normalize a value for comparison: choices to their canonical spelling; true is not 1."""
     plain = KEYS.canonical(tuple(key.split(".")), value)
     return (bool, plain) if isinstance(plain, bool) else plain
 
@@ -219,187 +218,188 @@ class _AxisReader:
         spec, file = self.file.spec, self.file
         axes: list[Axis] = []
         if spec.methods is not None:
-            axes.append(self._simple("methods", METHOD, spec.methods))
+            axes.append(self._value_axis("methods", METHOD, spec.methods))
         if "list" in spec.model_fields_set:
-            axes += self._lists()
+            axes += self._list_axes()
         if spec.zip:
-            axes += self._zip()
-        axes += [axis for key, written in spec.grid.items() if (axis := self._grid(key, written)) is not None]
+            axes += self._zip_axis()
+        axes += [axis for key, written in spec.grid.items() if (axis := self._grid_axis(key, written)) is not None]
         if spec.seeds is not None:
-            axes.append(self._simple("seeds", SEED, range(spec.seeds) if isinstance(spec.seeds, int) else spec.seeds))
+            axes.append(
+                self._value_axis("seeds", SEED, range(spec.seeds) if isinstance(spec.seeds, int) else spec.seeds)
+            )
         if self.import_files:
-            axes = [replace(axis, points=tuple(map(self._with_method, axis.points))) for axis in axes]
+            axes = [replace(axis, points=tuple(map(self._resolve_method, axis.points))) for axis in axes]
         self._check_keys(axes)
         if not axes and not self.problems:
             message = "nothing varies: give at least one of methods, seeds, grid, zip and list"
             self.problems.append((str(file.path), message))
         for axis in axes:
             if not axis.points:
-                what = ", ".join(axis.keys) or "list"
-                self.problems.append((axis.place, f"{what}: has no value, so that there is no trial at all"))
+                keys = ", ".join(axis.keys) or "list"
+                self.problems.append((axis.location, f"{keys}: has no values, so there are no trials"))
         return axes
 
     def exclusions(self, axes: Sequence[Axis]) -> list[Exclusion]:
-        """Return the items of `exclude` that are understood."""
+        """Return the valid items of `exclude`."""
         keys = {key for axis in axes for key in axis.keys}
         exclusions = []
         for row, item in enumerate(self.file.spec.exclude):
-            place = self.file.place("exclude", row)
+            location = self.file.location("exclude", row)
             if isinstance(item, str):
-                exclusions.append(Exclusion(place, item, item))
+                exclusions.append(Exclusion(location, item, item))
                 continue
             rule = {full_key("run.seed" if key == "seed" else key): value for key, value in item.items()}
             if isinstance(written := rule.get(METHOD), str) and names_a_file(written):
-                rule[METHOD] = self._with_method(AxisPoint({METHOD: written}, place)).values[METHOD]
+                rule[METHOD] = self._resolve_method(AxisPoint({METHOD: written}, location)).values[METHOD]
             unknown = [key for key in rule if key not in keys]
-            known = ", ".join(sorted(keys))
+            names = ", ".join(sorted(keys))
             self.problems += [
-                (place, f"exclude: {key} is no axis.{did_you_mean(key, keys)} Axes: {known}") for key in unknown
+                (location, f"exclude: {key} is not an axis.{did_you_mean(key, keys)} Axes: {names}") for key in unknown
             ]
             if not item:
-                self.problems.append((place, "exclude: an item names no value, so that it would exclude every trial"))
+                self.problems.append((location, "exclude: an empty item would exclude every trial"))
             if item and not unknown:
-                exclusions.append(Exclusion(place, rule, yaml_text(item)))
+                exclusions.append(Exclusion(location, rule, yaml_text(item)))
         return exclusions
 
-    def _simple(self, name: str, key: str, values: Sequence[Any]) -> Axis:
-        points = tuple(AxisPoint({key: value}, self.file.place(name, row)) for row, value in enumerate(values))
-        return Axis((key,), points, self.file.place(name))
+    def _value_axis(self, name: str, key: str, values: Sequence[Any]) -> Axis:
+        points = tuple(AxisPoint({key: value}, self.file.location(name, row)) for row, value in enumerate(values))
+        return Axis((key,), points, self.file.location(name))
 
-    def _grid(self, key: str, written: Any) -> Axis | None:
-        place = self.file.place("grid", key)
+    def _grid_axis(self, key: str, written: Any) -> Axis | None:
+        location = self.file.location("grid", key)
         if isinstance(written, list):
             points = (
-                AxisPoint({full_key(key): each}, self.file.place("grid", key, i)) for i, each in enumerate(written)
+                AxisPoint({full_key(key): each}, self.file.location("grid", key, i)) for i, each in enumerate(written)
             )
-            return Axis((full_key(key),), tuple(points), place)
+            return Axis((full_key(key),), tuple(points), location)
         ranges = "{range: [1, 4]} or {log_range: [1e-6, 1e-4]}, from a lower to a higher number"
         if self.file.spec.search is None:
             ranges += " (for a `search` alone)"
         elif isinstance(written, dict) and (interval := read_interval(written)) is not None:
-            ends = tuple(AxisPoint({full_key(key): end}, place) for end in (interval.low, interval.high))
-            return Axis((full_key(key),), ends, place, interval)
+            ends = tuple(AxisPoint({full_key(key): end}, location) for end in (interval.low, interval.high))
+            return Axis((full_key(key),), ends, location, interval)
         message = f"{key}: must be a list of values, or a range as {ranges}; got {yaml_text(written)}"
-        self.problems.append((place, message))
+        self.problems.append((location, message))
         return None
 
-    def _zip(self) -> Iterator[Axis]:
-        lists, place = self.file.spec.zip, self.file.place("zip")
+    def _zip_axis(self) -> Iterator[Axis]:
+        lists, location = self.file.spec.zip, self.file.location("zip")
         wrong = {key: written for key, written in lists.items() if not isinstance(written, list)}
         for key, written in wrong.items():
             message = f"{key}: must be a list of values; got {yaml_text(written)}"
-            self.problems.append((self.file.place("zip", key), message))
+            self.problems.append((self.file.location("zip", key), message))
         if wrong:
             return
         if len({len(values) for values in lists.values()}) > 1:
             lengths = ", ".join(f"{key} has {len(values)}" for key, values in lists.items())
-            self.problems.append((place, f"zip: its lists must have one length; {lengths}"))
+            self.problems.append((location, f"zip: its lists must have one length; {lengths}"))
             return
         keys, first = tuple(map(full_key, lists)), next(iter(lists))
         points = (
-            AxisPoint(dict(zip(keys, values, strict=True)), self.file.place("zip", first, row))
+            AxisPoint(dict(zip(keys, values, strict=True)), self.file.location("zip", first, row))
             for row, values in enumerate(zip(*lists.values(), strict=True))
         )
-        yield Axis(keys, tuple(points), place)
+        yield Axis(keys, tuple(points), location)
 
-    def _lists(self) -> Iterator[Axis]:
+    def _list_axes(self) -> Iterator[Axis]:
         """Yield the axis of a `list` of points, or those of a list of such lists."""
         written = self.file.spec.list
         groups: list[tuple[tuple[Any, ...], Sequence[Any]]] = [(("list",), written)]
         if any(isinstance(item, tuple) for item in written):
             groups = [(("list", row), item if isinstance(item, tuple) else (item,)) for row, item in enumerate(written)]
         for path, items in groups:
-            points = tuple(self._listed((*path, row), item) for row, item in enumerate(items))
+            points = tuple(self._list_point((*path, row), item) for row, item in enumerate(items))
             keys = tuple(dict.fromkeys(key for point in points for key in point.values))
-            yield Axis(keys, points, self.file.place(*path))
-            self.problems += [(point.place, "list: an item sets no key") for point in points if not point.values]
+            yield Axis(keys, points, self.file.location(*path))
+            self.problems += [(point.location, "list: an item sets no key") for point in points if not point.values]
 
-    def _listed(self, path: tuple[Any, ...], item: Mapping[str, Any]) -> AxisPoint:
-        """Return an item of `list`; its keys `name`, which names it, and `include` are no configuration's."""
-        name, place = item.get(NAME), self.file.place(*path)
+    def _list_point(self, path: tuple[Any, ...], item: Mapping[str, Any]) -> AxisPoint:
+        """Return an item of `list`; its keys `name` and `include` are not configuration keys."""
+        name, location = item.get(NAME), self.file.location(*path)
         if NAME in item and not (isinstance(name, str) and re.fullmatch(RUN_NAME, name)):
             message = f"list: {NAME}: must be letters, digits and _ - . +; got {yaml_text(name)}"
-            self.problems.append((self.file.place(*path, NAME), message))
+            self.problems.append((self.file.location(*path, NAME), message))
         if INCLUDE in item and NAME not in item:
             message = f"list: an item that includes files needs a `{NAME}`; trials are called after it"
-            self.problems.append((place, message))
-        merged = self._included(path, item.get(INCLUDE, []))
+            self.problems.append((location, message))
+        merged = self._merge_includes(path, item.get(INCLUDE, []))
         direct: dict[str, Any] = {}
         for key, value in item.items():
             if key in (NAME, INCLUDE):
                 continue
             if isinstance(value, dict) and value and KEYS.variants(tuple(str(key).split("."))):
-                # A section as a configuration file has it.
-                merged.add(Layer(place, parse_override(KEYS, override_text(str(key), value)).data))
+                merged.add(Layer(location, parse_override(KEYS, override_text(str(key), value)).data))
             else:
                 direct[full_key(str(key))] = value
-        included = dict(_flat(merged.data, ()))
+        included = dict(_flatten(merged.data, ()))
         values = {".".join(keys): value for keys, value in included.items()}
-        places = {
+        locations = {
             key: str(merged.origin(keys)) for key, keys in zip(values, included, strict=True) if key not in direct
         }
-        return AxisPoint({**values, **direct}, place, name if isinstance(name, str) else None, places)
+        return AxisPoint({**values, **direct}, location, name if isinstance(name, str) else None, locations)
 
-    def _included(self, path: tuple[Any, ...], written: Any) -> Merged:
-        """Return what the configuration files of an item's `include` set."""
-        merged, place = Merged(KEYS), self.file.place(*path, INCLUDE)
+    def _merge_includes(self, path: tuple[Any, ...], written: Any) -> Merged:
+        """Merge the configuration files of an item's `include`."""
+        merged, location = Merged(KEYS), self.file.location(*path, INCLUDE)
         names = [written] if isinstance(written, str) else written
         if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
             wanted = "must be a file or a list of files, from this file's folder"
-            self.problems.append((place, f"list: {INCLUDE}: {wanted}; got {yaml_text(written)}"))
+            self.problems.append((location, f"list: {INCLUDE}: {wanted}; got {yaml_text(written)}"))
             return merged
         for name in names:
             try:
                 included = self.file.path.parent / local_path(name)
             except UserError as error:
-                self.problems.append((place, f"list: {INCLUDE}: {error}"))
+                self.problems.append((location, f"list: {INCLUDE}: {error}"))
                 continue
             for source in source_files(included, tuple(Config.model_fields), self.problems):
                 values = with_files(source.values, source.path.parent, str)
                 merged.add(Layer(str(source.path), values, source.document.lines))
         return merged
 
-    def _with_method(self, point: AxisPoint) -> AxisPoint:
-        """Return the point with the name of its method where that is in Python files, from the sweep file's folder."""
+    def _resolve_method(self, point: AxisPoint) -> AxisPoint:
+        """Resolve a method in Python files, relative to the sweep file's folder, to its name."""
         written = point.values.get(METHOD)
         if not isinstance(written, str) or not names_a_file(written):
             return point
         try:
             option = absolute_method(written, self.file.path.parent)
-            name = Imports(allowed=True).layer(Layer(point.place, {"method": option})).data["method"]["name"]
+            name = Imports(allowed=True).layer(Layer(point.location, {"method": option})).data["method"]["name"]
         except UserError as error:
-            self.problems += [(point.place, message) for message in error.problems]
+            self.problems += [(point.location, message) for message in error.problems]
             return replace(point, values={**point.values, METHOD: "grpo"})
         return replace(point, values={**point.values, METHOD: name}, option=option)
 
     def _check_keys(self, axes: Sequence[Axis]) -> None:
-        """Report keys that do not exist or are set twice, and two files of methods of one name."""
+        """Report keys that do not exist or are set twice, and two method files with the same name."""
         options: dict[str, str] = {}
         for point in (point for axis in axes for point in axis.points if point.option is not None):
             if options.setdefault(name := point.values[METHOD], str(point.option)) != point.option:
                 message = f"{options[name]} and {point.option} are both called {name}; give one of them another name"
-                self.problems.append((point.place, message))
+                self.problems.append((point.location, message))
         schema = schema_of_files(self.file.base, options.values(), import_files=self.import_files)
         setters: dict[str, str] = {}
         for key in self.file.spec.set:
-            place, wrong = self.file.place("set", key), key_problem(key, schema)
+            location, wrong = self.file.location("set", key), key_problem(key, schema)
             if wrong is None and key == "run.name":
                 wrong = f"run.name: {SET_BY_THE_SWEEP[key]}"
-            self.problems += [(place, f"set: {wrong}")] if wrong else []
-            setters[full_key(key)] = f"`set` ({place})"
+            self.problems += [(location, f"set: {wrong}")] if wrong else []
+            setters[full_key(key)] = f"`set` ({location})"
         for axis in axes:
             for key in axis.keys:
                 wrong = f"{key}: {SET_BY_THE_SWEEP[key]}" if key in SET_BY_THE_SWEEP else key_problem(key, schema)
                 if wrong is None and key in setters:
                     wrong = f"{key} is set by {setters[key]} already; one of them would have no effect"
-                self.problems += [(axis.place, wrong)] if wrong else []
-                setters.setdefault(key, f"another axis ({axis.place})")
+                self.problems += [(axis.location, wrong)] if wrong else []
+                setters.setdefault(key, f"another axis ({axis.location})")
 
 
-def _flat(values: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _flatten(values: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     for key, value in values.items():
         below = (*path, key)
         if KEYS.variants(below) and isinstance(value, dict):
-            yield from _flat(value, below)
+            yield from _flatten(value, below)
         else:
             yield below, value

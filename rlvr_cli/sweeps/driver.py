@@ -1,4 +1,4 @@
-"""Run a sweep: start workers, again when they are killed; show all trials; save all when stopped."""
+"""Run a sweep: start and restart workers, show all trials, save them on a stop signal."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from rlvr_cli.core.text import count, some
 from rlvr_cli.launch.stopping import StopRequest, say
 from rlvr_cli.sweeps.expand import Sweep
 from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan
-from rlvr_cli.sweeps.prepare import check_not_running, check_optuna, make_folder, prepare_sweep, write
+from rlvr_cli.sweeps.prepare import check_not_running, check_optuna, make_folder, prepare_sweep, write_sweep
 from rlvr_cli.sweeps.ranking import rank, write_confirmation
 from rlvr_cli.sweeps.screen import ProgressReader, SweepScreen, TrialProgress, file_stamp
-from rlvr_cli.sweeps.slots import Slot, slots
+from rlvr_cli.sweeps.slots import Slot, allocate_slots
 
 WORKER = "rlvr_cli.sweeps.worker"
-# Seconds between looks at the workers.
+# Poll interval, in seconds.
 TICK = 0.5
-# All trials are read this often, in seconds: a lease that another machine released changes no file.
+# Seconds between reads of all trials: a lease that another machine released changes no file.
 READ_ALL_SECONDS = 30.0
-# Trials that a message names.
+# The maximum number of trials in a message.
 SHOWN = 6
 
 
 @dataclass(frozen=True)
-class Orders:
-    """How the workers are to work: how many (None: as many as fit), and what they add to each command."""
+class WorkerOptions:
+    """The number of workers (None = one per free slot), and flags for each command that they run."""
 
     workers: int | None = None
     flags: tuple[str, ...] = ()
@@ -46,61 +46,61 @@ class Orders:
 
 @dataclass(frozen=True)
 class SweepEnd:
-    """How a sweep ended: 0 all done, 1 some failed, 128 + the signal when it was stopped."""
+    """The end of a sweep; exit code 0: all done, 1: some failed, 128 + signal: stopped."""
 
     folder: SweepDir
     progress: list[TrialProgress]
     exit_code: int
 
 
-def run_sweep(sweep: Sweep, orders: Orders, *, console: Console) -> SweepEnd:
-    """Run or continue ``sweep``. Raises UserError before anything is started, RunError when workers fail."""
+def run_sweep(sweep: Sweep, options: WorkerOptions, *, console: Console) -> SweepEnd:
+    """Run or continue ``sweep``. Raises UserError before any trial starts, RunError if a worker fails."""
     folder = SweepDir(sweep.folder)
     if sweep.space is not None:
         check_optuna()
     check_not_running(sweep, folder)
-    own = slots(orders.workers, sweep.file.spec.slots.model_dump())
+    worker_slots = allocate_slots(options.workers, sweep.file.spec.slots.model_dump())
     prepare_sweep(sweep, folder)
     make_folder(folder)
-    with folder.driven():
+    with folder.locked():
         prepared = prepare_sweep(sweep, folder)
-        write(sweep, folder, prepared.plan)
+        write_sweep(sweep, folder, prepared.plan)
         for note in prepared.notes:
             say(console, note)
-        return _Driver(folder, prepared.plan, own, orders.flags, console).drive()
+        return _Driver(folder, prepared.plan, worker_slots, options.flags, console).drive()
 
 
-def retry_trials(folder: SweepDir, names: Sequence[str], orders: Orders, *, console: Console) -> SweepEnd:
-    """Try failed trials of a sweep again: those of ``names``, or all; of ``names``, finish those that were given up.
+def retry_trials(folder: SweepDir, names: Sequence[str], options: WorkerOptions, *, console: Console) -> SweepEnd:
+    """Retry the failed trials in ``names`` (default: all), and finish the pruned ones in ``names``.
 
-    Raises UserError for others, as :func:`run_sweep`.
+    Raises UserError for any other trial, and as :func:`run_sweep`.
     """
     plan = folder.read_plan()
     if plan.search is not None:
         check_optuna()
-    own = slots(orders.workers, plan.slots)
-    with folder.driven():
-        begin_again(folder, plan, names)
-        return _Driver(folder, plan, own, orders.flags, console).drive()
+    worker_slots = allocate_slots(options.workers, plan.slots)
+    with folder.locked():
+        reopen_trials(folder, plan, names)
+        return _Driver(folder, plan, worker_slots, options.flags, console).drive()
 
 
-def begin_again(folder: SweepDir, plan: SweepPlan, names: Sequence[str]) -> list[Entry]:
-    """Open failed trials again, of a sweep that is held: those of ``names``, or all. Raises UserError for others."""
+def reopen_trials(folder: SweepDir, plan: SweepPlan, names: Sequence[str]) -> list[Entry]:
+    """Reopen the trials of :func:`retry_trials`; the caller holds the sweep's lock. Raises UserError for others."""
     statuses = folder.statuses(plan)
     failed = {status.entry.name: status.entry for status in statuses if status.state == "failed"}
-    # What a search gave up is completed only for who asks for it by name.
+    # Pruned trials are completed only if the user names them.
     pruned = {status.entry.name: status.entry for status in statuses if status.state == "pruned"}
     allowed = failed | {name: entry for name, entry in pruned.items() if name in names}
-    known = {entry.name for entry in plan.named}
-    given_up = f" Given up by the search, to be named: {some(list(pruned), SHOWN)}." if pruned else ""
-    there = f"Failed: {', '.join(failed) or 'none'}.{given_up}"
-    wrong = [
-        f"{name}: {'has not failed' if name in known else 'no such trial'}. {there}"
+    all_names = {entry.name for entry in plan.named}
+    pruned_hint = f" Pruned by the search (name them to finish them): {some(list(pruned), SHOWN)}." if pruned else ""
+    hint = f"Failed: {', '.join(failed) or 'none'}.{pruned_hint}"
+    problems = [
+        f"{name}: {'has not failed' if name in all_names else 'no such trial'}. {hint}"
         for name in names
         if name not in allowed
     ]
-    if wrong or not allowed:
-        raise UserError(wrong or f"{folder.path}: no trial has failed; there is nothing to try again.{given_up}")
+    if problems or not allowed:
+        raise UserError(problems or f"{folder.path}: no trial has failed; there is nothing to retry.{pruned_hint}")
     chosen = [allowed[name] for name in names or allowed]
     for entry in chosen:
         folder.record(entry, "retry")
@@ -119,7 +119,7 @@ class _Driver:
         self.plan_stamp: tuple[int, int] | None = None
 
     def drive(self) -> SweepEnd:
-        """Work until no trial is open, or the sweep is stopped."""
+        """Run until no trial is open or the sweep is stopped."""
         terminated, read_all_at = False, 0.0
         with StopRequest() as stop, SweepScreen(self.console) as screen:
             for line in (self._announcement(), *self.plan.notes()):
@@ -143,7 +143,7 @@ class _Driver:
                         break
                     time.sleep(TICK)
             finally:
-                # Killed workers take their trials with them.
+                # A trial's process dies with its worker.
                 self._signal_workers(signal.SIGKILL)
                 for process in self.workers.values():
                     process.wait()
@@ -158,7 +158,7 @@ class _Driver:
         return SweepEnd(self.folder, now, stop.exit_code if stop.signal is not None else int(failed))
 
     def _read_search(self) -> None:
-        """Take over what the workers of a search have added to the plan."""
+        """Reload the plan if the workers of a search have extended it."""
         stamp = file_stamp(self.folder.plan_path)
         if self.plan.search is not None and stamp != self.plan_stamp:
             self.plan_stamp = stamp
@@ -169,18 +169,18 @@ class _Driver:
 
     def _announcement(self) -> str:
         if self.plan.search is not None:
-            there = f"{count(len(self.plan.named), 'trial')} so far, " if self.plan.named else ""
-            return f"sweep {self.folder.path}: a search, {there}{count(len(self.slots), 'worker')}"
+            so_far = f"{count(len(self.plan.named), 'trial')} so far, " if self.plan.named else ""
+            return f"sweep {self.folder.path}: a search, {so_far}{count(len(self.slots), 'worker')}"
         trials = count(len(self.plan.named), "trial")
         return f"sweep {self.folder.path}: {trials}, {count(len(self.slots), 'worker')}"
 
     def _start_workers(self, now: Sequence[TrialProgress]) -> None:
-        """Start a worker in each free slot, while there is a trial for it."""
-        waiting = [one for one in now if one.status.state in OPEN]
+        """Start workers in free slots, at most one per unsettled trial."""
+        waiting = any(trial.status.state in OPEN for trial in now)
         for number, slot in enumerate(self.slots):
-            # A worker that was just started has not taken its trial yet.
+            # A new worker may not have leased its trial yet.
             needed = waiting and len(_unsettled(now)) > len(self.workers)
-            # Somebody has to ask for the next trials of a search, or to say that it has ended.
+            # A worker must ask for the next trials of a search, or end it.
             search = self.plan.search
             needed = needed or (search is not None and self._searching() and (search.asking or not self.workers))
             if needed and number not in self.workers:
@@ -196,13 +196,13 @@ class _Driver:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # Ctrl-C is for this process alone.
+                # Ctrl-C must reach this process only.
                 start_new_session=True,
                 preexec_fn=partial(end_with_parent, os.getpid()),
             )
 
     def _reap_workers(self, screen: SweepScreen, *, stopping: bool) -> bool:
-        """Return whether workers have ended since. Raises RunError for one that failed by itself."""
+        """Reap finished workers; return whether there were any. Raises RunError if one failed."""
         before = len(self.workers)
         for number, process in list(self.workers.items()):
             code = process.poll()
@@ -210,13 +210,14 @@ class _Driver:
                 continue
             del self.workers[number]
             if code < 0 and not stopping:
-                screen.message(f"worker {number} was killed by {signal.Signals(-code).name}; its trial goes on")
+                name = signal.Signals(-code).name
+                screen.message(f"worker {number} was killed by {name}; its trial continues")
             elif code > 0:
                 lines = self._log(number).read_text(encoding="utf-8", errors="replace").strip().splitlines()
                 last = lines[-1] if lines else f"exit code {code}"
                 raise RunError(
-                    f"worker {number} of {self.folder.path} failed: {last} (all of it: {self._log(number)}). The other "
-                    f"trials were ended; continue with: {self.plan.command}"
+                    f"worker {number} of {self.folder.path} failed: {last} (its output: {self._log(number)}). The "
+                    f"other trials were stopped; continue with: {self.plan.command}"
                 )
         return len(self.workers) < before
 
@@ -230,5 +231,4 @@ class _Driver:
 
 
 def _unsettled(now: Sequence[TrialProgress]) -> list[TrialProgress]:
-    """The trials that somebody works on, or has to."""
-    return [one for one in now if one.status.state in (*OPEN, "running", "evaluating")]
+    return [trial for trial in now if trial.status.state in (*OPEN, "running", "evaluating")]

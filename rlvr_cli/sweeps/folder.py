@@ -1,4 +1,4 @@
-"""A sweep on disk: its trials, the lease and the attempts of each, and how far each is."""
+"""A sweep on disk: its trials, and the lease, attempts and status of each."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from rlvr_cli.sweeps.objective import Objective
 from rlvr_cli.sweeps.spec import read_sweep
 
 State = Literal["waiting", "queued", "running", "evaluating", "interrupted", "finished", "failed", "pruned"]
-# States in which there is something to do, and nobody who does it.
+# States with work to do and no worker.
 OPEN: tuple[State, ...] = ("waiting", "interrupted")
-# So often may a trial lose its worker at the same checkpoint before it counts as what kills it.
+# A trial fails after this many workers were killed at the same checkpoint.
 MOST_LOST = 20
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A trial as `trials.json` has it.
+    """A trial in `trials.json`.
 
     Attributes:
-        named: whether the sweep file still names it; one that it does not is kept, and not continued.
-        base, option, overrides: configuration files, what `--method` is given (None: nothing), and overrides.
-        rollouts, completions, steps: what it takes.
+        named: whether the sweep file still contains it; otherwise it is kept, but not continued.
+        base, option, overrides: configuration files, the argument of `--method` (None: no option), and overrides.
+        rollouts, completions, steps: its cost.
     """
 
     id: str
@@ -48,23 +48,23 @@ class Entry:
     named: bool = True
 
     def train(self) -> list[str]:
-        """The arguments of `rlvr train`, but for the place of the run."""
+        """Return the arguments of `rlvr train`, without the run's name and folder."""
         files = [argument for file in self.base for argument in ("-c", file)]
         return [*files, *(["--method", self.option] if self.option else []), *self.overrides]
 
 
 @dataclass(frozen=True)
 class SearchState:
-    """How far an adaptive search is.
+    """The state of an adaptive search.
 
     Attributes:
-        study: the name of its study, a hash of the space and of what its ends mean.
+        study: the name of its Optuna study (:func:`rlvr_cli.sweeps.prepare.study_name`).
         base: configuration files of every trial.
-        bound, seeds: the most rollouts that a configuration takes, and its number of trials.
+        bound, seeds: the maximum rollouts of a configuration, and its number of trials.
         configurations, duplicates, rejected: suggestions that were run, that repeat an earlier one, and that were
-            excluded or no configuration.
-        asking: whether more are to come, as far as is known.
-        ended: why no more will come and all are settled; None until then.
+            excluded or invalid.
+        asking: whether the search may suggest more.
+        ended: why the search ended; None until all of its trials are settled.
     """
 
     study: str
@@ -80,10 +80,7 @@ class SearchState:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What the workers of a sweep are to do: the content of `trials.json`.
-
-    ``given`` is what followed the file on the command line and has to again when the sweep is continued.
-    """
+    """The content of `trials.json`. ``given``: the command-line arguments after the file, repeated to continue."""
 
     name: str
     file: str
@@ -97,29 +94,29 @@ class SweepPlan:
 
     @property
     def command(self) -> str:
-        """What continues the sweep, on a command line."""
+        """The command line that continues the sweep."""
         return command_of(vars(self))
 
     def notes(self) -> list[str]:
-        """Return what is missing for a comparison of the arms: an evaluation of the trials."""
+        """Return a note if the arms cannot be compared because trials are not evaluated."""
         if self.eval is not None or self.search is not None or len(self.named) < 2:
             return []
         return [f"{self.file} has no `eval:`: no trial will be evaluated, and `rlvr compare` needs that"]
 
     @property
     def named(self) -> list[Entry]:
-        """The trials that the sweep file names, in their order."""
+        """The trials in the sweep file, in order."""
         return [entry for entry in self.trials if entry.named]
 
 
 @dataclass(frozen=True)
 class TrialStatus:
-    """How a trial stands.
+    """The status of a trial.
 
     Attributes:
-        trained: whether its training is finished; it may have to be evaluated still.
-        attempts: how often its training was begun or gone on with; like ``failures`` and the ``reason`` of the last,
-            since `rlvr sweep retry` was asked for it.
+        trained: whether its training is finished; its evaluation may be pending.
+        attempts, failures, reason: starts of its training, failures, and the last one's reason, since the last
+            `rlvr sweep retry`.
     """
 
     entry: Entry
@@ -161,53 +158,52 @@ class SweepDir:
         return self.attempts_path(entry).parent
 
     def output_path(self, entry: Entry) -> Path:
-        """All that the trial's processes printed."""
+        """The output of the trial's processes."""
         return self.trial_dir(entry) / "output.txt"
 
     def attempts_path(self, entry: Entry) -> Path:
         return attempts_path(self.path, entry.name)
 
     def exists(self) -> bool:
-        """Whether a sweep was begun here."""
         return is_sweep(self.path)
 
     def read_plan(self) -> SweepPlan:
-        """The plan. Raises RunError when it is missing or damaged."""
+        """Return the plan. Raises RunError if it is missing or damaged."""
         try:
             content = read_trials(self.path)
-            parts = {"trials": [Entry(**one) for one in content["trials"]]}
+            content["trials"] = [Entry(**trial) for trial in content["trials"]]
             kinds = {"objective": Objective, "search": SearchState}
-            parts |= {name: kind(**content[name]) for name, kind in kinds.items() if content.get(name)}
-            plan = SweepPlan(**{**content, **parts})
+            content |= {name: kind(**content[name]) for name, kind in kinds.items() if content.get(name)}
+            plan = SweepPlan(**content)
             _check(plan)
             return plan
         except (ValueError, TypeError) as error:
             raise RunError(f"{self.plan_path}: cannot be read ({error}). The file was altered.") from error
 
     def write_plan(self, plan: SweepPlan) -> None:
-        """Replace the plan, and make the folder of each trial."""
+        """Replace the plan, and create the folder of each trial."""
         self.state_dir.mkdir(exist_ok=True)
         for entry in plan.trials:
             self.trial_dir(entry).mkdir(parents=True, exist_ok=True)
         write_json(self.plan_path, asdict(plan))
 
     def running(self) -> bool:
-        """Whether a living process carries the sweep out."""
+        """Return whether a process holds the sweep's lock."""
         return is_held(self.path)
 
     @contextmanager
-    def driven(self) -> Iterator[None]:
-        """Hold the sweep for the one process that starts its workers. Raises UserError when another does."""
+    def locked(self) -> Iterator[None]:
+        """Hold the sweep's lock. Raises UserError if another process holds it."""
         advice = f"See `rlvr sweep status {self.path}`; `rlvr sweep stop {self.path}` saves and ends it."
         with sole_writer(self.path, advice):
             yield
 
     @contextmanager
-    def leased(self, entry: Entry) -> Iterator[bool]:
-        """Hold a trial for this process, while it lives: whether that came about."""
-        lease = sole_writer(self.trial_dir(entry), "")
+    def lease(self, entry: Entry) -> Iterator[bool]:
+        """Lease a trial to this process; yield False if another process holds it."""
+        lock = sole_writer(self.trial_dir(entry), "")
         try:
-            lease.__enter__()
+            lock.__enter__()
         except UserError:
             yield False
             return
@@ -215,51 +211,50 @@ class SweepDir:
             self._close_attempt(entry)
             yield True
         finally:
-            lease.__exit__(None, None, None)
+            lock.__exit__(None, None, None)
 
     def _close_attempt(self, entry: Entry) -> None:
-        """Say of an attempt without an end how it ended: the one who made it holds the lease no more."""
+        """Record the end of an attempt whose worker died; the caller holds the lease."""
         path = self.attempts_path(entry)
         rows = self._attempts(entry)
-        # What a killed worker left of a line would spoil the next.
+        # A killed worker may have left an incomplete line.
         truncate_jsonl(path, len(rows))
         if rows and rows[-1]["event"] == "start":
-            # A worker may be killed between the end of a training and its own word of it.
+            # A worker may be killed between the end of the training and recording it.
             outcome = "finished" if "eval" not in rows[-1] and self.trained(entry) else "lost"
             reason = f"worker {rows[-1]['worker']} was killed"
             self.record(entry, "end", outcome=outcome, exit_code=None, reason=reason, step=rows[-1]["step"])
 
     def _attempts(self, entry: Entry) -> list[dict[str, Any]]:
-        """All that was recorded of a trial. Raises RunError for a line that no worker wrote."""
+        """Return the rows of `attempts.jsonl`. Raises RunError for a row without its required keys."""
         path = self.attempts_path(entry)
         rows = read_jsonl(path)
         for number, row in enumerate(rows, start=1):
-            missing = _missing(row)
+            missing = _missing_keys(row)
             if missing:
                 raise RunError(f"{path}:{number}: has no {', '.join(missing)}. The file was altered.")
         return rows
 
     def trained(self, entry: Entry) -> bool:
-        """Whether the trial's training is finished, as its run says."""
+        """Return whether the manifest of the trial's run has the status `finished`."""
         run = self.run_dir(entry)
         return run.manifest_path.exists() and run.read_manifest().get("status") == "finished"
 
     def close_attempts(self, plan: SweepPlan) -> None:
-        """Say of every attempt that nobody makes any more how it ended."""
+        """Record the end of all attempts whose workers died."""
         for entry in plan.named:
-            with self.leased(entry):
+            with self.lease(entry):
                 pass
 
     def record(self, entry: Entry, event: str, **content: Any) -> None:
-        """Append to the trial's attempts: only by who holds its lease, or drives the sweep with no worker alive."""
+        """Append to the trial's attempts; the caller holds its lease, or the sweep's lock with no worker alive."""
         row = {"event": event, "time": now(), **content}
         append_jsonl(self.attempts_path(entry), [row], durable=True)
 
     def status(self, plan: SweepPlan, entry: Entry) -> TrialStatus:
-        """How ``entry`` stands."""
-        everything = self._attempts(entry)
-        begun_again = [number for number, row in enumerate(everything, start=1) if row["event"] == "retry"]
-        rows = everything[begun_again[-1] if begun_again else 0 :]
+        history = self._attempts(entry)
+        retries = [number for number, row in enumerate(history, start=1) if row["event"] == "retry"]
+        rows = history[retries[-1] if retries else 0 :]
         attempts = sum(row["event"] == "start" and "eval" not in row for row in rows)
         ends = [row for row in rows if row["event"] == "end"]
         failed = [row for row in ends if row["outcome"] in ("failed", "bad_input")]
@@ -270,7 +265,7 @@ class SweepDir:
         state: State
         if rows and rows[-1].get("outcome") == "pruned":
             state, reason = "pruned", str(rows[-1]["reason"])
-        elif trained and (plan.eval is None or _evaluated(everything, plan.eval)):
+        elif trained and (plan.eval is None or _evaluated(history, plan.eval)):
             state = "finished"
         elif any(row["outcome"] == "bad_input" for row in failed) or len(failed) > plan.retries:
             state = "failed"
@@ -279,35 +274,32 @@ class SweepDir:
         elif is_held(self.trial_dir(entry)):
             state = "evaluating" if trained else "running"
         else:
-            begun = any(("eval" in row) == trained for row in rows)
-            state = "interrupted" if begun else "waiting"
+            started = any(("eval" in row) == trained for row in rows)
+            state = "interrupted" if started else "waiting"
         return TrialStatus(entry, state, trained, attempts, len(failed), reason)
 
     def pruned_at(self, entry: Entry) -> int | None:
-        """The rollout at which a search first gave the trial up; None where it did not, whatever came after."""
-        found = (row.get("rollout") for row in self._attempts(entry) if row.get("outcome") == "pruned")
-        return next((rollout for rollout in found if isinstance(rollout, int)), None)
+        """Return the rollout at which a search first pruned the trial; None if it never did."""
+        rollouts = (row.get("rollout") for row in self._attempts(entry) if row.get("outcome") == "pruned")
+        return next((rollout for rollout in rollouts if isinstance(rollout, int)), None)
 
     def statuses(self, plan: SweepPlan) -> list[TrialStatus]:
-        """How each trial that the file names stands."""
         return [self.status(plan, entry) for entry in plan.named]
 
 
 def _check(plan: SweepPlan) -> None:
-    """Raise ValueError for a trial without numbers."""
     for entry in plan.trials:
-        if not all(type(one) is int and one > 0 for one in (entry.rollouts, entry.steps)):
+        if not all(type(count) is int and count > 0 for count in (entry.rollouts, entry.steps)):
             raise ValueError(f"{entry.name}: rollouts and steps must be whole numbers above 0")
 
 
-def _missing(row: dict[str, Any]) -> list[str]:
-    """What a line of `attempts.jsonl` lacks."""
+def _missing_keys(row: dict[str, Any]) -> list[str]:
     needed = {"start": ("worker", "step"), "end": ("outcome", "reason")}
     return [key for key in ("event", *needed.get(str(row.get("event")), ())) if key not in row]
 
 
 def newest_step(run: RunDir) -> int:
-    """The step of the newest checkpoint, by its name; 0 where there is none."""
+    """Return the step of the newest checkpoint, by its name; 0 without checkpoints."""
     steps = [path.name.removeprefix("step-") for path in run.checkpoints_dir.glob("step-*")]
     return max((int(step) for step in steps if step.isdigit()), default=0)
 
@@ -317,12 +309,11 @@ def _evaluated(rows: Iterable[dict[str, Any]], arguments: list[str]) -> bool:
 
 
 def find_sweep(name: str) -> SweepDir:
-    """The sweep called ``name`` in the folder of runs, at that path, or of that sweep file. Raises UserError."""
+    """Return the sweep called ``name`` in run.dir, at that path, or of that sweep file. Raises UserError."""
     root = Path(load_config([]).run.dir)
-    places = [SweepDir(root / name), SweepDir(Path(name))]
-    found = next((place for place in places if place.exists()), None)
-    if found is not None:
-        return found
+    for folder in (SweepDir(root / name), SweepDir(Path(name))):
+        if folder.exists():
+            return folder
     if Path(name).is_file():
         folder = SweepDir(folder_of(read_sweep(Path(name))))
         if folder.exists():
@@ -331,25 +322,22 @@ def find_sweep(name: str) -> SweepDir:
             f"{name}: this sweep has not started yet ({folder.path}). Run it: rlvr sweep {name}. If it was started "
             "with another run.dir, name its folder."
         )
-    known = ", ".join(path.parent.name for path in sorted(root.glob(f"*/{TRIALS}"))) or "none"
+    existing = ", ".join(path.parent.name for path in sorted(root.glob(f"*/{TRIALS}"))) or "none"
     raise UserError(
-        f"{name}: no sweep of this name, and no such folder or file. Sweeps in {root}: {known}. Name a sweep in "
+        f"{name}: no sweep of this name, and no such folder or file. Sweeps in {root}: {existing}. Name a sweep in "
         "another run.dir by its folder or its sweep file."
     )
 
 
 def with_sweep_files(names: Sequence[str]) -> list[str]:
-    """``names`` with the sweep's folder in place of each that is a sweep file.
-
-    Raises UserError with what is wrong with every one of them.
-    """
-    found, problems = list(names), list[str]()
-    for place, name in enumerate(names):
+    """Replace each sweep file in ``names`` by the folder of its sweep. Raises UserError with all problems."""
+    folders, problems = list(names), list[str]()
+    for index, name in enumerate(names):
         if Path(name).is_file():
             try:
-                found[place] = str(find_sweep(name).path)
+                folders[index] = str(find_sweep(name).path)
             except UserError as error:
                 problems.extend(error.problems)
     if problems:
         raise UserError(problems)
-    return found
+    return folders

@@ -1,4 +1,4 @@
-"""What makes two trials the same, and their names: what varies, short, unique, good as a folder's name everywhere."""
+"""The identity of a trial, and its name: short, unique, and valid as a folder name on every file system."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from rlvr_cli.core.yaml import yaml_text
 from rlvr_cli.methods.names import canonical_name
 from rlvr_cli.sweeps.axes import METHOD, SEED
 
-# Where a run is kept, sent and started from, how often it is saved, and what it is evaluated on when it is done.
-ELSEWHERE = (("run", "name"), ("run", "dir"), ("track",), ("slurm",), ("checkpoint",), ("eval", "benchmark"))
+# Keys that do not change a training: its folder, tracking, cluster, checkpoints, and final evaluation.
+NOT_IDENTITY = (("run", "name"), ("run", "dir"), ("track",), ("slurm",), ("checkpoint",), ("eval", "benchmark"))
 
 
-def deciding(config: Config) -> Iterator[tuple[str, Any]]:
-    """The keys that decide a training's numbers, dotted, with their values."""
+def identity_items(config: Config) -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys, with their values, that determine the numbers of a training."""
     for path, value in leaves(config):
-        if not any(path[: len(other)] == other for other in ELSEWHERE):
+        if not any(path[: len(other)] == other for other in NOT_IDENTITY):
             yield ".".join(path), value
 
 
 def config_hash(config: Config) -> str:
-    """A hash of :func:`deciding`, 16 hexadecimal digits: defaults that are written out change nothing."""
-    text = json.dumps(dict(deciding(config)), sort_keys=True)
+    """Hash :func:`identity_items` to 16 hexadecimal digits; explicit defaults do not change it."""
+    text = json.dumps(dict(identity_items(config)), sort_keys=True)
     return text_digest(text)[:16]
 
 
 def config_differences(before: Config, after: Config) -> list[str]:
-    """`optimizer.lr: 0.001 -> 0.003`, for each deciding key in which two configurations differ."""
-    old, new = dict(deciding(before)), dict(deciding(after))
+    """Return `optimizer.lr: 0.001 -> 0.003` for each identity key in which two configurations differ."""
+    old, new = dict(identity_items(before)), dict(identity_items(after))
     return [
-        f"{key}: {_said(old, key)} -> {_said(new, key)}"
+        f"{key}: {_format_value(old, key)} -> {_format_value(new, key)}"
         for key in dict.fromkeys((*old, *new))
         if old.get(key, ...) != new.get(key, ...)
     ]
 
 
-def _said(values: dict[str, Any], key: str) -> str:
+def _format_value(values: dict[str, Any], key: str) -> str:
     return yaml_text(values[key]) if key in values else "(no such key)"
 
 
@@ -50,18 +50,18 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
 def short_keys(keys: Sequence[str]) -> dict[str, str]:
-    """What stands for each key in a name: `lr`, `mb` for `mini_batches`, or more of it where two would agree.
+    """Abbreviate keys for names: `lr`, `mb` for `mini_batches`, or more of the dotted key if two would collide.
 
-    `run.seed` is `s`; the method stands for itself.
+    `run.seed` is `s`; the method has no prefix.
     """
-    found = {key: "" if key == METHOD else "s" if key == SEED else _initials(key) for key in keys}
-    for parts in (1, 2, 3):
-        taken = list(found.values())
-        found = {
-            key: ".".join(key.split(".")[-parts:]) if taken.count(short) > 1 and key not in (METHOD, SEED) else short
-            for key, short in found.items()
+    shorts = {key: "" if key == METHOD else "s" if key == SEED else _initials(key) for key in keys}
+    for depth in (1, 2, 3):
+        taken = list(shorts.values())
+        shorts = {
+            key: ".".join(key.split(".")[-depth:]) if taken.count(short) > 1 and key not in (METHOD, SEED) else short
+            for key, short in shorts.items()
         }
-    return found
+    return shorts
 
 
 def _initials(key: str) -> str:
@@ -70,25 +70,25 @@ def _initials(key: str) -> str:
 
 
 def value_text(key: str, value: Any) -> str:
-    """A value as a part of a name: `3e-6`, `0.2`, `dgpo`, `0.9_0.95`."""
+    """Format a value for a name: `3e-6`, `0.2`, `dgpo`, `0.9_0.95`."""
     if key == METHOD and isinstance(value, str):
         try:
             return canonical_name(value)
         except ValueError:
-            return _safe(value)
+            return _sanitize(value)
     if isinstance(value, bool) or value is None:
         return {True: "on", False: "off", None: "none"}[value]
     if isinstance(value, (int, float)):
-        return _number(value)
+        return _format_number(value)
     if isinstance(value, (list, tuple)):
         return "_".join(value_text("", inner) for inner in value)
     if isinstance(value, Mapping):
         return "_".join(f"{value_text('', name)}_{value_text('', inner)}" for name, inner in value.items())
-    return _safe(str(value).replace("\\", "/").rstrip("/").rsplit("/", 1)[-1])
+    return _sanitize(str(value).replace("\\", "/").rstrip("/").rsplit("/", 1)[-1])
 
 
-def _number(value: float) -> str:
-    """The shortest that reads back to ``value``: `64`, `0.2`, `1e-4`."""
+def _format_number(value: float) -> str:
+    """Return the shortest text that parses to ``value``: `64`, `0.2`, `1e-4`."""
     forms = [str(value)] if isinstance(value, int) else [f"{value:g}", f"{value:.5e}", repr(value)]
     short = [
         re.sub(r"\.?0*e([+-])0*(\d)", lambda match: f"e{match[1].replace('+', '')}{match[2]}", form)
@@ -98,28 +98,28 @@ def _number(value: float) -> str:
     return _UNSAFE.sub("-", min(short or [repr(value)], key=len))
 
 
-def _safe(text: str) -> str:
+def _sanitize(text: str) -> str:
     return _UNSAFE.sub("-", text).strip("-.") or "x"
 
 
 def trial_name(values: Mapping[str, Any], shorts: Mapping[str, str], fallback: str, names: Sequence[str] = ()) -> str:
-    """The name of a trial from the ``values`` that vary: the method first, the seed last.
+    """Return the name of a trial from the ``values`` that vary: the method first, the seed last.
 
     Args:
-        fallback: the method, for a trial of which nothing but the seed varies.
-        names: what stands in front, for values that have a name of their own.
+        fallback: the method, used if only the seed varies.
+        names: prefixes: the names of named points.
     """
     ordered = sorted(values, key=lambda key: (key != METHOD, key == SEED))
-    parts = [f"{shorts[key]}{value_text(key, values[key])}" for key in ordered]
+    words = [f"{shorts[key]}{value_text(key, values[key])}" for key in ordered]
     if names or not set(values) - {SEED}:
-        parts = [*(names or [fallback]), *parts]
-    return re.sub(r"^[^A-Za-z0-9_]+", "", "-".join(parts)) or fallback
+        words = [*(names or [fallback]), *words]
+    return re.sub(r"^[^A-Za-z0-9_]+", "", "-".join(words)) or fallback
 
 
-def unique(name: str, identity: str, taken: Collection[str]) -> str:
-    """``name``, with the beginning of its trial's ``identity`` where it is too long, or one of ``taken`` already.
+def make_unique(name: str, identity: str, taken: Collection[str]) -> str:
+    """Append the start of ``identity`` to ``name`` if it is too long or in ``taken``, ignoring case.
 
-    Letters that differ in case alone are one name on some file systems.
+    Some file systems do not distinguish case.
     """
     lower = {other.lower() for other in taken}
     if len(name) <= LONGEST and name.lower() not in lower:

@@ -1,4 +1,4 @@
-"""The number by which a sweep's trials are ranked: which it is, whether trials record it, and its value in a run."""
+"""The objective of a sweep: read and check it, and get its value for each run."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ from rlvr_cli.tasks.suites import SUITES, unknown_names
 
 
 def eval_arguments(spec: EvalSpec | None, configs: Sequence[Config]) -> tuple[str, ...] | None:
-    """Return what follows `rlvr eval RUN`; None where trials are not evaluated.
+    """Return the arguments after `rlvr eval RUN`; None if trials are not evaluated.
 
-    Benchmarks that all trials' configurations name are written out: then trials that were evaluated on others before
-    are evaluated again.
+    Benchmarks that all configurations share are explicit, so that trials are reevaluated when they change.
     """
     if spec is None:
         return None
@@ -55,15 +54,15 @@ def eval_arguments(spec: EvalSpec | None, configs: Sequence[Config]) -> tuple[st
 
 
 def benchmarks_of(spec: EvalSpec, config: Config) -> tuple[str, ...]:
-    """Return what a finished trial is evaluated on: what the file names, else its `eval.benchmark`, else its task."""
+    """Return the benchmarks of a finished trial: the sweep's, else its `eval.benchmark`; empty = its task."""
     return spec.benchmark or config.eval.benchmark
 
 
 def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[SpecProblem]:
-    """Return what is wrong with the evaluation that the file asks for, as far as that shows without a model.
+    """Return the problems of the file's `eval` that can be detected without a model.
 
     Args:
-        configs: by which the trials are evaluated.
+        configs: configurations of the evaluations.
     """
     spec = file.spec.eval
     if spec is None:
@@ -72,29 +71,29 @@ def eval_problems(file: SweepFile, configs: Sequence[Config]) -> list[SpecProble
 
     problems: list[SpecProblem] = []
     for key in spec.set:
-        where = file.place("eval", "set", key)
-        if wrong := key_problem(key):
-            problems.append((where, f"eval.set: {wrong}"))
-        elif why := idle_key(key):
-            problems.append((where, f"eval.set: {key}: has no effect; {why}"))
+        location = file.location("eval", "set", key)
+        if problem := key_problem(key):
+            problems.append((location, f"eval.set: {problem}"))
+        elif reason := idle_key(key):
+            problems.append((location, f"eval.set: {key}: has no effect; {reason}"))
         elif key == "eval.base_url":
-            # It would be on the command line of `rlvr eval`, which says who may get a key.
-            wrong = "eval.set: eval.base_url: a server has one model, and a trial has its own; leave it out"
-            problems.append((where, wrong))
+            # On the command line of `rlvr eval` it would decide where API keys are sent.
+            message = "eval.set: eval.base_url: a server has one model, and a trial has its own; leave it out"
+            problems.append((location, message))
         elif (name := key.removeprefix("eval.")) in OPTIONS and getattr(spec, name):
-            problems.append((where, f"eval.set: eval.{name}: is set by `{name}` too; leave one out"))
+            problems.append((location, f"eval.set: eval.{name}: is set by `{name}` too; leave one out"))
     unknown = unknown_names(spec.benchmark, "--benchmark")
-    problems += [(file.place("eval", "benchmark"), f"eval: {line}") for line in unknown]
+    problems += [(file.location("eval", "benchmark"), f"eval: {line}") for line in unknown]
     # A benchmark sets its number of samples.
-    own = {config.eval.samples for config in configs if not benchmarks_of(spec, config)}
-    counts = own if spec.samples is None else {spec.samples}
+    task_samples = {config.eval.samples for config in configs if not benchmarks_of(spec, config)}
+    counts = task_samples if spec.samples is None else {spec.samples}
     if spec.pass_at:
         lines = [line for samples in sorted(counts) for line in pass_at_problems(spec.pass_at, samples)]
-        problems += [(file.place("eval", "pass_at"), f"eval: {line}") for line in lines]
+        problems += [(file.location("eval", "pass_at"), f"eval: {line}") for line in lines]
     return problems
 
 
-# Of a sweep's `eval:`, what is an option of `rlvr eval` and a key of its section too.
+# Keys of `eval:` that are both options of `rlvr eval` and keys of the section `eval`.
 OPTIONS = ("pass_at", "samples", "problems", "split", "benchmark")
 HELD_OUT, EVAL, TRAINING = "held_out", "eval", "training"
 WORDS = {HELD_OUT: "held-out, in training", EVAL: "evaluation", TRAINING: "in training, last tenth of the rollouts"}
@@ -102,10 +101,10 @@ WORDS = {HELD_OUT: "held-out, in training", EVAL: "evaluation", TRAINING: "in tr
 
 @dataclass(frozen=True)
 class Objective:
-    """A metric, where it is from (:data:`HELD_OUT`, :data:`EVAL` or :data:`TRAINING`), and what is better.
+    """A metric, its source ``of`` (:data:`HELD_OUT`, :data:`EVAL` or :data:`TRAINING`), and its direction.
 
     Attributes:
-        where: settings by which the evaluation of a trial differs from others of its run.
+        where: settings that select the trial's evaluation among those of its run.
     """
 
     metric: str
@@ -117,27 +116,26 @@ class Objective:
         return f"{self.metric} ({WORDS[self.of]})"
 
     def values(self, runs: Sequence[RunDir]) -> tuple[dict[Path, float], tuple[str, ...]]:
-        """Return the values of finished runs that recorded it, by their folders, and remarks on them.
+        """Return the values of the finished runs that recorded the metric, by folder, and notes on them.
 
-        Evaluations by `rlvr eval` are chosen as `rlvr compare` chooses them: of the last checkpoint, under the settings
-        that all runs have, over the problems that all have.
-        Raises UserError where they cannot be compared, RunError for damaged records.
+        Evaluations by `rlvr eval` are chosen as in `rlvr compare`: last checkpoint, common settings, common problems.
+        Raises UserError if they cannot be compared, RunError for damaged records.
         """
         if self.of == EVAL:
-            return self._evaluated(runs)
-        read = _of_training if self.of == TRAINING else _last_held_out
-        values = {run.path: read(self, run) for run in runs}
+            return self._eval_values(runs)
+        read_value = _mean_of_last_tenth if self.of == TRAINING else _last_held_out
+        values = {run.path: read_value(self, run) for run in runs}
         return {path: value for path, value in values.items() if value is not None}, ()
 
-    def _evaluated(self, runs: Sequence[RunDir]) -> tuple[dict[Path, float], tuple[str, ...]]:
-        made = [run for run in runs if any(map(self._meant, results_in(run.eval_dir)))]
-        if not made:
+    def _eval_values(self, runs: Sequence[RunDir]) -> tuple[dict[Path, float], tuple[str, ...]]:
+        evaluated = [run for run in runs if any(map(self._matches, results_in(run.eval_dir)))]
+        if not evaluated:
             return {}, ()
         problems = list[str]()
-        read = [read_run(run.path, 0, problems, unfinished=True) for run in made]
+        records = [read_run(run.path, 0, problems, unfinished=True) for run in evaluated]
         if problems:
             raise UserError(problems)
-        selected = [run for run in read if run is not None]
+        selected = [run for run in records if run is not None]
         where = [f"split={self.where['split']}"] if "split" in self.where else []
         evaluations = choose_evaluations(selected, benchmark=self.where.get("benchmark"), where=where)
         ids, note = shared_problems(evaluations, only_common=True)
@@ -150,12 +148,12 @@ class Objective:
         values = ((result["rollouts"], metric_value(result, self.metric)) for result in results_in(run.held_out_dir))
         return [(rollouts, value) for rollouts, value in values if value is not None and rollouts > after]
 
-    def _meant(self, result: dict[str, Any]) -> bool:
+    def _matches(self, result: dict[str, Any]) -> bool:
         return all(result.get(key) == self.where[key] for key in ("split", "benchmark") if key in self.where)
 
 
 def metric_value(result: dict[str, Any], name: str) -> float | None:
-    """Return a metric of an evaluation's metrics.json; `accuracy` is avg@n, of the greedy completion where n is 0."""
+    """Return a metric of an evaluation's metrics.json; `accuracy` is avg@n, or the greedy accuracy if n = 0."""
     metrics = result["metrics"]
     if name in (ACCURACY, "avg@n"):
         name = accuracy_of(metrics) or ""
@@ -165,54 +163,55 @@ def metric_value(result: dict[str, Any], name: str) -> float | None:
 def read_objective(
     file: SweepFile, configs: Sequence[Config], evaluated: Sequence[Config]
 ) -> tuple[Objective | None, list[SpecProblem]]:
-    """Return the objective that ``file`` names, None without one or for a faulty one, and what is wrong with it.
+    """Return the objective of ``file``, None if it has none or an invalid one, and its problems.
 
     Args:
-        configs: of the trials. evaluated: those that their evaluations have.
+        configs: of the trials. evaluated: of their evaluations.
     """
     spec = file.spec.objective
     if spec is None:
         return None, []
-    every = bool(configs) and all(config.eval.every for config in configs)
-    of = spec.of or (HELD_OUT if every else EVAL if file.spec.eval is not None else TRAINING)
-    faults = _faults(spec, of, file.spec.eval, evaluated if of == EVAL else configs)
+    held_out = bool(configs) and all(config.eval.every for config in configs)
+    of = spec.of or (HELD_OUT if held_out else EVAL if file.spec.eval is not None else TRAINING)
+    problems = _metric_problems(spec, of, file.spec.eval, evaluated if of == EVAL else configs)
     higher = metric(spec.metric).higher_is_better if spec.direction is None else spec.direction == "maximize"
-    if higher is None and not faults:
-        faults.append(
+    if higher is None and not problems:
+        problems.append(
             f"objective: neither a larger nor a smaller {spec.metric} is better by definition; set `direction: "
             "minimize` or maximize"
         )
-    if faults:
-        return None, [(file.place("objective"), fault) for fault in dict.fromkeys(faults)]
-    return Objective(spec.metric, of, bool(higher), _where(file.spec.eval, evaluated) if of == EVAL else {}), []
+    if problems:
+        return None, [(file.location("objective"), problem) for problem in dict.fromkeys(problems)]
+    where = _evaluation_settings(file.spec.eval, evaluated) if of == EVAL else {}
+    return Objective(spec.metric, of, bool(higher), where), []
 
 
-def intermediate_faults(metric: str, configs: Sequence[Config]) -> list[str]:
-    """Return why trials cannot be stopped by the held-out evaluations of their training."""
+def pruning_problems(metric: str, configs: Sequence[Config]) -> list[str]:
+    """Return why trials cannot be pruned by the held-out evaluations of their training."""
     if any(not config.eval.every for config in configs):
-        return ["search.pruning: looks at the held-out evaluations in training; set eval.every"]
-    faults = [fault for config in configs for fault in _not_recorded(metric, config)]
-    faults += [
+        return ["search.pruning: needs held-out evaluations in training; set eval.every"]
+    problems = [problem for config in configs for problem in _recording_problems(metric, config)]
+    problems += [
         f"search.pruning: the first held-out evaluation (eval.every={config.eval.every}) is not before the end of the "
         f"training (train.rollouts={config.train.rollouts}); set a smaller eval.every"
         for config in configs
         if config.eval.every >= config.train.rollouts
     ]
-    return list(dict.fromkeys(faults))
+    return list(dict.fromkeys(problems))
 
 
-def _faults(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, configs: Sequence[Config]) -> list[str]:
-    """Return why not all trials record the metric, and what to set."""
+def _metric_problems(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, configs: Sequence[Config]) -> list[str]:
+    """Return why some trials do not record the metric, and which key to set."""
     if of == TRAINING:
         return [
-            f"{_no_such_metric(f'training by {config.method.name} records no {spec.metric}', spec.metric, known)}. "
+            f"{_no_such_metric(f'training by {config.method.name} records no {spec.metric}', spec.metric, names)}. "
             "Evaluations record pass@K and more: set eval.every, or give `eval`"
             for config in configs
-            if spec.metric not in (known := training_metrics(config.method.training))
+            if spec.metric not in (names := training_metrics(config.method.training))
         ]
-    known = (ACCURACY, *FORMS, GREEDY, *sample_metrics())
-    if at_k(spec.metric) is None and spec.metric not in known:
-        return [_no_such_metric(f"{spec.metric}: no metric of an evaluation", spec.metric, known)]
+    names = (ACCURACY, *FORMS, GREEDY, *sample_metrics())
+    if at_k(spec.metric) is None and spec.metric not in names:
+        return [_no_such_metric(f"{spec.metric}: no metric of an evaluation", spec.metric, names)]
     if of == HELD_OUT:
         late = [config for config in configs if not 0 < config.eval.every <= config.train.rollouts]
         if late:
@@ -220,67 +219,66 @@ def _faults(spec: ObjectiveSpec, of: str, evaluation: EvalSpec | None, configs: 
                 f"objective: no held-out evaluation in training (eval.every={late[0].eval.every}, "
                 f"train.rollouts={late[0].train.rollouts}); set eval.every to the rollouts between them"
             ]
-        return [fault for config in configs for fault in _not_recorded(spec.metric, config)]
+        return [problem for config in configs for problem in _recording_problems(spec.metric, config)]
     if evaluation is None:
         return ["objective: trials are not evaluated when they are finished; give `eval`, as {pass_at: [1, 8]}"]
     benchmarks = {benchmarks_of(evaluation, config) for config in configs}
     if len(benchmarks) > 1 or any(len(names) > 1 or set(names) & set(SUITES) for names in benchmarks):
         return ["objective: `eval` is on several benchmarks; name one, or take it from the held-out evaluations"]
     # A benchmark sets its number of samples.
-    own = [config for config in configs if evaluation.samples is not None or not benchmarks_of(evaluation, config)]
-    return [fault for config in own for fault in _not_recorded(spec.metric, config, evaluation)]
+    known_samples = [
+        config for config in configs if evaluation.samples is not None or not benchmarks_of(evaluation, config)
+    ]
+    return [problem for config in known_samples for problem in _recording_problems(spec.metric, config, evaluation)]
 
 
-def _no_such_metric(fault: str, name: str, known: Sequence[str]) -> str:
-    return f"objective: {fault}.{did_you_mean(name, known)} There are: {', '.join(known)}"
+def _no_such_metric(problem: str, name: str, names: Sequence[str]) -> str:
+    return f"objective: {problem}.{did_you_mean(name, names)} Metrics: {', '.join(names)}"
 
 
-def _not_recorded(metric: str, config: Config, evaluation: EvalSpec | None = None) -> list[str]:
-    """Return what to set where held-out evaluations, or the ``evaluation`` of finished trials, lack the metric."""
-    section, where = config.eval, "eval." if evaluation is None else "eval: "
+def _recording_problems(metric: str, config: Config, evaluation: EvalSpec | None = None) -> list[str]:
+    """Return which key to set if held-out evaluations, or the ``evaluation`` of finished trials, lack the metric."""
+    section, prefix = config.eval, "eval." if evaluation is None else "eval: "
     samples, pass_at = section.samples, section.pass_at
     if evaluation is not None:
         samples = samples if evaluation.samples is None else evaluation.samples
         pass_at = evaluation.pass_at or pass_at
-    recorded, form = _names(samples, pass_at, greedy=section.greedy), at_k(metric)
+    recorded, form = _recorded_metrics(samples, pass_at, greedy=section.greedy), at_k(metric)
     k = None if form is None else samples if form[1] == "n" else int(form[1])
-    # Finished trials are compared by their samples, which give any k.
+    # For finished trials any k <= samples is computed from the samples.
     if metric in recorded or (evaluation is not None and k is not None and 0 < k <= samples):
         return []
     if form is None:
         wanted = "eval.greedy to true"
     elif form[0] == "avg" or not k:
-        wanted = f"{where}samples{f' to {k}' if k else ''}"
+        wanted = f"{prefix}samples{f' to {k}' if k else ''}"
     elif k <= samples:
-        wanted = f"{where}pass_at to a list with {k}, and the objective to {form[0]}@{k}"
+        wanted = f"{prefix}pass_at to a list with {k}, and the objective to {form[0]}@{k}"
     else:
-        wanted = f"{where}pass_at to a list with {k}, and {where}samples to at least {k}"
+        wanted = f"{prefix}pass_at to a list with {k}, and {prefix}samples to at least {k}"
     names = ", ".join(name for name in recorded if name not in sample_metrics())
     return [f"objective: {metric} is not recorded; set {wanted}. Recorded: {names}"]
 
 
-def _names(samples: int, pass_at: Sequence[int], *, greedy: bool) -> list[str]:
-    """Return the metrics of an evaluation."""
+def _recorded_metrics(samples: int, pass_at: Sequence[int], *, greedy: bool) -> list[str]:
     ks = [k for k in pass_at if k <= samples]
     names = [ACCURACY, *([GREEDY] if greedy else []), *(["avg@n", f"avg@{samples}"] if samples else [])]
     return [*names, *(f"pass@{k}" for k in ks), *(f"maj@{k}" for k in ks if k > 1), *sample_metrics()]
 
 
-def _where(spec: EvalSpec | None, configs: Sequence[Config]) -> dict[str, Any]:
+def _evaluation_settings(spec: EvalSpec | None, configs: Sequence[Config]) -> dict[str, Any]:
     if spec is None:
         return {}
-    # One for all trials, or there would be no objective.
-    names = {next(iter(benchmarks_of(spec, config)), None) or _own_problems(config) for config in configs}
+    names = {
+        next(iter(benchmarks_of(spec, config)), None) or problems_name(config.task.name, config.task.data)
+        for config in configs
+    }
     settings = {"split": spec.split, "benchmark": names.pop() if len(names) == 1 else None}
     return {key: value for key, value in settings.items() if value is not None}
 
 
-def _own_problems(config: Config) -> str:
-    return problems_name(config.task.name, config.task.data)
-
-
-def _of_training(objective: Objective, run: RunDir) -> float | None:
-    """Return the mean over the last tenth of the rollouts, at least one: a single rollout has few completions."""
+def _mean_of_last_tenth(objective: Objective, run: RunDir) -> float | None:
+    """Return the mean over the last tenth of the rollouts, at least one rollout."""
     rows = read_record(run, run.metrics_path)
     last = max((row["rollout"] for row in rows if type(row.get("rollout")) is int), default=0)
     begin = last + 1 - max(1, (last + 1) // 10)

@@ -1,4 +1,4 @@
-"""The arms of a sweep by its objective: the mean over seeds of each, the best of them, and how to confirm it."""
+"""Rank the arms of a sweep by the mean of its objective over seeds, and write a confirmation of the best."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from rlvr_cli.sweeps.objective import Objective
 from rlvr_cli.sweeps.spec import read_sweep
 
 CONFIRM = "confirm.yaml"
-# So many fresh seeds at least tell something of the spread between runs.
+# The minimum number of fresh seeds for a variance estimate between runs.
 FRESH = 5
-# Arms that are as good as the best, by their names.
+# The maximum number of tied arms in a message.
 SHOWN = 4
 
 
 @dataclass(frozen=True)
 class RankedArm:
-    """Trials that differ in nothing but the seed.
+    """Trials that differ only in the seed.
 
     Attributes:
-        run: that of its first trial.
-        values: the objective of each finished trial, as ``statuses``. wanted: how many trials it will have.
-        estimate: their mean with Student's 95% interval over seeds, about these problems; None without a value.
+        run: the run of the first trial.
+        values: the objective of each finished trial, in the order of ``statuses``. wanted: the number of trials.
+        estimate: their mean with Student's 95% interval over seeds, for these problems; None without values.
     """
 
     name: str
@@ -53,24 +53,23 @@ class RankedArm:
 
     @property
     def complete(self) -> bool:
-        """Whether every seed has a value; arms of fewer are not held against others."""
+        """True if every seed has a value; only complete arms are compared."""
         return len(self.values) == self.wanted
 
     @property
     def state(self) -> str:
-        """`finished`, else what the trials that are not are."""
+        """`finished`, else the states of the unfinished trials."""
         rest = dict.fromkeys(status.state for status in self.statuses if status.state != "finished")
         return ", ".join(rest) or ("finished" if self.complete else "no value" if not self.values else "waiting")
 
     def as_json(self) -> dict[str, Any]:
-        """The arm as JSON values."""
-        one = self.estimate
+        mean = self.estimate
         return {
             "arm": self.name,
             "varies": self.varies,
-            "value": None if one is None else one.value,
-            "low": None if one is None else one.low,
-            "high": None if one is None else one.high,
+            "value": None if mean is None else mean.value,
+            "low": None if mean is None else mean.low,
+            "high": None if mean is None else mean.high,
             "seeds": len(self.values),
             "of": self.wanted,
             "state": self.state,
@@ -80,7 +79,7 @@ class RankedArm:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The arms, best first; complete ones before the others. ``notes``: on the values, or why there are none."""
+    """The arms, complete ones first, best first. ``notes``: on the values, or why there are none."""
 
     objective: Objective
     arms: tuple[RankedArm, ...]
@@ -88,46 +87,43 @@ class Ranking:
 
     @property
     def complete(self) -> list[RankedArm]:
-        """The arms that are held against one another."""
         return [arm for arm in self.arms if arm.complete]
 
     @property
     def best(self) -> RankedArm | None:
-        """The first of those."""
         return next(iter(self.complete), None)
 
     def sentences(self) -> list[str]:
-        """The best arm with its interval, those level with it, and what choosing among several does to its number."""
+        """Describe the best arm with its interval, ties, and the bias from choosing the best of several arms."""
         best, number = self.best, len(self.complete)
         if best is None or best.estimate is None:
             return [f"no arm has its {self.objective} of every seed yet", *self.notes]
-        said = f"best of {number}" if number > 1 else "the only one so far"
-        found = [f"{said} by {self.objective}: {best.name}, {_words(best.estimate)}"]
+        position = f"best of {number}" if number > 1 else "the only complete arm"
+        lines = [f"{position} by {self.objective}: {best.name}, {_format_estimate(best.estimate)}"]
         value = best.estimate.value
         level = [arm for arm in self.complete[1:] if arm.estimate is not None and arm.estimate.value == value]
         if level:
             names = some([arm.name for arm in level], SHOWN)
-            found.append(f"As good by this number: {names}. This number does not separate them.")
-            found += [group.sentence() for group in _cannot_differ([best, *level])]
+            lines.append(f"Tied with {names}.")
+            lines += [group.sentence() for group in _identical_arms([best, *level])]
         if number > 1:
             bias = "high" if self.objective.maximize else "low"
-            given_up = sum(any(status.state == "pruned" for status in arm.statuses) for arm in self.arms)
-            others = f" ({given_up} more {'were' if given_up > 1 else 'was'} given up early)" if given_up else ""
-            found.append(
-                f"It was picked out of {number} by this number{others}, which is therefore likely to be too {bias}. "
-                "Seeds that it was not picked by tell what it is worth."
+            pruned = sum(any(status.state == "pruned" for status in arm.statuses) for arm in self.arms)
+            others = f" ({pruned} more pruned)" if pruned else ""
+            lines.append(
+                f"It was chosen out of {number} by this number{others}, so the number is biased {bias}. Confirm it "
+                "with fresh seeds."
             )
-        return [*found, *self.notes]
+        return [*lines, *self.notes]
 
     def as_json(self) -> dict[str, Any]:
-        """The ranking as JSON values."""
         objective = {"metric": self.objective.metric, "of": self.objective.of, "maximize": self.objective.maximize}
         best = None if self.best is None else self.best.name
         return {**objective, "best": best, "arms": [arm.as_json() for arm in self.arms], "notes": self.sentences()}
 
 
 def rank(folder: SweepDir, plan: SweepPlan, statuses: Sequence[TrialStatus]) -> Ranking | None:
-    """The arms of ``plan`` by its objective; None for a sweep without one."""
+    """Rank the arms of ``plan`` by its objective; None for a sweep without one."""
     objective = plan.objective
     if objective is None:
         return None
@@ -144,26 +140,30 @@ def rank(folder: SweepDir, plan: SweepPlan, statuses: Sequence[TrialStatus]) -> 
     arms = [_arm(folder, objective, group, wanted, values) for group in groups.values()]
     sign = -1 if objective.maximize else 1
 
-    def place(arm: RankedArm) -> tuple[bool, bool, float]:
+    def sort_key(arm: RankedArm) -> tuple[bool, bool, float]:
         return not arm.complete, arm.estimate is None, sign * arm.estimate.value if arm.estimate else 0.0
 
-    return Ranking(objective, tuple(sorted(arms, key=place)), notes)
+    return Ranking(objective, tuple(sorted(arms, key=sort_key)), notes)
 
 
 def _arm(
-    folder: SweepDir, objective: Objective, group: Sequence[TrialStatus], wanted: int, every: Mapping[Path, float]
+    folder: SweepDir,
+    objective: Objective,
+    group: Sequence[TrialStatus],
+    wanted: int,
+    values_by_run: Mapping[Path, float],
 ) -> RankedArm:
     entry = group[0].entry
     paths = [folder.run_dir(status.entry).path for status in group]
-    values = tuple(every[path] for path in paths if path in every)
+    values = tuple(values_by_run[path] for path in paths if path in values_by_run)
     varies = {key: value for key, value in entry.varies.items() if key != SEED}
     name = entry.name.removesuffix(f"-s{entry.seed}")
     estimate = mean_interval(values, bounds(objective.metric)) if values else None
     return RankedArm(name, varies, folder.run_dir(entry), tuple(group), values, max(wanted, len(group)), estimate)
 
 
-def _cannot_differ(arms: Sequence[RankedArm]) -> list[SameGradient]:
-    """Return the groups of arms whose methods have one gradient, by the configurations of their runs."""
+def _identical_arms(arms: Sequence[RankedArm]) -> list[SameGradient]:
+    """Return the groups of arms that cannot differ because their methods have the same gradient."""
     groups = same_arms({arm.name: load_config([arm.run.config_path]) for arm in arms})
     return [group for group in groups if group.cannot_differ]
 
@@ -172,22 +172,23 @@ def write_confirmation(folder: SweepDir, plan: SweepPlan, ranking: Ranking) -> N
     """Write a sweep file of the best arm and the next that can differ from it, with fresh seeds; remove an old one."""
     (folder.path / CONFIRM).unlink(missing_ok=True)
     arms = [arm for arm in ranking.complete if arm.varies]
-    second = next((arm for arm in arms[1:] if not _cannot_differ([arms[0], arm])), None)
+    second = next((arm for arm in arms[1:] if not _identical_arms([arms[0], arm])), None)
     if second is None:
         return
     best = [arms[0], second]
     file = read_sweep(folder.file_copy)
     seeds = [entry.seed for entry in plan.trials]
     first, fresh = max(seeds) + 1, max(FRESH, best[0].wanted)
-    given = {text.partition("=")[0]: parse(text.partition("=")[2]).data for text in plan.given if _sets(text)}
+    overrides = [text.partition("=") for text in plan.given if _is_override(text)]
+    cli_values = {key: parse(value).data for key, _, value in overrides}
     evaluation = {} if file.spec.eval is None else file.spec.eval.model_dump(mode="json", exclude_unset=True)
     if evaluation.get("split") == "dev":
-        # What was chosen on dev is reported on test.
+        # The choice was made on dev; report on test.
         del evaluation["split"]
     content = {
         "name": f"{plan.name}-confirm",
         "base": [f"{folder.base_dir.name}/{Path(name).name}" for name in plan.trials[0].base],
-        "set": {**file.spec.set, **given, "run.dir": str(folder.path.resolve().parent)},
+        "set": {**file.spec.set, **cli_values, "run.dir": str(folder.path.resolve().parent)},
         "list": [arm.varies for arm in best],
         "seeds": list(range(first, first + fresh)),
         "slots": file.spec.slots.model_dump(exclude_unset=True),
@@ -195,32 +196,28 @@ def write_confirmation(folder: SweepDir, plan: SweepPlan, ranking: Ranking) -> N
         "eval": evaluation,
     }
     head = (
-        f"# The two best of {len(ranking.complete)} that can differ, by {ranking.objective}, with seeds that they were "
-        "not picked by.\n"
+        f"# The two best arms of {len(ranking.complete)} that can differ, by {ranking.objective}, with fresh seeds.\n"
     )
     text = dump({key: value for key, value in content.items() if value or key in ("eval", "retries")})
     write_text(folder.path / CONFIRM, head + text)
 
 
 def confirmation(folder: SweepDir, plan: SweepPlan) -> str | None:
-    """The commands that compare the best two arms with fresh seeds; None until the sweep has ended with two."""
+    """Return the commands that compare the best two arms with fresh seeds; None if there is no confirmation file."""
     file = folder.path / CONFIRM
     if not file.exists():
         return None
-    return f"{shlex.join(['rlvr', 'sweep', str(file)])} && {shlex.join(['rlvr', 'compare', _confirmed(folder, plan)])}"
+    confirm_folder = str(folder.path.parent / f"{plan.name}-confirm")
+    return f"{shlex.join(['rlvr', 'sweep', str(file)])} && {shlex.join(['rlvr', 'compare', confirm_folder])}"
 
 
-def _confirmed(folder: SweepDir, plan: SweepPlan) -> str:
-    return str(folder.path.parent / f"{plan.name}-confirm")
-
-
-def _sets(text: str) -> bool:
-    """Whether a word behind the sweep file is an override; options and their values are others."""
+def _is_override(text: str) -> bool:
+    """Return whether a command-line argument is an override, not an option or its value."""
     return "=" in text and not text.startswith("--") and bool(parse_override(KEYS, text).data)
 
 
-def _words(estimate: Estimate) -> str:
+def _format_estimate(estimate: Estimate) -> str:
     if estimate.low is None or estimate.high is None:
-        why = "one seed, which has" if estimate.n == 1 else f"the same with {estimate.n} seeds, which gives"
-        return f"{estimate.value:.3f} ({why} no interval)"
+        reason = "one seed" if estimate.n == 1 else f"the same with {estimate.n} seeds"
+        return f"{estimate.value:.3f} ({reason}: no interval)"
     return f"{estimate.value:.3f} (95% interval over {estimate.n} seeds {estimate.low:.3f} to {estimate.high:.3f})"

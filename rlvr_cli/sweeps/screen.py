@@ -1,4 +1,4 @@
-"""How far each trial is, and all of them on one screen: a live table on a terminal, else a line for each change."""
+"""The progress of all trials: a live table on a terminal, else a line for each change."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Stamps = tuple[tuple[int, int] | None, ...]
 
 @dataclass(frozen=True)
 class TrialProgress:
-    """A trial with its last numbers; ``left`` are the seconds that it takes still, by its latest steps."""
+    """A trial with its latest numbers; ``seconds_left`` is estimated from its latest steps."""
 
     status: TrialStatus
     rollout: int
     reward: float | None
     accuracy: float | None
-    left: float | None
+    seconds_left: float | None
 
     def as_json(self) -> dict[str, Any]:
-        """The trial in `rlvr sweep status --format json`."""
+        """Return the trial as in `rlvr sweep status --format json`."""
         entry, status = self.status.entry, self.status
         return {
             "name": entry.name,
@@ -47,7 +47,7 @@ class TrialProgress:
             "rollouts": entry.rollouts,
             "reward": self.reward,
             "accuracy": self.accuracy,
-            "seconds_left": self.left,
+            "seconds_left": self.seconds_left,
             "attempts": status.attempts,
             "failures": status.failures,
             "reason": status.reason,
@@ -55,50 +55,50 @@ class TrialProgress:
 
 
 def trials_progress(sweep: SweepDir, plan: SweepPlan) -> list[TrialProgress]:
-    """How far every trial is that the sweep file names."""
-    return [_progress(sweep, status) for status in sweep.statuses(plan)]
+    """Return the progress of every trial in the sweep file."""
+    return [_read_progress(sweep, status) for status in sweep.statuses(plan)]
 
 
-def _progress(sweep: SweepDir, status: TrialStatus) -> TrialProgress:
+def _read_progress(sweep: SweepDir, status: TrialStatus) -> TrialProgress:
     entry, run = status.entry, sweep.run_dir(status.entry)
     row: dict[str, Any] = next(reversed(tail_jsonl(run.metrics_path, TAIL_BYTES)), {})
     step = int(number(row.get("step")) or 0)
     rollout = step * entry.rollouts // entry.steps
-    left = None
+    seconds_left = None
     if status.state == "running":
         timings = tail_jsonl(run.timings_path, TAIL_BYTES)
-        seconds = [taken for timing in timings if (taken := number(timing.get("seconds"))) is not None]
-        left = (entry.steps - step) * sum(seconds) / len(seconds) if seconds else None
-    return TrialProgress(status, rollout, number(row.get("reward")), number(row.get("accuracy")), left)
+        seconds = [each for timing in timings if (each := number(timing.get("seconds"))) is not None]
+        seconds_left = (entry.steps - step) * sum(seconds) / len(seconds) if seconds else None
+    return TrialProgress(status, rollout, number(row.get("reward")), number(row.get("accuracy")), seconds_left)
 
 
 class ProgressReader:
-    """Reads how far the trials of a sweep are; a trial whose files have not changed is not read again."""
+    """Reads the progress of a sweep's trials; a trial is only reread if its files changed."""
 
     def __init__(self, sweep: SweepDir) -> None:
         self.sweep = sweep
-        self._read: dict[str, tuple[Stamps, TrialProgress]] = {}
+        self._cache: dict[str, tuple[Stamps, TrialProgress]] = {}
 
     def read(self, plan: SweepPlan, *, all_again: bool = False) -> list[TrialProgress]:
-        """Return the progress of every trial that the sweep file names.
+        """Return the progress of every trial in the sweep file.
 
         Args:
-            all_again: read every trial: the end of a worker releases a lease, which changes no file.
+            all_again: reread every trial; the end of a worker releases a lease, which changes no file.
         """
         return [self._progress(plan, entry, all_again=all_again) for entry in plan.named]
 
     def _progress(self, plan: SweepPlan, entry: Entry, *, all_again: bool) -> TrialProgress:
         run = self.sweep.run_dir(entry)
         stamps = tuple(map(file_stamp, (self.sweep.attempts_path(entry), run.metrics_path, run.manifest_path)))
-        before = self._read.get(entry.id)
-        if all_again or before is None or before[0] != stamps:
-            before = stamps, _progress(self.sweep, self.sweep.status(plan, entry))
-            self._read[entry.id] = before
-        return before[1]
+        cached = self._cache.get(entry.id)
+        if all_again or cached is None or cached[0] != stamps:
+            cached = stamps, _read_progress(self.sweep, self.sweep.status(plan, entry))
+            self._cache[entry.id] = cached
+        return cached[1]
 
 
 def file_stamp(path: Path) -> tuple[int, int] | None:
-    """Return a file's time of modification, in nanoseconds, and its bytes; None where there is none."""
+    """Return the modification time, in nanoseconds, and the size of a file; None if it does not exist."""
     try:
         stat = path.stat()
     except FileNotFoundError:
@@ -108,21 +108,21 @@ def file_stamp(path: Path) -> tuple[int, int] | None:
 
 COLUMNS = ("trial", "status", "rollout", "reward", "accuracy", "left", "attempts")
 ORDER: tuple[State, ...] = ("running", "evaluating", "failed", "interrupted", "queued", "waiting", "finished", "pruned")
-# Nothing to tell at the beginning.
+# States that are not printed at the start.
 SETTLED = ("finished", "failed", "pruned")
-# Without a terminal, the running trials are told this often, in seconds.
-EVERY = 60.0
+# Seconds between lines of the running trials, without a terminal.
+PRINT_SECONDS = 60.0
 SPARE_LINES = 6
 
 
 class SweepScreen:
-    """Shows how far the trials are. Use as a context manager."""
+    """Shows the progress of the trials; a context manager."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self._live: Live | None = None
         self._states: dict[str, str] = {}
-        self._told = self._begun = time.monotonic()
+        self._printed_at = self._started_at = time.monotonic()
         self._rollouts_at_start: int | None = None
 
     def __enter__(self) -> SweepScreen:
@@ -136,76 +136,76 @@ class SweepScreen:
             self._live.stop()
 
     def message(self, text: str) -> None:
-        """One line, above the table."""
+        """Print a line above the table."""
         say(self.console, text)
 
     def show(self, progress: Sequence[TrialProgress]) -> None:
-        """Bring the screen up to date."""
         if self._live is not None:
             self._live.update(self._render(progress))
             return
-        for one in progress:
-            name, state = one.status.entry.name, one.status.state
-            before = self._states.get(name, state if state in SETTLED else "waiting")
-            if before != state:
-                self.message(_line(one))
+        for trial in progress:
+            name, state = trial.status.entry.name, trial.status.state
+            previous = self._states.get(name, state if state in SETTLED else "waiting")
+            if previous != state:
+                self.message(_line(trial))
             self._states[name] = state
-        if time.monotonic() - self._told > EVERY:
-            self._told = time.monotonic()
-            for one in progress:
-                if one.status.state == "running":
-                    self.message(_line(one))
+        if time.monotonic() - self._printed_at > PRINT_SECONDS:
+            self._printed_at = time.monotonic()
+            for trial in progress:
+                if trial.status.state == "running":
+                    self.message(_line(trial))
 
     def _render(self, progress: Sequence[TrialProgress]) -> RenderableType:
-        shown = sorted(progress, key=lambda one: ORDER.index(one.status.state))
+        trials = sorted(progress, key=lambda trial: ORDER.index(trial.status.state))
         room = max(self.console.height - SPARE_LINES, 5)
-        more = len(shown) - room
+        more = len(trials) - room
         below = [Text(f"... and {more} more", style="dim")] if more > 0 else []
-        return Group(table(shown[:room], self.console.width), *below, Text(self._summary(progress), style="dim"))
+        return Group(table(trials[:room], self.console.width), *below, Text(self._summary(progress), style="dim"))
 
     def _summary(self, progress: Sequence[TrialProgress]) -> str:
-        """How many trials are in which state, and when all will be done at the pace since the start."""
-        done = sum(one.rollout for one in progress)
-        wanted = sum(one.rollout if one.status.state == "pruned" else one.status.entry.rollouts for one in progress)
+        """Return the number of trials in each state, and the time left at the rate since the start."""
+        done = sum(trial.rollout for trial in progress)
+        planned = sum(
+            trial.rollout if trial.status.state == "pruned" else trial.status.entry.rollouts for trial in progress
+        )
         if self._rollouts_at_start is None:
             self._rollouts_at_start = done
-        pace = (done - self._rollouts_at_start) / max(time.monotonic() - self._begun, 1e-9)
-        left = f", about {duration_in_words((wanted - done) / pace)} left" if pace > 0 and wanted > done else ""
-        return f"{state_counts(progress)}; rollouts {done:,}/{wanted:,}{left}"
+        rate = (done - self._rollouts_at_start) / max(time.monotonic() - self._started_at, 1e-9)
+        time_left = f", about {duration_in_words((planned - done) / rate)} left" if rate > 0 and planned > done else ""
+        return f"{state_counts(progress)}; rollouts {done:,}/{planned:,}{time_left}"
 
 
 def state_counts(progress: Sequence[TrialProgress]) -> str:
-    """`2 running, 3 waiting, 15 finished`."""
-    number = Counter(one.status.state for one in progress)
-    return ", ".join(f"{number[state]} {state}" for state in ORDER if number[state])
+    """Return the number of trials in each state: `2 running, 3 waiting, 15 finished`."""
+    counts = Counter(trial.status.state for trial in progress)
+    return ", ".join(f"{counts[state]} {state}" for state in ORDER if counts[state])
 
 
 def table(progress: Sequence[TrialProgress], columns: int) -> Text:
-    """One row a trial, in so many columns."""
-    return Text.from_ansi("\n".join(table_lines(COLUMNS, [cells(one) for one in progress], columns, colours=True)))
+    """Return a table with one row per trial, ``columns`` characters wide."""
+    return Text.from_ansi("\n".join(table_lines(COLUMNS, [*map(cells, progress)], columns, colours=True)))
 
 
-def cells(one: TrialProgress) -> list[Cell]:
-    """A trial as texts, by ``COLUMNS``."""
-    entry, status = one.status.entry, one.status
+def cells(trial: TrialProgress) -> list[Cell]:
+    """Return the cells of a trial, in the order of ``COLUMNS``."""
+    entry, status = trial.status.entry, trial.status
     return [
         entry.name,
         state_text(status.state),
-        f"{one.rollout}/{entry.rollouts}",
-        "-" if one.reward is None else f"{one.reward:.3f}",
-        "-" if one.accuracy is None else f"{one.accuracy:.3f}",
-        "-" if one.left is None else duration_in_words(one.left),
+        f"{trial.rollout}/{entry.rollouts}",
+        "-" if trial.reward is None else f"{trial.reward:.3f}",
+        "-" if trial.accuracy is None else f"{trial.accuracy:.3f}",
+        "-" if trial.seconds_left is None else duration_in_words(trial.seconds_left),
         str(status.attempts),
     ]
 
 
-def _line(one: TrialProgress) -> str:
-    """A trial in one line of text."""
-    entry, status = one.status.entry, one.status
-    parts = [f"{entry.name}: {status.state}", f"rollout {one.rollout}/{entry.rollouts}"]
-    parts += [f"reward {one.reward:.3f}"] if one.reward is not None else []
-    parts += [f"accuracy {one.accuracy:.3f}"] if one.accuracy is not None else []
-    parts += [f"{duration_in_words(one.left)} left"] if one.left is not None else []
+def _line(trial: TrialProgress) -> str:
+    entry, status = trial.status.entry, trial.status
+    fields = [f"{entry.name}: {status.state}", f"rollout {trial.rollout}/{entry.rollouts}"]
+    fields += [f"reward {trial.reward:.3f}"] if trial.reward is not None else []
+    fields += [f"accuracy {trial.accuracy:.3f}"] if trial.accuracy is not None else []
+    fields += [f"{duration_in_words(trial.seconds_left)} left"] if trial.seconds_left is not None else []
     if status.reason and status.state in ("failed", "pruned", "running", "interrupted"):
-        parts.append(status.reason if status.state in ("failed", "pruned") else f"failed before: {status.reason}")
-    return "  ".join(parts)
+        fields.append(status.reason if status.state in ("failed", "pruned") else f"failed before: {status.reason}")
+    return "  ".join(fields)

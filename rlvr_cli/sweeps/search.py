@@ -1,7 +1,7 @@
-"""Adaptive search: which configurations a sweep runs next, by Optuna's ask and tell, from the values of earlier ones.
+"""Adaptive search: suggest the next configurations of a sweep from earlier results, with Optuna's ask and tell.
 
-Each worker asks for itself, one at a time under a lock. A configuration is a trial of the study in `search.journal`,
-and its runs, one a seed, are trials of the sweep.
+Workers ask one at a time, under a lock. A configuration is a trial of the study in `search.journal`; its runs, one per
+seed, are trials of the sweep.
 """
 
 from __future__ import annotations
@@ -31,25 +31,24 @@ from rlvr_cli.sweeps.axes import Axis, read_axes
 from rlvr_cli.sweeps.expand import Trial
 from rlvr_cli.sweeps.folder import OPEN, Entry, SearchState, SweepDir, SweepPlan, TrialStatus
 from rlvr_cli.sweeps.objective import Objective
-from rlvr_cli.sweeps.prepare import entry_of, suggested_trials
+from rlvr_cli.sweeps.prepare import make_entry, suggested_trials
 from rlvr_cli.sweeps.search_space import axis_name, labels, search_space
 from rlvr_cli.sweeps.spec import SearchSpec, read_sweep
 
 JOURNAL, LOCK = "search.journal", "search.lock"
-# After so many suggestions in a row without a configuration to run, there is none to be found.
+# The search ends after this many consecutive suggestions without a new valid configuration.
 MOST_IDLE = 100
-# Samplers of numpy take seeds of 32 bits.
+# NumPy samplers take 32-bit seeds.
 _SEEDS = 2**32
-# User attributes of a trial of the study: the identities of its runs; whether an earlier trial has the same runs; why
-# it is no configuration.
+# User attributes of a trial of the study: the ids of its runs; the number of an earlier trial with the same runs; the
+# reason why it is not a valid configuration.
 RUNS, DUPLICATE, REJECTED = "runs", "duplicate", "rejected"
 
 
 class _JournalLock(JournalFileOpenLock):
-    """A lock that ends with its process (flock), taken with a journal that ends with a whole line.
+    """A lock (flock) that the kernel releases if the process is killed; it truncates an incomplete last line.
 
-    Optuna's own locks are files that a killed process leaves behind, and a line that a kill cut short would spoil the
-    next.
+    Optuna's lock files stay behind when a process is killed.
     """
 
     def __init__(self, journal: Path) -> None:
@@ -68,7 +67,7 @@ class _JournalLock(JournalFileOpenLock):
 
 
 def distribution(axis: Axis) -> BaseDistribution:
-    """Return what a sampler draws for an axis: one of its points, or a number of its range."""
+    """Return the Optuna distribution of an axis: its points, or its range."""
     interval = axis.interval
     if interval is None:
         return CategoricalDistribution(labels(axis))
@@ -78,21 +77,20 @@ def distribution(axis: Axis) -> BaseDistribution:
 
 
 class PruningWatch:
-    """Reports each held-out value of ``run`` to its trial of the study, in order, until the pruner stops it.
+    """Reports the held-out values of ``run`` to its trial of the study, in order, until the pruner stops it.
 
-    The verdict depends on the values alone, not on when they are read: a run that has gone on in the meantime is
-    stopped at the same rollout.
+    Deterministic: the rollout depends only on the values, not on when they are read.
     """
 
     def __init__(self, trial: optuna.Trial, objective: Objective, run: RunDir, rollouts: int) -> None:
         self.trial, self.objective, self.run, self.rollouts = trial, objective, run, rollouts
-        self.values = _reported(trial)
+        self.values = _reported_values(trial)
         self.evaluations = 0
-        # A worker may have been killed between a report and the verdict on it.
+        # A worker may have been killed between a report and the pruner's decision.
         self.pruned_at = self._last_if_pruned()
 
     def __call__(self) -> int | None:
-        """Return the rollout at which the run is stopped; None while it is not, and at the end of its training."""
+        """Return the rollout at which the run is pruned; None if it is not, or only at the end of its training."""
         evaluations = sum(1 for _ in self.run.held_out_dir.glob("*/metrics.json"))
         if self.pruned_at is None and evaluations != self.evaluations:
             self.evaluations = evaluations
@@ -105,11 +103,11 @@ class PruningWatch:
         return self.pruned_at
 
     def evidence(self) -> str:
-        """Return why the run was stopped."""
+        """Return why the run was pruned."""
         best = (max if self.objective.maximize else min)(self.values.values())
-        where = "below" if self.objective.maximize else "above"
+        side = "below" if self.objective.maximize else "above"
         return (
-            f"{self.objective.metric} was {best:.3f} at best until rollout {self.pruned_at}, {where} the median of the "
+            f"{self.objective.metric} was {best:.3f} at best until rollout {self.pruned_at}, {side} the median of the "
             "finished configurations there"
         )
 
@@ -128,8 +126,10 @@ class Search:
         assert file.spec.search is not None
         self.spec: SearchSpec = file.spec.search
         self.budget = file.spec.budget
-        self.given = [*(override_text(key, value) for key, value in file.spec.set.items()), *plan.given]
-        self.most = min((size for size in (self.spec.trials, self.space.size()) if size is not None), default=None)
+        self.common = [*(override_text(key, value) for key, value in file.spec.set.items()), *plan.given]
+        self.max_configurations = min(
+            (size for size in (self.spec.trials, self.space.size()) if size is not None), default=None
+        )
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         pruning, journal = self.spec.pruning, folder.path / JOURNAL
         with self._locked():
@@ -145,25 +145,25 @@ class Search:
             )
 
     def advance(self) -> SweepPlan:
-        """Tell the sampler what has ended, and add trials to the plan while nothing in it is left to be begun."""
+        """Tell the sampler the results, and add trials to the plan until one is open or the search ends."""
         with self._locked():
-            before = self.folder.read_plan()
+            previous = self.folder.read_plan()
             self._drop_unfinished()
-            self._tell(before)
-            plan = self._with_all_seeds(before)
-            while (reason := self._why_no_more(plan)) is None and not self._open(plan):
+            self._tell(previous)
+            plan = self._with_all_seeds(previous)
+            while (reason := self._end_reason(plan)) is None and not self._has_open_trials(plan):
                 self._ask(plan)
                 plan = self._with_all_seeds(plan)
             plan = replace(plan, search=self._state(plan, reason))
-            if plan != before:
+            if plan != previous:
                 self.folder.write_plan(plan)
         return plan
 
     def watch(self, entry: Entry) -> PruningWatch | None:
-        """Return what decides whether to stop a trial early; None for one that always runs to its end.
+        """Return the pruning watch of a trial; None if the trial cannot be pruned.
 
-        The first seed alone is judged, against the first seeds of other configurations; one that the user has asked to
-        retry is not.
+        Only the first seed is pruned, by comparison with the first seeds of other configurations, and not if the user
+        retries it.
         """
         if self.spec.pruning is None or self.folder.pruned_at(entry) is not None:
             return None
@@ -173,12 +173,12 @@ class Search:
         return PruningWatch(self._live(trial), self.objective, self.folder.run_dir(entry), entry.rollouts)
 
     def configurations(self) -> list[FrozenTrial]:
-        """Return the trials of the study that stand for runs."""
+        """Return the trials of the study that have runs."""
         return [trial for trial in self._trials_of_study() if RUNS in trial.user_attrs]
 
     def _ask(self, plan: SweepPlan) -> None:
-        """Ask the sampler for the next configuration, and take in its runs or reject it."""
-        self.study.sampler = self._sampler(self._asked())
+        """Ask the sampler for the next configuration, and record its runs or reject it."""
+        self.study.sampler = self._sampler(self._suggestion_count())
         trial = self.study.ask({axis_name(axis): distribution(axis) for axis in self.space.axes})
         points = self.space.points(trial.params)
         rejected = "excluded" if self.space.excludes(points) else None
@@ -189,7 +189,7 @@ class Search:
             rejected = error.problems[0]
         if rejected is not None:
             trial.set_user_attr(REJECTED, rejected)
-            # A sampler takes what is pruned without a value for the worst.
+            # A sampler treats a trial pruned without values as the worst.
             self.study.tell(trial, state=TrialState.PRUNED)
             return
         earlier = next((other for other in self.configurations() if _runs(other) == runs), None)
@@ -203,14 +203,14 @@ class Search:
             self.study.tell(trial, state=TrialState.FAIL)
 
     def _drop_unfinished(self) -> None:
-        """End suggestions whose worker was killed before it took them in; the same is asked for again."""
+        """End suggestions whose worker was killed before it recorded them; the sampler repeats them."""
         for trial in self._trials_of_study():
             if trial.state == TrialState.RUNNING and RUNS not in trial.user_attrs:
                 state = TrialState.PRUNED if REJECTED in trial.user_attrs else TrialState.FAIL
                 self.study.tell(trial.number, state=state)
 
     def _tell(self, plan: SweepPlan) -> None:
-        """Tell the sampler of each configuration whose runs have ended. One that has failed may be retried yet."""
+        """Tell the sampler the value of each configuration whose runs have ended. Failed runs may be retried."""
         statuses = self._statuses(plan)
         for trial in self._running():
             runs = [statuses.get(id_) for id_ in _runs(trial)]
@@ -224,9 +224,9 @@ class Search:
             if len(folders) < len(runs):
                 continue
             if self.spec.pruning is not None:
-                # Its worker may have been killed before it reported the last of them.
+                # Its worker may have been killed before it reported the last values.
                 live = self._live(trial)
-                for rollout, value in self.objective.held_out(folders[0], max(_reported(live), default=0)):
+                for rollout, value in self.objective.held_out(folders[0], max(_reported_values(live), default=0)):
                     live.report(value, rollout)
             values, _ = self.objective.values(folders)
             if len(values) < len(runs):
@@ -235,35 +235,35 @@ class Search:
                 self.study.tell(trial.number, sum(values.values()) / len(values))
 
     def _with_all_seeds(self, plan: SweepPlan) -> SweepPlan:
-        """Add the trials that a configuration lacks: with pruning, the first seed alone until it has come through."""
+        """Add the missing trials of each configuration: with pruning, only the first seed until it is finished."""
         assert plan.search is not None
         statuses = self._statuses(plan)
         added: list[Entry] = []
         for trial in self._running():
             ids = _runs(trial)
             first = statuses.get(ids[0])
-            through = self.spec.pruning is None or (first is not None and first.state == "finished")
-            missing = [id_ for id_ in (ids if through else ids[:1]) if id_ not in statuses]
+            all_seeds = self.spec.pruning is None or (first is not None and first.state == "finished")
+            missing = [id_ for id_ in (ids if all_seeds else ids[:1]) if id_ not in statuses]
             if missing:
                 runs = self._trials(trial.params, plan)
-                added += [entry_of(run, run.name, plan.search.base, run.method) for run in runs if run.id in missing]
+                added += [make_entry(run, run.name, plan.search.base, run.method) for run in runs if run.id in missing]
         return replace(plan, trials=[*plan.trials, *added]) if added else plan
 
-    def _why_no_more(self, plan: SweepPlan) -> str | None:
-        """Return why no further configuration is asked for; None where one may be."""
+    def _end_reason(self, plan: SweepPlan) -> str | None:
+        """Return why the search suggests no further configuration; None if it may."""
         assert plan.search is not None
-        known = len(self.configurations())
-        if self.most is not None and known >= self.most:
-            return f"{'the' if self.most == self.spec.trials else 'all'} {known} configurations were asked for"
+        number = len(self.configurations())
+        if self.max_configurations is not None and number >= self.max_configurations:
+            return f"{'the' if self.max_configurations == self.spec.trials else 'all'} {number} configurations were run"
         if self.budget is not None and self._committed(plan) + plan.search.bound > self.budget:
             return f"the budget of {self.budget:,} rollouts is not enough for another configuration"
         latest = (trial for trial in reversed(self._trials_of_study()) if not _was_dropped(trial))
         if sum(1 for _ in takewhile(lambda trial: RUNS not in trial.user_attrs, latest)) >= MOST_IDLE:
-            return f"the last {MOST_IDLE} suggestions were all excluded, no configurations, or there already"
+            return f"the last {MOST_IDLE} suggestions were all excluded, invalid, or repeated"
         return None
 
     def _committed(self, plan: SweepPlan) -> int:
-        """Return the rollouts that the trials take or have taken: of those that were pruned, as many as they had."""
+        """Return the rollouts of all trials, planned and done; pruned trials count until they were pruned."""
         statuses = self._statuses(plan)
         spent = sum(
             (self.folder.pruned_at(status.entry) or 0) if status.state == "pruned" else status.entry.rollouts
@@ -278,7 +278,7 @@ class Search:
     def _state(self, plan: SweepPlan, reason: str | None) -> SearchState:
         assert plan.search is not None
         failed = {id_ for id_, status in self._statuses(plan).items() if status.state == "failed"}
-        # What has failed is for the user to look at, and nothing to wait for.
+        # Failed runs are retried by the user; do not wait for them.
         waiting = any(failed.isdisjoint(_runs(trial)) for trial in self._running())
         trials = self._trials_of_study()
         return replace(
@@ -290,8 +290,7 @@ class Search:
             ended=None if reason is None or waiting else reason,
         )
 
-    def _open(self, plan: SweepPlan) -> bool:
-        """Return whether there is a trial that nobody works on."""
+    def _has_open_trials(self, plan: SweepPlan) -> bool:
         return any(status.state in OPEN for status in self._statuses(plan).values())
 
     def _statuses(self, plan: SweepPlan) -> dict[str, TrialStatus]:
@@ -301,22 +300,22 @@ class Search:
         assert plan.search is not None
         base = [Path(name) for name in plan.search.base]
         taken = {entry.name for entry in plan.trials}
-        return suggested_trials(self.space, self.space.points(parameters), base, self.given, taken)
+        return suggested_trials(self.space, self.space.points(parameters), base, self.common, taken)
 
     def _trials_of_study(self) -> list[FrozenTrial]:
         return self.study.get_trials(deepcopy=False)
 
     def _running(self) -> list[FrozenTrial]:
-        """Return the configurations of which nothing was told yet."""
+        """Return the configurations without a result."""
         return [trial for trial in self.configurations() if trial.state == TrialState.RUNNING]
 
     def _live(self, trial: FrozenTrial) -> optuna.Trial:
-        """Return the trial as one that takes reports, whichever process asked for it."""
+        """Return the trial as one that accepts reports, even if another process asked for it."""
         study = self.storage.get_study_id_from_name(self.study.study_name)
         return optuna.Trial(self.study, self.storage.get_trial_id_from_study_id_trial_number(study, trial.number))
 
-    def _asked(self) -> int:
-        """Return how many suggestions were taken in or rejected, which names the next one's random stream."""
+    def _suggestion_count(self) -> int:
+        """Return the number of recorded or rejected suggestions, the index of the next one's random stream."""
         return sum(not _was_dropped(trial) for trial in self._trials_of_study())
 
     def _sampler(self, number: int) -> BaseSampler:
@@ -327,7 +326,7 @@ class Search:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the search for this process; the lock ends with it."""
+        """Hold the search's lock; the kernel releases it if the process is killed."""
         descriptor = os.open(self.folder.state_dir / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -337,16 +336,16 @@ class Search:
 
 
 def _runs(trial: FrozenTrial) -> list[str]:
-    """Return the identities of a configuration's runs, one a seed."""
+    """Return the ids of a configuration's runs, one per seed."""
     return list(trial.user_attrs[RUNS])
 
 
 def _was_dropped(trial: FrozenTrial) -> bool:
-    """Return whether a suggestion was never taken in, because its worker was killed."""
+    """Return whether a suggestion was never recorded because its worker was killed."""
     return trial.user_attrs.keys().isdisjoint((RUNS, DUPLICATE, REJECTED))
 
 
-def _reported(trial: optuna.Trial) -> dict[int, float]:
-    """Return the values that a trial has, by their rollouts."""
+def _reported_values(trial: optuna.Trial) -> dict[int, float]:
+    """Return the reported values of a trial by rollout."""
     frozen = trial.study.get_trials(deepcopy=False)[trial.number]
     return dict(frozen.intermediate_values)

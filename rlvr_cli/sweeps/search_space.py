@@ -1,4 +1,4 @@
-"""What an adaptive search chooses from: the axes of the sweep file without its seeds, less what it excludes."""
+"""The space of an adaptive search: the axes of the sweep file without its seeds, less the exclusions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlvr_cli.sweeps.spec import SpecProblem, SweepFile
 
 @dataclass(frozen=True)
 class Space:
-    """The axes of a search, the points of the seeds that each configuration is run with, and what is excluded."""
+    """The axes of a search, the seeds of each configuration, and the exclusions."""
 
     axes: tuple[Axis, ...]
     seeds: tuple[AxisPoint, ...]
@@ -24,26 +24,25 @@ class Space:
 
     @property
     def keys(self) -> list[str]:
-        """What varies in the names of trials."""
+        """The keys that vary in the names of trials."""
         return [*(key for axis in self.axes for key in axis.keys), *([SEED] if len(self.seeds) > 1 else [])]
 
     def points(self, parameters: Mapping[str, Any]) -> tuple[AxisPoint, ...]:
-        """Return the configuration of a sampler's parameters, by the names of the axes."""
+        """Convert a sampler's parameters, by axis name, to a configuration."""
         points = []
         for axis in self.axes:
             suggested = parameters[axis_name(axis)]
             if axis.interval is None:
                 points.append(axis.points[labels(axis).index(suggested)])
             else:
-                points.append(AxisPoint({axis.keys[0]: axis.interval.value(suggested)}, axis.place))
+                points.append(AxisPoint({axis.keys[0]: axis.interval.value(suggested)}, axis.location))
         return tuple(points)
 
     def excludes(self, points: Sequence[AxisPoint]) -> bool:
-        """Return whether a combination is left out."""
         return any(exclusion.matches(points) for exclusion in self.exclusions)
 
     def corners(self) -> list[tuple[AxisPoint, ...]]:
-        """Return combinations with every value and both ends of every range, which are checked before a search."""
+        """Return combinations that cover every value and both ends of every range, to validate before a search."""
         candidates: list[tuple[AxisPoint, ...]] = []
         for end in (0, -1):
             middle = tuple(axis.points[end] for axis in self.axes)
@@ -53,7 +52,7 @@ class Space:
         return list(corners.values())
 
     def size(self) -> int | None:
-        """Return how many configurations there are; None where they are too many to count."""
+        """Return the number of configurations; None if it is infinite or too large to count."""
         sides = [axis.points for axis in self.axes]
         if any(axis.interval for axis in self.axes) or math.prod(map(len, sides)) > MOST_TRIALS:
             return None
@@ -61,50 +60,52 @@ class Space:
 
 
 def axis_name(axis: Axis) -> str:
-    """Return the parameter that an axis is to a sampler."""
+    """Return the sampler's parameter name of an axis."""
     return ", ".join(axis.keys)
 
 
 def labels(axis: Axis) -> list[str]:
-    """Return the categories of an axis of points: a sampler takes words and numbers alone."""
+    """Return the categories of an axis of points; a sampler accepts only scalars and strings."""
     return [", ".join(override_text(key, value) for key, value in point.values.items()) for point in axis.points]
 
 
 def search_space(file: SweepFile, axes: SweepAxes) -> tuple[Space, list[SpecProblem]]:
-    """Return the space of a search, and what in it no search can have."""
-    seed_axis = next((axis for axis in axes.axes if axis.keys == (SEED,) and axis.place == file.place("seeds")), None)
+    """Return the space of a search, and its problems."""
+    seed_axis = next(
+        (axis for axis in axes.axes if axis.keys == (SEED,) and axis.location == file.location("seeds")), None
+    )
     searched = tuple(axis for axis in axes.axes if axis is not seed_axis)
-    seeds = (AxisPoint({}, file.place("seeds")),) if seed_axis is None else seed_axis.points
+    seeds = (AxisPoint({}, file.location("seeds")),) if seed_axis is None else seed_axis.points
     repeated = [str(seed) for seed, number in Counter(point.values.get(SEED) for point in seeds).items() if number > 1]
     problems = [
-        (file.place("seeds"), f"seeds: {seed} twice; each seed of a configuration is one run") for seed in repeated
+        (file.location("seeds"), f"seeds: {seed} twice; each seed of a configuration is one run") for seed in repeated
     ]
     problems += [
-        (axis.place, f"{SEED}: every configuration of a search is run with all `seeds`; no axis")
+        (axis.location, f"{SEED}: every configuration of a search is run with all `seeds`; no axis")
         for axis in searched
         if SEED in axis.keys
     ]
     if not searched and not axes.problems:
-        problems.append((file.place("search"), "search: nothing to search in; give methods, grid, zip or list"))
+        problems.append((file.location("search"), "search: nothing to search in; give methods, grid, zip or list"))
     ranged = {axis.keys[0] for axis in searched if axis.interval}
     for exclusion in axes.exclusions:
         if isinstance(exclusion.rule, str):
-            problems.append((exclusion.place, f"exclude: {exclusion.rule}: a search excludes values"))
+            problems.append((exclusion.location, f"exclude: {exclusion.rule}: a search excludes values"))
         elif wrong := exclusion.rule.keys() & {*ranged, SEED}:
             message = f"exclude: {', '.join(sorted(wrong))} cannot be excluded in a search: it is a range, or the seed"
-            problems.append((exclusion.place, message))
-        elif not _meets(exclusion.rule, searched):
-            problems.append((exclusion.place, f"exclude: {exclusion.written} matches no trial"))
+            problems.append((exclusion.location, message))
+        elif not _is_satisfiable(exclusion.rule, searched):
+            problems.append((exclusion.location, f"exclude: {exclusion.written} matches no trial"))
     space = Space(searched, tuple(seeds), axes.exclusions)
     if not problems and not axes.problems and not space.corners():
-        problems.append((file.place("exclude"), "exclude: leaves nothing to search in"))
+        problems.append((file.location("exclude"), "exclude: leaves nothing to search in"))
     return space, problems
 
 
-def _meets(rule: Mapping[str, Any], axes: Sequence[Axis]) -> bool:
-    """Return whether some combination has the values of ``rule``."""
+def _is_satisfiable(rule: Mapping[str, Any], axes: Sequence[Axis]) -> bool:
+    """Return whether some combination matches ``rule``."""
     for axis in axes:
-        part = Exclusion(axis.place, {key: value for key, value in rule.items() if key in axis.keys}, "")
-        if not any(part.matches_values(point.values) for point in axis.points):
+        axis_rule = Exclusion(axis.location, {key: value for key, value in rule.items() if key in axis.keys}, "")
+        if not any(axis_rule.matches_values(point.values) for point in axis.points):
             return False
     return True

@@ -1,4 +1,4 @@
-"""What each worker has to itself, cores and GPUs of this machine."""
+"""Slots: the cores and GPUs of this machine that each worker has exclusively."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ from rlvr_cli.runs.environment import usable_cores
 
 @dataclass(frozen=True)
 class Slot:
-    """One worker's share: numbers of cores, names of GPUs; None = shared with everyone."""
+    """The cores and GPUs of one worker, by number and name; None = all, shared."""
 
     cores: tuple[int, ...] | None = None
     gpus: tuple[str, ...] | None = None
 
     def environment(self) -> dict[str, str]:
-        """The variables that keep a process to the slot's GPUs."""
+        """Return the environment variables that restrict a process to the slot's GPUs."""
         return {} if self.gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(self.gpus)}
 
 
-def slots(wanted: int | None, each: Mapping[str, int | None]) -> list[Slot]:
-    """The slots of ``wanted`` workers; None = as many as fit, or one where nothing is said of cores and GPUs.
+def allocate_slots(workers: int | None, each: Mapping[str, int | None]) -> list[Slot]:
+    """Return the slots of ``workers`` workers; None = all that fit, or one if ``each`` limits neither cores nor GPUs.
 
-    Raises UserError when the machine has not so many.
+    Raises UserError if the machine has too few cores or GPUs.
     """
     cores, gpus = each.get("cores"), each.get("gpus")
-    own_cores = _cores() if cores else []
-    own_gpus = _gpus() if gpus else []
-    room = [len(own_cores) // cores] if cores else []
-    room += [len(own_gpus) // gpus] if gpus else []
-    number = wanted or min(room, default=1)
+    all_cores = _cores() if cores else []
+    all_gpus = _gpus() if gpus else []
+    room = [len(all_cores) // cores] if cores else []
+    room += [len(all_gpus) // gpus] if gpus else []
+    number = workers or min(room, default=1)
     problems = [
-        f"slots: {number or 1} worker{'s' if number > 1 else ''} of {size} {what}{'s' if size > 1 else ''} each need "
-        f"{(number or 1) * size}, and this machine has {len(own)}. At most {len(own) // size} fit (--workers)."
-        for what, size, own in (("core", cores or 0, own_cores), ("GPU", gpus or 0, own_gpus))
-        if size and (number or 1) * size > len(own)
+        f"slots: {number or 1} worker{'s' if number > 1 else ''} of {size} {unit}{'s' if size > 1 else ''} each need "
+        f"{(number or 1) * size}, and this machine has {len(total)}. At most {len(total) // size} fit (--workers)."
+        for unit, size, total in (("core", cores or 0, all_cores), ("GPU", gpus or 0, all_gpus))
+        if size and (number or 1) * size > len(total)
     ]
     if problems:
         raise UserError(problems)
     return [
         Slot(
-            tuple(own_cores[cores * place : cores * (place + 1)]) if cores else None,
-            None if gpus is None else tuple(own_gpus[gpus * place : gpus * (place + 1)]),
+            tuple(all_cores[cores * index : cores * (index + 1)]) if cores else None,
+            None if gpus is None else tuple(all_gpus[gpus * index : gpus * (index + 1)]),
         )
-        for place in range(number)
+        for index in range(number)
     ]
 
 
 def with_slots(section: SlurmConfig, each: Mapping[str, int | None]) -> SlurmConfig:
-    """What the job of a trial asks for: its section `slurm`, with a slot's cores and GPUs on each of its machines."""
+    """Return the resources of a trial's job: its section `slurm` with a slot's cores and GPUs on each node."""
     keys = {"cpus_per_task": each.get("cores"), "gpus_per_node": each.get("gpus")}
     return section.model_copy(update={key: value for key, value in keys.items() if value is not None})
 
@@ -63,6 +63,6 @@ def _cores() -> list[int]:
 
 
 def _gpus() -> list[str]:
-    """The GPUs by the names that CUDA_VISIBLE_DEVICES gives them, else by their numbers."""
+    """Return the names of the GPUs in CUDA_VISIBLE_DEVICES, else their numbers."""
     named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     return named[: visible_gpus()] if named else [str(number) for number in range(visible_gpus())]

@@ -1,4 +1,4 @@
-"""The jobs of a sweep in the queue of a cluster: what was submitted, its state, and its end."""
+"""The Slurm jobs of a sweep: record, query and cancel them."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from rlvr_cli.sweeps.folder import OPEN, State, SweepDir
 from rlvr_cli.sweeps.screen import TrialProgress
 
 POLL_SECONDS = 5.0
-# scancel's error for a job that is just starting or ending, and how often it is called then, a second apart.
+# scancel's error for a job that is starting or ending; retries, one per second.
 _BUSY, TRIES = "try again later", 20
-# scancel's errors for jobs that have ended meanwhile.
+# scancel's errors for jobs that have already ended.
 _ENDED = ("Invalid job id", "already completing or completed", "Job/step already")
 
 
 @dataclass(frozen=True)
 class TrialJob:
-    """The job that was last submitted for a trial: `41_3`, and its state as Slurm names it."""
+    """The last job of a trial: its id, such as `41_3`, and its Slurm state."""
 
     id: str
     state: str
 
     @property
     def array(self) -> str:
-        """The number of the whole array."""
+        """The id of its array."""
         return self.id.partition("_")[0]
 
 
-def record(sweep: SweepDir, name: str, jobs: Mapping[str, str]) -> None:
-    """Record the numbers of submitted jobs by the names of their trials; ``name`` is the jobs' in the queue."""
+def record_jobs(sweep: SweepDir, name: str, jobs: Mapping[str, str]) -> None:
+    """Record the ids of submitted jobs by trial name; ``name``: the job name in the queue."""
     path = _path(sweep)
-    # The line that a killed process began would spoil the next.
+    # A killed process may have left an incomplete line.
     truncate_jsonl(path, len(read_jsonl(path)))
     append_jsonl(path, [{"time": now(), "name": name, "jobs": dict(jobs)}], durable=True)
 
 
 def trial_jobs(sweep: SweepDir) -> dict[str, TrialJob]:
-    """Return the last job of each trial, by the trials' names, as far as Slurm remembers it.
+    """Return the last job of each trial by trial name, without jobs that Slurm has forgotten.
 
-    Raises UserError where Slurm does not answer, RunError for a line of the record that was altered.
+    Raises UserError if Slurm does not respond, RunError for a damaged record.
     """
     jobs, names = dict[str, str](), dict[str, str]()
     for number, row in enumerate(read_jsonl(_path(sweep)), start=1):
@@ -61,12 +61,12 @@ def trial_jobs(sweep: SweepDir) -> dict[str, TrialJob]:
 
 
 def queued_jobs(sweep: SweepDir) -> dict[str, TrialJob]:
-    """Return the jobs of :func:`trial_jobs` that wait or run."""
+    """Return the pending and running jobs of :func:`trial_jobs`."""
     return {trial: job for trial, job in trial_jobs(sweep).items() if not has_ended(job.state)}
 
 
 def visible_jobs(sweep: SweepDir) -> dict[str, TrialJob]:
-    """Return the same; none on a machine that does not reach Slurm."""
+    """Return :func:`queued_jobs`; empty if Slurm does not respond."""
     try:
         return queued_jobs(sweep)
     except UserError:
@@ -74,9 +74,9 @@ def visible_jobs(sweep: SweepDir) -> dict[str, TrialJob]:
 
 
 def with_jobs(progress: Sequence[TrialProgress], jobs: Mapping[str, TrialJob]) -> list[TrialProgress]:
-    """Return the state of trials, with the queue's word on those that no process of this machine works on.
+    """Replace the state of each open trial by the state of its job in the queue.
 
-    Where locks do not reach from one machine to the other, a trial that runs elsewhere looks as if it did not.
+    Without locks across machines, a trial that runs on another machine looks open.
     """
     return [_with_job(trial, jobs.get(trial.status.entry.name)) for trial in progress]
 
@@ -89,43 +89,43 @@ def _with_job(trial: TrialProgress, job: TrialJob | None) -> TrialProgress:
 
 
 def stop_file(sweep: SweepDir, array: str) -> Path:
-    """Return the file whose existence keeps the jobs of an array from being requeued once they have saved."""
+    """Return the file that prevents the jobs of an array from being requeued after they save."""
     return sweep.state_dir / f"slurm-{array}.stop"
 
 
 def cancel_jobs(sweep: SweepDir, jobs: Mapping[str, TrialJob], end: float) -> None:
-    """Take ``jobs`` out of the queue, those that run once they have saved.
+    """Cancel ``jobs``; running ones save first.
 
     Args:
-        end: when to give up waiting, of time.monotonic.
+        end: the deadline, by time.monotonic.
     Raises:
-        UserError: Slurm does not answer, or refuses.
-        RunError: not all have ended in time.
+        UserError: Slurm does not respond, or refuses.
+        RunError: some jobs did not end before the deadline.
     """
     arrays = sorted({job.array for job in jobs.values()}, key=int)
     for array in arrays:
         write_text(stop_file(sweep, array), "")
     if arrays:
-        # As at a time limit; a bare scancel kills after KillWait.
+        # The signal of a time limit; scancel without a signal kills after KillWait.
         cancel("--state=RUNNING", "--signal=USR2", *arrays)
-    while arrays and (left := [trial for trial, job in queued_jobs(sweep).items() if job.array in arrays]):
+    while arrays and (pending := [trial for trial, job in queued_jobs(sweep).items() if job.array in arrays]):
         if time.monotonic() > end:
-            raise RunError(f"{sweep.path}: is stopping, but has not saved yet: {', '.join(left)}.")
+            raise RunError(f"{sweep.path}: is stopping, but has not saved yet: {', '.join(pending)}.")
         cancel("--state=PENDING", *arrays)
         time.sleep(POLL_SECONDS)
 
 
 def cancel(*arguments: str) -> None:
-    """Call scancel. Raises UserError where it is missing or Slurm refuses, but not for jobs that have ended."""
+    """Call scancel. Raises UserError if it is missing or Slurm refuses, but not for jobs that have ended."""
     if shutil.which("scancel") is None:
         raise UserError("scancel is not on the PATH. Stop the sweep from a machine of the cluster.")
     for _ in range(TRIES):
-        answer = subprocess.run(["scancel", *arguments], capture_output=True, text=True, check=False)
-        if _BUSY not in answer.stderr:
+        result = subprocess.run(["scancel", *arguments], capture_output=True, text=True, check=False)
+        if _BUSY not in result.stderr:
             break
         time.sleep(1)
-    errors = [line for line in answer.stderr.splitlines() if line and not any(text in line for text in _ENDED)]
-    if answer.returncode != 0 and errors:
+    errors = [line for line in result.stderr.splitlines() if line and not any(text in line for text in _ENDED)]
+    if result.returncode != 0 and errors:
         raise UserError([f"Slurm refused to cancel: {line}" for line in errors])
 
 

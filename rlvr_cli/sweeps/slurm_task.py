@@ -1,6 +1,6 @@
-"""`python -m rlvr_cli.sweeps.slurm_task`: a job of a sweep, which carries one trial out.
+"""`python -m rlvr_cli.sweeps.slurm_task`: a Slurm job that runs one trial of a sweep.
 
-It is a worker as those of `rlvr sweep` on one machine are, with the same lease, attempts, retries and evaluations.
+The job is a sweep worker, with the same lease, attempts, retries and evaluations as on one machine.
 """
 
 from __future__ import annotations
@@ -22,48 +22,48 @@ from rlvr_cli.sweeps.folder import Entry, SweepDir
 from rlvr_cli.sweeps.slurm_queue import stop_file
 from rlvr_cli.sweeps.worker import SweepWorker
 
-_AGAIN_SECONDS = 2.0
+_POLL_SECONDS = 2.0
 USER_ERROR = 2
 
 
 def run_trial(sweep: SweepDir, name: str, flags: list[str]) -> int:
-    """Return the job's exit code: 0 settled or not its to do, 1 failed, 143 saved and to be requeued."""
+    """Run a trial and return the job's exit code: 0 settled or not runnable, 1 failed, 143 saved and to be requeued."""
     array = os.environ.get("SLURM_ARRAY_JOB_ID")
     job = os.environ["SLURM_JOB_ID"] if array is None else f"{array}_{os.environ['SLURM_ARRAY_TASK_ID']}"
-    worker = (_OnMachines if "NNODES" in os.environ else SweepWorker)(sweep, job, flags)
-    worker.listen()
+    worker = (_MultiNodeWorker if "NNODES" in os.environ else SweepWorker)(sweep, job, flags)
+    worker.handle_sigterm()
     stopped = stop_file(sweep, job.partition("_")[0])
     entry = next((entry for entry in worker.plan.named if entry.name == name), None)
     if entry is None:
-        return _end(f"{name}: the sweep no longer has this trial, or another's run stands for it", 0)
+        return _print_and_return(f"{name}: the sweep no longer has this trial, or another run has its name", 0)
     if stopped.exists():
-        return _end(f"{name}: the sweep was stopped", 0)
+        return _print_and_return(f"{name}: the sweep was stopped", 0)
     restarted = "SLURM_RESTART_COUNT" in os.environ
     if restarted:
-        # On a network file system the lock of a machine that is lost stays for a while.
+        # On a network file system the lock of a lost machine persists for a while.
         await_release(sweep.trial_dir(entry), LOCK_SECONDS)
         await_release(sweep.run_dir(entry).path, LOCK_SECONDS)
-    if not worker.take(entry):
-        return _end(f"{name}: another worker has it", 1 if restarted else 0)
+    if not worker.run_trial(entry):
+        return _print_and_return(f"{name}: another worker has it", 1 if restarted else 0)
     status = sweep.status(worker.plan, entry)
     if status.state == "finished":
-        return _end(f"{name}: finished", 0)
+        return _print_and_return(f"{name}: finished", 0)
     if status.state == "failed":
-        return _end(f"{name}: failed: {status.reason} (output: {sweep.output_path(entry)})", 1)
+        return _print_and_return(f"{name}: failed: {status.reason} (output: {sweep.output_path(entry)})", 1)
     if stopped.exists():
-        return _end(f"{name}: saved; the sweep was stopped", 0)
-    return _end(f"{name}: saved", SAVED)
+        return _print_and_return(f"{name}: saved; the sweep was stopped", 0)
+    return _print_and_return(f"{name}: saved", SAVED)
 
 
-class _OnMachines(SweepWorker):
-    """A worker on the first of several machines, whose training begins on all of them by `rlvr train --resume`."""
+class _MultiNodeWorker(SweepWorker):
+    """The worker on the first of several nodes; all of them start the training with `rlvr train --resume`."""
 
     def _train_command(self, entry: Entry, run: RunDir) -> list[str]:
         first = super()._train_command(entry, run)
         if not run.manifest_path.exists():
-            place = [override_text("run.dir", str(self.sweep.path)), override_text("run.name", entry.name)]
+            run_keys = [override_text("run.dir", str(self.sweep.path)), override_text("run.name", entry.name)]
             files = [Path(file) for file in entry.base]
-            config = load_config(files, entry.option, None, None, [*entry.overrides, *place], import_files=True)
+            config = load_config(files, entry.option, None, None, [*entry.overrides, *run_keys], import_files=True)
             command = ["rlvr", *first]
             create_run(
                 self.sweep.path, entry.name, overwrite=False, fill=lambda aside: write_beginning(config, aside, command)
@@ -72,29 +72,29 @@ class _OnMachines(SweepWorker):
 
 
 def follow(run: RunDir, trial: Path, flags: list[str]) -> None:
-    """Train this machine's share of ``run`` as often as the first machine begins, until it is finished or saved.
+    """Join the training of ``run`` on this node each time the first node starts it, until it is finished or saved.
 
-    Then wait for the first machine, which may evaluate: srun would soon end it after this task.
+    Then wait for the first node, which may evaluate: srun ends its task soon after this one.
 
     Args:
-        trial: the folder that the first machine holds until it is done.
+        trial: the folder whose lock the first node holds until it is done.
     """
     signals: list[int] = []
-    # The training ends with that of the first machine, after the same step.
+    # The training ends on all nodes after the same step.
     signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
     code = 1
     while code not in (0, USER_ERROR, SAVED) and not signals:
-        time.sleep(_AGAIN_SECONDS)
+        time.sleep(_POLL_SECONDS)
         if run.manifest_path.exists() and not signals:
             if run.read_manifest().get("status") == "finished":
                 break
             command = [sys.executable, "-m", "rlvr_cli", "train", *flags, "--resume", str(run.path)]
             code = subprocess.run(command, check=False).returncode
     while is_held(trial) and not signals:
-        time.sleep(_AGAIN_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
-def _end(text: str, code: int) -> int:
+def _print_and_return(text: str, code: int) -> int:
     print(text, flush=True)
     return code
 

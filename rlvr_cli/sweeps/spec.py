@@ -1,4 +1,4 @@
-"""The sweep file: its keys, and how it is read, every problem with its line."""
+"""The sweep file: its keys, and a reader that reports every problem with its line."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ A_POINT = "a mapping from keys to values, as {optimizer.lr: 1e-3}"
 
 
 class SlotsSpec(Section):
-    """What each worker has to itself."""
+    """The cores and GPUs of each worker."""
 
-    cores: Count | None = Field(None, description="Cores of each worker, no other worker's; null = all, shared.")
+    cores: Count | None = Field(None, description="Cores of each worker, exclusive; null = all, shared.")
     gpus: Annotated[int, Field(ge=0, le=1024)] | None = Field(
         None, description="GPUs of each worker (CUDA_VISIBLE_DEVICES); 0 = none; null = all, shared."
     )
 
 
 class EvalSpec(Section):
-    """How each finished trial is evaluated: the options of `rlvr eval`."""
+    """The evaluation of each finished trial: options of `rlvr eval`."""
 
     pass_at: Annotated[tuple[Count, ...], FromList] = Field((), description="Every k of pass@k (--pass-at).")
     samples: CountOrZero | None = Field(None, description="Samples a problem (--samples).")
@@ -49,31 +49,31 @@ class EvalSpec(Section):
 
 
 def _named(key: str) -> BeforeValidator:
-    """A word in place of a mapping stands for the mapping's ``key``."""
+    """Return a validator that accepts a string instead of a mapping, as the value of ``key``."""
     return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
 
 
 def _switch(value: Any) -> Any:
-    """`true` for the defaults, `false` for nothing."""
+    """Convert true to the defaults, false to None."""
     return ({} if value else None) if isinstance(value, bool) else value
 
 
 class ObjectiveSpec(Section):
-    """The number by which trials are ranked, and which a search makes large or small."""
+    """The metric that ranks trials, and that a search optimizes."""
 
     metric: Text = Field("accuracy", description="accuracy, greedy, pass@K, maj@K, reward, length, ...")
     of: Literal["held_out", "eval", "training"] | None = Field(
         None,
-        description="Where it is from: the held-out evaluations of training, the evaluation of the finished trial, or "
+        description="Its source: the held-out evaluations of training, the evaluation of the finished trial, or "
         "training itself; null = the first of these that the trials have.",
     )
     direction: Literal["maximize", "minimize"] | None = Field(
-        None, description="null = maximize, for metrics of which more is better."
+        None, description="null = maximize, for metrics that are better when higher."
     )
 
 
 class PruningSpec(Section):
-    """Which trials of a search are stopped early: those below the median (Optuna's MedianPruner)."""
+    """Early stopping of a search's trials below the median (Optuna's MedianPruner)."""
 
     startup: Count = Field(5, description="Configurations that must be finished before any is stopped.")
     warmup: Annotated[int, Field(ge=0)] = Field(0, description="Rollouts of a trial before it may be stopped.")
@@ -82,36 +82,36 @@ class PruningSpec(Section):
 class SearchSpec(Section):
     """An adaptive search over the axes instead of their product."""
 
-    sampler: Literal["tpe", "random"] = Field("tpe", description="Who suggests the next configuration.")
-    trials: Count | None = Field(None, description="Configurations to run; null = as many as the budget allows.")
-    startup: Count = Field(10, description="Configurations that tpe draws at random before it learns from results.")
-    seed: Annotated[int, Field(ge=0)] = Field(0, description="Of the sampler's random numbers.")
+    sampler: Literal["tpe", "random"] = Field("tpe", description="Sampler of the configurations.")
+    trials: Count | None = Field(None, description="Configurations to run; null = until the budget is spent.")
+    startup: Count = Field(10, description="Random configurations before tpe uses results.")
+    seed: Annotated[int, Field(ge=0)] = Field(0, description="Seed of the sampler.")
     pruning: Annotated[PruningSpec, BeforeValidator(_switch)] | None = Field(
         None, title="true, false, or a mapping of startup and warmup", description=str(PruningSpec.__doc__)
     )
 
 
 class ReportedSpec(Section):
-    """A table of a paper: the numbers that it reports for trials, which are no results of ours."""
+    """A table of a paper: the numbers that it reports for trials, not results of this sweep."""
 
-    place: Text = Field(description="Where they are printed, as `table 1`.")
+    place: Text = Field(description="Their source in the paper, as `table 1`.")
     columns: Annotated[tuple[Text, ...], FromList] = Field(
-        min_length=1, description="What each number is: a metric, or a metric and a benchmark, as `avg@16 aime24`."
+        min_length=1, description="Names of the columns: a metric, or a metric and a benchmark, as `avg@16 aime24`."
     )
-    unit: Text = Field("%", description="Of the numbers.")
+    unit: Text = Field("%", description="Unit of the numbers.")
     rows: dict[str, Annotated[tuple[float | None, ...], FromList]] = Field(
-        description="The numbers of each trial, by its name without the seed, or a pattern where the paper does not "
-        "say which of several it is; null where none is printed."
+        description="The numbers of each trial, by its name without the seed, or a pattern if the paper does not "
+        "specify the trial; null = not reported."
     )
 
 
 class SweepSpec(Section):
-    """A sweep: a base configuration, what varies, and how it is carried out."""
+    """A sweep: a base configuration, the axes, and how to run it."""
 
     name: RunName | None = Field(None, description="Folder of the sweep inside run.dir; null = the file's name.")
     base: Annotated[tuple[Text, ...], OneOrMore] = Field(
         (),
-        title="a configuration file, or a list of them (keys stand in `set`)",
+        title="a configuration file, or a list of them (keys belong into `set`)",
         description="Configuration files as for `rlvr train -c`, from the sweep file's folder; later ones win.",
     )
     set: dict[str, Any] = Field({}, title=A_POINT, description="Overrides that every trial has.")
@@ -134,23 +134,23 @@ class SweepSpec(Section):
     list: Annotated[tuple[dict[str, Any] | Annotated[tuple[dict[str, Any], ...], FromList], ...], FromList] = Field(
         (),
         title=f"a list whose items are each {A_POINT}, or a list of such lists",
-        description="An axis of points that are written out; several such lists in a list are several axes.",
+        description="An axis of explicit points; a list of such lists is several axes.",
     )
     exclude: Annotated[tuple[dict[str, Any] | Text, ...], FromList] = Field(
         (),
         title=f"a list whose items are each {A_POINT}, or a pattern of names",
-        description="Combinations to leave out: those with all values of an item; a list stands for any of its values. "
+        description="Combinations to exclude: those with all values of an item; a list matches any of its values. "
         "Or a pattern of the names that points of `list` give, as `orz-*`.",
     )
     reported: Annotated[tuple[ReportedSpec, ...], FromList] = Field(
         (),
         title=f"a list whose items are each a mapping of {', '.join(ReportedSpec.model_fields)}",
-        description="Numbers that a paper reports for the trials; they are shown, and change nothing.",
+        description="Numbers that a paper reports for the trials; only shown.",
     )
     identical_arms: bool = Field(
         False, description="Train arms whose methods have the same gradient; such a sweep is refused otherwise."
     )
-    budget: Count | None = Field(None, description="Most rollouts that all trials together may take.")
+    budget: Count | None = Field(None, description="Maximum rollouts of all trials together.")
     objective: Annotated[ObjectiveSpec, _named("metric")] | None = Field(
         None,
         title=f"a metric, or a mapping of {', '.join(ObjectiveSpec.model_fields)}",
@@ -161,7 +161,7 @@ class SweepSpec(Section):
         title=f"tpe, random, or a mapping of {', '.join(SearchSpec.model_fields)}",
         description=str(SearchSpec.__doc__),
     )
-    retries: Annotated[int, Field(ge=0, le=100)] = Field(2, description="How often a trial that failed is tried again.")
+    retries: Annotated[int, Field(ge=0, le=100)] = Field(2, description="Retries of a failed trial.")
     slots: SlotsSpec = Field(SlotsSpec(), title="a mapping of cores and gpus", description=str(SlotsSpec.__doc__))
     eval: EvalSpec | None = Field(
         None,
@@ -172,7 +172,7 @@ class SweepSpec(Section):
 
 @dataclass(frozen=True)
 class SweepFile:
-    """A sweep file as read: ``text`` is its content, ``lines`` where each of its values stands."""
+    """A sweep file: ``text`` is its content, ``lines`` the line of each value."""
 
     path: Path
     text: str
@@ -181,31 +181,31 @@ class SweepFile:
 
     @property
     def name(self) -> str:
-        """The sweep's name: the key `name`, or the file's own."""
+        """The key `name`, or the file's name."""
         return self.spec.name or self.path.stem
 
     @property
     def base(self) -> list[Path]:
-        """The base configuration files. Raises UserError for the home folder of nobody."""
+        """The base configuration files. Raises UserError for the home folder of an unknown user."""
         return [self.path.parent / local_path(name) for name in self.spec.base]
 
-    def place(self, *path: Any) -> str:
-        """`sweep.yaml:7`, of the value at ``path``, or of what it stands in."""
+    def location(self, *path: Any) -> str:
+        """Return `sweep.yaml:7` for the value at ``path``, or for the nearest enclosing value."""
         return YamlDocument(None, self.lines).at(self.path, path)
 
 
 def read_sweep(path: Path) -> SweepFile:
-    """The sweep that ``path`` describes. Raises UserError with every problem of the file's own keys."""
+    """Read a sweep file. Raises UserError with every problem of its keys."""
     named_yaml = is_yaml(os.path.realpath(path))
     try:
         text = read_text(path)
         document = parse(text)
     except YamlProblem as problem:
-        place = f"{path}:{problem.line}" if problem.line else str(path)
+        location = f"{path}:{problem.line}" if problem.line else str(path)
         message = problem.message if named_yaml or not problem.line else "not valid YAML"
-        raise UserError(layout([(place, message)])) from None
+        raise UserError(layout([(location, message)])) from None
     if not isinstance(document.data, dict):
-        got = f"it is {'empty' if document.data is None else 'no mapping'}"
+        got = f"it is {'empty' if document.data is None else 'not a mapping'}"
         raise UserError(
             f"{path}  a sweep file must be a mapping with the keys {', '.join(SweepSpec.model_fields)}; {got}"
         )
@@ -215,8 +215,8 @@ def read_sweep(path: Path) -> SweepFile:
     unknown = set(document.data) - set(SweepSpec.model_fields)
     if unknown and set(document.data) <= {*Config.model_fields, INCLUDE}:
         raise UserError(
-            f"{path}: is a configuration, not a sweep file: it has no trials. `-c {path}` takes it whole, and a sweep "
-            "file as its `base`."
+            f"{path}: is a configuration, not a sweep file: it has no trials. Use it with `-c {path}`, or as the "
+            "`base` of a sweep file."
         )
     if spec is None:
         raise UserError(layout([(document.at(path, fault.value_path), str(fault)) for fault in faults]))

@@ -1,6 +1,6 @@
-"""`python -m rlvr_cli.sweeps.worker`: takes trials one after the other, each under a lease that ends with it.
+"""`python -m rlvr_cli.sweeps.worker`: run trials one after the other, each under a lease.
 
-It loads no torch: each trial is `rlvr train` in a process of its own, which is killed when this one is.
+The worker does not import torch: each trial is a child process `rlvr train`, which is killed with the worker.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 TICK = 0.5
 LAST_LINES = 12
 BAD_INPUT = 2
-# How long the processes of a trial that was killed may take to let go of its run.
+# Timeout for the processes of a killed trial to release the lock of its run.
 RELEASE_SECONDS = 60.0
-# All that a run has that was killed before its manifest was written.
+# Files of a run that was killed before its manifest was written.
 INCOMPLETE = {"rollouts", "checkpoints", "eval", ".lock", "config.yaml", "log.txt"}
 
 
 class SweepWorker:
-    """One worker of ``sweep``; ``number`` names it, and ``flags`` are given to each command that it runs."""
+    """A worker of ``sweep``; ``number`` identifies it, and ``flags`` are added to each command that it runs."""
 
     def __init__(self, sweep: SweepDir, number: int | str, flags: list[str]) -> None:
         self.sweep, self.number, self.flags = sweep, number, flags
@@ -49,62 +49,61 @@ class SweepWorker:
         self.search = None if self.plan.search is None else self._search()
 
     def work(self) -> None:
-        """Every trial that is open and that no other worker has, until it is settled; once through the plan.
+        """Run every open trial that no other worker holds until it is settled.
 
-        Of a search, again while there is a trial to be begun, which may be one that is asked for now.
+        In a search, repeat with new suggestions until no trial is open.
         """
-        self.listen()
+        self.handle_sigterm()
         if self.search is None:
-            self._go_through()
+            self._run_open_trials()
             return
         while not self.stopping:
             self.plan = self.search.advance()
             if not any(status.state in OPEN for status in self.sweep.statuses(self.plan)):
                 return
-            self._go_through()
+            self._run_open_trials()
 
     def _search(self) -> Search:
         from rlvr_cli.sweeps.search import Search
 
         return Search(self.sweep, self.plan)
 
-    def _go_through(self) -> None:
+    def _run_open_trials(self) -> None:
         for entry in self.plan.named:
             if self.stopping:
                 return
             if self.sweep.status(self.plan, entry).state not in OPEN:
                 continue
-            self.take(entry)
+            self.run_trial(entry)
 
-    def listen(self) -> None:
-        """From here on SIGTERM saves the trial, and no other is taken."""
+    def handle_sigterm(self) -> None:
+        """Install the SIGTERM handler: save the trial, then stop."""
         signal.signal(signal.SIGTERM, self._stop)
 
-    def take(self, entry: Entry) -> bool:
-        """Work on ``entry`` until it is settled or SIGTERM came: False where another worker has it."""
-        with self.sweep.leased(entry) as mine:
-            while mine and not self.stopping and self._open(entry):
+    def run_trial(self, entry: Entry) -> bool:
+        """Run ``entry`` until it is settled or SIGTERM arrives; return False if another worker holds it."""
+        with self.sweep.lease(entry) as acquired:
+            while acquired and not self.stopping and self._is_unsettled(entry):
                 self._attempt(entry)
-        return mine
+        return acquired
 
-    def _open(self, entry: Entry) -> bool:
-        """Whether the trial that this worker holds has something left to do."""
+    def _is_unsettled(self, entry: Entry) -> bool:
         return self.sweep.status(self.plan, entry).state in ("running", "evaluating")
 
     def _attempt(self, entry: Entry) -> None:
-        """Train the trial, or go on with it, or evaluate it; and record how that ended."""
+        """Train, resume or evaluate the trial, and record the outcome."""
         run = self.sweep.run_dir(entry)
         evaluation = self.sweep.status(self.plan, entry).trained
-        about: dict[str, Any] = {"eval": self.plan.eval} if evaluation else {}
-        self.sweep.record(entry, "start", worker=self.number, pid=os.getpid(), step=newest_step(run), **about)
+        kind: dict[str, Any] = {"eval": self.plan.eval} if evaluation else {}
+        self.sweep.record(entry, "start", worker=self.number, pid=os.getpid(), step=newest_step(run), **kind)
         output = self.sweep.output_path(entry)
         begin = output.stat().st_size if output.exists() else 0
         watch = None if evaluation or self.search is None else self.search.watch(entry)
         try:
             command = self._eval_command(run) if evaluation else self._train_command(entry, run)
         except UserError as error:
-            said = " ".join(error.problems)
-            self.sweep.record(entry, "end", outcome="bad_input", exit_code=None, reason=said, **about)
+            message = " ".join(error.problems)
+            self.sweep.record(entry, "end", outcome="bad_input", exit_code=None, reason=message, **kind)
             return
         code = self._run(command, output, watch)
         if watch is not None and (rollout := watch()) is not None:
@@ -117,39 +116,39 @@ class SweepWorker:
         elif self.stopping:
             outcome, reason = "interrupted", None
         elif code == 0:
-            outcome, reason = "failed", _unfinished(run, entry)
+            outcome, reason = "failed", _unfinished_reason(run, entry)
         else:
             outcome = "bad_input" if code == BAD_INPUT else "failed"
-            reason = _reason(code, run, output, begin)
-        self.sweep.record(entry, "end", outcome=outcome, exit_code=code, reason=reason, **about)
+            reason = _failure_reason(code, run, output, begin)
+        self.sweep.record(entry, "end", outcome=outcome, exit_code=code, reason=reason, **kind)
 
     def _train_command(self, entry: Entry, run: RunDir) -> list[str]:
-        """`rlvr train`, from the start or from the newest checkpoint. Raises UserError where that is not this trial."""
+        """Return the arguments of `rlvr train`, to start or resume. Raises UserError if the run is not this trial."""
         if not await_release(run.path, RELEASE_SECONDS):
             raise UserError(f"{run.path}: another process is training this run.")
         clear_incomplete(run)
         if run.manifest_path.exists():
             return ["train", "--resume", str(run.path), *self.flags]
         config = load_config(
-            [Path(one) for one in entry.base], entry.option, None, None, entry.overrides, import_files=True
+            [Path(file) for file in entry.base], entry.option, None, None, entry.overrides, import_files=True
         )
         if config_hash(config) != entry.id:
             raise UserError(
-                f"{entry.name}: its configuration no longer means what it did when the sweep started (identity "
+                f"{entry.name}: its configuration has changed since the sweep started (hash "
                 f"{config_hash(config)}, not {entry.id}): presets or the environment changed. Run `rlvr sweep` with "
                 "the file again."
             )
-        place = [override_text("run.dir", str(self.sweep.path)), override_text("run.name", entry.name)]
-        return ["train", *self.flags, *entry.train(), *place]
+        run_keys = [override_text("run.dir", str(self.sweep.path)), override_text("run.name", entry.name)]
+        return ["train", *self.flags, *entry.train(), *run_keys]
 
     def _eval_command(self, run: RunDir) -> list[str]:
         assert self.plan.eval is not None
         return ["eval", str(run.path), *self.flags, *self.plan.eval]
 
     def _run(self, arguments: list[str], output: Path, watch: PruningWatch | None = None) -> int:
-        """Run one command to its end and return its exit code. It dies with this process, and this one with its parent.
+        """Run a command and return its exit code. It is killed with this process, and this process with its parent.
 
-        A training that ``watch`` stops gets the signal to save and end.
+        A training that ``watch`` prunes gets SIGTERM: it saves and ends.
         """
         check_no_link(output)
         with output.open("ab") as stream:
@@ -178,14 +177,13 @@ class SweepWorker:
         return [sys.executable, "-m", "rlvr_cli", *arguments]
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        """The trial saves, and this worker takes no other."""
         self.stopping = True
         if self.child is not None and self.child.poll() is None:
             self.child.terminate()
 
 
 def clear_incomplete(run: RunDir) -> None:
-    """Delete what is left of a run that was killed before it had a manifest. Raises UserError for anything else."""
+    """Delete a run that was killed before it had a manifest. Raises UserError for any other folder."""
     if not run.path.exists() or run.manifest_path.exists():
         return
     others = sorted(
@@ -200,8 +198,8 @@ def clear_incomplete(run: RunDir) -> None:
     shutil.rmtree(run.path)
 
 
-def _reason(code: int, run: RunDir, output: Path, begin: int) -> str:
-    """Why a command failed: by its run's manifest, else by how it ended and by what it said last."""
+def _failure_reason(code: int, run: RunDir, output: Path, begin: int) -> str:
+    """Return why a command failed: from its signal, its run's manifest, or the last lines of its output."""
     if code < 0:
         name = signal.Signals(-code).name
         return f"killed by {name}{' (out of memory?)' if -code == signal.SIGKILL else ''}"
@@ -213,24 +211,24 @@ def _reason(code: int, run: RunDir, output: Path, begin: int) -> str:
             return str(error)
     with output.open("rb") as stream:
         stream.seek(begin)
-        said = stream.read().decode(errors="replace").strip().splitlines()
-    return "\n".join(said[-LAST_LINES:]) or f"exit code {code}, without a word"
+        lines = stream.read().decode(errors="replace").strip().splitlines()
+    return "\n".join(lines[-LAST_LINES:]) or f"exit code {code}, no output"
 
 
-def _unfinished(run: RunDir, entry: Entry) -> str:
-    """Why a training whose exit code says that all went well has failed."""
+def _unfinished_reason(run: RunDir, entry: Entry) -> str:
+    """Return why a training with exit code 0 has failed."""
     return (
         f"exit code 0 at step {newest_step(run)} of {entry.steps}: something ended the process before the training "
-        "was finished (os._exit in code of its own?)"
+        "was finished (os._exit in user code?)"
     )
 
 
 def main() -> None:
-    """Arguments: the sweep's folder, this worker's number, its cores as JSON (null = all), flags."""
+    """Run a worker. Arguments: the sweep's folder, the worker's number, its cores as JSON (null = all), flags."""
     folder, number, cores, *flags = sys.argv[1:]
-    own = json.loads(cores)
-    if own is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, own)
+    affinity = json.loads(cores)
+    if affinity is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, affinity)
     SweepWorker(SweepDir(Path(folder)), int(number), flags).work()
 
 

@@ -66,7 +66,7 @@ def test_a_problem_of_both_rollouts_is_shown_before_and_after(tmp_path: Path) ->
     assert (before.when, before.rollout, after.when, after.rollout) == ("first rollout", 1, "last rollout", 3)
     assert (before.problem, after.problem) == ("q", "q")
     # The first right one and the first wrong one, with their places in the rollout.
-    assert [(one.place, one.text) for one in after.completions] == [(2, "late"), (4, "no")]
+    assert [(one.number, one.text) for one in after.completions] == [(2, "late"), (4, "no")]
     assert (after.right, after.completions_of_problem) == (2, 3)
     assert "Problems that both rollouts have." in found.how
     assert not found.coloured and "no colours" in found.how

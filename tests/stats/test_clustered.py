@@ -236,7 +236,7 @@ def test_tasks_that_are_refused() -> None:
     for tables, together, message in (
         ([], False, "no task"),
         ([a, a[:, :1]], False, "two problems in every task"),
-        ([a, a[:3]], True, "as many in each"),
+        ([a, a[:3]], True, "equally many in each"),
         ([a, [[np.nan, 1.0]]], False, "NaN"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -10,7 +10,7 @@ from rlvr_cli.config.load import dump_yaml, load_config
 from rlvr_cli.core.files import write_json
 from rlvr_cli.store.evaluation import FORMAT, sealed
 from rlvr_cli.sweeps.folder import OPEN, Entry, SweepDir, SweepPlan
-from rlvr_cli.sweeps.prepare import prepare_sweep, write
+from rlvr_cli.sweeps.prepare import prepare_sweep, write_sweep
 from rlvr_cli.sweeps.search import Search
 from tests.sweeps.files import sweep
 
@@ -26,7 +26,7 @@ def begin(folder: Path, text: str, *overrides: str) -> SweepDir:
     made = sweep(folder, text, *overrides)
     place = SweepDir(made.folder)
     place.path.mkdir(parents=True, exist_ok=True)
-    write(made, place, prepare_sweep(made, place).plan)
+    write_sweep(made, place, prepare_sweep(made, place).plan)
     return place
 
 

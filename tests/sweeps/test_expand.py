@@ -14,7 +14,7 @@ from rlvr_cli.config.schema import RUN_NAME
 from rlvr_cli.core.layers import override_text, parse_override
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir
-from rlvr_cli.sweeps.naming import config_hash, short_keys, trial_name, unique, value_text
+from rlvr_cli.sweeps.naming import config_hash, make_unique, short_keys, trial_name, value_text
 from rlvr_cli.sweeps.prepare import cost_of, prepare_sweep, same_gradient_arms, total
 from rlvr_cli.sweeps.spec import read_sweep
 from tests.sweeps.files import names, sweep
@@ -97,9 +97,9 @@ def test_names_are_unique_and_fit_every_file_system() -> None:
         "method.policy_loss.eta": "policy_loss.eta",
         "method.passes.eta": "passes.eta",
     }
-    assert unique("GRPO-s0", "abcdef0123", ["grpo-s0"]) == "GRPO-s0-abcdef"
+    assert make_unique("GRPO-s0", "abcdef0123", ["grpo-s0"]) == "GRPO-s0-abcdef"
     long = trial_name({"task.data": "x" * 300}, short_keys(["task.data"]), "grpo")
-    name = unique(long, "abcdef0123", [])
+    name = make_unique(long, "abcdef0123", [])
     assert len(name) <= 100 and name.endswith("-abcdef")
     hostile = trial_name({"task.data": "../../etc/..", "run.seed": 1}, {"task.data": "", "run.seed": "s"}, "grpo")
     assert re.fullmatch(RUN_NAME, hostile)

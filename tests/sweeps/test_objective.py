@@ -19,7 +19,7 @@ from rlvr_cli.store.evaluation import FORMAT, sealed
 from rlvr_cli.sweeps.expand import expand
 from rlvr_cli.sweeps.folder import SweepDir
 from rlvr_cli.sweeps.objective import Objective
-from rlvr_cli.sweeps.prepare import prepare_sweep, write
+from rlvr_cli.sweeps.prepare import prepare_sweep, write_sweep
 from rlvr_cli.sweeps.ranking import CONFIRM, confirmation, rank, write_confirmation
 from rlvr_cli.sweeps.spec import read_sweep
 from tests.compare.made_runs import evaluate, make_run
@@ -104,7 +104,7 @@ def finished(folder: Path, text: str, values: dict[str, float]) -> SweepDir:
     made = sweep(folder, text)
     place = SweepDir(made.folder)
     place.path.mkdir(parents=True)
-    write(made, place, prepare_sweep(made, place).plan)
+    write_sweep(made, place, prepare_sweep(made, place).plan)
     configs = {trial.name: trial.config for trial in made.trials}
     for name, value in values.items():
         run = RunDir(place.path / name)
@@ -145,7 +145,7 @@ def test_arms_are_ranked_by_their_means_and_the_best_is_said_with_its_interval(t
         "best of 2 by accuracy (held-out, in training): lopti, "
         f"0.490 (95% interval over 3 seeds {low:.3f} to {high:.3f})"
     )
-    assert "picked out of 2 by this number, which is therefore likely to be too high" in second
+    assert "chosen out of 2 by this number, so the number is biased high" in second
 
 
 def test_the_interval_over_seeds_stays_in_the_range_of_a_share(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from rlvr_cli.core.user_code import keep_copies
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.sweeps.expand import Sweep, expand
 from rlvr_cli.sweeps.folder import MOST_LOST, SweepDir, SweepPlan
-from rlvr_cli.sweeps.prepare import check_arms, check_not_running, prepare_sweep, write
+from rlvr_cli.sweeps.prepare import check_arms, check_not_running, prepare_sweep, write_sweep
 from tests.sweeps.files import sweep
 
 TEXT = "name: pair\nmethods: [grpo, lopti]\nseeds: 2\n"
@@ -29,7 +29,7 @@ def begun(folder: Path, text: str = TEXT) -> tuple[Sweep, SweepDir, SweepPlan]:
     place = SweepDir(made.folder)
     place.path.mkdir(parents=True, exist_ok=True)
     plan = prepare_sweep(made, place).plan
-    write(made, place, plan)
+    write_sweep(made, place, plan)
     for trial in made.trials:
         run = place.path / trial.name
         run.mkdir(exist_ok=True)
@@ -70,7 +70,7 @@ def test_a_changed_file_keeps_names_adds_and_drops(tmp_path: Path) -> None:
         "2 trials added: lr1e-3-s0, lr1e-3-s1",
         "no longer named by the sweep file, kept as they are: lopti-s0, lopti-s1",
     )
-    write(wider, place, found.plan)
+    write_sweep(wider, place, found.plan)
     back = prepare_sweep(sweep(tmp_path, TEXT), place)
     assert [entry.id for entry in back.plan.named] == [entry.id for entry in plan.named]
 
@@ -156,7 +156,7 @@ def test_attempts_decide_what_is_open(tmp_path: Path) -> None:
     with place.attempts_path(third).open("a") as stream:
         stream.write('{"event": "en')
     for number in range(MOST_LOST):
-        with place.leased(third) as mine, place.leased(third) as again:
+        with place.lease(third) as mine, place.lease(third) as again:
             assert mine and not again
             assert place.status(plan, third).state == ("running" if number < MOST_LOST - 1 else "failed")
         attempt(2, None)

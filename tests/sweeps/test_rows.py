@@ -116,7 +116,10 @@ def test_some_trials_and_other_seeds(table: Path, capsys: pytest.CaptureFixture[
         ("list: [{name: a, include: {b: c}}]", "s.yaml:1 list: include: must be a file or a list of files"),
         ("list: [[{name: a, optimizer.lr: 1}], [{name: b, optimizer.lr: 2}]]", "optimizer.lr is set by another axis"),
         ("list: [{name: a, optimizer.lr: 1e-3}]\nexclude: ['b*']", "s.yaml:2 exclude: b* matches no trial"),
-        (TABLE.replace("small-plain:", "smal-plain:"), "reported: smal-plain is no trial. Did you mean `small-plain`?"),
+        (
+            TABLE.replace("small-plain:", "smal-plain:"),
+            "reported: smal-plain is not a trial. Did you mean `small-plain`?",
+        ),
         (TABLE.replace("[2, 3]", "[2]"), "*-dgpo has 1 numbers, and there are 2 columns"),
     ],
 )

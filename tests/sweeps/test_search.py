@@ -51,7 +51,7 @@ def test_one_seed_and_one_worker_give_the_same_trials(tmp_path: Path, sampler: s
     first = go_on(once, bell, search=Search(once, once.read_plan()))
     again = go_on(begin(tmp_path / "b", text), bell)
     assert suggested(first) == suggested(again) and len(first.trials) == 6
-    assert first.search is not None and first.search.ended == "the 6 configurations were asked for"
+    assert first.search is not None and first.search.ended == "the 6 configurations were run"
     other = go_on(begin(tmp_path / "c", text.replace("trials: 6", "trials: 6, seed: 1")), bell)
     assert not any(one in suggested(first) for one in suggested(other))
 
@@ -120,7 +120,7 @@ def test_two_workers_ask_for_two_configurations_and_none_is_lost(tmp_path: Path)
     place = begin(tmp_path, HEAD + SPACE + "search: {trials: 2}\n")
     one, two = (Search(place, place.read_plan()) for _ in range(2))
     (first,) = one.advance().trials
-    with place.leased(first) as mine:
+    with place.lease(first) as mine:
         assert mine
         plan = two.advance()
         assert len(plan.trials) == 2 and plan.trials[0] == first
@@ -139,7 +139,7 @@ def test_what_is_excluded_is_not_run(tmp_path: Path) -> None:
     plan = go_on(place, lambda varies: [0.5 if varies["method.name"] == "lopti" else 0.1] * 4)
     found = {(varies["method.name"], varies["update.epochs"]) for varies in suggested(plan)}
     assert found == {("grpo", 1), ("grpo", 2), ("lopti", 1)} and len(plan.trials) == 3
-    assert plan.search is not None and plan.search.ended == "all 3 configurations were asked for"
+    assert plan.search is not None and plan.search.ended == "all 3 configurations were run"
 
 
 def test_a_configuration_that_is_there_already_is_not_run_again(
@@ -152,7 +152,7 @@ def test_a_configuration_that_is_there_already_is_not_run_again(
     plan = go_on(place, lambda varies: [0.5] * 4)
     assert 1 <= len(plan.trials) <= 2 and plan.search is not None
     assert plan.search.configurations == len(plan.trials) and plan.search.duplicates >= 8
-    assert plan.search.ended is not None and "there already" in plan.search.ended
+    assert plan.search.ended is not None and "repeated" in plan.search.ended
     values = [trial.value for trial in Search(place, plan).study.trials]
     assert values == [0.5] * len(values), "a repeated suggestion has the value of the first"
 

@@ -31,7 +31,7 @@ def test_the_status_says_the_best_and_how_to_confirm_it(tmp_path: Path, capsys: 
     assert run(["sweep", "status", str(place.path)]) == 0
     shown = capsys.readouterr().out
     number = len(ranking.complete)
-    assert f"best of {number} by accuracy" in shown and f"It was picked out of {number} by this number" in shown
+    assert f"best of {number} by accuracy" in shown and f"It was chosen out of {number} by this number" in shown
     assert f"confirm: rlvr sweep {place.path / CONFIRM} && rlvr compare {place.path.parent}/s-confirm" in shown
     assert "pruned: accuracy was" in shown and "search: 5 configurations; ended: the 5 configurations" in shown
     assert run(["sweep", "status", str(place.path), "--format=json"]) == 0
@@ -45,7 +45,7 @@ def test_a_file_that_is_changed_while_its_search_runs_is_refused(tmp_path: Path)
     place = begin(tmp_path, TEXT)
     go_on(place, bell, most=3)
     assert isinstance(place, SweepDir) and len(Search(place, place.read_plan()).configurations()) >= 2
-    with place.driven():
+    with place.locked():
         with pytest.raises(UserError, match="this sweep is running"):
             check_not_running(sweep(tmp_path, TEXT), place)
         with pytest.raises(UserError, match="was changed while the sweep"):

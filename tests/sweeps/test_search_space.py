@@ -8,7 +8,7 @@ import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from rlvr_cli.core.errors import UserError
-from rlvr_cli.sweeps.driver import Orders, run_sweep
+from rlvr_cli.sweeps.driver import WorkerOptions, run_sweep
 from rlvr_cli.sweeps.search import distribution
 from rlvr_cli.sweeps.search_space import Space
 from tests.sweeps.files import sweep
@@ -72,5 +72,5 @@ def test_without_optuna_a_search_is_refused_and_nothing_is_made(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r'pip install "rlvr\[search\]"'):
-        run_sweep(sweep(tmp_path, f"{SEARCH}methods: [grpo, lopti]\n"), Orders(), console=None)  # type: ignore[arg-type]
+        run_sweep(sweep(tmp_path, f"{SEARCH}methods: [grpo, lopti]\n"), WorkerOptions(), console=None)  # type: ignore[arg-type]
     assert not (tmp_path / "runs").exists()

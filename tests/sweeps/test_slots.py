@@ -6,7 +6,7 @@ import pytest
 
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.sweeps import slots as module
-from rlvr_cli.sweeps.slots import Slot, slots
+from rlvr_cli.sweeps.slots import Slot, allocate_slots
 
 
 @pytest.fixture(autouse=True)
@@ -18,19 +18,21 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_slots_everything_is_shared() -> None:
-    assert slots(None, {"cores": None, "gpus": None}) == [Slot()]
-    assert slots(3, {"cores": None, "gpus": None}) == [Slot()] * 3
+    assert allocate_slots(None, {"cores": None, "gpus": None}) == [Slot()]
+    assert allocate_slots(3, {"cores": None, "gpus": None}) == [Slot()] * 3
     assert Slot().environment() == {}
 
 
 def test_no_two_workers_have_the_same() -> None:
-    assert slots(None, {"cores": 2, "gpus": 2}) == [Slot((0, 1), ("0", "1")), Slot((4, 5), ("2", "3"))]
-    assert [slot.environment() for slot in slots(2, {"cores": None, "gpus": 0})] == [{"CUDA_VISIBLE_DEVICES": ""}] * 2
+    assert allocate_slots(None, {"cores": 2, "gpus": 2}) == [Slot((0, 1), ("0", "1")), Slot((4, 5), ("2", "3"))]
+    assert [slot.environment() for slot in allocate_slots(2, {"cores": None, "gpus": 0})] == [
+        {"CUDA_VISIBLE_DEVICES": ""}
+    ] * 2
 
 
 def test_gpus_keep_the_names_that_the_environment_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6,GPU-abc,7")
-    assert [slot.gpus for slot in slots(None, {"gpus": 2})] == [("5", "6"), ("GPU-abc", "7")]
+    assert [slot.gpus for slot in allocate_slots(None, {"gpus": 2})] == [("5", "6"), ("GPU-abc", "7")]
 
 
 @pytest.mark.parametrize(
@@ -43,5 +45,5 @@ def test_gpus_keep_the_names_that_the_environment_gives_them(monkeypatch: pytest
 )
 def test_more_than_the_machine_has_is_refused(wanted: int | None, each: dict[str, int | None], said: str) -> None:
     with pytest.raises(UserError) as caught:
-        slots(wanted, each)
+        allocate_slots(wanted, each)
     assert said in caught.value.problems[0]

@@ -12,7 +12,7 @@ from submitit.helpers import DelayedSubmission
 
 from rlvr_cli.cli.app import run
 from rlvr_cli.core.files import sole_writer
-from rlvr_cli.sweeps.slurm_queue import record, stop_file
+from rlvr_cli.sweeps.slurm_queue import record_jobs, stop_file
 from rlvr_cli.sweeps.slurm_task import run_trial
 from tests.slurm.test_job import options, slurms_commands
 from tests.sweeps.test_prepare import begun
@@ -149,7 +149,7 @@ def test_a_changed_file_is_refused_while_tasks_are_in_the_queue(
     cluster: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made, place, _ = begun(cluster.parent)
-    record(place, "pair", JOBS)
+    record_jobs(place, "pair", JOBS)
     (cluster / "queue").write_text("41_0|PENDING|Resources|pair\n")
     made.file.path.write_text(TEXT.replace("seeds: 2", "seeds: 3"))
     for how in ([], ["--submit", "slurm"]):
@@ -160,7 +160,7 @@ def test_a_changed_file_is_refused_while_tasks_are_in_the_queue(
 
 def test_stop_saves_what_runs_and_cancels_what_waits(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, place, _ = begun(cluster.parent)
-    record(place, "pair", JOBS)
+    record_jobs(place, "pair", JOBS)
     (cluster / "queue").write_text("41_0|RUNNING|None|pair\n41_1|PENDING|Resources|pair\n")
     assert run(["sweep", "stop", str(place.path)]) == 0
     cancelled = (cluster / "cancelled").read_text().splitlines()

@@ -426,5 +426,6 @@ def draw_rows(
         padding={"left": _RIGHT, "right": _RIGHT, "top": 6, "bottom": 44},
         description=title,
     )
-    data: dict[str, Any] = {"rows": table, "zero": [{"value": 0.0}], **{align: [{"note": note}] for _, align, note in ends}}
+    data: dict[str, Any] = {"rows": table, "zero": [{"value": 0.0}]}
+    data |= {align: [{"note": note}] for _, align, note in ends}
     return DrawnPanel("", svg(picture, data))
