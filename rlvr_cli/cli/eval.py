@@ -17,7 +17,7 @@ from rlvr_cli.cli.options import (
     config_sources,
     output,
 )
-from rlvr_cli.cli.output import Format, echo, print_json, print_table, waiting
+from rlvr_cli.cli.output import Format, echo, print_json, print_table, print_waiting
 
 if TYPE_CHECKING:
     from rlvr_cli.evaluation.session import PairedComparison
@@ -124,21 +124,21 @@ def command(
         ),
     )
     if plan.requests[0].config.eval.engine != "openai":
-        waiting()
+        print_waiting()
     from rlvr_cli.evaluation.overview import overview, suite_folder, write_overview
     from rlvr_cli.evaluation.progress import progress_view
     from rlvr_cli.evaluation.session import make_sessions, run_sessions
 
-    outcomes, shown = [], []
-    with progress_view("samples") as told:
+    outcomes, results = [], []
+    with progress_view("samples") as view:
         # Made before the first is run: bad data must show before anything is sampled.
-        sessions = make_sessions(plan.requests, watch=told.watch, say=told.say)
+        sessions = make_sessions(plan.requests, watch=view.watch, say=view.say)
         for outcome, comparison in run_sessions(sessions):
             if form != "json":
                 _show(outcome, comparison)
             outcomes.append(outcome)
             result = {"folder": str(outcome.folder), **outcome.result}
-            shown.append({**result, "against": comparison.as_json()} if comparison else result)
+            results.append({**result, "against": comparison.as_json()} if comparison else result)
     tables = []
     for table in plan.tables:
         content = overview(table, plan.requests, outcomes)
@@ -150,7 +150,7 @@ def command(
         if form != "json":
             _show_overview(content, path)
     if form == "json":
-        print_json({"evaluations": shown, "tables": tables} if plan.tables else shown[0])
+        print_json({"evaluations": results, "tables": tables} if plan.tables else results[0])
 
 
 def _show_overview(content: dict[str, Any], path: Path | None) -> None:

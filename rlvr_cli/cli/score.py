@@ -62,13 +62,13 @@ def command(
         rows = ", ".join(map(str, scored.unreadable[:_MOST_NAMED])) + (
             ", ..." if scored.unreadable[_MOST_NAMED:] else ""
         )
-        echo(f"gold answers that cannot be read, so that nothing is right or wrong: responses {rows}")
+        echo(f"gold answers that cannot be parsed, so not scorable: responses {rows}")
     echo(f"verdicts: {target}")
 
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM ends the command as Ctrl-C does, its processes with it, by the exit code 143."""
+    """Exit on SIGTERM as on Ctrl-C, with the worker processes, with code 143."""
     import signal
     import sys
     import threading
@@ -94,5 +94,5 @@ def _bar() -> Iterator[Callable[[int, int], None]]:
 
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     with showing(bar):
-        shown = bar.add_task("judging", total=None)
-        yield lambda done, planned: bar.update(shown, completed=done, total=planned)
+        judging = bar.add_task("judging", total=None)
+        yield lambda done, planned: bar.update(judging, completed=done, total=planned)

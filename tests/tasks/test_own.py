@@ -343,7 +343,7 @@ def test_keys_that_cannot_stand_are_refused(folder: Path, capsys: pytest.Capture
         with pytest.raises(UserError, match=reason):
             own(*overrides)
     done = run_here(capsys, "plan", "--task", "gsm8k", "--reward", "rewards.py:exact")
-    assert done.code == 2 and "has a reward of its own" in done.err
+    assert done.code == 2 and "defines its reward" in done.err
 
 
 def test_a_column_that_all_rows_lack_is_said_once(folder: Path) -> None:
