@@ -1,1 +1,1 @@
-"""What runs left behind, looked at closely: one file an analysis. Each registers itself by being defined."""
+"""Analyses of recorded runs, one file each; an analysis registers itself by defining `ANALYSIS`."""

@@ -2,7 +2,7 @@
 
     ANALYSIS = Analysis("how often words occur", "AR-Lopti", WordsOptions, measure, plot, headline, policy=False)
 
-Its name is the file's. Options, terminal, JSON, CSV and the picture are made here and in `request`. Imports no torch.
+Its name is the file's. `request` parses options and writes JSON, CSV and the picture. Imports no torch.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 Dtype = Annotated[
     Literal["float32", "float64"] | None,
-    Field(description="Of the weights; null = float64 on a CPU, float32 on a GPU."),
+    Field(description="Type of the weights; null = float64 on a CPU, float32 on a GPU."),
 ]
 Methods = Annotated[tuple[Text, ...], FromList, Field(min_length=1, max_length=8)]
 
 
-def rising(bounds: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``bounds``; ValueError unless each is above the one before."""
+def check_increasing(bounds: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return ``bounds``. Raises ValueError unless strictly increasing."""
     if any(low >= high for low, high in itertools.pairwise(bounds)):
-        raise ValueError(f"must rise; got {list(bounds)}")
+        raise ValueError(f"must be strictly increasing; got {list(bounds)}")
     return bounds
 
 
-Bounds = Annotated[tuple[Share, ...], FromList, Field(min_length=1), AfterValidator(rising)]
+Bounds = Annotated[tuple[Share, ...], FromList, Field(min_length=1), AfterValidator(check_increasing)]
 
 
 @dataclass(frozen=True)
 class AnalysisInput:
-    """What is analysed: runs in a folder, a rollout (None: the newest that can be used), a step (None: the newest)."""
+    """Runs in a folder, a rollout (None: the newest that can be used) and a step (None: the newest) to analyze."""
 
     runs: tuple[RunDir, ...]
     root: Path
@@ -54,16 +54,16 @@ class AnalysisInput:
 
     @property
     def run(self) -> RunDir:
-        """The one run of an analysis that takes one."""
+        """The only run of an analysis of a single run."""
         return self.runs[0]
 
     def saved(self) -> SavedRollout:
-        """The rollout and the policies around it. Raises UserError as `find_saved_rollout`."""
+        """Return the rollout and the policies before and after it. Raises UserError as `find_saved_rollout`."""
         return find_saved_rollout(str(self.run.path), self.root, rollout=self.rollout, step=self.step)
 
 
-def names_of(runs: Sequence[RunDir]) -> list[str]:
-    """The runs' names; the path of one whose name another has too."""
+def run_labels(runs: Sequence[RunDir]) -> list[str]:
+    """Return the runs' names; the path where a name is not unique."""
     names = [run.name for run in runs]
     return [run.name if names.count(run.name) == 1 else str(run.path) for run in runs]
 
@@ -75,8 +75,8 @@ def frames_of(summary: Mapping[str, Any], notes: Iterable[str] = (), **tables: I
     """Return the frames of an analysis.
 
     Args:
-        summary: the single numbers by which runs are compared: one row, a column each.
-        notes: what weakens the numbers. tables: rows of the other frames, by name.
+        summary: scalars by which runs are compared: one row, a column each.
+        notes: caveats. tables: rows of the other frames, by name.
     """
     import pandas as pd
 
@@ -85,7 +85,7 @@ def frames_of(summary: Mapping[str, Any], notes: Iterable[str] = (), **tables: I
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows as JSON values; None for a number that does not exist."""
+    """Return the rows as JSON values, NaN as None."""
     return [
         {str(name): None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
         for row in frame.to_dict("records")
@@ -93,7 +93,7 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def summary_of(frames: Frames) -> dict[str, Any]:
-    """Return the single numbers by their names."""
+    """Return the scalars of the summary by name."""
     return records(frames["summary"])[0]
 
 
@@ -102,13 +102,13 @@ class Analysis:
     """An analysis.
 
     Attributes:
-        summary: one line for people. paper: whose question it is.
-        options: the keys that it takes.
-        measure: computes the frames, `summary` and `notes` among them (`frames_of`). Raises UserError where the runs do
-            not hold what it needs.
-        plot: draws them, from the frames alone. headline: the main number in one sentence.
-        runs: most runs that it takes; None for any number.
-        policy: whether it needs a checkpoint, of which there must be one then.
+        summary: a line for people. paper: source of the question.
+        options: its keys.
+        measure: computes the frames, including `summary` and `notes` (`frames_of`). Raises UserError if the runs lack
+            the data.
+        plot: draws the frames. headline: the main number in one sentence.
+        runs: most runs; None for any number.
+        policy: whether it needs a checkpoint.
     """
 
     summary: str
@@ -123,21 +123,21 @@ class Analysis:
 
 @cache
 def analyses() -> Mapping[str, Analysis]:
-    """Return every analysis by its name, in the order of names."""
+    """Return the analyses by name, sorted."""
     modules = {module.__name__.rpartition(".")[2]: module for module in define_all(__package__)}
     return {name: module.ANALYSIS for name, module in modules.items() if hasattr(module, "ANALYSIS")}
 
 
-def over(first: float | None, second: float | None) -> float | None:
-    """``first / second``; None where one of them does not exist, or the second is 0."""
+def divide(first: float | None, second: float | None) -> float | None:
+    """Return ``first / second``; None if either is None or the second is 0."""
     return None if first is None or not second else first / second
 
 
-def minus(first: float | None, second: float | None) -> float | None:
-    """``first - second``; None where one of them does not exist."""
+def subtract(first: float | None, second: float | None) -> float | None:
+    """Return ``first - second``; None if either is None."""
     return None if first is None or second is None else first - second
 
 
 def mean_of(values: Tensor) -> float | None:
-    """The mean; None of nothing."""
+    """Return the mean; None if empty."""
     return float(values.double().mean()) if values.numel() else None

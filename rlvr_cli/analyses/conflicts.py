@@ -1,13 +1,13 @@
 """`rlvr analyze conflicts`: tokens that right and wrong completions of a problem share, over the rollouts of a run.
 
-    c_i = A_i / |o_i|                                                 what multiplies grad log pi of row i's tokens
+    c_i = A_i / |o_i|                                                 coefficient of grad log pi of row i's tokens
     net of a token    = sum of c_i over the rows of the group that have it at the same offset
     net of a shared prefix = sum of c_i over the rows that begin with it          (Delta_pref of equation 6)
 
 Simoni et al., arXiv:2508.03772, sections 4.1 and 5.1. A is GRPO's advantage of the rewards that training used, whatever
-method trained. Conflict tokens are those of `methods.gtpo.ConflictMask`: offsets are counted from the start in a row's
-first run of them and from the end in its last. A shared prefix is stricter: rows that agree on every token from the
-start, so that their log-probs are the same function and their coefficients do add up, as equation 6 has it.
+the method. Conflict tokens are those of `methods.gtpo.ConflictMask`: offsets count from the start in a row's first run
+of them and from the end in its last. A shared prefix is stricter: rows that agree on every token from the start, so
+that their log-probs are the same function and their coefficients add up, as in equation 6.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, frames_of, over, records, summary_of
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, divide, frames_of, records, summary_of
 from rlvr_cli.analyses.saved_rollout import last_rollouts, read_groups
-from rlvr_cli.analyses.scoring import learned_from, padded
+from rlvr_cli.analyses.scoring import learned_mask, pad
 from rlvr_cli.config.load import load_config
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.lazy import Tensor, alt, torch
@@ -35,9 +35,9 @@ from rlvr_cli.methods.gtpo import ConflictMask, mirrored
 from rlvr_cli.models.load import load_tokenizer
 from rlvr_cli.runs.folder import RunDir
 
-# A sum this small next to the sum of the sizes of its terms is 0 but for rounding, whose sign means nothing.
+# A sum this small relative to the sum of its terms' magnitudes is rounding, whose sign means nothing.
 ROUNDING = 1e-12
-# Equation 9: nothing on conflict tokens of rows with A < 0, twice on those of rows with A > 0.
+# Equation 9: weight 0 on conflict tokens of rows with A < 0, 2 on those of rows with A > 0.
 GTPO = ConflictMask(ends="both", positive=2.0, negative=0.0)
 _SHARES = {"conflict_share": "all", "conflict_prefix_share": "in prefixes", "conflict_suffix_share": "in suffixes"}
 _PUSHES = {
@@ -50,7 +50,7 @@ _PUSHES = {
 class ConflictsOptions(Section):
     """Keys of `rlvr analyze conflicts`."""
 
-    rollouts: Count = Field(10, description="Saved rollouts that are looked at, the last of them --rollout.")
+    rollouts: Count = Field(10, description="Saved rollouts to analyze, the last of them --rollout.")
     top: Count = Field(12, description="Tokens shown: the most frequent in conflicts.")
 
 
@@ -63,19 +63,19 @@ def measure(inputs: AnalysisInput, options: ConflictsOptions) -> Frames:
     run = inputs.run
     config = load_config([run.config_path], from_start=True)
     numbers = last_rollouts(run, inputs.rollout, options.rollouts)
-    tallies = {number: tally(_rollout(run, number, config)) for number in numbers}
+    tallies = {number: count_conflicts(_read_rollout(run, number, config)) for number in numbers}
     total = sum(tallies.values(), Tally())
     sides = {"prefix": total.prefix_spans, "suffix": total.suffix_spans}
     return frames_of(
-        conflict_summary(total),
+        summarize_conflicts(total),
         _notes(total, config),
-        rollouts=[{"rollout": number, **conflict_summary(of)} for number, of in tallies.items()],
+        rollouts=[{"rollout": number, **summarize_conflicts(tally)} for number, tally in tallies.items()],
         counts=[
             {"count": name, "value": value}
             for name, value in dataclasses.asdict(total).items()
             if not isinstance(value, dict)
         ],
-        tokens=_tokens(total, config, options.top),
+        tokens=_token_rows(total, config, options.top),
         spans=[
             {"side": side, "length": length, "completions": counts[length]}
             for side, counts in sides.items()
@@ -84,23 +84,23 @@ def measure(inputs: AnalysisInput, options: ConflictsOptions) -> Frames:
     )
 
 
-def _rollout(run: RunDir, number: int, config: Config) -> Rollout:
+def _read_rollout(run: RunDir, number: int, config: Config) -> Rollout:
     rows = read_groups(run, number, config.rollout.group_size)
-    ids, mask = padded([row["token_ids"] for row in rows])
+    ids, mask = pad([row["token_ids"] for row in rows])
     rewards = [math.nan if row["reward"] is None else row["reward"] for row in rows]
     return Rollout(
         rewards=torch.tensor(rewards, dtype=torch.float64),
         group_size=config.rollout.group_size,
         token_ids=ids,
-        mask=mask * learned_from(rows, config),
+        mask=mask * learned_mask(rows, config),
     )
 
 
-def _tokens(total: Tally, config: Config, top: int) -> list[dict[str, Any]]:
-    """The tokens that are most often in conflict; one in both runs of a row counts for each."""
-    often = total.prefix_ids + total.suffix_ids
-    # By id where they are as frequent, so that equal runs give equal tables.
-    chosen = sorted(often, key=lambda token: (-often[token], token))[:top]
+def _token_rows(total: Tally, config: Config, top: int) -> list[dict[str, Any]]:
+    """Return the tokens most often in conflict; a token in both runs of a row counts twice."""
+    counts = total.prefix_ids + total.suffix_ids
+    # Ties by id, so that equal runs give equal tables.
+    chosen = sorted(counts, key=lambda token: (-counts[token], token))[:top]
     if not chosen:
         return []
     tokenizer = load_tokenizer(config.model.name, revision=config.model.revision)
@@ -110,7 +110,7 @@ def _tokens(total: Tally, config: Config, top: int) -> list[dict[str, Any]]:
             "text": visible(str(tokenizer.decode([token], skip_special_tokens=False))),
             "prefix": total.prefix_ids[token],
             "suffix": total.suffix_ids[token],
-            "share": often[token] / often.total(),
+            "share": counts[token] / counts.total(),
             "penalised": total.penalised_ids[token],
         }
         for token in chosen
@@ -121,14 +121,11 @@ def _notes(total: Tally, config: Config) -> list[str]:
     notes = []
     if not total.mixed:
         notes.append(
-            "No group has completions of both signs: all of a problem's completions have the same reward, so GRPO has "
-            "no gradient there and nothing can conflict."
+            "No group has advantages of both signs: all completions of a problem have the same reward, so GRPO has no "
+            "gradient there and nothing can conflict."
         )
     if config.method.name != "grpo":
-        notes.append(
-            f"The run was trained with {config.method.name}; the pushes are those that GRPO would have made on its "
-            "rollouts."
-        )
+        notes.append(f"The run was trained with {config.method.name}; the pushes are those of GRPO on its rollouts.")
     return notes
 
 
@@ -136,15 +133,15 @@ def headline(frames: Frames) -> str:
     """Give the shares of tokens and groups in conflict, and which way GRPO pushes them."""
     numbers = frames["rollouts"]["rollout"].tolist()
     counts = {row["count"]: row["value"] for row in records(frames["counts"])}
-    where = f"rollout {numbers[0]}" if len(numbers) == 1 else f"rollouts {numbers[0]} to {numbers[-1]}"
+    label = f"rollout {numbers[0]}" if len(numbers) == 1 else f"rollouts {numbers[0]} to {numbers[-1]}"
     if not counts["conflict"]:
-        return f"No token of {where} is in conflict."
+        return f"No token of {label} is in conflict."
     share = {name: f"{value:.1%}" for name, value in summary_of(frames).items() if name.endswith("_share")}
     return (
-        f"{share['conflict_share']} of the {int(counts['tokens']):,} tokens of {where} are in conflict "
+        f"{share['conflict_share']} of the {int(counts['tokens']):,} tokens of {label} are in conflict "
         f"({share['conflict_prefix_share']} in prefixes, {share['conflict_suffix_share']} in suffixes), in "
         f"{share['groups_share']} of the groups. GRPO's pushes on them are {share['negative_push_share']} downwards, "
-        f"and {share['penalised_correct_share']} of them are pushed down on the whole."
+        f"and {share['penalised_correct_share']} of them have a negative net push."
     )
 
 
@@ -164,9 +161,9 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
 
 @dataclass(frozen=True)
 class SharedSpan:
-    """Tokens ``start`` to ``start + length`` of a prefix that exactly ``rows``, of both signs, share.
+    """Tokens ``start`` to ``start + length`` of a prefix shared by exactly ``rows``, of both signs.
 
-    ``net``: the sum of the rows' A / |o|.
+    ``net``: sum of the rows' A / |o|.
     """
 
     rows: tuple[int, ...]
@@ -177,19 +174,19 @@ class SharedSpan:
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of a rollout, which add up over rollouts.
+    """Counts of a rollout, additive over rollouts.
 
     Attributes:
-        tokens: that are learned from. mixed: those of groups with advantages of both signs.
-        conflict: in conflict. prefix, suffix: in a row's first and in its last run of them; a token may be in both.
-        groups, groups_in_conflict: all, and those with a conflict token.
+        tokens: trained tokens. mixed: those of groups with advantages of both signs.
+        conflict: conflict tokens. prefix, suffix: those in a row's first and last run; a token may be in both.
+        groups, groups_in_conflict: all groups, and those with a conflict token.
         up, down: sum of |c_i| over the conflict tokens that GRPO pushes up, and down. gtpo_up, gtpo_down: the same
             times lambda.
-        penalised: conflict tokens whose net is negative.
-        shared, shared_negative: spans of shared prefixes, and those whose net is negative. shared_tokens,
+        penalised: conflict tokens with a negative net.
+        shared, shared_negative: spans of shared prefixes, and those with a negative net. shared_tokens,
             shared_negative_tokens: their tokens, each prefix counted once.
-        prefix_spans, suffix_spans: how many runs of conflict tokens have which length.
-        prefix_ids, suffix_ids, penalised_ids: how often which token is in conflict, and with a negative net.
+        prefix_spans, suffix_spans: runs of conflict tokens by length.
+        prefix_ids, suffix_ids, penalised_ids: conflict tokens, and those with a negative net, by id.
     """
 
     tokens: int = 0
@@ -215,12 +212,12 @@ class Tally:
     penalised_ids: Counter[int] = field(default_factory=Counter)
 
     def __add__(self, other: Tally) -> Tally:
-        names = [part.name for part in dataclasses.fields(self)]
+        names = [attribute.name for attribute in dataclasses.fields(self)]
         return Tally(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
-def tally(rollout: Rollout) -> Tally:
-    """The conflicts of a rollout; rows of reward NaN have no part in them.
+def count_conflicts(rollout: Rollout) -> Tally:
+    """Count the conflicts of a rollout; rows of reward NaN are skipped.
 
     Args:
         rollout: rewards (N,), token_ids and mask (N, T), groups contiguous.
@@ -231,16 +228,16 @@ def tally(rollout: Rollout) -> Tally:
     coefficients = advantages / lengths.clamp(min=1).unsqueeze(1)
     forward, backward = GTPO.masks(rollout, advantages)
     conflict = forward | backward
-    net = net_coefficients(rollout, coefficients, forward, backward)
+    net = sum_net_coefficients(rollout, coefficients, forward, backward)
     penalised = conflict & (net < 0)
-    weighed = coefficients * GTPO.weights(rollout, advantages)
+    weighted = coefficients * GTPO.weights(rollout, advantages)
     groups = advantages.reshape(-1, rollout.group_size)
     is_mixed = (groups > 0).any(dim=1) & (groups < 0).any(dim=1)
     rows_mixed = is_mixed.repeat_interleave(rollout.group_size).unsqueeze(1)
-    ids = [row[of].tolist() for row, of in zip(rollout.token_ids, mask, strict=True)]
-    flat, size = coefficients[:, 0].tolist(), rollout.group_size
+    ids = [row[valid].tolist() for row, valid in zip(rollout.token_ids, mask, strict=True)]
+    row_coefficients, size = coefficients[:, 0].tolist(), rollout.group_size
     starts = range(0, len(ids), size)
-    spans = [span for at in starts for span in shared_spans(ids[at : at + size], flat[at : at + size])]
+    spans = [span for at in starts for span in find_shared_spans(ids[at : at + size], row_coefficients[at : at + size])]
     negative = [span for span in spans if span.net < 0]
 
     def total(values: Tensor) -> float:
@@ -256,43 +253,43 @@ def tally(rollout: Rollout) -> Tally:
         groups_in_conflict=int(conflict.reshape(len(groups), -1).any(dim=1).sum()),
         up=total(coefficients.clamp(min=0)),
         down=total((-coefficients).clamp(min=0)),
-        gtpo_up=total(weighed.clamp(min=0)),
-        gtpo_down=total((-weighed).clamp(min=0)),
+        gtpo_up=total(weighted.clamp(min=0)),
+        gtpo_down=total((-weighted).clamp(min=0)),
         penalised=int(penalised.sum()),
         shared=len(spans),
         shared_negative=len(negative),
         shared_tokens=sum(span.length for span in spans),
         shared_negative_tokens=sum(span.length for span in negative),
-        prefix_spans=_lengths(forward),
-        suffix_spans=_lengths(backward),
+        prefix_spans=_count_lengths(forward),
+        suffix_spans=_count_lengths(backward),
         prefix_ids=Counter(rollout.token_ids[forward].tolist()),
         suffix_ids=Counter(rollout.token_ids[backward].tolist()),
         penalised_ids=Counter(rollout.token_ids[penalised].tolist()),
     )
 
 
-def net_coefficients(rollout: Rollout, coefficients: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
-    """(N, T) net of each conflict token; 0 elsewhere. One that is in both runs is counted from the start.
+def sum_net_coefficients(rollout: Rollout, coefficients: Tensor, forward: Tensor, backward: Tensor) -> Tensor:
+    """Return the (N, T) net of each conflict token, 0 elsewhere. A token in both runs is counted from the start.
 
     Args:
         coefficients: (N, 1) c_i. forward, backward: (N, T) the runs from the start and from the end.
     """
     ids, mask = rollout.token_ids, rollout.mask.bool()
-    from_start = _net_by_offset(ids, mask, coefficients, rollout.group_size)
-    from_end = mirrored(_net_by_offset(mirrored(ids, mask), mask, coefficients, rollout.group_size), mask)
+    from_start = _sum_by_offset(ids, mask, coefficients, rollout.group_size)
+    from_end = mirrored(_sum_by_offset(mirrored(ids, mask), mask, coefficients, rollout.group_size), mask)
     return torch.where(forward, from_start, torch.where(backward, from_end, 0.0))
 
 
-def shared_spans(rows: Sequence[Sequence[int]], coefficients: Sequence[float]) -> list[SharedSpan]:
-    """The prefixes that rows of both signs share, cut where a row leaves: on a span the net is constant.
+def find_shared_spans(rows: Sequence[Sequence[int]], coefficients: Sequence[float]) -> list[SharedSpan]:
+    """Return the prefixes shared by rows of both signs, cut where a row leaves: the net is constant on a span.
 
     Args:
-        rows: token ids of one group. coefficients: c_i of each; a row of 0 has no part.
+        rows: token ids of one group. coefficients: c_i of each; rows of 0 are skipped.
     """
-    found = []
-    waiting = [(tuple(row for row in range(len(rows)) if coefficients[row]), 0)]
-    while waiting:
-        members, start = waiting.pop()
+    spans = []
+    pending = [(tuple(row for row in range(len(rows)) if coefficients[row]), 0)]
+    while pending:
+        members, start = pending.pop()
         branches: dict[int, list[int]] = {}
         for row in members:
             if len(rows[row]) > start:
@@ -304,62 +301,62 @@ def shared_spans(rows: Sequence[Sequence[int]], coefficients: Sequence[float]) -
             end, shortest = start + 1, min(len(rows[row]) for row in branch)
             while end < shortest and len({rows[row][end] for row in branch}) == 1:
                 end += 1
-            found.append(SharedSpan(tuple(branch), start, end - start, _net(values)))
-            waiting.append((tuple(branch), end))
-    return found
+            spans.append(SharedSpan(tuple(branch), start, end - start, _exact_sum(values)))
+            pending.append((tuple(branch), end))
+    return spans
 
 
-def conflict_summary(of: Tally) -> dict[str, float | None]:
-    """Shares and means, None where there is nothing that they would be of."""
-    spans = of.prefix_spans + of.suffix_spans
+def summarize_conflicts(tally: Tally) -> dict[str, float | None]:
+    """Return shares and means, None for an empty denominator."""
+    spans = tally.prefix_spans + tally.suffix_spans
     return {
-        "conflict_share": over(of.conflict, of.tokens),
-        "conflict_mixed_share": over(of.conflict, of.mixed),
-        "conflict_prefix_share": over(of.prefix, of.tokens),
-        "conflict_suffix_share": over(of.suffix, of.tokens),
-        "groups_share": over(of.groups_in_conflict, of.groups),
-        "span_mean": _mean(spans),
-        "span_prefix_mean": _mean(of.prefix_spans),
-        "span_suffix_mean": _mean(of.suffix_spans),
+        "conflict_share": divide(tally.conflict, tally.tokens),
+        "conflict_mixed_share": divide(tally.conflict, tally.mixed),
+        "conflict_prefix_share": divide(tally.prefix, tally.tokens),
+        "conflict_suffix_share": divide(tally.suffix, tally.tokens),
+        "groups_share": divide(tally.groups_in_conflict, tally.groups),
+        "span_mean": _mean_length(spans),
+        "span_prefix_mean": _mean_length(tally.prefix_spans),
+        "span_suffix_mean": _mean_length(tally.suffix_spans),
         "span_largest": max(spans, default=None),
-        "negative_net_share": over(of.shared_negative, of.shared),
-        "negative_net_token_share": over(of.shared_negative_tokens, of.shared_tokens),
-        "negative_push_share": over(of.down, of.up + of.down),
-        "negative_push_share_gtpo": over(of.gtpo_down, of.gtpo_up + of.gtpo_down),
-        "push_gtpo_over_grpo": over(of.gtpo_up + of.gtpo_down, of.up + of.down),
-        "penalised_correct_share": over(of.penalised, of.conflict),
+        "negative_net_share": divide(tally.shared_negative, tally.shared),
+        "negative_net_token_share": divide(tally.shared_negative_tokens, tally.shared_tokens),
+        "negative_push_share": divide(tally.down, tally.up + tally.down),
+        "negative_push_share_gtpo": divide(tally.gtpo_down, tally.gtpo_up + tally.gtpo_down),
+        "push_gtpo_over_grpo": divide(tally.gtpo_up + tally.gtpo_down, tally.up + tally.down),
+        "penalised_correct_share": divide(tally.penalised, tally.conflict),
     }
 
 
-def _net_by_offset(ids: Tensor, mask: Tensor, coefficients: Tensor, group_size: int) -> Tensor:
-    """(N, T) sum of the coefficients of the group's rows with the same token at the same place; 0 on padding."""
+def _sum_by_offset(ids: Tensor, mask: Tensor, coefficients: Tensor, group_size: int) -> Tensor:
+    """Return the (N, T) sums of coefficients over the group's rows with the same token at the offset; 0 on padding."""
     rows, width = ids.shape
     if not mask.any():
         return torch.zeros(rows, width, dtype=coefficients.dtype)
-    places = (torch.arange(rows) // group_size).unsqueeze(1) * width + torch.arange(width)
-    keys = places * (int(ids.max()) + 1) + ids
-    which = torch.unique(keys[mask], return_inverse=True)[1]
+    offsets = (torch.arange(rows) // group_size).unsqueeze(1) * width + torch.arange(width)
+    keys = offsets * (int(ids.max()) + 1) + ids
+    inverse = torch.unique(keys[mask], return_inverse=True)[1]
     values = coefficients.expand(rows, width)[mask]
-    nothing = torch.zeros(int(which.max()) + 1, dtype=values.dtype)
-    sums, sizes = (nothing.scatter_add(0, which, terms) for terms in (values, values.abs()))
+    zeros = torch.zeros(int(inverse.max()) + 1, dtype=values.dtype)
+    sums, sizes = (zeros.scatter_add(0, inverse, terms) for terms in (values, values.abs()))
     sums = torch.where(sums.abs() > ROUNDING * sizes, sums, 0.0)
     net = torch.zeros(rows, width, dtype=values.dtype)
-    net[mask] = sums[which]
+    net[mask] = sums[inverse]
     return net
 
 
-def _net(values: Sequence[float]) -> float:
+def _exact_sum(values: Sequence[float]) -> float:
     total = math.fsum(values)
     return total if abs(total) > ROUNDING * math.fsum(map(abs, values)) else 0.0
 
 
-def _lengths(run: Tensor) -> Counter[int]:
-    """How many rows have a run of which length; none of length 0."""
-    return Counter(length for length in run.sum(dim=1).tolist() if length)
+def _count_lengths(runs: Tensor) -> Counter[int]:
+    """Return the number of rows by length of the run, without length 0."""
+    return Counter(length for length in runs.sum(dim=1).tolist() if length)
 
 
-def _mean(lengths: Counter[int]) -> float | None:
-    return over(sum(length * count for length, count in lengths.items()), lengths.total())
+def _mean_length(lengths: Counter[int]) -> float | None:
+    return divide(sum(length * count for length, count in lengths.items()), lengths.total())
 
 
 ANALYSIS = Analysis(

@@ -1,8 +1,7 @@
 """`rlvr analyze difference`: on which tokens of a rollout two methods differ, and by how much.
 
-Both methods see the same rollout, the same old policy and the same current policy. What is compared is the coefficient
-of each token: what multiplies its grad log pi in the gradient of one optimizer step over the whole rollout. Equal
-coefficients are equal gradients, whatever the model.
+Both methods get the same rollout, old policy and current policy. The coefficient of a token multiplies its grad log pi
+in the gradient of one optimizer step over the whole rollout: equal coefficients are equal gradients for any model.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, frames_of, records, summary_of
-from rlvr_cli.analyses.method_step import REGIONS, ScoredTokens, apply_method, differs, quarters, rows_of, thinned
+from rlvr_cli.analyses.method_step import REGIONS, ScoredTokens, apply_method, differ, quarters, rows_of, thin
 from rlvr_cli.analyses.scoring import ScoredRun, score_rollout
 from rlvr_cli.core.lazy import Tensor, alt, torch
 from rlvr_cli.core.section import CountOrZero, FromList, Section, Text
@@ -53,11 +52,15 @@ def measure(inputs: AnalysisInput, options: DifferenceOptions) -> Frames:
             "cosine": total["cosine"],
             "norm_ratio": total["norm_ratio"],
             "largest_log_ratio": drift,
-            **{f"differing_{of['name']}": of["differing"] for of in groups if of["tokens"] and of["name"] in REGIONS},
+            **{
+                f"differing_{row['name']}": row["differing"]
+                for row in groups
+                if row["tokens"] and row["name"] in REGIONS
+            },
         },
         _notes(first, second, run, drift),
         methods=[{"method": "a", "name": first.name}, {"method": "b", "name": second.name}],
-        groups=[of for of in tables["groups"] if of["tokens"]],
+        groups=[group for group in tables["groups"] if group["tokens"]],
         largest=[
             {**token, "problem": saved.rows[token["row"]]["problem"], **_context(token, run)}
             for token in tables["largest"]
@@ -70,11 +73,11 @@ def method_difference(first: Method, second: Method, scored: ScoredTokens, *, to
     """Compare the coefficients a of ``first`` with b of ``second``; regions are by the bounds of the first.
 
     Returns:
-        groups: of all tokens, each region and each quarter of probability, how many, the share whose coefficients
-            differ, sums of |a|, |b|, |a - b|; the norm of a over that of b and the cosine, None where they are 0.
-        largest: ``top`` tokens of the largest difference, none that are equal; a position counts from 0 within the
-            completion, a weight is None where the advantage is 0.
-        tokens: those to draw, by region.
+        groups: for all tokens, each region and each quarter of probability: the number of tokens, the share whose
+            coefficients differ, sums of |a|, |b|, |a - b|; ratio of norms a / b and cosine, None where a norm is 0.
+        largest: ``top`` differing tokens of the largest difference; position from 0 within the completion; the weight
+            is None where the advantage is 0.
+        tokens: tokens to draw, by region.
     """
     a, b = apply_method(first, scored), apply_method(second, scored)
     regions = {name: getattr(a.regions, name) for name in REGIONS}
@@ -83,7 +86,7 @@ def method_difference(first: Method, second: Method, scored: ScoredTokens, *, to
     quarter = {name: chosen & valid for name, chosen in quarters(old_probs)}
     groups = {"all tokens": valid, **regions, **quarter}
     columns = {"ratio": ratios, "a": a.coefficients, "b": b.coefficients, "difference": a.coefficients - b.coefficients}
-    distance = torch.where(differs(a.coefficients, b.coefficients), columns["difference"].abs(), 0.0)
+    distance = torch.where(differ(a.coefficients, b.coefficients), columns["difference"].abs(), 0.0)
     order = torch.sort(distance.flatten(), descending=True, stable=True).indices[:top]
     largest: list[Row] = []
     for row, position in (divmod(flat, distance.shape[1]) for flat in order.tolist()):
@@ -106,74 +109,72 @@ def method_difference(first: Method, second: Method, scored: ScoredTokens, *, to
             }
         )
     return {
-        "groups": [_group(name, a.coefficients[of], b.coefficients[of]) for name, of in groups.items()],
+        "groups": [_group_row(name, a.coefficients[chosen], b.coefficients[chosen]) for name, chosen in groups.items()],
         "largest": largest,
         "tokens": [
-            {"region": name, **token} for name, chosen in regions.items() for token in rows_of(columns, thinned(chosen))
+            {"region": name, **token} for name, chosen in regions.items() for token in rows_of(columns, thin(chosen))
         ],
     }
 
 
-def _group(name: str, a: Tensor, b: Tensor) -> Row:
+def _group_row(name: str, a: Tensor, b: Tensor) -> Row:
     norm_a, norm_b = float(a.norm()), float(b.norm())
     return {
         "name": name,
         "tokens": a.numel(),
-        "differing": float(differs(a, b).double().mean()) if a.numel() else 0.0,
+        "differing": float(differ(a, b).double().mean()) if a.numel() else 0.0,
         "sum_a": float(a.abs().sum()),
         "sum_b": float(b.abs().sum()),
         "sum_difference": float((a - b).abs().sum()),
         "norm_ratio": norm_a / norm_b if norm_b else None,
-        # Normed before they are multiplied: products of tiny coefficients would vanish.
+        # Normalised before the product, where tiny coefficients would underflow.
         "cosine": float((a / norm_a) @ (b / norm_b)) if norm_a and norm_b else None,
     }
 
 
 def _notes(first: Method, second: Method, run: ScoredRun, largest_drift: float) -> list[str]:
-    """What a reader must know to trust the numbers."""
     lines = []
     if largest_drift == 0:
         lines.append(
-            "Every ratio is 1: the current policy is the old one. Token weights cannot differ there by their clipping; "
-            "what differs comes from advantages, shaping, normalisers, or weights that are not 1 at ratio 1."
+            "Every ratio is 1: the current policy is the old one, so nothing is clipped. Differences come from "
+            "advantages, shaping, normalisers, or weights that are not 1 at ratio 1."
         )
     lines += run.notes
     several = [method.name for method in (first, second) if len(method.passes.names) > 1]
     if several:
         lines.append(
-            f"{' and '.join(several)}: the passes are added up at the current policy; how the policy moves between "
-            "them does not show here."
+            f"{' and '.join(several)}: the passes are added up at the current policy, without its updates in between."
         )
     kinds = {(method.aggregation.kind, method.aggregation.sequences) for method in (first, second)}
     if len(kinds) > 1:
-        lines.append("The methods divide by different normalisers, which alone makes tokens differ; see the cosine.")
+        lines.append("The methods have different normalisers, so all tokens may differ; see the cosine.")
     return lines
 
 
 def headline(frames: Frames) -> str:
-    """Give the share of tokens that differ, the angle, and the regions that the difference is in."""
+    """Give the share of tokens that differ, the cosine, and the difference by region."""
     summary, (total, *groups) = summary_of(frames), records(frames["groups"]) or [{}]
     pair = " and ".join(f"{name} ({letter})" for letter, name in frames["methods"].to_numpy().tolist())
     if not summary["differing"]:
         return f"{pair} have the same coefficient on all {summary['tokens']:,} tokens: the same gradient."
     shares = {group["name"]: group["sum_difference"] / total["sum_difference"] for group in groups}
     regions = sorted((name for name in REGIONS if shares.get(name, 0) >= 0.005), key=lambda name: -shares[name])
-    where = [f"{shares[name]:.0%} in {name}" for name in regions]
+    labels = [f"{shares[name]:.0%} in {name}" for name in regions]
     angle = "" if total["cosine"] is None else f"; cosine {total['cosine']:.6f}"
     size = "" if total["norm_ratio"] is None else f", norm of a / b {total['norm_ratio']:.4f}"
     share = f"{total['differing']:.2%} of {total['tokens']:,} tokens"
-    return f"{pair} differ on {share}{angle}{size}. Of the difference: {', '.join(where)}."
+    return f"{pair} differ on {share}{angle}{size}. Of the difference: {', '.join(labels)}."
 
 
 def _context(token: Row, run: ScoredRun) -> dict[str, str]:
-    ids, place = run.saved.rows[token["row"]]["token_ids"], token["position"]
-    spans = {"before": slice(max(0, place - BEFORE), place), "token": slice(place, place + 1)}
-    spans["after"] = slice(place + 1, place + 1 + AFTER)
+    ids, position = run.saved.rows[token["row"]]["token_ids"], token["position"]
+    spans = {"before": slice(max(0, position - BEFORE), position), "token": slice(position, position + 1)}
+    spans["after"] = slice(position + 1, position + 1 + AFTER)
     return {name: _text(run.tokenizer, ids[span]) for name, span in spans.items()}
 
 
 def _text(tokenizer: Any, ids: list[int]) -> str:
-    """What a terminal can show: a model's control characters are written as escapes."""
+    """Return the decoded tokens with control characters escaped."""
     text = str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 

@@ -21,10 +21,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, Share, frames_of, over, summary_of
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, Share, divide, frames_of, summary_of
 from rlvr_cli.analyses.gradients import gradient, norm
 from rlvr_cli.analyses.method_step import MethodStep, ScoredTokens
-from rlvr_cli.analyses.saved_rollout import drawn_rows
+from rlvr_cli.analyses.saved_rollout import draw_rows
 from rlvr_cli.analyses.scoring import ScoredRun, load_policy, score_rollout
 from rlvr_cli.core.lazy import Tensor, alt, torch
 from rlvr_cli.core.section import Count, Section, Text
@@ -35,20 +35,20 @@ from rlvr_cli.methods.high_entropy import HighEntropy
 from rlvr_cli.methods.unclipped import ImportanceSampling, NoImportanceSampling
 
 Row = dict[str, Any]
-# Methods whose policy loss is put in place of the full update's.
+# Methods whose policy loss replaces that of the full update.
 VARIANTS = ("cispo", "dapo", "acpo")
 TOKENS, SIGNS, CLIPPING = "tokens", "sign of the advantage", "clipping"
 # The paper's k is 128, a 16th of the width of the smaller of its two models.
 PAPER_K = 128
 NARROWEST = 16
-# Singular values below this share of the largest are rounding of float32 gradients and have no direction.
+# Singular values below this share of the largest are rounding of float32 gradients.
 _RANK = 1e-6
 
 
 class DirectionsOptions(Section):
     """Keys of `rlvr analyze directions`."""
 
-    method: Text = Field("grpo", description="The full update, which all others are compared with.")
+    method: Text = Field("grpo", description="Method of the full update, the reference of all others.")
     k: Count | None = Field(
         None, description="Directions of a matrix; null = a 16th of its shorter side, 128 (the paper's) at most."
     )
@@ -56,7 +56,7 @@ class DirectionsOptions(Section):
     low: Share = Field(0.2, description="Old probability below which a token is in the group `low`.")
     high: Share = Field(0.8, description="Old probability above which a token is in the group `high`.")
     entropy: Share = Field(0.2, description="Share of the tokens, those of highest entropy, in the group `entropy`.")
-    rows: Count = Field(256, description="Completions in the gradients; of more, as many are drawn at random.")
+    rows: Count = Field(256, description="Most completions in the gradients, drawn at random.")
     matrices: Count | None = Field(None, description="Most weight matrices to take angles of; null = all.")
 
 
@@ -73,32 +73,32 @@ def measure(inputs: AnalysisInput, options: DirectionsOptions) -> Frames:
     run = score_rollout(saved, [method])
     step = MethodStep.of(method, run.scored)
     losses = {name: policy_config(name).bound(length).policy_loss for name in VARIANTS}
-    kept = torch.zeros(len(saved.rows), 1, dtype=torch.bool)
-    kept[drawn_rows(saved, options.rows)] = True
+    drawn = torch.zeros(len(saved.rows), 1, dtype=torch.bool)
+    drawn[draw_rows(saved, options.rows)] = True
     groups = [
         *token_groups(step, run.scored, low=options.low, high=options.high, entropy=options.entropy),
         *clipping_variants(step, losses, run.scored),
     ]
     policy = load_policy(saved, saved.current)
-    # One gradient of a whole model is held at a time.
-    full = gradient(policy, saved.rows, torch.where(kept, step.full_coefficients(), 0.0))
+    # Only one gradient of the whole model is in memory.
+    full = gradient(policy, saved.rows, torch.where(drawn, step.full_coefficients(), 0.0))
     reference = Reference(full, layer_matrices(policy.model, options.matrices), options.k, options.side)
     del full
-    learned = int((step.learned & kept).sum())
+    learned = int((step.learned & drawn).sum())
     rows, angles = list[Row](), list[Row]()
-    # The groups at the old policy come last: it takes the place of the current one in memory.
+    # The groups at the old policy come last: it replaces the current one in memory.
     for group in groups:
         if group.at_old and saved.current != saved.old:
             policy = load_policy(saved, saved.old)
-        tokens = int((group.members & kept).sum())
-        part = torch.where(kept, group.coefficients, 0.0)
-        compared = reference.compare(gradient(policy, saved.rows, part)) if tokens else None
+        tokens = int((group.members & drawn).sum())
+        coefficients = torch.where(drawn, group.coefficients, 0.0)
+        compared = reference.compare(gradient(policy, saved.rows, coefficients)) if tokens else None
         size, by_matrix = compared or (None, {})
-        # As if either were divided by its own number of tokens.
+        # As if each were divided by its number of tokens.
         per_token = None if size is None or group.kind == CLIPPING else size * learned / tokens
         key = {"group": group.name, "kind": group.kind}
         sizes = {"tokens": tokens, "norm": size, "own_norm": per_token, "angle": mean_angle(by_matrix)}
-        rows.append({**key, "of": group.what, **sizes})
+        rows.append({**key, "of": group.label, **sizes})
         angles += [{**key, "matrix": name, "k": reference.k[name], "angle": at} for name, at in by_matrix.items()]
     seed = stream_seed(saved.config.run.seed, "analysis-directions")
     summary = {
@@ -116,7 +116,7 @@ def measure(inputs: AnalysisInput, options: DirectionsOptions) -> Frames:
         name = row["group"]
         summary |= {f"norm_{name}": row["norm"], f"angle_{name}": row["angle"]}
         if row["kind"] != CLIPPING:
-            summary |= {f"share_{name}": over(row["tokens"], learned), f"own_norm_{name}": row["own_norm"]}
+            summary |= {f"share_{name}": divide(row["tokens"], learned), f"own_norm_{name}": row["own_norm"]}
     return frames_of(summary, _notes(run, step, rows, reference, options), groups=rows, angles=angles)
 
 
@@ -124,15 +124,15 @@ def headline(frames: Frames) -> str:
     """Give norm and angle of unlikely tokens, likely ones, and of no clipping."""
     summary = summary_of(frames)
     method = summary["method"]
-    where = f"rollout {summary['rollout']} under the policy of step {summary['current_policy']}"
+    label = f"rollout {summary['rollout']} under the policy of step {summary['current_policy']}"
     if summary["norm_noclip"] is None:
-        return f"The update of {method} on {where} is 0: no token has an advantage, so nothing has a direction."
-    parts = (
+        return f"The update of {method} on {label} is 0: no token has an advantage."
+    comparisons = (
         f"{name}: {summary[f'norm_{group}']:,.1%} of its norm at {summary[f'angle_{group}']:.1f}\u00b0"
         for group, name in (("low", "unlikely tokens"), ("high", "likely ones"), ("noclip", "no clipping"))
         if summary[f"norm_{group}"] is not None and summary[f"angle_{group}"] is not None
     )
-    return f"Against the update of {method} on {where}; {'; '.join(parts)}."
+    return f"Against the update of {method} on {label}; {'; '.join(comparisons)}."
 
 
 def _notes(
@@ -153,8 +153,8 @@ def _notes(
     full_rank = [name for name, k in reference.k.items() if k >= reference.width(name)]
     if full_rank:
         yield (
-            f"In {len(full_rank)} of {len(reference.k)} matrices k directions are all there are: every angle is "
-            "0 there. Choose a smaller k."
+            f"In {len(full_rank)} of {len(reference.k)} matrices k is the full rank, so every angle is 0. Choose a "
+            "smaller k."
         )
     if len(step.method.passes.names) > 1:
         yield f"{step.method.name}: the passes are added up at the current policy."
@@ -162,20 +162,20 @@ def _notes(
 
 @dataclass(frozen=True)
 class GradientGroup:
-    """Coefficients to take the gradient with.
+    """Coefficients of a gradient.
 
     Attributes:
         name: short, as in the summary numbers.
         kind: ``TOKENS``, ``SIGNS`` or ``CLIPPING``.
-        what: for people.
-        coefficients: (N, T) what multiplies grad log pi.
-        members: (N, T) the tokens that have a part: those with an advantage, clipped ones too.
+        label: for people.
+        coefficients: (N, T) factors of grad log pi.
+        members: (N, T) the group's tokens with an advantage, including clipped ones.
         at_old: whether the gradient is that of the policy that sampled.
     """
 
     name: str
     kind: str
-    what: str
+    label: str
     coefficients: Tensor
     members: Tensor
     at_old: bool = False
@@ -184,39 +184,39 @@ class GradientGroup:
 def token_groups(
     step: MethodStep, scored: ScoredTokens, *, low: float, high: float, entropy: float
 ) -> Iterator[GradientGroup]:
-    """Parts of the whole update, with its divisor: the two signs add up to it.
+    """Yield slices of the full update, with its divisor; the two signs add up to it.
 
     Args:
         low, high: bounds of the old probability. entropy: share of the rollout's tokens, under the policy that sampled.
     """
-    whole, old_probs, advantages = step.full_coefficients(), step.tokens.old_probs, step.tokens.advantages
-    parts = (
+    coefficients, old_probs, advantages = step.full_coefficients(), step.tokens.old_probs, step.tokens.advantages
+    groups = (
         ("low", TOKENS, f"p < {low:g}", old_probs < low),
         ("high", TOKENS, f"p > {high:g}", old_probs > high),
         ("entropy", TOKENS, f"highest {entropy:.0%} of entropy", HighEntropy(share=entropy).kept(scored.rollout)),
         ("positive", SIGNS, "A > 0", advantages > 0),
         ("negative", SIGNS, "A < 0", advantages < 0),
     )
-    for name, kind, what, chosen in parts:
+    for name, kind, label, chosen in groups:
         members = chosen & step.learned
-        yield GradientGroup(name, kind, what, torch.where(members, whole, 0.0), members)
+        yield GradientGroup(name, kind, label, torch.where(members, coefficients, 0.0), members)
 
 
 def clipping_variants(
     step: MethodStep, losses: Mapping[str, PolicyLoss], scored: ScoredTokens
 ) -> Iterator[GradientGroup]:
-    """The whole batch with another policy loss in place of the method's.
+    """Yield the whole batch under other policy losses.
 
     Args:
-        losses: name -> policy loss, next to those without settings: no clipping (F = r), and F = 1 at the current
-            policy and at the old one, which is the update that is made on policy.
+        losses: name -> policy loss, in addition to no clipping (F = r), and F = 1 at the current policy and at the old
+            one (the on-policy update).
     """
 
     def variant(
-        name: str, what: str, loss: PolicyLoss, of: MethodStep = step, *, at_old: bool = False
+        name: str, label: str, loss: PolicyLoss, base_step: MethodStep = step, *, at_old: bool = False
     ) -> GradientGroup:
-        other = dataclasses.replace(of, method=of.method.model_copy(update={"policy_loss": loss}))
-        return GradientGroup(name, CLIPPING, what, other.full_coefficients(), step.learned, of is not step)
+        other = dataclasses.replace(base_step, method=base_step.method.model_copy(update={"policy_loss": loss}))
+        return GradientGroup(name, CLIPPING, label, other.full_coefficients(), step.learned, base_step is not step)
 
     yield variant("noclip", "no clipping", ImportanceSampling())
     for name, loss in losses.items():
@@ -227,16 +227,16 @@ def clipping_variants(
 
 
 def mean_angle(angles: Mapping[str, float]) -> float | None:
-    """Mean over matrices; None without any."""
+    """Return the mean over matrices; None without any."""
     return math.fsum(angles.values()) / len(angles) if angles else None
 
 
 class Reference:
-    """The subspaces and the norm of one gradient; the gradient itself is not kept.
+    """Subspaces and norm of a gradient; the gradient itself is not stored.
 
     Args:
         gradient: parameter -> gradient.
-        names: the matrices to take angles of.
+        names: matrices to compare.
         k: directions of each; None for a 16th of its shorter side, 128 at most.
         side: ``right`` or ``left`` singular vectors.
     """
@@ -244,18 +244,18 @@ class Reference:
     def __init__(self, gradient: Mapping[str, Tensor], names: Sequence[str], k: int | None, side: str) -> None:
         self._side = side
         self._shapes = {name: gradient[name].shape for name in names}
-        self.k = {name: _directions(shape, k) for name, shape in self._shapes.items()}
+        self.k = {name: _direction_count(shape, k) for name, shape in self._shapes.items()}
         self.norm = norm(gradient)
         self._bases = {name: top_directions(gradient[name], self.k[name], side) for name in names}
 
     def width(self, name: str) -> int:
-        """Length of a singular vector of matrix ``name``."""
+        """Return the length of a singular vector of matrix ``name``."""
         return self._shapes[name][1 if self._side == "right" else 0]
 
     def compare(self, gradient: Mapping[str, Tensor]) -> tuple[float, dict[str, float]] | None:
         """Return the norm of ``gradient`` relative to this one's and its mean principal angles to it, degrees.
 
-        The matrices in which one of the two is 0 have no angle; None where either is 0 altogether.
+        Matrices in which one of the two is 0 have no angle; None if either gradient is 0.
         """
         size = norm(gradient)
         if not size or not self.norm:
@@ -264,43 +264,43 @@ class Reference:
         return size / self.norm, angles
 
     def random_angle(self, seed: int) -> float | None:
-        """Mean angle to subspaces drawn at random: what no relation at all looks like."""
+        """Return the mean angle to random subspaces: the baseline of unrelated updates."""
         generator = torch.Generator().manual_seed(seed)
 
-        def drawn(name: str) -> Tensor:
+        def draw_basis(name: str) -> Tensor:
             size = (self.width(name), self.k[name])
             return _orthonormal(torch.randn(*size, generator=generator, dtype=torch.float64))
 
-        return mean_angle(self._angles(drawn))
+        return mean_angle(self._angles(draw_basis))
 
     def _angles(self, other: Callable[[str], Tensor]) -> dict[str, float]:
-        every = {name: principal_angles(of, other(name).to(of.device)) for name, of in self._bases.items()}
-        return {name: float(found.mean()) for name, found in every.items() if found.numel()}
+        by_matrix = {name: principal_angles(basis, other(name).to(basis.device)) for name, basis in self._bases.items()}
+        return {name: float(angles.mean()) for name, angles in by_matrix.items() if angles.numel()}
 
 
 def top_directions(matrix: Tensor, k: int, side: str) -> Tensor:
-    """(d, k') orthonormal float64: the top singular vectors of an (m, n) ``matrix``, d = n (right) or m (left).
+    """Return the (d, k') orthonormal float64 top singular vectors of an (m, n) ``matrix``, d = n (right) or m (left).
 
     k' < k where the matrix has a lower rank.
     """
-    own = matrix.detach().double() if side == "right" else matrix.detach().double().T
-    wide = own.shape[1] > own.shape[0]
-    # By the smaller of the two Gram matrices: a tenth of the time of a singular value decomposition of a large matrix.
-    values, vectors = torch.linalg.eigh(own @ own.T if wide else own.T @ own)
+    oriented = matrix.detach().double() if side == "right" else matrix.detach().double().T
+    is_wide = oriented.shape[1] > oriented.shape[0]
+    # From the smaller Gram matrix: a tenth of the time of an SVD of a large matrix.
+    values, vectors = torch.linalg.eigh(oriented @ oriented.T if is_wide else oriented.T @ oriented)
     values, vectors = values.flip(0)[:k].clamp(min=0).sqrt(), vectors.flip(1)[:, :k]
-    kept = (values > _RANK * values[0]) & (values > 0)
-    directions: Tensor = vectors[:, kept]
-    return _orthonormal(own.T @ directions / values[kept]) if wide else directions
+    nonzero = (values > _RANK * values[0]) & (values > 0)
+    directions: Tensor = vectors[:, nonzero]
+    return _orthonormal(oriented.T @ directions / values[nonzero]) if is_wide else directions
 
 
 def principal_angles(a: Tensor, b: Tensor) -> Tensor:
-    """(min(j, k),) degrees, rising, between the subspaces of the orthonormal (d, j) ``a`` and (d, k) ``b``."""
+    """Return the (min(j, k),) ascending angles, degrees, between the spans of orthonormal (d, j) a and (d, k) b."""
     cosines: Tensor = torch.linalg.svdvals(a.T @ b)
     return cosines.clamp(0, 1).arccos().rad2deg()
 
 
 def layer_matrices(model: Any, most: int | None) -> list[str]:
-    """Names of the weights of the linear layers, without the output head; at most ``most`` of them, evenly spaced."""
+    """Return the names of linear layers' weights without the output head; at most ``most``, evenly spaced."""
     head = model.get_output_embeddings()
     named = [
         f"{name}.weight"
@@ -309,7 +309,7 @@ def layer_matrices(model: Any, most: int | None) -> list[str]:
     ]
     if most is None or len(named) <= most:
         return named
-    return [named[(2 * place + 1) * len(named) // (2 * most)] for place in range(most)]
+    return [named[(2 * index + 1) * len(named) // (2 * most)] for index in range(most)]
 
 
 def _orthonormal(columns: Tensor) -> Tensor:
@@ -317,7 +317,7 @@ def _orthonormal(columns: Tensor) -> Tensor:
     return basis
 
 
-def _directions(shape: torch.Size, k: int | None) -> int:
+def _direction_count(shape: torch.Size, k: int | None) -> int:
     shorter = min(shape)
     return min(PAPER_K, max(1, shorter // NARROWEST)) if k is None else min(k, shorter)
 

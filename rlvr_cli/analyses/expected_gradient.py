@@ -1,4 +1,4 @@
-"""ACPO's expected gradient of a token, and where low- and high-probability tokens change places.
+"""ACPO's expected gradient of a token, and the reversal of low- and high-probability tokens.
 
     G = (1 - pi) rho A 1[not clipped]                                                               equation 3
 
@@ -6,7 +6,7 @@ with A ~ N(0, sigma_A^2) and rho ~ N(1, sigma^2), independent, sigma = kappa (1 
 a = eps_high / sigma, b = eps_low / sigma and C = sigma_A / sqrt(2 pi),
 
     E[G]   = (1 - pi) C (Phi(a) - Phi(b) - sigma (phi(a) + phi(b)))                    proposition 1, equations 5 and 6
-    E[|G|] = (1 - pi) C (Phi(a) + Phi(b) - sigma (phi(a) - phi(b)))                    the same halves, added up
+    E[|G|] = (1 - pi) C (Phi(a) + Phi(b) - sigma (phi(a) - phi(b)))                    sum of the same halves
 
 The halves are those of A > 0, whose rho is cut off above 1 + eps_high, and of A < 0, below 1 - eps_low. "What are key
 factors for updates in RL for LLM reasoning?" (ACPO), appendix B.2. A negative rho, which the normal distribution allows
@@ -14,7 +14,7 @@ and no ratio has, counts with its sign.
 
 How we differ from the paper: it calls E[G] a magnitude, yet the halves of its two signs cancel; E[|G|] does not. Its
 appendix B.3 takes Phi(-b) where equation 6 has Phi(b), and claims 1 / kappa for high probabilities where equation 6
-falls exponentially. The reversal is looked for here in the formulas themselves.
+falls exponentially. The reversal is computed here from the formulas themselves.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from rlvr_cli.core.lazy import Tensor, torch
 
 POINTS = 400
 SMALLEST_KAPPA, LARGEST_KAPPA = 1e-3, 1e2
-# Below it a ratio's spread is 0 for these formulas: nothing is clipped.
+# Smaller spreads of the ratio count as 0: nothing is clipped.
 NO_SPREAD = 1e-12
 
 
 @dataclass(frozen=True)
 class Expected:
-    """The two expectations, with the shape of the probabilities."""
+    """E[G] and E[|G|], in the shape of the probabilities."""
 
     signed: Tensor
     magnitude: Tensor
@@ -42,7 +42,7 @@ class Expected:
 def expected_gradient(
     rest: Tensor, spread: Tensor, eps_low: Tensor | float, eps_high: Tensor | float, sigma_advantage: float
 ) -> Expected:
-    """E[G] and E[|G|] of tokens with 1 - pi = ``rest``, ratios of standard deviation ``spread``."""
+    """Return E[G] and E[|G|] of tokens with 1 - pi = ``rest``, ratios of standard deviation ``spread``."""
     sigma = spread.double().clamp(min=NO_SPREAD)
     high, low = eps_high / sigma, eps_low / sigma
     positive = _cumulative(high) - sigma * _density(high)
@@ -52,16 +52,16 @@ def expected_gradient(
 
 
 def lemma_spread(rest: Tensor, kappa: float) -> Tensor:
-    """Standard deviation of the ratio: kappa (1 - pi)^2 (equation 4)."""
+    """Return the standard deviation of the ratio, kappa (1 - pi)^2 (equation 4)."""
     return kappa * rest.double().square()
 
 
 def dominance(
     kappa: float, eps_low: float, eps_high: float, *, p_low: float, p_high: float
 ) -> tuple[float | None, float | None]:
-    """log |G_L| / |G_H|, signed and of magnitudes: means over pi in [0, p_low] and [p_high, 1], evenly (eq. 54, 55).
+    """Return log |G_L| / |G_H|, signed and of magnitudes: means over a grid of [0, p_low] and [p_high, 1] (eq. 54, 55).
 
-    None where one of them is 0 to the last digit: both fall exponentially, the high ones first.
+    None where one underflows to 0: both fall exponentially, the high ones first.
     """
     low, high = (
         expected_gradient(rest, lemma_spread(rest, kappa), eps_low, eps_high, 1.0)
@@ -74,19 +74,19 @@ def dominance(
 
 
 def reversal_kappas(eps_low: float, eps_high: float, *, p_low: float, p_high: float) -> tuple[list[float], list[float]]:
-    """The kappa at which dominance changes sides, for signed expectations and for magnitudes, on a grid of kappas."""
+    """Return the kappas of a grid at which dominance changes sign, for signed expectations and for magnitudes."""
     grid = torch.logspace(math.log10(SMALLEST_KAPPA), math.log10(LARGEST_KAPPA), POINTS).tolist()
     rows = [(kappa, dominance(kappa, eps_low, eps_high, p_low=p_low, p_high=p_high)) for kappa in grid]
 
-    def reversals(which: int) -> list[float]:
-        known = [(kappa, value) for kappa, values in rows if (value := values[which]) is not None]
-        return [kappa for (_, before), (kappa, value) in itertools.pairwise(known) if (before > 0) != (value > 0)]
+    def reversals(index: int) -> list[float]:
+        points = [(kappa, value) for kappa, values in rows if (value := values[index]) is not None]
+        return [kappa for (_, before), (kappa, value) in itertools.pairwise(points) if (before > 0) != (value > 0)]
 
     return reversals(0), reversals(1)
 
 
 def log_ratio(first: float | None, second: float | None) -> float | None:
-    """log first / second; None where one of them is not above 0."""
+    """Return log(first / second); None unless both are positive."""
     return math.log(first / second) if first and second and first > 0 and second > 0 else None
 
 

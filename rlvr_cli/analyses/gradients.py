@@ -2,9 +2,9 @@
 
     grad J = sum over tokens of  c * grad log pi(token)
 
-with any coefficients c: those of a method on some of the tokens (``method_step``), or 1 on a single one. Parameters are
-those of the whole model, merged where an adapter was trained. Memory: the weights, as much again for each gradient that
-is kept, as much again inside :func:`stepped`, and the activations of one batch of rows (``LoadedPolicy.batches``).
+with any coefficients c: those of a method on some tokens (``method_step``), or 1 on a single token. The parameters are
+the whole model's, merged if an adapter was trained. Memory: the weights, again for each gradient that is held, again
+inside :func:`sgd_step`, and the activations of a batch of rows (``LoadedPolicy.batches``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rlvr_cli.analyses.scoring import LoadedPolicy, Rows
 from rlvr_cli.core.lazy import Tensor, torch
 
 Gradient = dict[str, Tensor]
-# Whose distributions are held in float64 at a time.
+# Most positions whose distributions are in memory in float64.
 POSITIONS = 256
 
 
@@ -28,7 +28,7 @@ class LogitGradients:
 
     Attributes:
         norms: ||e_k - p||, Euclidean.
-        rest: 1 - p(token), summed over the other tokens so that it keeps its digits where p is nearly 1.
+        rest: 1 - p(token), summed over the other tokens for precision near p = 1.
         vocabulary: N, tokens of the vocabulary.
     """
 
@@ -38,48 +38,48 @@ class LogitGradients:
 
 
 def gradient(policy: LoadedPolicy, rows: Rows, coefficients: Tensor) -> Gradient:
-    """sum of ``coefficients`` (N, T) times grad log pi over the rows' tokens, by parameter.
+    """Return sum of ``coefficients`` (N, T) times grad log pi over the rows' tokens, by parameter.
 
-    Rows whose coefficients are all 0 cost nothing.
+    Rows whose coefficients are all 0 are skipped.
     """
     names, parameters = _parameters(policy)
     total = [torch.zeros_like(parameter) for parameter in parameters]
     used = [index for index in range(len(rows)) if bool(coefficients[index].any())]
     chosen = [rows[index] for index in used]
     for indices in policy.batches(chosen):
-        part = [chosen[index] for index in indices]
-        log_probs, _ = policy.forward(part)
+        batch = [chosen[index] for index in indices]
+        log_probs, _ = policy.forward(batch)
         weights = coefficients[[used[index] for index in indices], : log_probs.shape[1]].to(log_probs)
-        parts = torch.autograd.grad((weights * log_probs).sum(), parameters, allow_unused=True)
-        for whole, share in zip(total, parts, strict=True):
-            if share is not None:
-                whole += share
+        gradients = torch.autograd.grad((weights * log_probs).sum(), parameters, allow_unused=True)
+        for accumulated, increment in zip(total, gradients, strict=True):
+            if increment is not None:
+                accumulated += increment
     return dict(zip(names, total, strict=True))
 
 
-def token_norms(policy: LoadedPolicy, rows: Rows, places: Sequence[tuple[int, int]]) -> Tensor:
-    """(P,) float64 norms of grad log pi over all parameters, of the tokens at ``places`` (row, position).
+def token_norms(policy: LoadedPolicy, rows: Rows, positions: Sequence[tuple[int, int]]) -> Tensor:
+    """Return the (P,) float64 norms of grad log pi over all parameters at ``positions`` (row, position).
 
-    One backward pass a token; one gradient is held at a time.
+    One backward pass per token; one gradient is in memory at a time.
     """
     _, parameters = _parameters(policy)
-    norms = torch.zeros(len(places), dtype=torch.float64)
+    norms = torch.zeros(len(positions), dtype=torch.float64)
     by_row: dict[int, list[int]] = {}
-    for index, (row, _) in enumerate(places):
+    for index, (row, _) in enumerate(positions):
         by_row.setdefault(row, []).append(index)
     for row, indices in by_row.items():
         log_probs, _ = policy.forward([rows[row]])
         for index in indices:
             last = index == indices[-1]
-            parts = torch.autograd.grad(
-                log_probs[0, places[index][1]], parameters, retain_graph=not last, allow_unused=True
+            gradients = torch.autograd.grad(
+                log_probs[0, positions[index][1]], parameters, retain_graph=not last, allow_unused=True
             )
-            norms[index] = _norm(part for part in parts if part is not None)
+            norms[index] = _norm(tensor for tensor in gradients if tensor is not None)
     return norms
 
 
 def logit_gradients(policy: LoadedPolicy, rows: Rows, width: int) -> LogitGradients:
-    """The gradients of every token at the logits, T = ``width`` (AR-Lopti, arXiv:2505.12929, eq. 15 with w = 1)."""
+    """Return each token's gradient at the logits, T = ``width`` (AR-Lopti, arXiv:2505.12929, eq. 15 with w = 1)."""
     norms, rest = torch.zeros(2, len(rows), width, dtype=torch.float64)
     vocabulary = 0
     for indices in policy.batches(rows):
@@ -87,21 +87,21 @@ def logit_gradients(policy: LoadedPolicy, rows: Rows, width: int) -> LogitGradie
         with torch.no_grad():
             distributions = policy.distributions(chosen)
         vocabulary = distributions.shape[-1]
-        for place, (index, row) in enumerate(zip(indices, chosen, strict=True)):
+        for batch_index, (index, row) in enumerate(zip(indices, chosen, strict=True)):
             ids = torch.tensor(row["token_ids"], device=distributions.device).unsqueeze(1)
             for start in range(0, len(ids), POSITIONS):
-                some = slice(start, min(start + POSITIONS, len(ids)))
-                # Normalised again: rounded to float32, the probabilities do not add up to 1 closely enough.
-                others = distributions[place, some].double().log_softmax(dim=-1).exp().scatter(1, ids[some], 0.0)
+                span = slice(start, min(start + POSITIONS, len(ids)))
+                # Normalised again: in float32 the probabilities do not sum to 1 closely enough.
+                others = distributions[batch_index, span].double().log_softmax(dim=-1).exp().scatter(1, ids[span], 0.0)
                 share = others.sum(dim=1)
-                rest[index, some] = share.cpu()
-                norms[index, some] = (share.square() + others.square().sum(dim=1)).sqrt().cpu()
+                rest[index, span] = share.cpu()
+                norms[index, span] = (share.square() + others.square().sum(dim=1)).sqrt().cpu()
     return LogitGradients(norms, rest, vocabulary)
 
 
 @contextmanager
-def stepped(policy: LoadedPolicy, direction: Mapping[str, Tensor], rate: float) -> Iterator[None]:
-    """Inside, the weights are theta + rate * direction (one plain SGD step uphill); after it, what they were."""
+def sgd_step(policy: LoadedPolicy, direction: Mapping[str, Tensor], rate: float) -> Iterator[None]:
+    """Set the weights to theta + rate * direction (a plain SGD ascent step), and restore them on exit."""
     names, parameters = _parameters(policy)
     before = [parameter.detach().clone() for parameter in parameters]
     try:
@@ -115,16 +115,16 @@ def stepped(policy: LoadedPolicy, direction: Mapping[str, Tensor], rate: float) 
                 parameter.copy_(value)
 
 
-def norm(of: Mapping[str, Tensor]) -> float:
-    """Euclidean norm over all parameters."""
-    return _norm(of.values())
+def norm(gradient: Mapping[str, Tensor]) -> float:
+    """Return the Euclidean norm over all parameters."""
+    return _norm(gradient.values())
 
 
-def _norm(parts: Iterable[Tensor]) -> float:
-    return math.sqrt(math.fsum(float(part.double().square().sum()) for part in parts))
+def _norm(tensors: Iterable[Tensor]) -> float:
+    return math.sqrt(math.fsum(float(tensor.double().square().sum()) for tensor in tensors))
 
 
 def _parameters(policy: LoadedPolicy) -> tuple[list[str], list[Tensor]]:
-    """Every trained parameter once, tied weights too."""
+    """Return the names and tensors of the trained parameters; tied weights once."""
     named = [(name, parameter) for name, parameter in policy.model.named_parameters() if parameter.requires_grad]
     return [name for name, _ in named], [parameter for _, parameter in named]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, frames_of, minus, names_of, over, records
+from rlvr_cli.analyses.base import Analysis, AnalysisInput, Frames, divide, frames_of, records, run_labels, subtract
 from rlvr_cli.collapse.alerts import NO_SIGNAL, Alert, AlertMonitor
 from rlvr_cli.core.errors import UserError, collecting
 from rlvr_cli.core.files import number
@@ -25,13 +25,13 @@ from rlvr_cli.store.find import Run, find_runs
 from rlvr_cli.store.metrics import HELD_OUT
 from rlvr_cli.store.training import Points, by_rollout, learning_curves, recorded_values, whole_rows
 
-# Rollouts that the start and the end of a run are the mean of.
+# Rollouts averaged at the start and at the end of a run.
 START, END = 3, 5
-# A length has collapsed or exploded when it is beyond this factor of its start for so many rollouts in a row.
+# A length has collapsed or exploded when it is beyond this factor of its start for LASTING consecutive rollouts.
 SHORT, LONG, LASTING = 0.5, 2.0, 5
-# A number warns when it is so many standard deviations from the mean of its first rollouts, so many in a row.
+# A warning: WARNING_SPREAD standard deviations from the mean of the first rollouts, WARNING_LASTING in a row.
 WARNING_FIRST, WARNING_SPREAD, WARNING_LASTING = 5, 4.0, 3
-# How the names of rollouts end that a run may not reach, and of differences of those.
+# Suffixes of the summary keys that may be censored.
 _CENSORED = ("_at", "_lead")
 CURVES = (
     "accuracy",
@@ -53,21 +53,21 @@ class LandscapeOptions(Section):
 
 
 def measure(inputs: AnalysisInput, options: LandscapeOptions) -> Frames:
-    """Compute the courses of the runs, up to ``inputs.rollout`` where there is one.
+    """Compute the courses of the runs, up to ``inputs.rollout`` if set.
 
     Raises:
-        UserError: a run without any optimizer step, or without that rollout; two runs of one arm with the same seed.
+        UserError: a run without an optimizer step or without that rollout; two runs of an arm with the same seed.
     """
     selected = find_runs([str(run.path) for run in inputs.runs], inputs.root, unfinished=True)
     runs, problems = selected.runs, list(selected.problems)
     arms: tuple[Arm, ...] = ()
     with collecting(problems):
         arms = group_arms(runs, alone=True) if runs else ()
-    names = dict(zip((run.path for run in runs), names_of([run.dir for run in runs]), strict=True))
+    names = dict(zip((run.path for run in runs), run_labels([run.dir for run in runs]), strict=True))
     courses = {}
     for run in runs:
         with collecting(problems):
-            courses[names[run.path]] = _course(run, inputs.rollout)
+            courses[names[run.path]] = _read_course(run, inputs.rollout)
     if problems:
         raise UserError(problems)
     members = {arm.name: [names[run.path] for run in arm.runs.values()] for arm in arms}
@@ -79,63 +79,64 @@ def measure(inputs: AnalysisInput, options: LandscapeOptions) -> Frames:
             {"arm": arm, **mean} for arm, group in members.items() for mean in _means([courses[run] for run in group])
         ],
         collapses=[
-            {"arm": arm_of[run], "run": run, **row} for run, found in courses.items() for row in _collapses(found)
+            {"arm": arm_of[run], "run": run, **row} for run, course in courses.items() for row in _collapses(course)
         ],
-        runs=[{"arm": arm_of[run], "run": run, **found.summary} for run, found in courses.items()],
+        runs=[{"arm": arm_of[run], "run": run, **course.summary} for run, course in courses.items()],
         curves=[
             {"arm": arm_of[run], "run": run, "metric": name, "rollout": at + 1, "value": value}
-            for run, found in courses.items()
-            for name, points in found.curves.items()
+            for run, course in courses.items()
+            for name, points in course.curves.items()
             for at, value in points
         ],
     )
 
 
-def _course(run: Run, last: int | None) -> Course:
+def _read_course(run: Run, last: int | None) -> Course:
     rows = whole_rows(read_record(run.dir, run.dir.metrics_path))
     if not rows:
         raise UserError(f"{run.path}: has no optimizer step yet, so there is nothing to analyze.")
     newest = max(row["rollout"] for row in rows)
     if last is not None and last > newest:
         raise UserError(f"{run.path}: there is no rollout {last} yet; the newest is {newest}.")
-    kept = [row for row in rows if last is None or row["rollout"] <= last]
-    return course(kept, run.config.rollout.prompts)
+    rows = [row for row in rows if last is None or row["rollout"] <= last]
+    return make_course(rows, run.config.rollout.prompts)
 
 
-def _collapses(found: Course) -> Iterator[dict[str, Any]]:
-    for alert in found.collapses:
+def _collapses(course: Course) -> Iterator[dict[str, Any]]:
+    for alert in course.collapses:
         yield {"rollout": alert.first + 1, "censored": False, "pattern": alert.title, "evidence": alert.evidence}
-    if not found.collapses:
-        last = found.summary["rollouts"]
+    if not course.collapses:
+        last = course.summary["rollouts"]
         yield {"rollout": last, "censored": True, "pattern": f"none; censored at rollout {last}", "evidence": None}
 
 
 def _means(courses: Sequence[Course]) -> Iterator[dict[str, Any]]:
-    """Yield the mean and Student's 95% interval of each number over the runs that have it.
-
-    A rollout that some runs did not reach is censored in those: it has no mean over the others.
-    """
+    """Yield the mean and Student's 95% interval of each number over the runs that have it; None if any is censored."""
     for name in courses[0].summary:
         values = [float(value) for run in courses if (value := run.summary[name]) is not None]
         censored = name.endswith(_CENSORED) and len(values) < len(courses)
         if values or censored:
-            of = None if censored else mean_interval(values)
-            ends = {"mean": of.value, "low": of.low, "high": of.high} if of else dict.fromkeys(("mean", "low", "high"))
+            interval = None if censored else mean_interval(values)
+            ends = (
+                {"mean": interval.value, "low": interval.low, "high": interval.high}
+                if interval
+                else dict.fromkeys(("mean", "low", "high"))
+            )
             yield {"number": name, **ends, "runs": len(values), "of": len(courses)}
 
 
 def _notes(courses: Mapping[str, Course]) -> list[str]:
     notes = []
-    short = [name for name, found in courses.items() if (found.summary["rollouts"] or 0) < 8]
+    short = [name for name, course in courses.items() if (course.summary["rollouts"] or 0) < 8]
     if short:
         notes.append(f"{', '.join(short)}: fewer than 8 rollouts, too few for meaningful starts, ends and warnings.")
-    if all(found.summary["steps_per_rollout"] == 1 for found in courses.values()):
+    if all(course.summary["steps_per_rollout"] == 1 for course in courses.values()):
         notes.append("With one update a rollout the updated policy is the one that sampled: both distances are 0.")
     return notes
 
 
 def headline(frames: Frames) -> str:
-    """Give the course of one run, or how many runs of each arm collapsed."""
+    """Give the course of a single run, or the number of collapsed runs per arm."""
     runs = records(frames["runs"])
     if len(runs) > 1:
         arms = frames["runs"].groupby("arm", sort=False)["collapsed"].agg(["sum", "count"])
@@ -174,11 +175,11 @@ class Course:
     """The course of a run.
 
     Attributes:
-        curves: by name; a value is the mean over the rollout's updates. What the run did not record has no points.
-        summary: single numbers, None where there is none; rollouts in it count from 1.
-        collapses: the alerts but that of a missing signal.
-        kl: the curve that stands for the KL divergence: to the reference, else, with several updates a rollout, to the
-            policy that sampled; None where there is neither.
+        curves: by name; a value is the mean over the rollout's updates. A metric that was not recorded has no points.
+        summary: scalars, None if undefined; rollouts count from 1.
+        collapses: the alerts except that of a missing signal.
+        kl: the curve of the KL divergence: to the reference, else, with several updates per rollout, to the policy that
+            sampled; None without either.
     """
 
     curves: dict[str, Points]
@@ -187,22 +188,22 @@ class Course:
     kl: str | None
 
 
-def course(rows: Sequence[Mapping[str, Any]], problems: int) -> Course:
+def make_course(rows: Sequence[Mapping[str, Any]], problems: int) -> Course:
     """Compute the curves, the summary and the collapses of a run from the lines of metrics.jsonl.
 
     Args:
-        rows: at least one, one per optimizer step, each with an integer `rollout`, in their order.
+        rows: one or more, one per optimizer step in order, each with an integer `rollout`.
         problems: problems per rollout (`rollout.prompts`).
     """
     curves = _curves(rows)
     steps_per_rollout = max(Counter(row["rollout"] for row in rows).values())
-    collapses = tuple(of for of in AlertMonitor(problems, rows=rows).alerts() if of.name != NO_SIGNAL)
-    # With one update the policy is the one that sampled, and what the divergence has is rounding.
-    known = ("kl_reference", *(("kl_old",) if steps_per_rollout > 1 else ()))
-    kl = next((name for name in known if any(value for _, value in curves[name])), None)
+    collapses = tuple(alert for alert in AlertMonitor(problems, rows=rows).alerts() if alert.name != NO_SIGNAL)
+    # With one update the policy is the one that sampled, and the divergence is rounding.
+    candidates = ("kl_reference", *(("kl_old",) if steps_per_rollout > 1 else ()))
+    kl = next((name for name in candidates if any(value for _, value in curves[name])), None)
     summary = {
         **_levels(curves),
-        **_moments(curves, kl),
+        **_event_rollouts(curves, kl),
         "collapsed": int(bool(collapses)),
         "collapse_at": collapses[0].first + 1 if collapses else None,
         "steps_per_rollout": steps_per_rollout,
@@ -212,31 +213,30 @@ def course(rows: Sequence[Mapping[str, Any]], problems: int) -> Course:
     return Course(curves, summary, collapses, kl)
 
 
-def stays_beyond(points: Points, beyond: Callable[[float], bool], lasting: int) -> int | None:
-    """The rollout, from 1, of the first of ``lasting`` values in a row that are ``beyond``; None without any."""
+def find_lasting(points: Points, beyond: Callable[[float], bool], lasting: int) -> int | None:
+    """Return the rollout, from 1, of the first of ``lasting`` consecutive values ``beyond``; None without any."""
     run = 0
-    for place, (_, value) in enumerate(points):
+    for index, (_, value) in enumerate(points):
         run = run + 1 if beyond(value) else 0
         if run == lasting:
-            return points[place - lasting + 1][0] + 1
+            return points[index - lasting + 1][0] + 1
     return None
 
 
-def warning(points: Points) -> int | None:
-    """The rollout, from 1, from which a number leaves mean +- 4 standard deviations of its first 5 rollouts.
+def find_warning(points: Points) -> int | None:
+    """Return the rollout, from 1, at which a number leaves mean +- 4 sample deviations of its first 5 rollouts.
 
-    It must stay outside for 3 rollouts in a row, on either side; the standard deviation is the sample's. None where it
-    never does, or has no more than 5 values.
+    It must stay outside, on either side, for 3 rollouts in a row. None if it never does or has at most 5 values.
     """
     if len(points) <= WARNING_FIRST:
         return None
     start = [value for _, value in points[:WARNING_FIRST]]
     mean, bound = fmean(start), WARNING_SPREAD * stdev(start)
-    return stays_beyond(points[WARNING_FIRST:], lambda value: abs(value - mean) > bound, WARNING_LASTING)
+    return find_lasting(points[WARNING_FIRST:], lambda value: abs(value - mean) > bound, WARNING_LASTING)
 
 
 def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
-    # Whichever accuracy it is: the arms of a landscape are evaluated alike.
+    # The first held-out accuracy: the arms of a landscape are evaluated alike.
     held_out = (points for name, points in learning_curves(rows).items() if name.startswith(HELD_OUT))
     return {
         **{name: by_rollout(recorded_values(rows, name)) for name in CURVES},
@@ -247,41 +247,41 @@ def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
 
 
 def _ratio_distance(row: Mapping[str, Any]) -> float | None:
-    """sqrt(E (r - 1)^2) over the tokens of an update, from the mean and the spread of the ratio r."""
+    """Return sqrt(E (r - 1)^2) over the tokens of an update, from mean and standard deviation of the ratio r."""
     mean, spread = number(row.get("ratio_mean")), number(row.get("ratio_std"))
     return None if mean is None or spread is None else math.hypot(mean - 1, spread)
 
 
 def _clip_share(row: Mapping[str, Any]) -> float | None:
-    """Share of tokens beyond the trust region in the direction of their advantage, which clipping cuts off."""
+    """Return the share of tokens outside the trust region in the direction of their advantage (clipped)."""
     low, high = number(row.get("clip_frac/low")), number(row.get("clip_frac/high"))
     return None if low is None or high is None else low + high
 
 
 def _levels(curves: Mapping[str, Points]) -> Summary:
-    """Start, end and extremes of the curves, and their ratios."""
+    """Return start, end and extremes of the curves, and their ratios."""
     values = {name: [value for _, value in points] for name, points in curves.items()}
-    start = {name: _mean(of[:START]) for name, of in values.items()}
-    mean = {name: _mean(of) for name, of in values.items()}
-    end = {name: _mean(of[-END:]) for name, of in values.items()}
-    largest = {name: max(of, default=None) for name, of in values.items()}
+    start = {name: _mean(series[:START]) for name, series in values.items()}
+    mean = {name: _mean(series) for name, series in values.items()}
+    end = {name: _mean(series[-END:]) for name, series in values.items()}
+    largest = {name: max(series, default=None) for name, series in values.items()}
     summary: Summary = {
         "accuracy_start": start["accuracy"],
         "accuracy_best": largest["accuracy"],
         "accuracy_end": end["accuracy"],
         "accuracy_held_out": next(reversed(values["eval"]), None),
-        "accuracy_loss": minus(largest["accuracy"], end["accuracy"]),
-        "accuracy_gain": minus(end["accuracy"], start["accuracy"]),
+        "accuracy_loss": subtract(largest["accuracy"], end["accuracy"]),
+        "accuracy_gain": subtract(end["accuracy"], start["accuracy"]),
     }
     for name in ("length", "entropy"):
         later = values[name][START:]
         summary |= {
             f"{name}_start": start[name],
             f"{name}_end": end[name],
-            f"{name}_ratio": over(end[name], start[name]),
-            # Of what comes after: the start's own largest value is above its mean in any case.
-            f"{name}_largest_ratio": over(max(later, default=None), start[name]),
-            f"{name}_smallest_ratio": over(min(later, default=None), start[name]),
+            f"{name}_ratio": divide(end[name], start[name]),
+            # Only after the start, whose largest value is always above its mean.
+            f"{name}_largest_ratio": divide(max(later, default=None), start[name]),
+            f"{name}_smallest_ratio": divide(min(later, default=None), start[name]),
         }
     return {
         **summary,
@@ -302,20 +302,20 @@ def _levels(curves: Mapping[str, Points]) -> Summary:
     }
 
 
-def _moments(curves: Mapping[str, Points], kl: str | None) -> Summary:
-    """Return when lengths left their bounds, and entropy and KL warned; None where they did not."""
+def _event_rollouts(curves: Mapping[str, Points], kl: str | None) -> Summary:
+    """Return the rollouts at which lengths left their bounds, and entropy and KL warned; None if never."""
     length = curves["length"]
     start = _mean([value for _, value in length[:START]]) or 0.0
-    entropy_at = warning(curves["entropy"])
-    kl_at = None if kl is None else warning(curves[kl])
-    # The same order with a warning that did not come counted as later than any that did.
+    entropy_at = find_warning(curves["entropy"])
+    kl_at = None if kl is None else find_warning(curves[kl])
+    # A warning that never came counts as later than any other.
     first, second = entropy_at or math.inf, kl_at or math.inf
     return {
-        "length_collapse_at": stays_beyond(length, lambda value: value < SHORT * start, LASTING),
-        "length_explosion_at": stays_beyond(length, lambda value: value > LONG * start, LASTING),
+        "length_collapse_at": find_lasting(length, lambda value: value < SHORT * start, LASTING),
+        "length_explosion_at": find_lasting(length, lambda value: value > LONG * start, LASTING),
         "entropy_warning_at": entropy_at,
         "kl_warning_at": kl_at,
-        "entropy_warning_lead": minus(kl_at, entropy_at),
+        "entropy_warning_lead": subtract(kl_at, entropy_at),
         "entropy_warning_first": None if kl is None else (first < second) - (first > second),
     }
 

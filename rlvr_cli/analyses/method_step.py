@@ -1,4 +1,4 @@
-"""A saved rollout as the optimizer steps of one method see it: advantages, and the coefficients of any of its rows."""
+"""A saved rollout in the optimizer steps of a method: advantages, and the coefficients of any of its rows."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from rlvr_cli.methods.method import Method
 
 REGIONS = tuple(field.name for field in dataclasses.fields(Regions))
 QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
-# Coefficients this close, relative to the larger, are equal: the two may add up the same terms in another order.
+# Coefficients this close, relative to the larger, are equal: the order of summation may differ.
 TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
 class ScoredTokens:
-    """A rollout and what the old and the current policy say of its tokens.
+    """A rollout with its tokens' log-probs under the old and the current policy.
 
     Attributes:
-        rollout: with the verifier's rewards, and every optional tensor that the compared methods need.
+        rollout: with the verifier's rewards and the optional tensors that the methods need.
         old_log_probs: (N, T) float64, under the policy that sampled.
         log_probs: (N, T) float64, under the current policy.
         entropies: (N, T) of the current policy, nats.
@@ -46,8 +46,8 @@ class MethodStep:
     """The rows of one optimizer step of ``method``; at first the whole rollout.
 
     Attributes:
-        tokens: (n, T) float64, with the advantages shaped by what looks at rows and groups of the whole rollout.
-        estimated: (n, T) advantages before that shaping, by which the aggregation counts.
+        tokens: (n, T) float64, with advantages after the shapings over rows and groups of the whole rollout.
+        estimated: (n, T) advantages before that shaping, from which the aggregation counts.
     """
 
     method: Method
@@ -56,11 +56,11 @@ class MethodStep:
 
     @classmethod
     def of(cls, method: Method, scored: ScoredTokens) -> MethodStep:
-        """The whole rollout as one step, at the current policy."""
+        """Return the whole rollout as one step at the current policy."""
         rollout = dataclasses.replace(scored.rollout, old_log_probs=scored.old_log_probs)
         rollout = dataclasses.replace(rollout, rewards=method.reward.rewards(rollout))
         mask = rollout.mask
-        estimated, advantages = (of.double().expand_as(mask) for of in method.rollout_advantages(rollout))
+        estimated, advantages = (tensor.double().expand_as(mask) for tensor in method.rollout_advantages(rollout))
         threshold = method.passes.threshold(rollout)
         tokens = Tokens(
             log_probs=scored.log_probs,
@@ -75,62 +75,62 @@ class MethodStep:
 
     @property
     def learned(self) -> Tensor:
-        """(n, T) the tokens that have an advantage."""
+        """(n, T) mask of the tokens with an advantage."""
         return self.tokens.mask.bool() & (self.tokens.advantages != 0)
 
     def at(self, log_probs: Tensor, entropies: Tensor | None) -> MethodStep:
-        """The same rows under another current policy."""
+        """Return the same rows under another current policy."""
         return dataclasses.replace(
             self, tokens=dataclasses.replace(self.tokens, log_probs=log_probs, entropies=entropies)
         )
 
-    def part(self, rows: Tensor) -> MethodStep:
-        """The step that is made of ``rows`` (indices) alone: it counts and measures over them."""
+    def select(self, rows: Tensor) -> MethodStep:
+        """Return the step on ``rows`` (indices) alone, with their counts and statistics."""
         fields = {field.name: getattr(self.tokens, field.name) for field in dataclasses.fields(self.tokens)}
         chosen = {name: value[rows] for name, value in fields.items() if value is not None}
         return dataclasses.replace(self, tokens=Tokens(**chosen), estimated=self.estimated[rows])
 
-    def coefficients(self, which: str) -> Tensor:
-        """(n, T) what multiplies grad log pi in pass ``which``; 0 on padding."""
+    def coefficients(self, pass_name: str) -> Tensor:
+        """Return the (n, T) factors of grad log pi in the pass; 0 on padding."""
         count = self.method.aggregation.count(self.tokens.mask, self.estimated)
-        return self.method.coefficients(self.tokens, count, which, self._statistics(which))
+        return self.method.coefficients(self.tokens, count, pass_name, self._statistics(pass_name))
 
     def full_coefficients(self) -> Tensor:
-        """(n, T) those of all passes added up, as if the weights did not move in between."""
-        return torch.stack([self.coefficients(which) for which in self.method.passes.names]).sum(dim=0)
+        """Return the (n, T) coefficients summed over passes, without weight updates in between."""
+        return torch.stack([self.coefficients(pass_name) for pass_name in self.method.passes.names]).sum(dim=0)
 
     def full_values(self) -> Tensor:
-        """(n, T) F A of all passes added up."""
-        return torch.stack([self.values(which) for which in self.method.passes.names]).sum(dim=0)
+        """Return the (n, T) F A summed over passes."""
+        return torch.stack([self.values(pass_name) for pass_name in self.method.passes.names]).sum(dim=0)
 
-    def values(self, which: str) -> Tensor:
-        """(n, T) token weight times shaped advantage in pass ``which``: F A, without normaliser and KL term."""
-        shaped = self.method.shaped(self.tokens, which)
-        weight = self.method.policy_loss.weight(shaped, self._statistics(which))
-        # A token without advantage has no part, however far its ratio overflowed.
+    def values(self, pass_name: str) -> Tensor:
+        """Return the (n, T) F A of the pass: token weight times shaped advantage, without normaliser and KL term."""
+        shaped = self.method.shaped(self.tokens, pass_name)
+        weight = self.method.policy_loss.weight(shaped, self._statistics(pass_name))
+        # 0 without an advantage, even if the ratio overflowed.
         return torch.where(shaped.advantages == 0, 0.0, weight * shaped.advantages)
 
     def regions(self) -> Regions:
-        """By the bounds of the method's weight in the first pass."""
+        """Return the regions by the bounds of the method's weight in the first pass."""
         return self.method.policy_loss.regions(self.tokens, self._statistics(self.method.passes.names[0]))
 
     def bounds(self) -> tuple[float | Tensor, float | Tensor]:
-        """eps_low and eps_high of the first pass, as `PolicyLoss.bounds`."""
+        """Return eps_low and eps_high of the first pass, as `PolicyLoss.bounds`."""
         return self.method.policy_loss.bounds(self.tokens, self._statistics(self.method.passes.names[0]))
 
-    def _statistics(self, which: str) -> Tensor | None:
+    def _statistics(self, pass_name: str) -> Tensor | None:
         weight = self.method.policy_loss
-        return weight.statistics(self.method.shaped(self.tokens, which)) if weight.needs_statistics else None
+        return weight.statistics(self.method.shaped(self.tokens, pass_name)) if weight.needs_statistics else None
 
 
 @dataclass(frozen=True)
-class Applied:
-    """What one method makes of a rollout; all (N, T), 0 on padding.
+class AppliedMethod:
+    """A method applied to a rollout; all (N, T), 0 on padding.
 
     Attributes:
         advantages: after the shapings of whole rows and groups.
-        weights: what multiplies the advantage: token weight times the factors of token shaping, added up over passes.
-        coefficients: what multiplies grad log pi: (weight * advantage + KL term) / normaliser.
+        weights: factors of the advantage: token weight times token shaping, summed over passes.
+        coefficients: factors of grad log pi: (weight * advantage + KL term) / normaliser.
         regions: by the bounds of the method's weight.
     """
 
@@ -140,41 +140,38 @@ class Applied:
     regions: Regions
 
 
-def apply_method(method: Method, scored: ScoredTokens) -> Applied:
-    """The coefficients of ``method`` with the whole rollout as one optimizer step.
-
-    The passes are added up as if the weights did not move in between.
-    """
+def apply_method(method: Method, scored: ScoredTokens) -> AppliedMethod:
+    """Apply ``method`` to the whole rollout as one optimizer step; passes add up without weight updates in between."""
     step = MethodStep.of(method, scored)
     tokens, mask = step.tokens, step.tokens.mask
     valid, advantages = mask.bool(), tokens.advantages
     weights = torch.where(valid & (advantages != 0), step.full_values() / advantages, 0.0)
-    return Applied(torch.where(valid, advantages, 0.0), weights, step.full_coefficients(), step.regions())
+    return AppliedMethod(torch.where(valid, advantages, 0.0), weights, step.full_coefficients(), step.regions())
 
 
-def differs(a: Tensor, b: Tensor) -> Tensor:
-    """Where two coefficients are not equal but for rounding."""
+def differ(a: Tensor, b: Tensor) -> Tensor:
+    """Return the mask of coefficients that differ by more than rounding."""
     return (a - b).abs() > TOLERANCE * torch.maximum(a.abs(), b.abs())
 
 
 def quarters(old_probs: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """The quarters of probability by their names, and which of the (N, T) ``old_probs`` lie in each."""
+    """Yield the quarters of probability: name, and the mask of the (N, T) ``old_probs`` inside."""
     for low, high in itertools.pairwise(QUARTERS):
         # Rounding may leave a probability just above 1.
         below = (old_probs < high) | (high == QUARTERS[-1])
         yield f"p {low:.2f} to {high:.2f}", (old_probs >= low) & below
 
 
-def thinned(chosen: Tensor, most: int = 500) -> Tensor:
-    """(N, T) at most ``most`` of the ``chosen`` tokens, evenly spaced: those to draw, as there may be millions."""
-    places = chosen.nonzero()
-    kept = places[:: max(1, -(-len(places) // most))]
-    shown = torch.zeros_like(chosen)
-    shown[kept[:, 0], kept[:, 1]] = True
-    return shown
+def thin(chosen: Tensor, most: int = 500) -> Tensor:
+    """Return the (N, T) mask of at most ``most`` of the ``chosen`` tokens, evenly spaced, for a chart."""
+    positions = chosen.nonzero()
+    sampled = positions[:: max(1, -(-len(positions) // most))]
+    mask = torch.zeros_like(chosen)
+    mask[sampled[:, 0], sampled[:, 1]] = True
+    return mask
 
 
 def rows_of(columns: Mapping[str, Tensor], chosen: Tensor) -> Iterator[dict[str, Any]]:
-    """Yield the ``chosen`` (N, T) tokens, each with its value of every (N, T) column."""
+    """Yield a row per ``chosen`` (N, T) token, with its value in every (N, T) column."""
     for values in zip(*(column[chosen].tolist() for column in columns.values()), strict=True):
         yield dict(zip(columns, values, strict=True))

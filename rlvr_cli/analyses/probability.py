@@ -1,7 +1,7 @@
 """`rlvr analyze probability`: gradients and changes by the tokens' probability (AR-Lopti, figures 1 and 3).
 
-Yang et al., arXiv:2505.12929 (AR-Lopti), figures 1 and 3 and proposition 4.2. Everything is at the policy that sampled
-the rollout, where every ratio is 1, and a step is one of plain SGD: theta + lr * grad J.
+Yang et al., arXiv:2505.12929, figures 1 and 3 and proposition 4.2. All at the policy that sampled the rollout, where
+every ratio is 1; a step is plain SGD: theta + lr * grad J.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from rlvr_cli.analyses.base import (
     Dtype,
     Frames,
     Methods,
+    divide,
     frames_of,
     mean_of,
-    over,
     records,
     summary_of,
 )
-from rlvr_cli.analyses.gradients import Gradient, gradient, logit_gradients, norm, stepped, token_norms
+from rlvr_cli.analyses.gradients import Gradient, gradient, logit_gradients, norm, sgd_step, token_norms
 from rlvr_cli.analyses.method_step import MethodStep
-from rlvr_cli.analyses.saved_rollout import drawn_rows
+from rlvr_cli.analyses.saved_rollout import draw_rows
 from rlvr_cli.analyses.scoring import LoadedPolicy, Rows, load_policy, precise_dtype, score_rollout
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.lazy import Tensor, alt, torch
@@ -41,7 +41,7 @@ from rlvr_cli.describe.named import replayed_configs
 from rlvr_cli.methods.base import quantile
 from rlvr_cli.stats.correlation import pearson, spearman
 
-# Of the two sides of a bound, for what float64 rounds.
+# Relative tolerance of a bound, for rounding in float64.
 ROUNDING = 1e-9
 Row = dict[str, Any]
 QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.99)
@@ -52,46 +52,46 @@ class ProbabilityOptions(Section):
 
     methods: Methods = Field(
         ("grpo", "grpo+reweight", "grpo+lopti"),
-        description="Methods whose step is followed, each with overrides of its keys if need be, as "
+        description="Methods whose step to measure, with overrides of their keys if needed, e.g. "
         "lopti:passes.order=high_first; the gradients of groups are those of the first.",
     )
-    bounds: Bounds = Field((0.25, 0.5, 0.75), description="Where one group of tokens ends and the next begins.")
+    bounds: Bounds = Field((0.25, 0.5, 0.75), description="Boundaries between the groups of tokens.")
     groups: Literal["probability", "quantile"] = Field(
-        "probability", description="What bounds divides: the tokens' old probability, or their number."
+        "probability", description="Quantity that `bounds` divides: the tokens' old probability, or its quantiles."
     )
     lr: Annotated[float, Field(gt=0.0, le=1e6)] = Field(
-        0.1, description="Learning rate of the one step of plain SGD; AR-Lopti has 1e-3 on 7 billion weights."
+        0.1, description="Learning rate of the plain SGD step; AR-Lopti uses 1e-3 on 7 billion weights."
     )
-    rows: Count = Field(256, description="Completions that are looked at; of more, so many are drawn.")
-    tokens: CountOrZero = Field(200, description="Tokens of each group whose gradient is measured one at a time.")
+    rows: Count = Field(256, description="Most completions to analyze, drawn at random.")
+    tokens: CountOrZero = Field(200, description="Tokens per group whose gradient is measured individually.")
     dtype: Dtype = None
-    seed: CountOrZero = Field(0, description="Of the draw of those tokens.")
+    seed: CountOrZero = Field(0, description="Seed of the draw of those tokens.")
 
 
 def measure(inputs: AnalysisInput, options: ProbabilityOptions) -> Frames:
     """Measure a saved rollout at the policy that sampled it.
 
     Raises:
-        UserError: an unknown method, no rollout or policy, or no token that has an advantage.
+        UserError: an unknown method, no rollout or policy, or no token with an advantage.
     """
     configs = replayed_configs(options.methods)
     saved = inputs.saved()
     methods = [config.bound(saved.config.rollout.max_new_tokens) for config in configs]
     policy = load_policy(saved, saved.old, dtype=precise_dtype(options.dtype))
     run = score_rollout(dataclasses.replace(saved, current=saved.old), methods, policy)
-    chosen = drawn_rows(saved, options.rows)
-    steps = [MethodStep.of(method, run.scored).part(torch.tensor(chosen)) for method in methods]
+    indices = draw_rows(saved, options.rows)
+    steps = [MethodStep.of(method, run.scored).select(torch.tensor(indices)) for method in methods]
     if not bool(steps[0].full_coefficients().any()):
         raise UserError(
             f"{saved.run.path}: {methods[0].name} has no gradient on rollout {saved.number}: all completions of each "
             "problem have the same reward. Choose another --rollout."
         )
-    summary, tables = by_probability(policy, [saved.rows[index] for index in chosen], steps, options)
+    summary, tables = measure_by_probability(policy, [saved.rows[index] for index in indices], steps, options)
     context = {
         "rollout": saved.number,
         "policy": saved.old.step,
         "sampling_gap": run.sampling_gap,
-        "rows": len(chosen),
+        "rows": len(indices),
         "tokens": sum(group["tokens"] for group in tables["groups"]),
     }
     return frames_of({**summary, **context}, run.notes, **tables)
@@ -102,46 +102,46 @@ def headline(frames: Frames) -> str:
     numbers, groups = summary_of(frames), records(frames["groups"])
     low, high = groups[0], groups[-1]
     return (
-        f"Tokens {low['group']} are {low['share']:.1%} of all and have {_times(numbers['norm_low_over_high'])} the "
-        f"gradient of those {high['group']}, token for token; a step on them alone moves the latter "
-        f"{_times(numbers['change_high_by_low_over_by_high'])} as far as their own step does."
+        f"Tokens {low['group']} are {low['share']:.1%} of all and have {_format_times(numbers['norm_low_over_high'])} "
+        f"the gradient of those {high['group']}, per token; a step on them alone moves the latter "
+        f"{_format_times(numbers['change_high_by_low_over_by_high'])} as far as a step on the latter does."
     )
 
 
-def _times(value: float | None) -> str:
+def _format_times(value: float | None) -> str:
     return "an unknown number of times" if value is None else f"{value:.3g} times"
 
 
-def by_probability(
+def measure_by_probability(
     policy: LoadedPolicy, rows: Rows, steps: Sequence[MethodStep], options: ProbabilityOptions
 ) -> tuple[Row, dict[str, list[Row]]]:
-    """Measure the gradient of the first of ``steps`` by groups of tokens, and what each of them moves.
+    """Measure the gradient of the first of ``steps`` by groups of tokens, and the changes that each group causes.
 
     Args:
-        policy: the one that sampled.
-        steps: ``rows`` as several methods see them, at that policy.
+        policy: the policy that sampled.
+        steps: ``rows`` in the steps of several methods, at that policy.
 
     Returns:
-        summary: the numbers by which runs are compared.
-        tables: `groups`: of each its tokens, the share of them with a positive and a negative advantage and the mean of
-            it there, the norm of its part of grad J, the mean norm of grad log pi of the tokens measured one at a time
-            (None without any), that of e_k - p at the logits. `changes`: mean change of each group's probabilities, of
-            its size and quantiles of it in a step by all tokens, the low and the high group; `match`: correlation over
-            all tokens with the step by all. `directions`: shares of the tokens that a method's step moves as their
-            advantage says, by its sign; None where none moves. `tokens`: those measured one at a time.
+        summary: scalars by which runs are compared.
+        tables: `groups`: tokens of each, shares with a positive and a negative advantage and its mean there, norm of
+            the group's share of grad J, mean norm of grad log pi of the individually measured tokens (None without
+            any) and of e_k - p at the logits. `changes`: mean change of each group's probabilities, mean |change| and
+            quantiles in a step by all tokens, the low and the high group; `match`: correlation over all tokens with
+            the step by all. `directions`: shares of the moved tokens that move in the direction of their advantage, by
+            its sign; None if none moves. `tokens`: the individually measured ones.
     """
     first = steps[0]
     old, valid, advantages = first.tokens.old_log_probs, first.tokens.mask.bool(), first.tokens.advantages
-    edges = list(itertools.pairwise(_edges(old.exp()[valid], options)))
+    edges = list(itertools.pairwise(_group_edges(old.exp()[valid], options)))
     names = [f"p {low:.2g} to {min(high, 1.0):.2g}" for low, high in edges]
     masks = [valid & (old.exp() >= low) & (old.exp() < high) for low, high in edges]
-    part_norms, moved = _steps_of_groups(policy, rows, first.full_coefficients(), masks, old, options.lr)
+    part_norms, moved = _step_by_groups(policy, rows, first.full_coefficients(), masks, old, options.lr)
     logits = logit_gradients(policy, rows, old.shape[1])
-    places = _drawn(masks, options)
-    norms = token_norms(policy, rows, list(itertools.chain(*places)))
+    positions = _draw_tokens(masks, options)
+    norms = token_norms(policy, rows, list(itertools.chain(*positions)))
     groups = []
-    for name, mask, (low, high), part_norm, single in zip(
-        names, masks, edges, part_norms, norms.split(list(map(len, places))), strict=True
+    for name, mask, (low, high), part_norm, token_norm in zip(
+        names, masks, edges, part_norms, norms.split(list(map(len, positions))), strict=True
     ):
         count, positive, negative = int(mask.sum()), mask & (advantages > 0), mask & (advantages < 0)
         groups.append(
@@ -156,29 +156,29 @@ def by_probability(
                 "positive_advantage": mean_of(advantages[positive]),
                 "negative_advantage": mean_of(advantages[negative]),
                 "norm": part_norm,
-                "norm_per_token": mean_of(single),
+                "norm_per_token": mean_of(token_norm),
                 "norm_at_logits": mean_of(logits.norms[mask]),
             }
         )
-    drawn = torch.tensor(list(itertools.chain(*places)), dtype=torch.int64).reshape(-1, 2).T
+    drawn = torch.tensor(list(itertools.chain(*positions)), dtype=torch.int64).reshape(-1, 2).T
     columns = [logits.rest[drawn[0], drawn[1]], norms, logits.norms[drawn[0], drawn[1]]]
     rest, sizes, at_logits = (column.tolist() for column in columns)
     tables = {
         "groups": groups,
-        "changes": list(_changes(names, moved, masks, valid)),
-        "directions": [row for step in steps for row in _directions(policy, rows, step, names, masks, options.lr)],
+        "changes": list(_change_rows(names, moved, masks, valid)),
+        "directions": [row for step in steps for row in _direction_rows(policy, rows, step, names, masks, options.lr)],
         "tokens": [
             dict(zip(("rest", "norm", "norm_at_logits"), row, strict=True))
             for row in zip(rest, sizes, at_logits, strict=True)
         ],
     }
-    every = (logits.rest[valid].tolist(), logits.norms[valid].tolist())
+    all_tokens = (logits.rest[valid].tolist(), logits.norms[valid].tolist())
     correlations = {
         "norm_correlation_pearson": pearson(rest, sizes),
         "norm_correlation_spearman": spearman(rest, sizes),
-        "logit_norm_correlation_pearson": pearson(*every),
-        "logit_norm_correlation_spearman": spearman(*every),
-        "bounds_violated": _violated(logits.rest[valid], logits.norms[valid], logits.vocabulary),
+        "logit_norm_correlation_pearson": pearson(*all_tokens),
+        "logit_norm_correlation_spearman": spearman(*all_tokens),
+        "bounds_violated": _violation_share(logits.rest[valid], logits.norms[valid], logits.vocabulary),
     }
     return _summary(tables, correlations), tables
 
@@ -192,18 +192,18 @@ def _summary(tables: dict[str, list[Row]], correlations: Row) -> Row:
         **{f"share_{index}": group["share"] for index, group in enumerate(groups, 1)},
         "norm_per_token_low": low["norm_per_token"],
         "norm_per_token_high": high["norm_per_token"],
-        "norm_low_over_high": over(low["norm_per_token"], high["norm_per_token"]),
-        "norm_at_logits_low_over_high": over(low["norm_at_logits"], high["norm_at_logits"]),
-        "group_norm_low_over_high": over(low["norm"], high["norm"]),
+        "norm_low_over_high": divide(low["norm_per_token"], high["norm_per_token"]),
+        "norm_at_logits_low_over_high": divide(low["norm_at_logits"], high["norm_at_logits"]),
+        "group_norm_low_over_high": divide(low["norm"], high["norm"]),
         **correlations,
         "change_low": changes["all", low["group"]]["size"],
         "change_high": changes["all", high["group"]]["size"],
-        "change_high_by_low_over_by_high": over(by_low["size"], by_high["size"]),
+        "change_high_by_low_over_by_high": divide(by_low["size"], by_high["size"]),
         "match_low": by_low["match"],
         "match_high": by_high["match"],
     }
     for row in directions:
-        # The label of `grpo+lopti` next to `grpo` is its modifier.
+        # `grpo+lopti` is labelled by its modifier.
         name = re.sub(r"[^a-z0-9]+", "_", row["method"].removeprefix(f"{directions[0]['method']}+").lower())
         for end, group in (("low", low["group"]), ("high", high["group"]), ("all", "all")):
             if row["group"] == group:
@@ -211,75 +211,74 @@ def _summary(tables: dict[str, list[Row]], correlations: Row) -> Row:
     return summary
 
 
-def after_steps(policy: LoadedPolicy, rows: Rows, step: MethodStep, lr: float) -> Tensor:
-    """(N, T) log-probs after one SGD step for each pass of the method, in their order.
-
-    The ratios of a later pass are those that the earlier ones have made.
-    """
+def score_after_steps(policy: LoadedPolicy, rows: Rows, step: MethodStep, lr: float) -> Tensor:
+    """Return the (N, T) log-probs after an SGD step per pass of the method, each at the ratios of those before it."""
 
     def following(passes: Sequence[str], now: MethodStep) -> Tensor:
         if not passes:
             return now.tokens.log_probs
         direction = gradient(policy, rows, now.coefficients(passes[0]))
-        with stepped(policy, direction, lr):
+        with sgd_step(policy, direction, lr):
             return following(passes[1:], now.at(*policy.score(rows, step.tokens.mask.shape[1])))
 
     return following(step.method.passes.names, step)
 
 
-def _edges(probabilities: Tensor, options: ProbabilityOptions) -> list[float]:
+def _group_edges(probabilities: Tensor, options: ProbabilityOptions) -> list[float]:
     bounds = list(options.bounds)
     between = [float(quantile(probabilities, bound)) for bound in bounds] if options.groups == "quantile" else bounds
     # Rounding may leave a probability just above 1.
     return [0.0, *between, math.inf]
 
 
-def _drawn(masks: Sequence[Tensor], options: ProbabilityOptions) -> list[list[tuple[int, int]]]:
-    """Of each group as many tokens, in the order of rows, so that the rare ones are seen as well as the frequent."""
+def _draw_tokens(masks: Sequence[Tensor], options: ProbabilityOptions) -> list[list[tuple[int, int]]]:
+    """Draw ``options.tokens`` (row, position) of each group, in the order of rows, so that rare groups are covered."""
     drawn = []
     for index, mask in enumerate(masks):
-        places = [(int(row), int(position)) for row, position in mask.nonzero().tolist()]
+        positions = [(int(row), int(position)) for row, position in mask.nonzero().tolist()]
         generator = random.Random(stream_seed(options.seed, "probability-tokens", index))
-        drawn.append(sorted(generator.sample(places, min(options.tokens, len(places)))))
+        drawn.append(sorted(generator.sample(positions, min(options.tokens, len(positions)))))
     return drawn
 
 
-def _violated(rest: Tensor, norms: Tensor, vocabulary: int) -> float:
-    """Share outside sqrt(N / (N - 1)) (1 - p) <= ||e_k - p|| <= sqrt(2) (1 - p): eq. 16 and 18, w = 1."""
+def _violation_share(rest: Tensor, norms: Tensor, vocabulary: int) -> float:
+    """Return the share outside sqrt(N / (N - 1)) (1 - p) <= ||e_k - p|| <= sqrt(2) (1 - p): eq. 16 and 18, w = 1."""
     below = norms < math.sqrt(vocabulary / (vocabulary - 1)) * rest * (1 - ROUNDING)
     above = norms > math.sqrt(2) * rest * (1 + ROUNDING)
     return float((below | above).double().mean())
 
 
-def _steps_of_groups(
+def _step_by_groups(
     policy: LoadedPolicy, rows: Rows, coefficients: Tensor, masks: Sequence[Tensor], old: Tensor, lr: float
 ) -> tuple[list[float], dict[str, Tensor]]:
-    """Norm of each group's gradient, and (N, T) changes of probability in a step by all, low and high tokens.
+    """Return each group's gradient norm, and (N, T) changes of probability in a step by all, low and high tokens.
 
-    Two gradients are held at a time: the sum so far, and one group's.
+    Two gradients are in memory: the sum so far, and that of a group.
     """
 
     def moved_by(direction: Gradient) -> Tensor:
-        with stepped(policy, direction, lr):
-            # Of log-probs first: a probability near 1 has fewer digits left.
+        with sgd_step(policy, direction, lr):
+            # From log-probs, which are more precise near probability 1.
             return old.exp() * torch.expm1(policy.score(rows, old.shape[1])[0] - old)
 
-    norms, moved, whole = list[float](), dict[str, Tensor](), Gradient()
+    norms, moved, total = list[float](), dict[str, Tensor](), Gradient()
     for index, mask in enumerate(masks):
-        part = gradient(policy, rows, torch.where(mask, coefficients, 0.0))
-        norms.append(norm(part))
-        for by, of in (("low", 0), ("high", len(masks) - 1)):
-            if index == of:
-                moved[by] = moved_by(part)
-        for name, value in part.items():
-            whole[name] = whole[name].add_(value) if name in whole else value.clone()
-    return norms, {"all": moved_by(whole), **moved}
+        group_gradient = gradient(policy, rows, torch.where(mask, coefficients, 0.0))
+        norms.append(norm(group_gradient))
+        for by, group in (("low", 0), ("high", len(masks) - 1)):
+            if index == group:
+                moved[by] = moved_by(group_gradient)
+        for name, value in group_gradient.items():
+            total[name] = total[name].add_(value) if name in total else value.clone()
+    return norms, {"all": moved_by(total), **moved}
 
 
-def _changes(names: Sequence[str], moved: dict[str, Tensor], masks: Sequence[Tensor], valid: Tensor) -> Iterator[Row]:
-    whole = moved["all"][valid].tolist()
+def _change_rows(
+    names: Sequence[str], moved: dict[str, Tensor], masks: Sequence[Tensor], valid: Tensor
+) -> Iterator[Row]:
+    by_all = moved["all"][valid].tolist()
     for by, change in moved.items():
-        match = pearson(change[valid].tolist(), whole)
+        match = pearson(change[valid].tolist(), by_all)
         for name, mask in zip(names, masks, strict=True):
             values = change[mask]
             row = {"by": by, "group": name, "mean": mean_of(values), "size": mean_of(values.abs()), "match": match}
@@ -287,10 +286,10 @@ def _changes(names: Sequence[str], moved: dict[str, Tensor], masks: Sequence[Ten
             yield row | {f"q{100 * share:.0f}": float(quantile(values, share)) for share in shares}
 
 
-def _directions(
+def _direction_rows(
     policy: LoadedPolicy, rows: Rows, step: MethodStep, names: Sequence[str], masks: Sequence[Tensor], lr: float
 ) -> Iterator[Row]:
-    moved = after_steps(policy, rows, step, lr) - step.tokens.old_log_probs
+    moved = score_after_steps(policy, rows, step, lr) - step.tokens.old_log_probs
     advantages = step.tokens.advantages
     learned = step.tokens.mask.bool() & (moved != 0)
 
@@ -302,7 +301,7 @@ def _directions(
 
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
-    """Draw single tokens, the groups' gradients, what a step moves, and the tokens that rise."""
+    """Draw individual tokens, the groups' gradients, the changes by a step, and the tokens that rise."""
     group = alt.X("group:N", sort=None, title="old probability")
     tokens = (
         alt.Chart(frames["tokens"])

@@ -1,7 +1,7 @@
-"""`rlvr analyze ratio`: spread of the importance ratio, clipped tokens, and whose gradient is large (ACPO).
+"""`rlvr analyze ratio`: spread of the importance ratio, clipped tokens, and gradients by probability (ACPO).
 
 "What are key factors for updates in RL for LLM reasoning?" (ACPO), figure 2, lemma 1, proposition 1, remark 1 and
-appendix C. Probabilities and entropies are those of the policy that sampled, but for the factor 1 - pi of a gradient,
+appendix C. Probabilities and entropies are those of the policy that sampled, except the factor 1 - pi of a gradient,
 which is the current policy's.
 """
 
@@ -20,16 +20,16 @@ from rlvr_cli.analyses.base import (
     AnalysisInput,
     Dtype,
     Frames,
+    check_increasing,
+    divide,
     frames_of,
     mean_of,
-    minus,
-    over,
     records,
-    rising,
+    subtract,
     summary_of,
 )
 from rlvr_cli.analyses.expected_gradient import expected_gradient, lemma_spread, log_ratio, reversal_kappas
-from rlvr_cli.analyses.method_step import MethodStep, rows_of, thinned
+from rlvr_cli.analyses.method_step import MethodStep, rows_of, thin
 from rlvr_cli.analyses.replay import ReplayedUpdates
 from rlvr_cli.analyses.scoring import load_policy, precise_dtype, score_rollout
 from rlvr_cli.config.load import load_config
@@ -40,39 +40,40 @@ from rlvr_cli.methods.base import quantile
 
 Row = dict[str, Any]
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
-# A clipped token's entropy is compared with that of so many others on either side of it in probability.
+# Unclipped tokens on either side in probability with which a clipped token's entropy is compared.
 NEIGHBOURS = 5
+
+
+Updates = Annotated[tuple[Count, ...], FromList, Field(min_length=1, max_length=16), AfterValidator(check_increasing)]
 
 
 class RatioOptions(Section):
     """Keys of `rlvr analyze ratio`."""
 
-    updates: Annotated[tuple[Count, ...], FromList, Field(min_length=1, max_length=16), AfterValidator(rising)] = Field(
-        (1, 2, 4, 8, 16), description="Updates on the rollout after which the ratios are looked at."
-    )
+    updates: Updates = Field((1, 2, 4, 8, 16), description="Numbers of updates on the rollout after which to measure.")
     split: Count | None = Field(
-        None, description="Parts that the rollout is split into, one for each update; null = as many as in the run."
+        None, description="Mini-batches per rollout, one per update; null = those of the run (update.mini_batches)."
     )
     optimizer: Literal["adamw", "sgd"] = Field(
-        "adamw", description="adamw: as the run's, with its state at that point where it was kept; or plain sgd."
+        "adamw", description="adamw: as in the run, with its saved state if the checkpoint has it; or plain sgd."
     )
     lr: Annotated[float, Field(gt=0.0, le=1e6)] | None = Field(
-        None, description="Learning rate; null = the run's at that point. With sgd it must be given."
+        None, description="Learning rate; null = the run's at that point. Required with sgd."
     )
     bins: Annotated[int, Field(ge=2, le=100)] = Field(
-        5, description="Bins of old probability of one width; the first are the low tokens, the last the high ones."
+        5, description="Bins of old probability of equal width; the first are the low tokens, the last the high ones."
     )
     groups: Annotated[int, Field(ge=3, le=200)] = Field(
-        20, description="Groups of as many tokens each, by 1 - p, to which the exponent of the spread is fitted."
+        20, description="Groups of equal size, by 1 - p, to which the exponent of the spread is fitted."
     )
     dtype: Dtype = None
 
 
 def measure(inputs: AnalysisInput, options: RatioOptions) -> Frames:
-    """Make the run's updates on a saved rollout again, and measure the ratios after some of them.
+    """Replay the run's updates on a saved rollout, and measure the ratios after some of them.
 
     Raises:
-        UserError: no rollout or policy, a method whose updates cannot be made again, or nothing to learn from.
+        UserError: no rollout or policy, a method whose updates cannot be replayed, or no token with an advantage.
     """
     saved = inputs.saved()
     config = load_config([saved.run.config_path]).method.policy
@@ -81,7 +82,7 @@ def measure(inputs: AnalysisInput, options: RatioOptions) -> Frames:
     split = options.split or saved.config.update.mini_batches
     problems = []
     if options.optimizer == "sgd" and options.lr is None:
-        problems.append("optimizer=sgd: needs lr; the run's own rate is AdamW's, whose steps are of another size.")
+        problems.append("optimizer=sgd: needs lr; the run's rate is AdamW's, whose steps have another scale.")
     if split > len(saved.rows):
         problems.append(f"split={split}: rollout {saved.number} has {len(saved.rows)} completions.")
     if problems:
@@ -89,26 +90,26 @@ def measure(inputs: AnalysisInput, options: RatioOptions) -> Frames:
     method = config.bound(saved.config.rollout.max_new_tokens)
     policy = load_policy(saved, saved.old, dtype=precise_dtype(options.dtype))
     run = score_rollout(saved, [method], policy)
-    kept = MethodStep.of(method, run.scored)
+    at_current = MethodStep.of(method, run.scored)
     entropies = run.scored.rollout.entropies
     assert entropies is not None
-    start = kept.at(run.scored.old_log_probs, entropies)
+    start = at_current.at(run.scored.old_log_probs, entropies)
     if not bool(start.learned.any()):
         raise UserError(
             f"{saved.run.path}: no token of rollout {saved.number} has an advantage: all completions of each problem "
             "have the same reward. Choose another --rollout."
         )
 
-    def measured(updates: int, now: MethodStep) -> Ratios:
+    def measure_at(updates: int, now: MethodStep) -> Ratios:
         return measure_updates(updates, now, entropies, bins=options.bins, groups=options.groups)
 
     replay = ReplayedUpdates(policy, saved, start, options.optimizer, options.lr, split)
-    replayed, last = [measured(0, start)], start
-    for made in itertools.islice(replay, options.updates[-1]):
-        if made in options.updates:
+    replayed, last = [measure_at(0, start)], start
+    for update in itertools.islice(replay, options.updates[-1]):
+        if update in options.updates:
             last = start.at(*policy.score(saved.rows))
-            replayed.append(measured(made, last))
-    at_checkpoint = measured(saved.current.step - saved.sampled_after, kept)
+            replayed.append(measure_at(update, last))
+    at_checkpoint = measure_at(saved.current.step - saved.sampled_after, at_current)
     notes = list(run.notes)
     if options.optimizer == "adamw" and saved.old.step and not replay.has_state:
         notes.append(
@@ -117,7 +118,7 @@ def measure(inputs: AnalysisInput, options: RatioOptions) -> Frames:
         )
     if saved.config.rollout.largest_weight is not None:
         notes.append("The run's weights for another sampler (rollout.tis_cap) are left out.")
-    every = [*(("replayed", of) for of in replayed), ("checkpoint", at_checkpoint)]
+    policies = [*(("replayed", ratios) for ratios in replayed), ("checkpoint", at_checkpoint)]
     line = torch.linspace(0.005, 0.995, 100, dtype=torch.float64)
     bounds = torch.stack([line, *entropy_bounds(line, policy.model.config.vocab_size)])
     return frames_of(
@@ -132,26 +133,27 @@ def measure(inputs: AnalysisInput, options: RatioOptions) -> Frames:
             "checkpoint": saved.current.step,
         },
         notes,
-        updates=[{"policy": policy, **of.row} for policy, of in every],
-        bins=[{"policy": policy, "updates": of.row["updates"], **row} for policy, of in every for row in of.bins],
+        updates=[{"policy": policy, **ratios.row} for policy, ratios in policies],
+        bins=[{"policy": name, "updates": at.row["updates"], **row} for name, at in policies for row in at.bins],
         spreads=[
-            {"policy": policy, "updates": of.row["updates"], "rest": rest, "spread": spread}
-            for policy, of in every
-            for rest, spread in of.spreads
+            {"policy": policy, "updates": ratios.row["updates"], "rest": rest, "spread": spread}
+            for policy, ratios in policies
+            for rest, spread in ratios.spreads
         ],
-        tokens=plane(last, entropies),
+        tokens=plane_rows(last, entropies),
         bounds=[dict(zip(("old_prob", "least", "most"), row, strict=True)) for row in bounds.T.tolist()],
     )
 
 
 def _reversals(start: MethodStep, bins: int) -> dict[str, float | None]:
-    """The first kappa at which proposition 1 reverses, signed and of magnitudes; None where it never does."""
-    low, high = (float(torch.as_tensor(of, dtype=torch.float64).mean()) for of in start.bounds())
+    """Return the first kappa at which proposition 1 reverses, signed and of magnitudes; None if it never does."""
+    low, high = (float(torch.as_tensor(bound, dtype=torch.float64).mean()) for bound in start.bounds())
     kappas: tuple[list[float], list[float]] = ([], [])
     if math.isfinite(low) and math.isfinite(high):
         kappas = reversal_kappas(low, high, p_low=1 / bins, p_high=1 - 1 / bins)
     return {
-        f"reversal_kappa_{name}": next(iter(of), None) for name, of in zip(("signed", "magnitude"), kappas, strict=True)
+        "reversal_kappa_signed": next(iter(kappas[0]), None),
+        "reversal_kappa_magnitude": next(iter(kappas[1]), None),
     }
 
 
@@ -159,36 +161,36 @@ def _summary(replayed: Sequence[Ratios], reversals: dict[str, float | None]) -> 
     """Return the numbers by which runs are compared; ``replayed`` begins with the policy that sampled."""
     before, first, last = replayed[0].row, replayed[1].row, replayed[-1].row
     (low_first, *_, high_first), (low, *_, high) = replayed[1].bins, replayed[-1].bins
-    reversed_at = (of.row["updates"] for of in replayed[1:] if (of.row["dominance_magnitude"] or 0) < 0)
+    reversed_at = (ratios.row["updates"] for ratios in replayed[1:] if (ratios.row["dominance_magnitude"] or 0) < 0)
     return {
         "spread_low": low["spread"],
         "spread_high": high["spread"],
-        "spread_low_over_high": over(low["spread"], high["spread"]),
-        "spread_low_over_high_first": over(low_first["spread"], high_first["spread"]),
+        "spread_low_over_high": divide(low["spread"], high["spread"]),
+        "spread_low_over_high_first": divide(low_first["spread"], high_first["spread"]),
         "spread_exponent": first["exponent"],
         "spread_exponent_fit": first["fit"],
         "spread_exponent_last": last["exponent"],
-        "spread_growth": over(_pooled(replayed[-1].bins), _pooled(replayed[1].bins)),
+        "spread_growth": divide(_pooled_spread(replayed[-1].bins), _pooled_spread(replayed[1].bins)),
         "kappa_first": first["kappa"],
         "kappa_last": last["kappa"],
         "dominance_on_policy": before["dominance_magnitude"],
         "dominance_first": first["dominance_magnitude"],
         "dominance_last": last["dominance_magnitude"],
-        "dominance_change": minus(last["dominance_magnitude"], first["dominance_magnitude"]),
+        "dominance_change": subtract(last["dominance_magnitude"], first["dominance_magnitude"]),
         "dominance_signed_first": first["dominance_signed"],
         "dominance_signed_last": last["dominance_signed"],
         "reversal_at": next(reversed_at, None),
         **reversals,
         "clipped_share": last["clipped_share"],
         "clipped_low_share": last["clipped_low_share"],
-        "clipped_low_excess": minus(last["clipped_low_share"], last["clipped_low_share_of_all"]),
+        "clipped_low_excess": subtract(last["clipped_low_share"], last["clipped_low_share_of_all"]),
         "clipped_entropy_difference": last["clipped_entropy_difference"],
-        "clipped_entropy_difference_plain": minus(last["clipped_entropy"], last["clipped_entropy_of_others"]),
+        "clipped_entropy_difference_plain": subtract(last["clipped_entropy"], last["clipped_entropy_of_others"]),
     }
 
 
 def headline(frames: Frames) -> str:
-    """Give the spread of low tokens relative to high ones, and when the dominance changes sides."""
+    """Give the spread of low tokens relative to high ones, and the update at which the dominance reverses."""
     numbers = summary_of(frames)
     updates = [row for row in records(frames["updates"]) if row["policy"] == "replayed" and row["updates"]]
     bins = records(frames["bins"])
@@ -208,31 +210,31 @@ def headline(frames: Frames) -> str:
     )
 
 
-def _pooled(bins: Sequence[Row]) -> float | None:
-    """Standard deviation of the ratio over all tokens."""
-    known = [(row["tokens"], row["mean"], row["spread"]) for row in bins if row["mean"] is not None]
-    total = sum(count for count, _, _ in known)
+def _pooled_spread(bins: Sequence[Row]) -> float | None:
+    """Return the standard deviation of the ratio over all tokens."""
+    rows = [(row["tokens"], row["mean"], row["spread"]) for row in bins if row["mean"] is not None]
+    total = sum(count for count, _, _ in rows)
     if not total:
         return None
-    mean = sum(count * middle for count, middle, _ in known) / total
-    return math.sqrt(sum(count * (spread**2 + (middle - mean) ** 2) for count, middle, spread in known) / total)
+    mean = sum(count * bin_mean for count, bin_mean, _ in rows) / total
+    return math.sqrt(sum(count * (spread**2 + (bin_mean - mean) ** 2) for count, bin_mean, spread in rows) / total)
 
 
 @dataclass(frozen=True)
 class Ratios:
-    """The ratios of a rollout's tokens after some updates; what does not exist is None.
+    """The ratios of a rollout's tokens after some updates; undefined values are None.
 
     Attributes:
-        row: of all tokens. `kappa` fits lemma 1: kappa^2 = mean (r - 1)^2 / mean (1 - pi)^4. `exponent`, `fit`: slope
-            and R^2 of log spread over log(1 - pi). `clipped_*`: of the clipped tokens (regions LN and HP) among those
-            with an advantage: how many, and of how many; `low_share`, `low_share_of_all`: how many of the clipped, and
-            of all, are in the first bin; mean entropies, nats; `entropy_difference`: mean over the clipped tokens of
-            their entropy minus that of the others next to them in probability, ``NEIGHBOURS`` on either side.
-            `dominance_*`: log of the lowest bin's mean over the highest one's.
+        row: over all tokens. `kappa` fits lemma 1: kappa^2 = mean (r - 1)^2 / mean (1 - pi)^4. `exponent`, `fit`: slope
+            and R^2 of log spread over log(1 - pi). `clipped_*`: clipped tokens (regions LN and HP) among those with an
+            advantage: count and share; `low_share`, `low_share_of_all`: share of the clipped, and of all, in the first
+            bin; mean entropies, nats; `entropy_difference`: mean over the clipped tokens of their entropy minus that of
+            the ``NEIGHBOURS`` others nearest in probability on either side. `dominance_*`: log ratio of the means of
+            the lowest and the highest bin.
         bins: tokens whose old probability is in [low, high). `spread`, `mean`, quantiles: of the ratio. `clipped`:
             share of the tokens with an advantage. `magnitude`, `signed`: mean |G| and |mean G|, G = (1 - pi) F A;
             `expected_*`: the same by proposition 1, with the kappa of the whole rollout.
-        spreads: of each group of as many tokens: mean of 1 - pi, standard deviation of the ratio.
+        spreads: mean of 1 - pi and standard deviation of the ratio in groups of equal size.
     """
 
     row: Row
@@ -241,18 +243,18 @@ class Ratios:
 
 
 def measure_updates(updates: int, now: MethodStep, old_entropies: Tensor, *, bins: int, groups: int) -> Ratios:
-    """The ratios of a rollout's tokens after ``updates``.
+    """Measure the ratios of a rollout's tokens after ``updates``.
 
     Args:
         now: the rollout at the current policy. old_entropies: (N, T) of the policy that sampled, nats.
-        bins: of one width. groups: of as many tokens each, for the exponent.
+        bins: of equal width. groups: of equal size, for the exponent.
     """
     tokens, valid = now.tokens, now.tokens.mask.bool()
     distance = torch.expm1(tokens.log_probs - tokens.old_log_probs)
     # Rounding may leave a probability just above 1.
     rest = -torch.expm1(tokens.old_log_probs).clamp(max=0)
     learned, cut = now.learned, clipped_tokens(now)
-    which = (tokens.old_probs * bins).long().clamp(max=bins - 1)
+    bin_index = (tokens.old_probs * bins).long().clamp(max=bins - 1)
     fourth = float(rest[valid].pow(4).mean())
     kappa = math.sqrt(float(distance[valid].square().mean()) / fourth) if fourth else 0.0
     gradients = -torch.expm1(tokens.log_probs) * now.full_values()
@@ -260,7 +262,7 @@ def measure_updates(updates: int, now: MethodStep, old_entropies: Tensor, *, bin
     expected = expected_gradient(rest, lemma_spread(rest, kappa), *now.bounds(), sigma)
     rows: list[Row] = []
     for index in range(bins):
-        low, high, mask = index / bins, (index + 1) / bins, valid & (which == index)
+        low, high, mask = index / bins, (index + 1) / bins, valid & (bin_index == index)
         ratios, inside = 1 + distance[mask], mask & learned
         signed, expected_signed = mean_of(gradients[inside]), mean_of(expected.signed[inside])
         rows.append(
@@ -279,9 +281,9 @@ def measure_updates(updates: int, now: MethodStep, old_entropies: Tensor, *, bin
                 **{f"q{100 * at:.0f}": float(quantile(ratios, at)) for at in (QUANTILES if len(ratios) else ())},
             }
         )
-    spreads = _spreads(distance[valid], rest[valid], groups)
-    exponent, fit = _exponent(spreads)
-    clipped, others, lowest = learned & cut, learned & ~cut, valid & (which == 0)
+    spreads = _spread_points(distance[valid], rest[valid], groups)
+    exponent, fit = _fit_exponent(spreads)
+    clipped, others, lowest = learned & cut, learned & ~cut, valid & (bin_index == 0)
     row = {
         "updates": updates,
         "kappa": kappa,
@@ -293,7 +295,7 @@ def measure_updates(updates: int, now: MethodStep, old_entropies: Tensor, *, bin
         "clipped_low_share_of_all": mean_of(lowest[learned]),
         "clipped_entropy": mean_of(old_entropies[clipped]),
         "clipped_entropy_of_others": mean_of(old_entropies[others]),
-        "clipped_entropy_difference": _at_equal_probability(clipped, others, tokens.old_probs, old_entropies),
+        "clipped_entropy_difference": _neighbour_difference(clipped, others, tokens.old_probs, old_entropies),
         **{
             f"dominance_{name}": log_ratio(rows[0][name], rows[-1][name])
             for name in ("magnitude", "signed", "expected_magnitude", "expected_signed")
@@ -302,18 +304,17 @@ def measure_updates(updates: int, now: MethodStep, old_entropies: Tensor, *, bin
     return Ratios(row, rows, spreads)
 
 
-def plane(now: MethodStep, old_entropies: Tensor) -> list[Row]:
-    """Return probability, entropy (nats) and whether it is clipped of the tokens to draw (figure 2c)."""
+def plane_rows(now: MethodStep, old_entropies: Tensor) -> list[Row]:
+    """Return probability, entropy (nats) and clipping of the tokens to draw (figure 2c)."""
     learned, cut = now.learned, clipped_tokens(now)
     columns = {"old_prob": now.tokens.old_probs, "entropy": old_entropies, "clipped": cut}
-    return list(rows_of(columns, thinned(learned & cut) | thinned(learned & ~cut)))
+    return list(rows_of(columns, thin(learned & cut) | thin(learned & ~cut)))
 
 
 def entropy_bounds(probabilities: Tensor, vocabulary: int) -> tuple[Tensor, Tensor]:
-    """Least and largest entropy (nats) of a distribution over ``vocabulary`` tokens that gives one of them pi.
+    """Return least and largest entropy (nats) of a distribution over ``vocabulary`` tokens with pi on one of them.
 
-    H_min: the rest on a single token; H_max: the rest evenly on all others. ACPO, appendix C. Probabilities inside
-    (0, 1).
+    H_min: the rest on a single token; H_max: uniform over the others. ACPO, appendix C. Probabilities in (0, 1).
     """
     p, q = probabilities.double(), 1 - probabilities.double()
     least = -p * p.log() - q * q.log()
@@ -321,20 +322,20 @@ def entropy_bounds(probabilities: Tensor, vocabulary: int) -> tuple[Tensor, Tens
 
 
 def clipped_tokens(now: MethodStep) -> Tensor:
-    """(N, T) the tokens whose gradient a hard clip at the method's bounds removes: regions LN and HP."""
+    """Return the (N, T) mask of tokens whose gradient a hard clip at the method's bounds removes: regions LN and HP."""
     regions = now.regions()
     return regions.LN | regions.HP
 
 
-def _spreads(distance: Tensor, rest: Tensor, groups: int) -> list[tuple[float, float]]:
-    parts = torch.sort(rest, stable=True).indices.tensor_split(groups)
-    points = ((float(rest[part].mean()), float(distance[part].std(correction=0))) for part in parts if len(part) > 1)
-    # A group whose tokens all have probability 1 to the last digit has neither.
+def _spread_points(distance: Tensor, rest: Tensor, count: int) -> list[tuple[float, float]]:
+    groups = torch.sort(rest, stable=True).indices.tensor_split(count)
+    points = ((float(rest[rows].mean()), float(distance[rows].std(correction=0))) for rows in groups if len(rows) > 1)
+    # Both are 0 in a group whose probabilities all round to 1.
     return [(x, y) for x, y in points if x > 0 and y > 0]
 
 
-def _exponent(points: Sequence[tuple[float, float]]) -> tuple[float | None, float | None]:
-    """Slope and R^2 of log y over log x by least squares; None of fewer than three points."""
+def _fit_exponent(points: Sequence[tuple[float, float]]) -> tuple[float | None, float | None]:
+    """Return slope and R^2 of log y over log x by least squares; None below three points."""
     if len(points) < 3:
         return None, None
     logs = torch.tensor(points, dtype=torch.float64).log().T
@@ -344,23 +345,23 @@ def _exponent(points: Sequence[tuple[float, float]]) -> tuple[float | None, floa
     return float(x @ y / (x @ x)), float((x @ y) ** 2 / ((x @ x) * (y @ y)))
 
 
-def _at_equal_probability(clipped: Tensor, others: Tensor, old_probs: Tensor, values: Tensor) -> float | None:
-    """Mean over the clipped of their value minus that of their neighbours; None where there are none of either.
+def _neighbour_difference(clipped: Tensor, others: Tensor, old_probs: Tensor, values: Tensor) -> float | None:
+    """Return the mean over the clipped tokens of their value minus that of their neighbours; None if either is empty.
 
-    Neighbours and not bins: even in a narrow bin near 1 most others are much more certain than the clipped tokens.
+    Neighbours instead of bins: even in a narrow bin near 1 most others are far more certain than the clipped tokens.
     """
     if not bool(clipped.any()) or not bool(others.any()):
         return None
     probabilities, order = old_probs[others].sort()
     sums = torch.cat([torch.zeros(1, dtype=torch.float64), values[others][order].double().cumsum(dim=0)])
-    place = torch.searchsorted(probabilities, old_probs[clipped])
-    first, end = (place - NEIGHBOURS).clamp(min=0), (place + NEIGHBOURS).clamp(max=len(probabilities))
+    index = torch.searchsorted(probabilities, old_probs[clipped])
+    first, end = (index - NEIGHBOURS).clamp(min=0), (index + NEIGHBOURS).clamp(max=len(probabilities))
     nearby = (sums[end] - sums[first]) / (end - first)
     return float((values[clipped] - nearby).mean())
 
 
 def plot(frames: Frames) -> alt.TopLevelMixin:
-    """Draw the ratio's spread, the clipped tokens, the gradients by probability, and who dominates."""
+    """Draw the ratio's spread, the clipped tokens, the gradients by probability, and the dominance."""
 
     def replayed(name: str) -> alt.Chart:
         rows = frames[name]
@@ -376,8 +377,8 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
             color=updates,
         )
     )
-    made = frames["updates"]
-    replayed_last = made.loc[made["policy"] == "replayed", "updates"].max()
+    rows = frames["updates"]
+    replayed_last = rows.loc[rows["policy"] == "replayed", "updates"].max()
     by_bin = replayed("bins").transform_filter(f"datum.updates == {replayed_last}")
     inner = by_bin.mark_bar(size=12).encode(x=alt.X("bin:N", sort=None), y=alt.Y("q25:Q", title="ratio"), y2="q75:Q")
     outer = by_bin.mark_rule().encode(x=alt.X("bin:N", sort=None), y="q1:Q", y2="q99:Q")
@@ -406,7 +407,7 @@ def plot(frames: Frames) -> alt.TopLevelMixin:
 
 
 ANALYSIS = Analysis(
-    "spread of the importance ratio, what is clipped, and who dominates the gradient",
+    "spread of the importance ratio, clipped tokens, and gradients by probability",
     "ACPO",
     RatioOptions,
     measure,

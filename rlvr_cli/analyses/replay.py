@@ -1,4 +1,4 @@
-"""The updates of a run on a saved rollout, made once more from the policy that sampled it."""
+"""Replay the updates of a run on a saved rollout from the policy that sampled it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from rlvr_cli.models.architecture import parameters_of
 
 
 class ReplayedUpdates:
-    """Makes update after update; the weights of ``policy`` are changed.
+    """Iterator over replayed updates; changes the weights of ``policy``.
 
-    The rows are dealt to the updates as the run deals them. A method of several passes (Lopti) makes each over all
-    parts before the next; after the last, the first begins again.
+    Rows are assigned to updates as in the run. A method of several passes (Lopti) makes each over all mini-batches
+    before the next; after the last pass the first starts again.
 
     Args:
         policy: ``saved.old``. step: the whole rollout at that policy.
         optimizer: ``adamw`` as in training, with its gradient clipping, or plain ``sgd``: theta + lr * grad J.
-        lr: of every update; None for what the run's schedule gives each.
-        split: parts of the rollout, one for each update; the parts come again once all were used.
+        lr: of every update; None for the run's schedule.
+        split: mini-batches of the rollout, one per update, used cyclically.
     """
 
     def __init__(
@@ -34,26 +34,26 @@ class ReplayedUpdates:
         from rlvr_cli.training.packing import row_order
 
         self.policy, self.saved, self.step, self.lr = policy, saved, step, lr
-        self._parts = row_order(saved.config.run.seed, saved.number, len(saved.rows)).tensor_split(split)
+        self._slices = row_order(saved.config.run.seed, saved.number, len(saved.rows)).tensor_split(split)
         self._peak = saved.config.learning_rate.peak(lambda: parameters_of(policy.model)) if lr is None else lr
         self.has_state = False
         self._adamw = self._make_adamw() if optimizer == "adamw" else None
 
     def __iter__(self) -> Iterator[int]:
-        """Without end: the number of updates made so far, after each of them."""
-        for made in itertools.count():
-            self._update(made)
-            yield made + 1
+        """Yield the number of updates so far after each of them, without end."""
+        for update in itertools.count():
+            self._update(update)
+            yield update + 1
 
-    def _update(self, made: int) -> None:
-        rounds, part = divmod(made, len(self._parts))
+    def _update(self, update: int) -> None:
+        rounds, index = divmod(update, len(self._slices))
         passes = self.step.method.passes.names
-        chosen = self._parts[part]
+        chosen = self._slices[index]
         rows = [self.saved.rows[int(index)] for index in chosen]
-        now = self.step.part(chosen)
+        now = self.step.select(chosen)
         now = now.at(*self.policy.score(rows, now.tokens.mask.shape[1]))
         direction = gradient(self.policy, rows, now.coefficients(passes[rounds % len(passes)]))
-        rate = self._rate(made)
+        rate = self._rate(update)
         if self._adamw is None:
             with torch.no_grad():
                 for name, parameter in self.policy.model.named_parameters():
@@ -67,15 +67,15 @@ class ReplayedUpdates:
         self._adamw.step()
         self._adamw.zero_grad()
 
-    def _rate(self, made: int) -> float:
+    def _rate(self, update: int) -> float:
         if self.lr is not None:
             return self._peak
-        return self._peak * self.saved.config.learning_rate.factor(self.saved.sampled_after + made)
+        return self._peak * self.saved.config.learning_rate.factor(self.saved.sampled_after + update)
 
     def _make_adamw(self) -> torch.optim.AdamW:
         settings = self.saved.config.optimizer
         parameters = list(self.policy.model.parameters())
-        # As transformers' trainer has it: no decay on norms and biases, and their state after that of the matrices.
+        # As in transformers' trainer: no decay on norms and biases, and their state after that of the matrices.
         decayed = [parameter for parameter in parameters if parameter.dim() > 1]
         others = [parameter for parameter in parameters if parameter.dim() < 2]
         adamw = torch.optim.AdamW(
@@ -84,14 +84,14 @@ class ReplayedUpdates:
             betas=settings.betas,
             eps=settings.eps,
         )
-        state = self._kept_state([*decayed, *others])
+        state = self._load_adamw_state([*decayed, *others])
         if state is not None:
             adamw.load_state_dict({"state": state, "param_groups": adamw.state_dict()["param_groups"]})
             self.has_state = True
         return adamw
 
-    def _kept_state(self, parameters: list[Tensor]) -> dict[int, Any] | None:
-        """AdamW's state in the checkpoint of the policy; None where there is none that fits these parameters."""
+    def _load_adamw_state(self, parameters: list[Tensor]) -> dict[int, Any] | None:
+        """Return AdamW's state in the policy's checkpoint; None if missing or of other shapes."""
         from rlvr_cli.training.checkpoint_state import FOLDER, OPTIMIZER, load_optimizer
 
         if self.saved.old.step == 0:
@@ -101,4 +101,4 @@ class ReplayedUpdates:
             return None
         state: dict[int, Any] = load_optimizer(folder)["state"]
         shapes = {index: values["exp_avg"].shape for index, values in state.items()}
-        return state if shapes == {index: of.shape for index, of in enumerate(parameters)} else None
+        return state if shapes == {index: parameter.shape for index, parameter in enumerate(parameters)} else None

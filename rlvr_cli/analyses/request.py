@@ -1,4 +1,4 @@
-"""`rlvr analyze`: what was asked, checked before torch is loaded; the analysis; its figure and numbers as files."""
+"""`rlvr analyze`: the request, checked before torch is loaded; the analysis; its figure and numbers as files."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from rlvr_cli.models.libraries import set_threads
 from rlvr_cli.runs.folder import RunDir, find_run
 
 FOLDER = "analysis"
-# Rows and letters of a cell that a terminal shows; the files hold all.
+# Most rows of a table and characters of a cell in the terminal; the files hold everything.
 MOST_ROWS = 40
 MOST_TEXT = 60
 
 
 @dataclass(frozen=True)
 class AnalyzeRequest:
-    """An analysis, its keys, what it looks at, and where figure and numbers go (``.json`` next to the figure)."""
+    """An analysis, its keys, its input, and the path of the figure (the numbers go to ``.json`` next to it)."""
 
     name: str
     options: Section
@@ -51,27 +51,26 @@ def analyze_request(
     overrides: Sequence[str] = (),
     figure: Path | None = None,
 ) -> AnalyzeRequest:
-    """The request of a command line.
+    """Return the checked request of a command line.
 
     Raises:
-        UserError: an unknown analysis or key, a value out of range, too many runs, a run that is not there, a file that
-            cannot be.
+        UserError: an unknown analysis or key, a value out of range, too many runs, a missing run, an invalid path.
     """
-    kind = analysis_of(name)
+    analysis = find_analysis(name)
     problems: list[str] = []
-    options = _options(name, kind, overrides, problems)
+    options = _read_options(name, analysis, overrides, problems)
     if not runs:
         problems.append(f"{name}: needs a run, as --run RUN.")
-    if kind.runs is not None and len(runs) > kind.runs:
+    if analysis.runs is not None and len(runs) > analysis.runs:
         problems.append(f"{name}: analyzes one run; {len(runs)} were given.")
     folders: list[RunDir] = []
     for run in dict.fromkeys(runs):
         with collecting(problems):
             folders.append(find_run(run, root))
-    for value, what in ((rollout, "--rollout"), (step, "--step")):
+    for value, option in ((rollout, "--rollout"), (step, "--step")):
         if value is not None and value < 0:
-            problems.append(f"{what} {value}: must be 0 or more.")
-    if step is not None and not kind.policy:
+            problems.append(f"{option} {value}: must be 0 or more.")
+    if step is not None and not analysis.policy:
         problems.append(f"{name}: analyzes rollouts only; --step does not apply.")
     if figure is not None:
         with collecting(problems):
@@ -80,24 +79,24 @@ def analyze_request(
         raise UserError(problems)
     subject = AnalysisInput(tuple(folders), root, rollout, step)
     if figure is None:
-        which = [f"-{what}-{value}" for what, value in (("rollout", rollout), ("step", step)) if value is not None]
+        suffixes = [f"-{key}-{value}" for key, value in (("rollout", rollout), ("step", step)) if value is not None]
         # In the run's folder; with several runs, in the folder that holds them.
         folder = subject.run.path if len(folders) == 1 else root
-        figure = folder / FOLDER / f"{name}{''.join(which)}.svg"
+        figure = folder / FOLDER / f"{name}{''.join(suffixes)}.svg"
     return AnalyzeRequest(name, options, subject, figure)
 
 
-def analysis_of(name: str) -> Analysis:
-    """The analysis of that name. Raises UserError for a name that is none."""
-    known = analyses()
-    if name not in known:
-        raise UserError(f"{name}: no such analysis.{did_you_mean(name, known)} There are: {', '.join(known)}.")
-    return known[name]
+def find_analysis(name: str) -> Analysis:
+    """Return the analysis. Raises UserError for an unknown name."""
+    available = analyses()
+    if name not in available:
+        raise UserError(f"{name}: no such analysis.{did_you_mean(name, available)} There are: {', '.join(available)}.")
+    return available[name]
 
 
-def _options(name: str, kind: Analysis, overrides: Sequence[str], problems: list[str]) -> Section | None:
+def _read_options(name: str, kind: Analysis, overrides: Sequence[str], problems: list[str]) -> Section | None:
     values: dict[str, Any] = {}
-    places: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for text in overrides:
         key, equals, written = text.partition("=")
         key = key.strip()
@@ -108,29 +107,29 @@ def _options(name: str, kind: Analysis, overrides: Sequence[str], problems: list
             continue
         try:
             values[key] = parse(written).data
-            places[key] = label(text)
+            labels[key] = label(text)
         except YamlProblem as problem:
             problems.append(f"{label(text)}: {problem.message}")
     if values and not kind.options.model_fields:
-        problems.append(f"{', '.join(places.values())}: {name} has no keys.")
+        problems.append(f"{', '.join(labels.values())}: {name} has no keys.")
         return None
     options, faults = read_section(kind.options, values, name)
     for fault in faults:
         key = str(fault.path[0])
-        problems.append(f"{places.get(key, f'{name}.{key}')}: {fault.message}")
+        problems.append(f"{labels.get(key, f'{name}.{key}')}: {fault.message}")
     return options
 
 
 def analyze_and_write(request: AnalyzeRequest) -> ResultDocument:
-    """Return the result, once the chart and, next to it, the numbers are written.
+    """Run the analysis, write its chart and numbers, and return the result.
 
     Raises:
         UserError: the runs do not hold what the analysis needs.
     """
     set_threads(load_config([request.subject.run.config_path]).run.threads)
-    kind = analysis_of(request.name)
-    frames = kind.measure(request.subject, request.options)
-    headline, rows = kind.headline(frames), {name: records(frame) for name, frame in frames.items()}
+    analysis = find_analysis(request.name)
+    frames = analysis.measure(request.subject, request.options)
+    headline, rows = analysis.headline(frames), {name: records(frame) for name, frame in frames.items()}
     notes = [row["note"] for row in rows.pop("notes")]
     data = {
         "analysis": request.name,
@@ -144,14 +143,15 @@ def analyze_and_write(request: AnalyzeRequest) -> ResultDocument:
         "figure": str(request.figure),
     }
     request.figure.parent.mkdir(parents=True, exist_ok=True)
-    write_chart(kind.plot(frames), request.figure)
+    write_chart(analysis.plot(frames), request.figure)
     write_json(request.numbers, data)
     single = [{"number": name, "value": value} for name, value in rows["summary"][0].items()]
-    tables = {**{name: of for name, of in rows.items() if name != "summary"}, "summary": single}
+    tables = {**{name: frame for name, frame in rows.items() if name != "summary"}, "summary": single}
+    tables = {name: frame for name, frame in tables.items() if 0 < len(frame) <= MOST_ROWS or name == "summary"}
     return ResultDocument(
-        tables=[_table(name, of) for name, of in tables.items() if 0 < len(of) <= MOST_ROWS or name == "summary"],
+        tables=[_table(name, frame) for name, frame in tables.items()],
         data=data,
-        rows=[{"frame": name, **row} for name, of in rows.items() for row in of],
+        rows=[{"frame": name, **row} for name, frame in rows.items() for row in frame],
         before=[headline, *(f"Note: {line}" for line in notes)],
         after=[f"figure: {request.figure}, numbers: {request.numbers}"],
     )

@@ -1,4 +1,4 @@
-"""Find a rollout of a run and the policies around it: which file, which checkpoints. Imports no torch."""
+"""Find a rollout of a run and the checkpoints before and after it. Imports no torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlvr_cli.runs.checkpoints import Checkpoint, check_whole, valid_checkpoints
 from rlvr_cli.runs.folder import RunDir, find_run
 from rlvr_cli.runs.records import read_record
 
-NONE_SAVED = "no rollout was saved, so there is nothing to look at (a run of sft samples none)."
+NONE_SAVED = "no rollout was saved, so there is nothing to analyze (a run of sft samples none)."
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class Policy:
 
 @dataclass(frozen=True)
 class SavedRollout:
-    """One rollout of a run, and the policies to score it with.
+    """A rollout of a run, and the policies to score it with.
 
     Attributes:
         number: of the rollout, from 0.
         rows: its records, in the order of sampling.
         old: the newest kept policy from before the first update on this rollout.
         current: the policy to compare at.
-        sampled_after: optimizer steps made before this rollout was sampled.
+        sampled_after: optimizer steps before this rollout was sampled.
     """
 
     run: RunDir
@@ -57,21 +57,21 @@ class SavedRollout:
 
     @property
     def old_is_exact(self) -> bool:
-        """Whether ``old`` is the very policy that sampled the rollout."""
+        """True if ``old`` is the policy that sampled the rollout."""
         return self.old.step == self.sampled_after
 
 
 def find_saved_rollout(
     name: str, runs_root: Path, *, rollout: int | None = None, step: int | None = None
 ) -> SavedRollout:
-    """The rollout ``rollout`` of the run ``name``, to be scored before its updates and after step ``step``.
+    """Find the rollout ``rollout`` of the run ``name``, to be scored before its updates and after step ``step``.
 
-    Defaults: the newest checkpoint, and the newest rollout that was sampled by a checkpoint before it (or by the model
-    before training).
+    Defaults: the newest checkpoint, and the newest rollout sampled by a checkpoint before it (or by the model before
+    training).
 
     Raises:
         UserError: no such run, rollout or checkpoint, a file without token ids, a step before the rollout's updates,
-            or one of the two checkpoints is damaged.
+            or a damaged checkpoint.
     """
     run = find_run(name, runs_root)
     config = load_config([run.config_path], from_start=True)
@@ -79,11 +79,11 @@ def find_saved_rollout(
     checkpoints = valid_checkpoints(run.checkpoints_dir)
     if not checkpoints:
         raise UserError(f"{run.path}: this run has no checkpoint, so there is no policy to analyze.")
-    current = next((of for of in checkpoints if step in (None, of.step)), None)
+    current = next((checkpoint for checkpoint in checkpoints if step in (None, checkpoint.step)), None)
     if current is None:
-        kept = ", ".join(str(checkpoint.step) for checkpoint in reversed(checkpoints))
-        raise UserError(f"{run.path}: there is no checkpoint of step {step} that can be used. There are: {kept}.")
-    number = _rollout_number(run, checkpoints, current, steps) if rollout is None else rollout
+        available = ", ".join(str(checkpoint.step) for checkpoint in reversed(checkpoints))
+        raise UserError(f"{run.path}: there is no checkpoint of step {step} that can be used. There are: {available}.")
+    number = _newest_rollout(run, checkpoints, current, steps) if rollout is None else rollout
     sampled_after = number * steps
     before = [checkpoint for checkpoint in checkpoints if checkpoint.step <= sampled_after]
     old = Policy(before[0].step, str(before[0].path)) if before else Policy(0, config.model.name)
@@ -100,39 +100,39 @@ def find_saved_rollout(
 
 
 def read_rollout(run: RunDir, number: int) -> list[dict[str, Any]]:
-    """The records of a rollout. Raises UserError when there is no such file, or it has no token ids."""
-    file = _file(run, number)
+    """Return the records of a rollout. Raises UserError for a missing file or one without token ids."""
+    file = _rollout_path(run, number)
     if not file.exists():
-        kept = saved_numbers(run)
-        which = f"Saved: {kept[0]} to {kept[-1]}." if kept else "None was saved."
-        raise UserError(f"{run.path}: there is no rollout {number} ({file.name}). {which}")
+        numbers = saved_rollouts(run)
+        available = f"Saved: {numbers[0]} to {numbers[-1]}." if numbers else "None was saved."
+        raise UserError(f"{run.path}: there is no rollout {number} ({file.name}). {available}")
     rows = read_record(run, file)
     if not rows or any("token_ids" not in row for row in rows):
         raise UserError(
-            f"{file}: holds no token ids (`token_ids`); it was written by a version that did not keep them, and text "
-            "cannot be turned back into the tokens that were sampled. Train again to look at its rollouts."
+            f"{file}: holds no token ids (`token_ids`); it was written by a version that did not save them, and the "
+            "sampled tokens cannot be recovered from text. Train again to analyze its rollouts."
         )
     return rows
 
 
 def read_groups(run: RunDir, number: int, group_size: int) -> list[dict[str, Any]]:
-    """The records of a rollout in whole groups. Raises UserError as `read_rollout`, and where one is not whole."""
+    """Return the records of a rollout in whole groups. Raises UserError as `read_rollout`, and for partial groups."""
     rows = read_rollout(run, number)
     if len(rows) % group_size:
         raise UserError(
-            f"{_file(run, number)}: {len(rows)} completions do not form groups of {group_size} "
+            f"{_rollout_path(run, number)}: {len(rows)} completions do not form groups of {group_size} "
             "(rollout.group_size); the file was altered."
         )
     return rows
 
 
 def last_rollouts(run: RunDir, last: int | None, most: int) -> list[int]:
-    """The numbers of the ``most`` newest saved rollouts up to ``last``; None for the newest of all.
+    """Return the numbers of the ``most`` newest saved rollouts up to ``last`` (None: up to the newest).
 
     Raises:
-        UserError: none was saved, or not ``last``.
+        UserError: none was saved, or ``last`` was not.
     """
-    saved = saved_numbers(run)
+    saved = saved_rollouts(run)
     if not saved:
         raise UserError(f"{run.path}: {NONE_SAVED}")
     if last is not None and last not in saved:
@@ -140,32 +140,32 @@ def last_rollouts(run: RunDir, last: int | None, most: int) -> list[int]:
     return [number for number in saved if last is None or number <= last][-most:]
 
 
-def _rollout_number(run: RunDir, checkpoints: list[Checkpoint], current: Checkpoint, steps: int) -> int:
-    """The newest saved rollout that a kept policy from before ``current`` has sampled."""
+def _newest_rollout(run: RunDir, checkpoints: list[Checkpoint], current: Checkpoint, steps: int) -> int:
+    """Return the newest saved rollout that was sampled by a kept policy before ``current``."""
     sampled_by = {0, *(checkpoint.step for checkpoint in checkpoints)}
-    if not saved_numbers(run):
+    if not saved_rollouts(run):
         raise UserError(f"{run.path}: {NONE_SAVED}")
-    saved = [number for number in saved_numbers(run) if number * steps in sampled_by and number * steps < current.step]
+    saved = [number for number in saved_rollouts(run) if number * steps in sampled_by and number * steps < current.step]
     if not saved:
         raise UserError(
             f"{run.path}: no saved rollout was sampled by a kept checkpoint before step {current.step}. Name one with "
-            "--rollout; checkpoint.keep says how many checkpoints a run keeps."
+            "--rollout; checkpoint.keep is the number of checkpoints that a run keeps."
         )
     return saved[-1]
 
 
-def saved_numbers(run: RunDir) -> list[int]:
-    """The numbers of the rollouts that were saved, in their order."""
+def saved_rollouts(run: RunDir) -> list[int]:
+    """Return the numbers of the saved rollouts, ascending."""
     numbers = (file.stem.removeprefix("rollout-") for file in run.rollouts_dir.glob("rollout-*.jsonl"))
     return sorted(int(number) for number in numbers if number.isdigit())
 
 
-def _file(run: RunDir, number: int) -> Path:
+def _rollout_path(run: RunDir, number: int) -> Path:
     return run.rollouts_dir / f"rollout-{number:06d}.jsonl"
 
 
-def drawn_rows(saved: SavedRollout, most: int) -> list[int]:
-    """Indices of ``most`` rows in rising order, or of all where there are no more; the same ones at every call."""
+def draw_rows(saved: SavedRollout, most: int) -> list[int]:
+    """Draw the indices of at most ``most`` rows, ascending; deterministic per rollout."""
     count = len(saved.rows)
     if count <= most:
         return list(range(count))

@@ -1,4 +1,4 @@
-"""Score a saved rollout: a policy of its run in memory, and the log-probs and entropies of its tokens."""
+"""Score a saved rollout: load a policy of its run, and compute log-probs and entropies of its tokens."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from rlvr_cli.models.libraries import quiet_hub
 from rlvr_cli.models.load import load_model
 
 Rows = Sequence[dict[str, Any]]
-# Log-probs of the same weights, sampled and scored by different code, agree to about this in float32.
+# Agreement of log-probs of the same weights in sampling and scoring code, float32.
 SAME_POLICY = 1e-3
 
 
 class LoadedPolicy:
-    """A model in eval mode; rows are records of a rollout file, all distributions as they were sampled from.
+    """A model in eval mode; rows are records of a rollout file, distributions are at the sampling temperature.
 
     Args:
-        model: a causal language model. tokenizer: its own.
+        model: a causal language model, with its tokenizer.
         temperature: of the sampling (``rollout.temperature``).
     """
 
@@ -35,9 +35,9 @@ class LoadedPolicy:
         self.device: torch.device = next(model.parameters()).device
 
     def batches(self, rows: Rows) -> Iterator[list[int]]:
-        """Indices of rows of one prompt, as many as their logits allow; completions then begin in the same column.
+        """Yield indices of rows of a prompt, batched by the size of their logits; rows without tokens are skipped.
 
-        A row without tokens is in none.
+        Completions of a batch start in the same column.
         """
         from rlvr_cli.training.log_probs import MOST_LOGITS
 
@@ -52,27 +52,27 @@ class LoadedPolicy:
             yield from (indices[start : start + size] for start in range(0, len(indices), size))
 
     def forward(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """(n, T) log-probs, with gradient, and entropies (nats) of the tokens of rows of one prompt."""
+        """Return (n, T) log-probs, with gradient, and entropies (nats) of the tokens of rows of one prompt."""
         distributions = self.distributions(rows)
-        tokens, _ = padded([row["token_ids"] for row in rows])
+        tokens, _ = pad([row["token_ids"] for row in rows])
         log_probs = distributions.gather(-1, tokens.to(self.device).unsqueeze(-1)).squeeze(-1)
         with torch.no_grad():
             entropies = -(distributions.exp() * distributions).sum(dim=-1)
         return log_probs, entropies
 
     def distributions(self, rows: Rows) -> Tensor:
-        """(n, T, V) log-probs of the whole vocabulary at the tokens of rows of one prompt."""
+        """Return (n, T, V) log-probs of the whole vocabulary at the tokens of rows of one prompt."""
         prompt = list(self.tokenizer(rows[0]["prompt"], add_special_tokens=False)["input_ids"])
-        ids, mask = (of.to(self.device) for of in padded([[*prompt, *row["token_ids"]] for row in rows]))
+        ids, mask = (tensor.to(self.device) for tensor in pad([[*prompt, *row["token_ids"]] for row in rows]))
         length = ids.shape[1] - len(prompt)
         logits = self.model(input_ids=ids, attention_mask=mask, logits_to_keep=length + 1).logits[:, -length - 1 : -1]
-        # As in the trainer: which of the two is used must not decide the precision.
+        # In float32 at least, as in the trainer.
         logits = logits if logits.dtype == torch.float64 else logits.float()
         log_softmax: Tensor = (logits / self.temperature).log_softmax(dim=-1)
         return log_softmax
 
     def score(self, rows: Rows, width: int | None = None) -> tuple[Tensor, Tensor]:
-        """(N, T) log-probs and entropies (nats) of the rows' tokens, float64, 0 on padding.
+        """Return (N, T) log-probs and entropies (nats) of the rows' tokens, float64, 0 on padding.
 
         Args:
             width: T; None = the length of the longest row.
@@ -82,19 +82,19 @@ class LoadedPolicy:
         for indices in self.batches(rows):
             chosen = [rows[index] for index in indices]
             with torch.no_grad():
-                scores, spreads = (of.double().cpu() for of in self.forward(chosen))
-            for place, (index, row) in enumerate(zip(indices, chosen, strict=True)):
+                scores, spreads = (tensor.double().cpu() for tensor in self.forward(chosen))
+            for batch_index, (index, row) in enumerate(zip(indices, chosen, strict=True)):
                 length = len(row["token_ids"])
-                log_probs[index, :length] = scores[place, :length]
-                entropies[index, :length] = spreads[place, :length]
+                log_probs[index, :length] = scores[batch_index, :length]
+                entropies[index, :length] = spreads[batch_index, :length]
         return log_probs, entropies
 
 
 def load_policy(saved: SavedRollout, policy: Policy, *, dtype: torch.dtype | None = None) -> LoadedPolicy:
-    """``policy`` of the run, on a GPU where there is one.
+    """Load ``policy``, on a GPU if available.
 
     Args:
-        dtype: of the weights; None for the run's own (``model.dtype``; auto: float32, in which training keeps them).
+        dtype: of the weights; None for the run's (``model.dtype``; auto: float32, as in training).
 
     Raises:
         UserError: it cannot be loaded.
@@ -104,11 +104,11 @@ def load_policy(saved: SavedRollout, policy: Policy, *, dtype: torch.dtype | Non
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     # Only the model before training has a revision.
     revision = settings.revision if policy.step == 0 else None
-    own = "float32" if settings.dtype == "auto" else settings.dtype
-    model, tokenizer = load_model(policy.model, revision=revision, dtype=own, device=device)
+    run_dtype = "float32" if settings.dtype == "auto" else settings.dtype
+    model, tokenizer = load_model(policy.model, revision=revision, dtype=run_dtype, device=device)
     if dtype is not None:
         model = model.to(dtype)
-    # The weights that an adapter was merged into were frozen next to it; gradients are of the whole model.
+    # Gradients are of the whole model, including weights that were frozen under an adapter.
     model.requires_grad_(True)
     return LoadedPolicy(model, tokenizer, saved.config.rollout.temperature)
 
@@ -119,8 +119,8 @@ def precise_dtype(name: str | None) -> torch.dtype:
     return dtype
 
 
-def padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """(N, T) the rows, right-padded with 0, and the (N, T) mask of the tokens without padding."""
+def pad(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Return the (N, T) rows, right-padded with 0, and their (N, T) mask, 0 on padding."""
     width = max(map(len, rows), default=0)
     filled = [(*row, *[0] * (width - len(row))) for row in rows]
     lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
@@ -130,14 +130,14 @@ def padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class ScoredRun:
-    """A rollout of a run, ready to be compared on.
+    """A scored rollout of a run.
 
     Attributes:
-        saved: where it was read.
+        saved: its records and policies.
         scored: the rollout under the old and the current policy.
         tokenizer: of the model.
-        sampling_gap: mean over tokens of |log-prob under ``old`` - log-prob at sampling|, from the rows' sums: how
-            far the old policy is from the one that sampled.
+        sampling_gap: mean over tokens of |log-prob under ``old`` - log-prob at sampling|, from the rows' sums: the
+            distance of the old policy from the one that sampled.
     """
 
     saved: SavedRollout
@@ -147,7 +147,7 @@ class ScoredRun:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """Which rollout and policies these are, as JSON values."""
+        """The rollout and policies as JSON values."""
         return {
             "rollout": self.saved.number,
             "sampled_after_step": self.saved.sampled_after,
@@ -158,33 +158,33 @@ class ScoredRun:
 
     @property
     def notes(self) -> list[str]:
-        """A line where the old policy is not the one that sampled, or does not give the log-probs it gave then."""
+        """A caveat if the old policy is not the one that sampled, or no longer has the same log-probs."""
         saved, gap = self.saved, self.sampling_gap
         if not saved.old_is_exact:
             return [
-                f"The policy that sampled this rollout (step {saved.sampled_after}) was not kept: {saved.old.label} "
-                f"stands in for it, and is {gap:.2g} nats a token away from it. Ratios are those to the stand-in."
+                f"The policy that sampled this rollout (step {saved.sampled_after}) was not kept. Ratios are relative "
+                f"to {saved.old.label}, which is {gap:.2g} nats per token away from it."
             ]
         if gap > SAME_POLICY:
             return [
-                f"The old policy's log-probs are {gap:.2g} nats a token away from those at sampling, though "
-                "it is the same checkpoint: sampled on another device or in another number format."
+                f"The old policy's log-probs are {gap:.2g} nats per token away from those at sampling, though it is "
+                "the same checkpoint: sampled on another device or in another number format."
             ]
         return []
 
 
 def score_rollout(saved: SavedRollout, methods: Sequence[Method], old: LoadedPolicy | None = None) -> ScoredRun:
-    """Run the policies that ``methods`` need over the rollout.
+    """Score the rollout with the policies that ``methods`` need.
 
     Args:
-        old: ``saved.old``, where it is in memory already.
+        old: ``saved.old``, if it is in memory already.
 
     Raises:
-        UserError: a method needs what no saved rollout holds, or a policy cannot be loaded.
+        UserError: a method needs data that no saved rollout holds, or a policy cannot be loaded.
     """
     problems = [
-        f"{method.name}: its advantages come from a value head, whose predictions of each token no rollout file holds; "
-        "compare its weight with `rlvr methods plot`."
+        f"{method.name}: its advantages come from a value head, whose predictions are not in rollout files; compare "
+        "its weight with `rlvr methods plot`."
         for method in methods
         if method.advantage.needs_values
     ]
@@ -199,15 +199,15 @@ def score_rollout(saved: SavedRollout, methods: Sequence[Method], old: LoadedPol
         log_probs, entropies = old_log_probs, old_entropies
     else:
         log_probs, entropies = load_policy(saved, saved.current).score(rows)
-    reference, initial = _of_the_base(saved, methods)
-    ids, mask = padded([row["token_ids"] for row in rows])
+    reference, initial = _score_base(saved, methods)
+    ids, mask = pad([row["token_ids"] for row in rows])
     rewards = [row["clean_reward"] for row in rows]
     rollout = Rollout(
-        # NaN for a row without one.
-        rewards=torch.tensor([math.nan if of is None else of for of in rewards], dtype=torch.float64),
+        # NaN for a row without a reward.
+        rewards=torch.tensor([math.nan if reward is None else reward for reward in rewards], dtype=torch.float64),
         group_size=saved.config.rollout.group_size,
         token_ids=ids,
-        mask=mask * learned_from(rows, saved.config),
+        mask=mask * learned_mask(rows, saved.config),
         old_log_probs=old_log_probs,
         entropies=old_entropies,
         ref_log_probs=reference,
@@ -219,14 +219,14 @@ def score_rollout(saved: SavedRollout, methods: Sequence[Method], old: LoadedPol
     return ScoredRun(saved, ScoredTokens(rollout, old_log_probs, log_probs, entropies), tokenizer, gap)
 
 
-def learned_from(rows: Sequence[dict[str, Any]], config: Config) -> Tensor:
-    """(N, 1) 0 on the rows that ``rollout.drop_truncated`` keeps out of the update."""
+def learned_mask(rows: Sequence[dict[str, Any]], config: Config) -> Tensor:
+    """Return (N, 1), 0 on the rows that ``rollout.drop_truncated`` excludes from the update."""
     dropped = [bool(row["truncated"]) and config.rollout.drop_truncated for row in rows]
     return 1 - torch.tensor(dropped, dtype=torch.int64).unsqueeze(1)
 
 
-def _of_the_base(saved: SavedRollout, methods: Sequence[Method]) -> tuple[Tensor | None, float | None]:
-    """Reference log-probs and initial entropy, each where a method needs it."""
+def _score_base(saved: SavedRollout, methods: Sequence[Method]) -> tuple[Tensor | None, float | None]:
+    """Return reference log-probs and initial entropy, each None unless a method needs it."""
     reference = any(method.needs_reference for method in methods)
     initial = any(method.needs_initial_entropy for method in methods)
     if not reference and not initial:
@@ -236,19 +236,19 @@ def _of_the_base(saved: SavedRollout, methods: Sequence[Method]) -> tuple[Tensor
 
 
 def _initial_entropy(saved: SavedRollout, base: LoadedPolicy, methods: Sequence[Method]) -> float:
-    """Mean token entropy of the model before training: as the run measured it, or on its first rollout.
+    """Return the mean token entropy of the model before training: as the run measured it, or on its first rollout.
 
-    Raises UserError where a method measures it on problems and the run did not.
+    Raises UserError if a method measures it on problems and the run did not.
     """
-    asking = [method for method in methods if method.initial_entropy_samples is not None]
-    if asking:
-        known = saved.run.read_manifest().get("initial_entropy")
-        if known is None:
+    measuring = [method for method in methods if method.initial_entropy_samples is not None]
+    if measuring:
+        measured = saved.run.read_manifest().get("initial_entropy")
+        if measured is None:
             raise UserError(
-                f"{asking[0].name}: measures the entropy before training on {asking[0].initial_entropy_samples} "
+                f"{measuring[0].name}: measures the entropy before training on {measuring[0].initial_entropy_samples} "
                 "problems, and this run did not. Set method.shaping.entropy_filter.samples=null for its first rollout."
             )
-        return float(known)
+        return float(measured)
     rows = read_rollout(saved.run, 0)
     _, entropies = base.score(rows)
     tokens = sum(len(row["token_ids"]) for row in rows)

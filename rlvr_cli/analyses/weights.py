@@ -1,6 +1,6 @@
 """`rlvr analyze weights`: weights of real tokens on grad log pi and grad pi, and their bias, by region and method.
 
-With advantage A, a token's part of a method's gradient is F A grad log pi = W A grad pi, W = F / pi. The true policy
+With advantage A, a token's term of a method's gradient is F A grad log pi = W A grad pi, W = F / pi. The true policy
 gradient has F = r. DGPO paper, arXiv:2603.14389: table 1 (regions), section 4.2 (W), appendix A.3 (bias); figure 4
 shows W relative to 1 / pi_old, which is F / r.
 
@@ -22,15 +22,15 @@ from rlvr_cli.analyses.base import (
     Frames,
     Methods,
     Share,
+    divide,
     frames_of,
     mean_of,
-    over,
     records,
     summary_of,
 )
 from rlvr_cli.analyses.gradients import gradient, norm
-from rlvr_cli.analyses.method_step import REGIONS, ScoredTokens, apply_method, differs, quarters, rows_of, thinned
-from rlvr_cli.analyses.saved_rollout import drawn_rows
+from rlvr_cli.analyses.method_step import REGIONS, ScoredTokens, apply_method, differ, quarters, rows_of, thin
+from rlvr_cli.analyses.saved_rollout import draw_rows
 from rlvr_cli.analyses.scoring import ScoredRun, load_policy, score_rollout
 from rlvr_cli.core.lazy import Tensor, alt, torch
 from rlvr_cli.core.section import Count, Section
@@ -48,13 +48,11 @@ NormOf = Callable[[Tensor], float]
 class WeightsOptions(Section):
     """Keys of `rlvr analyze weights`."""
 
-    methods: Methods = Field(
-        ("grpo", "cispo", "gppo", "ce-gppo", "aspo", "dgpo"), description="Methods whose weights are compared."
-    )
-    eps_low: Share = Field(0.2, description="Regions: a ratio below 1 - this is low.")
-    eps_high: Annotated[float, Field(gt=0.0)] = Field(0.2, description="Regions: a ratio above 1 + this is high.")
-    gradients: bool = Field(True, description="Measure the bias on gradients too, not on the coefficients alone.")
-    rows: Count = Field(256, description="Completions in those gradients; of more, as many are drawn at random.")
+    methods: Methods = Field(("grpo", "cispo", "gppo", "ce-gppo", "aspo", "dgpo"), description="Methods to compare.")
+    eps_low: Share = Field(0.2, description="Regions: ratios below 1 - eps_low are low.")
+    eps_high: Annotated[float, Field(gt=0.0)] = Field(0.2, description="Regions: ratios above 1 + eps_high are high.")
+    gradients: bool = Field(True, description="Measure the bias on gradients in addition to coefficients.")
+    rows: Count = Field(256, description="Most completions in those gradients, drawn at random.")
 
 
 def measure(inputs: AnalysisInput, options: WeightsOptions) -> Frames:
@@ -66,12 +64,12 @@ def measure(inputs: AnalysisInput, options: WeightsOptions) -> Frames:
     configs = {config.name: config for config in replayed_configs(options.methods)}
     saved = inputs.saved()
     methods = [config.bound(saved.config.rollout.max_new_tokens) for config in configs.values()]
-    # No weight has the KL term in it, and without one the model before training need not be run.
+    # Weights exclude the KL term; without it the model before training is not needed.
     plain = [method.model_copy(update={"kl": method.kl.replace(beta=0.0)}) for method in methods]
     run = score_rollout(saved, plain)
     weights = [method_weights(of, run.scored, eps_low=options.eps_low, eps_high=options.eps_high) for of in plain]
     lowest = 1 - options.eps_low
-    gamma = decay_of_ratios(weights[0].ratio[weights[0].region("LN")], lowest)
+    gamma = fit_ratio_decay(weights[0].ratio[weights[0].region("LN")], lowest)
     limits = []
     for method, of in zip(methods, weights, strict=True):
         slopes = {f"slope_{name}": far_slope(method, name) for name in ("LN", "HP")}
@@ -80,9 +78,9 @@ def measure(inputs: AnalysisInput, options: WeightsOptions) -> Frames:
         limits.append({"method": of.method, **slopes, "bias_LN": bias})
     biases: list[dict[str, float | None]] = [{} for _ in methods]
     if options.gradients:
-        policy, kept = load_policy(saved, saved.current), torch.zeros(len(saved.rows), 1, dtype=torch.bool)
-        kept[drawn_rows(saved, options.rows)] = True
-        norms = Norms(lambda of: norm(gradient(policy, saved.rows, torch.where(kept, of, 0.0))))
+        policy, drawn = load_policy(saved, saved.current), torch.zeros(len(saved.rows), 1, dtype=torch.bool)
+        drawn[draw_rows(saved, options.rows)] = True
+        norms = Norms(lambda of: norm(gradient(policy, saved.rows, torch.where(drawn, of, 0.0))))
         biases = [gradient_bias(of, norms) for of in weights]
     groups = [
         {"method": of.method, **row, "gradient_bias": bias.get(row["name"]) if row["by"] == "region" else None}
@@ -139,30 +137,29 @@ def _summary(
 
 
 def _tokens(weights: Sequence[MethodWeights]) -> Iterator[dict[str, Any]]:
-    """Yield the tokens to draw: few of those inside the bounds, as many outside."""
+    """Yield the tokens to draw, at most 500 inside the bounds and 500 outside."""
     inside = weights[0].region("M")
-    shown = thinned(inside) | thinned(weights[0].learned & ~inside)
-    for of in weights:
-        columns = {"up": of.true > 0, "old_prob": of.old_probs, "ratio": of.ratio, "relative": of.relative}
-        for token in rows_of(columns, shown & of.learned):
-            yield {"method": of.method, "advantage": "A > 0" if token.pop("up") else "A < 0", **token}
+    drawn = thin(inside) | thin(weights[0].learned & ~inside)
+    for entry in weights:
+        columns = {"up": entry.true > 0, "old_prob": entry.old_probs, "ratio": entry.ratio, "relative": entry.relative}
+        for token in rows_of(columns, drawn & entry.learned):
+            yield {"method": entry.method, "advantage": "A > 0" if token.pop("up") else "A < 0", **token}
 
 
 def _notes(run: ScoredRun, methods: Sequence[Method], first: MethodWeights, options: WeightsOptions) -> Iterator[str]:
-    """Yield what weakens the numbers."""
     yield from run.notes
     saved = run.saved
     empty = [name for name in CORNERS if not bool(first.region(name).any())]
     drift = (run.scored.log_probs - run.scored.old_log_probs)[first.learned]
     if drift.numel() and len(empty) == len(CORNERS):
         yield (
-            f"No token left the bounds {1 - options.eps_low:g} to {1 + options.eps_high:g}: the ratio that is farthest "
-            f"from 1 is {math.exp(float(drift[drift.abs().argmax()])):.3g}, {saved.current.step - saved.sampled_after} "
-            "updates after the sampling. Choose a later --step, an earlier --rollout, or a run with more updates per "
+            f"No token left the bounds {1 - options.eps_low:g} to {1 + options.eps_high:g}: the ratio farthest from 1 "
+            f"is {math.exp(float(drift[drift.abs().argmax()])):.3g}, {saved.current.step - saved.sampled_after} "
+            "updates after sampling. Choose a later --step, an earlier --rollout, or a run with more updates per "
             "rollout (update.mini_batches)."
         )
     elif empty and len(empty) < len(CORNERS):
-        yield f"No token in {', '.join(empty)}; there is no bias to measure there."
+        yield f"No token in {', '.join(empty)}, so no bias is measured there."
     if options.gradients and len(saved.rows) > options.rows:
         yield f"Bias of gradients: on {options.rows} of {len(saved.rows)} completions, drawn at random."
     several = [method.name for method in methods if len(method.passes.names) > 1]
@@ -176,29 +173,31 @@ def _notes(run: ScoredRun, methods: Sequence[Method], first: MethodWeights, opti
 def headline(frames: Frames) -> str:
     """Name the methods whose weight diverges, and the share of tokens in each region."""
     summary = summary_of(frames)
-    where = f"rollout {summary['rollout']} under the policy of step {summary['current_policy']}"
+    label = f"rollout {summary['rollout']} under the policy of step {summary['current_policy']}"
     if not summary["tokens_with_advantage"]:
-        return f"No token of {where} has an advantage, so no method has a weight."
+        return f"No token of {label} has an advantage, so no method has a weight."
     if not summary["share_outside"]:
-        return f"No token of {where} left the regions' bounds: the methods' clips have nothing to act on."
+        return f"No token of {label} left the regions' bounds: the methods' clips have nothing to act on."
     diverging = [row["method"] for row in records(frames["limits"]) if (row["slope_LN"] or 0) < 0]
-    who = f"The weight on grad pi of {', '.join(diverging)} diverges" if diverging else "No weight on grad pi diverges"
+    claim = (
+        f"The weight on grad pi of {', '.join(diverging)} diverges" if diverging else "No weight on grad pi diverges"
+    )
     shares = ", ".join(f"{summary[f'share_{name}']:.2%} {name}" for name in CORNERS)
-    return f"{who} as a token with A < 0 vanishes. Tokens of {where}: {shares}."
+    return f"{claim} as a token with A < 0 vanishes. Tokens of {label}: {shares}."
 
 
 @dataclass(frozen=True)
 class MethodWeights:
-    """What one method makes of a rollout's tokens; all (N, T), 0 on padding and where the advantage is 0.
+    """A method's weights on the tokens of a rollout; all (N, T), 0 on padding and where the advantage is 0.
 
     Attributes:
         method: the name.
-        learned: the tokens with an advantage; nothing else has a weight.
-        ratio: r = pi / pi_old; 0 where no weight is.
+        learned: mask of the tokens with an advantage.
+        ratio: r = pi / pi_old.
         old_probs: probability under the policy that sampled.
-        on_log_prob: F, with the factors of shaping: what multiplies A grad log pi.
+        on_log_prob: F, including shaping: the factor of A grad log pi.
         true: coefficient r A / Z of grad log pi in the true policy gradient, up to a factor common to all tokens.
-        coefficients: F A / Z, up to the same factor; a KL term has no part in it.
+        coefficients: F A / Z, up to the same factor, without the KL term.
         regions: by bounds that all methods share, and the signs of this method's advantages.
     """
 
@@ -218,11 +217,11 @@ class MethodWeights:
 
     @property
     def difference(self) -> Tensor:
-        """(N, T) the coefficients of the method's gradient less those of the true one: (F - r) A / Z."""
-        return torch.where(differs(self.coefficients, self.true), self.coefficients - self.true, 0.0)
+        """(N, T) coefficients of the method's gradient minus those of the true gradient: (F - r) A / Z."""
+        return torch.where(differ(self.coefficients, self.true), self.coefficients - self.true, 0.0)
 
     def region(self, name: str) -> Tensor:
-        """(N, T) the tokens of a region, or of ``ALL``, that have an advantage."""
+        """Return the (N, T) mask of the tokens of a region, or of ``ALL``, with an advantage."""
         if name == ALL:
             return self.learned
         chosen: Tensor = getattr(self.regions, name)
@@ -230,24 +229,24 @@ class MethodWeights:
 
 
 def method_weights(method: Method, scored: ScoredTokens, *, eps_low: float, eps_high: float) -> MethodWeights:
-    """The weights of ``method`` on a rollout that a later policy has scored.
+    """Return the weights of ``method`` on a rollout scored by a later policy.
 
     Args:
-        eps_low, eps_high: bounds of the regions, 1 - eps_low and 1 + eps_high, whatever the method's own are.
+        eps_low, eps_high: bounds of the regions, 1 - eps_low and 1 + eps_high, independent of the method's.
     """
     applied = apply_method(method, scored)
     mask, advantages = scored.rollout.mask, applied.advantages
     tokens = Tokens(scored.log_probs, scored.old_log_probs, advantages, mask)
     learned = mask.bool() & (advantages != 0)
     ratio = torch.where(learned, tokens.ratio, 0.0)
-    # What a step's normaliser counts is one number, which leaves every relation between tokens as it is.
+    # The count of a step's normaliser is a common factor of all tokens.
     normaliser = method.aggregation.coefficients(mask, torch.ones((), dtype=torch.float64))
     return MethodWeights(
         method=method.name,
         learned=learned,
         ratio=ratio,
         old_probs=tokens.old_probs,
-        # No weight is -0, which would be printed.
+        # + 0.0 turns -0, which would be printed, into 0.
         on_log_prob=applied.weights + 0.0,
         true=ratio * advantages * normaliser,
         coefficients=applied.weights * advantages * normaliser,
@@ -256,12 +255,12 @@ def method_weights(method: Method, scored: ScoredTokens, *, eps_low: float, eps_
 
 
 def group_rows(weights: MethodWeights) -> Iterator[Row]:
-    """Yield the numbers of all tokens, of each region and of each quarter of the old probability; None without tokens.
+    """Yield a row for all tokens, each region and each quarter of the old probability; values are None without tokens.
 
     `on_log_prob`: mean F; `on_prob`: mean W = F / pi; `relative`, `largest`: mean and largest F / r; `slope`: of
-    log(F / r) over log r, by least squares over the tokens whose weight is not 0; `bias`: sum |F - r| |A| / Z over
-    sum r |A| / Z, the bias relative to the true gradient of these tokens if all their grad log pi were of one length
-    and none cancelled (the decoupling assumption of appendix A.3.4).
+    log(F / r) over log r, by least squares over the tokens with non-zero weight; `bias`: sum |F - r| |A| / Z over
+    sum r |A| / Z, the bias relative to the true gradient if all their grad log pi had the same norm and none cancelled
+    (the decoupling assumption of appendix A.3.4).
     """
     groups = [("region", name, weights.region(name)) for name in (ALL, *REGIONS)]
     groups += [("old_prob", name, chosen & weights.learned) for name, chosen in quarters(weights.old_probs)]
@@ -276,15 +275,15 @@ def group_rows(weights: MethodWeights) -> Iterator[Row]:
             "on_prob": mean_of(on_log_prob / (ratio * old)),
             "relative": mean_of(relative),
             "largest": float(relative.max()) if ratio.numel() else None,
-            "slope": _slope(ratio, relative),
-            "bias": over(float(weights.difference[chosen].abs().sum()), float(weights.true[chosen].abs().sum())),
+            "slope": _fit_slope(ratio, relative),
+            "bias": divide(float(weights.difference[chosen].abs().sum()), float(weights.true[chosen].abs().sum())),
         }
 
 
-def decay_of_ratios(ratios: Tensor, lowest: float) -> float | None:
-    """gamma of the density k r^gamma on (0, lowest) that makes ``ratios`` most likely; None without a ratio in there.
+def fit_ratio_decay(ratios: Tensor, lowest: float) -> float | None:
+    """Return the maximum-likelihood gamma of the density k r^gamma on (0, lowest); None without a ratio in it.
 
-    The density is that of appendix A.3.4; the estimate is gamma + 1 = n / sum log(lowest / r).
+    The density is that of appendix A.3.4; gamma + 1 = n / sum log(lowest / r).
     """
     inside = ratios[(ratios > 0) & (ratios < lowest)]
     total = float((lowest / inside).log().sum())
@@ -292,12 +291,12 @@ def decay_of_ratios(ratios: Tensor, lowest: float) -> float | None:
 
 
 def median_old_prob(weights: MethodWeights, names: Sequence[str]) -> float | None:
-    """Median old probability of the tokens in the regions ``names``; None where there are none."""
+    """Return the median old probability of the tokens in the regions ``names``; None without tokens."""
     chosen = torch.stack([weights.region(name) for name in names]).any(dim=0)
     return float(quantile(weights.old_probs[chosen], 0.5)) if bool(chosen.any()) else None
 
 
-def _slope(ratio: Tensor, relative: Tensor) -> float | None:
+def _fit_slope(ratio: Tensor, relative: Tensor) -> float | None:
     weighted = relative > 0
     x, y = ratio[weighted].log(), relative[weighted].log()
     if x.numel() < 2:
@@ -311,30 +310,32 @@ def gradient_bias(weights: MethodWeights, norm_of: NormOf) -> dict[str, float | 
     """Return the bias over all tokens and in each region, relative to the true gradient there; None where that is 0.
 
     Args:
-        norm_of: the norm of sum c grad log pi for (N, T) coefficients c, as :class:`Norms`.
+        norm_of: returns the norm of sum c grad log pi for (N, T) coefficients c, as :class:`Norms`.
     """
 
-    def of(coefficients: Tensor, name: str) -> float:
+    def region_norm(coefficients: Tensor, name: str) -> float:
         return norm_of(torch.where(weights.region(name), coefficients, 0.0))
 
-    return {name: over(of(weights.difference, name), of(weights.true, name)) for name in (ALL, *REGIONS)}
+    return {
+        name: divide(region_norm(weights.difference, name), region_norm(weights.true, name)) for name in (ALL, *REGIONS)
+    }
 
 
 class Norms:
-    """Norms by coefficients: ``norm_of`` is asked once for each set of them up to its sign, and never for zeros."""
+    """Cache of ``norm_of`` by coefficients up to their sign; 0 for zeros without a call."""
 
     def __init__(self, norm_of: NormOf) -> None:
         self._norm_of = norm_of
-        self._known: list[tuple[Tensor, float]] = []
+        self._cache: list[tuple[Tensor, float]] = []
 
     def __call__(self, coefficients: Tensor) -> float:
         if not bool(coefficients.any()):
             return 0.0
-        for known, value in self._known:
-            if torch.equal(known, coefficients) or torch.equal(known, -coefficients):
+        for cached, value in self._cache:
+            if torch.equal(cached, coefficients) or torch.equal(cached, -coefficients):
                 return value
         value = self._norm_of(coefficients)
-        self._known.append((coefficients, value))
+        self._cache.append((coefficients, value))
         return value
 
 

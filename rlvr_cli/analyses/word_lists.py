@@ -1,4 +1,4 @@
-"""Lists of kinds of words: read from YAML, and compiled to one regular expression a kind. Imports no torch."""
+"""Lists of kinds of words: read from YAML, compiled to one regular expression per kind. Imports no torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlvr_cli.core.section import FromList, Section, Text
 from rlvr_cli.core.yaml import YamlProblem, parse, read_text
 
 TABLE_5 = Path(__file__).with_name("words.yaml")
-# Characters that `...` stands for, at most: without a bound, a text of nothing but "if" takes quadratic time.
+# Most characters that `...` matches: unbounded, a text of nothing but "if" takes quadratic time.
 LONGEST_GAP = 200
 GAP = "..."
 MOST_KINDS = 12
@@ -30,22 +30,22 @@ class WordKind(Section):
     words: _Words = Field((), description="Counted as they stand.")
 
     def forms(self) -> tuple[str, ...]:
-        """Every form that is counted, each once."""
-        found = [*self.words]
+        """Return the distinct forms to count."""
+        forms = [*self.words]
         for verb in self.verbs:
             first, space, rest = verb.partition(" ")
-            found += [verb, f"{past(first)}{space}{rest}"]
+            forms += [verb, f"{past_tense(first)}{space}{rest}"]
         for noun in self.nouns:
             rest, space, last = noun.rpartition(" ")
-            found += [noun, f"{rest}{space}{plural(last)}"]
-        return tuple(dict.fromkeys(form.lower() for form in found))
+            forms += [noun, f"{rest}{space}{plural(last)}"]
+        return tuple(dict.fromkeys(form.lower() for form in forms))
 
 
 def read_lists(path: Path | None) -> dict[str, WordKind]:
-    """The kinds of words by their names, in the order of the file; None for those of AR-Lopti's table 5.
+    """Return the kinds of words by name, in the order of the file; AR-Lopti's table 5 if ``path`` is None.
 
     Raises:
-        UserError: everything that is wrong with the file, with its lines.
+        UserError: every problem of the file, with its line.
     """
     source = TABLE_5 if path is None else path
     try:
@@ -68,20 +68,20 @@ def read_lists(path: Path | None) -> dict[str, WordKind]:
             problems.append(f"{document.at(source, (name, *fault.value_path))}  {key}: {fault.message}")
         if kind is not None:
             lists[name] = kind
-            problems += [f"{at}  {name}: {text}" for text in _faults(kind)]
+            problems += [f"{at}  {name}: {text}" for text in _find_faults(kind)]
     if problems:
         raise UserError(problems)
     return lists
 
 
-def compiled(kind: WordKind) -> re.Pattern[str]:
-    """One expression for all forms of a kind, for lower-case text; the longest form that fits is counted, once."""
+def compile_kind(kind: WordKind) -> re.Pattern[str]:
+    """Return an expression that matches all forms of a kind in lower-case text, the longest first."""
     forms = sorted(kind.forms(), key=len, reverse=True)
-    return re.compile(rf"\b(?:{'|'.join(map(_pattern, forms))})(?!\w)")
+    return re.compile(rf"\b(?:{'|'.join(map(_form_pattern, forms))})(?!\w)")
 
 
-def past(verb: str) -> str:
-    """The regular past tense, which is the past participle too."""
+def past_tense(verb: str) -> str:
+    """Return the regular past tense and past participle."""
     if verb.endswith("e"):
         return f"{verb}d"
     if re.search(r"[^aeiou]y$", verb):
@@ -90,7 +90,7 @@ def past(verb: str) -> str:
 
 
 def plural(noun: str) -> str:
-    """The regular plural."""
+    """Return the regular plural."""
     if re.search(r"(s|x|z|ch|sh)$", noun):
         return f"{noun}es"
     if re.search(r"[^aeiou]y$", noun):
@@ -98,30 +98,30 @@ def plural(noun: str) -> str:
     return f"{noun}s"
 
 
-def _parts(form: str) -> list[str]:
+def _split_form(form: str) -> list[str]:
     return form.replace("\u2026", GAP).replace(GAP, f" {GAP} ").split()
 
 
-def _pattern(form: str) -> str:
+def _form_pattern(form: str) -> str:
     pattern, glue = "", ""
-    for part in _parts(form):
-        if part == GAP:
+    for word in _split_form(form):
+        if word == GAP:
             pattern, glue = rf"{pattern}\b[^.?!\n]{{0,{LONGEST_GAP}}}?\b", ""
         else:
-            # A straight apostrophe stands for a curly one too.
-            word = re.escape(part).replace(r"\*", r"\w+").replace("'", "['\u2019]")
-            pattern, glue = f"{pattern}{glue}{word}", r"\s+"
+            # A straight apostrophe matches a curly one too.
+            escaped = re.escape(word).replace(r"\*", r"\w+").replace("'", "['\u2019]")
+            pattern, glue = f"{pattern}{glue}{escaped}", r"\s+"
     return pattern
 
 
-def _faults(kind: WordKind) -> list[str]:
+def _find_faults(kind: WordKind) -> list[str]:
     if not kind.forms():
         return ["has no word."]
     faults = []
     for form in (*kind.verbs, *kind.nouns, *kind.words):
-        parts = _parts(form)
-        if not any(re.search(r"\w", part) for part in parts):
+        words = _split_form(form)
+        if not any(re.search(r"\w", word) for word in words):
             faults.append(f"`{form}`: has no word in it.")
-        elif not all(re.match(r"[\w*]", part) for part in (parts[0], parts[-1])):
+        elif not all(re.match(r"[\w*]", word) for word in (words[0], words[-1])):
             faults.append(f"`{form}`: must begin and end with a word or `*`; `...` stands between two.")
     return faults

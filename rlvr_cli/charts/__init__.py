@@ -1,1 +1,1 @@
-"""What charts share: the look of a figure and its file; lines, panels and axes before they are drawn."""
+"""Shared code of charts: style and files; lines, panels and axes."""

@@ -1,4 +1,4 @@
-"""Charts as SVG for a page and as files: the same bytes for the same numbers, whole files or none, nothing fetched."""
+"""Charts as SVG for a page and as files: deterministic bytes, atomic writes, no network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlvr_cli.core.files import write_bytes
 from rlvr_cli.core.lazy import alt
 
 FORMATS = {".png": "png", ".svg": "svg"}
-# Okabe and Ito's colours, told apart with any kind of colour vision; their yellow is too light for lines on white.
+# Okabe and Ito's colour-blind safe palette, without their yellow, too light for lines on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 DASHES: tuple[tuple[float, ...], ...] = (
     (1, 0),
@@ -26,7 +26,7 @@ DASHES: tuple[tuple[float, ...], ...] = (
     (6, 1.6, 1.2, 1.6, 1.2, 1.6),
     (2, 3),
 )
-# The variables of a page, which knows what is light, dark or paper, and what a file has in their place.
+# CSS variables of a page (light, dark or paper), and their values in a file.
 INK, MUTED, GRID, PAPER = (f"var(--{name})" for name in ("ink", "muted", "grid", "paper"))
 _IN_FILES = {"ink": "#1b1f24", "muted": "#57606a", "grid": "#d8dce1", "paper": "#ffffff"}
 _AXIS = {
@@ -53,7 +53,7 @@ _CONFIG: dict[str, Any] = {
     "range": {"category": [f"var(--c{arm})" for arm in range(len(COLOURS))]},
 }
 _OF_ARM = re.compile(r'(<\w+)( [^<>]*?(?:fill|stroke)="var\(--[ct](\d+))')
-# What a picture does not need: empty paths, roles within an image, classes of the library.
+# Removed from the SVG: empty paths, roles within an image, classes of the library.
 _EMPTY = re.compile(
     r'<path class="(?:back|fore)ground"(?![^>]* (?:fill|stroke)=)[^>]*/>'
     r'| (?:aria-hidden|pointer-events|role|aria-roledescription|class)="[^"]*"| opacity="1"'
@@ -62,10 +62,10 @@ _VARIABLE = re.compile(r"var\(--(?:t\d+, var\(--(ink)\)|c(\d+)|(\w+))\)")
 
 
 def check_path(path: Path) -> None:
-    """Raise UserError where no picture can be written to ``path``: suffix, folder, permission."""
+    """Raise UserError unless a picture can be written to ``path``: suffix, folder, permission."""
     if path.suffix.lower() not in FORMATS:
-        given = f"{path.suffix!r}" if path.suffix else "none"
-        raise UserError(f"{path}: a picture's name must end in .png or .svg; got {given}.")
+        suffix = f"{path.suffix!r}" if path.suffix else "none"
+        raise UserError(f"{path}: a picture's name must end in .png or .svg; got {suffix}.")
     if path.is_dir():
         raise UserError(f"{path}: is a folder. Give the name of a file.")
     if not path.parent.is_dir():
@@ -75,29 +75,28 @@ def check_path(path: Path) -> None:
 
 
 def colour(arm: int) -> str:
-    """Return the colour of an arm, by its place among the arms: a variable of the page, `var(--c2)`."""
+    """Return the colour of an arm by its index: a variable of the page, `var(--c2)`."""
     return f"var(--c{arm})"
 
 
 def text_colour(arm: int) -> str:
-    """Return the colour of text, for text that belongs to an arm and is hidden with it."""
+    """Return the colour of an arm's text, which is hidden with the arm."""
     return f"var(--t{arm}, {INK})"
 
 
 def dash(arm: int) -> list[float]:
-    """Return the dashes of an arm's line; colour and dashes together differ for the first 64 arms."""
+    """Return the dashes of an arm's line; colour and dashes together are unique for the first 64 arms."""
     return list(DASHES[(arm + arm // len(COLOURS)) % len(DASHES)])
 
 
 def svg(chart: alt.TopLevelMixin, rows: Mapping[str, Sequence[Mapping[str, Any]]] | None = None) -> str:
-    """Return a chart as an `<svg>` element for a page, without size, ids and background; its description is spoken.
+    """Return a chart as an `<svg>` element for a page, without size, ids and background, labelled by its description.
 
-    Colours are variables of the page, which has them for light, dark and paper. What is painted in :func:`colour` or
-    :func:`text_colour` of an arm gets `data-arm`, by which the page can hide it. Categories are arms where a chart says
-    nothing else.
+    Colours are variables of the page. Elements in :func:`colour` or :func:`text_colour` of an arm get `data-arm`, by
+    which the page can hide them. Categories are arms by default.
 
     Args:
-        rows: of its data that have a name, by that; a chart that holds its rows copies them in every step.
+        rows: of its named data sets; a chart that holds its rows copies them in every step.
     """
     import vl_convert
 
@@ -119,11 +118,11 @@ def svg(chart: alt.TopLevelMixin, rows: Mapping[str, Sequence[Mapping[str, Any]]
 
 
 def write_chart(chart: alt.TopLevelMixin, path: Path) -> None:
-    """Replace ``path`` by the chart on white, in the format of its suffix; a reader sees the old file or the new."""
+    """Replace ``path`` atomically by the chart on white, in the format of its suffix."""
     import vl_convert
 
     text = _VARIABLE.sub(_file_colour, svg(chart))
-    # The library numbers what it clips through the life of a process.
+    # The library numbers clip paths over the life of the process.
     numbers: dict[str, int] = {}
     text = re.sub(r"\bclip(\d+)\b", lambda clip: f"clip{numbers.setdefault(clip[1], len(numbers))}", text)
     end = text.index(">") + 1

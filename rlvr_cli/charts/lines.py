@@ -1,4 +1,4 @@
-"""Lines of arms over a budget, before they are drawn: from the runs' curves to mean and band; panels and axes."""
+"""Lines of arms over a budget: mean and band of the runs' curves; panels and axes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from rlvr_cli.stats.curves import Curve, band
 from rlvr_cli.store.metrics import Metric
 
-# Times the median: above, a linear scale would show one peak and nothing else.
+# Maximum over median beyond which a linear scale would show only the peak.
 _FAR = 50.0
 Points = tuple[np.ndarray, np.ndarray]
 Band = tuple[np.ndarray, np.ndarray]
-# Curves of more points are drawn as a running mean, and lightly as they are.
+# Curves of more points are drawn as a running mean, with the raw curve in a light colour.
 MOST_RAW = 150
 WINDOWS = 40
 MOST_SINGLES = 5
@@ -22,14 +22,14 @@ MOST_SINGLES = 5
 
 @dataclass(frozen=True)
 class Line:
-    """One arm in one panel; every array is [points] and finite, but for ``low`` and ``high``.
+    """An arm in a panel; every array is [points] and finite, except ``low`` and ``high``.
 
     Attributes:
-        arm: its place among the arms of the figure, which decides colour, dashes and marker.
-        x, mean: the line; without points where no x is common to the runs.
-        low, high: the band, NaN where there is none; None without one.
-        raw: what a running mean was taken of, drawn lightly.
-        singles: curves of single runs, drawn thin. few: whether the band is not drawn, being so wide.
+        arm: index among the arms of the figure, for colour, dashes and marker.
+        x, mean: the line; empty if the runs have no x in common.
+        low, high: the band, NaN where undefined; None without a band.
+        raw: the curve below a running mean, drawn in a light colour.
+        singles: curves of single runs, drawn thin. few: whether the band is too wide to draw.
     """
 
     arm: int
@@ -44,7 +44,7 @@ class Line:
 
     @property
     def curves(self) -> list[Points]:
-        """All that is drawn as a line."""
+        """All curves to draw."""
         return [(self.x, self.mean), *([self.raw] if self.raw is not None else []), *self.singles]
 
 
@@ -58,12 +58,12 @@ class Panel:
 
 @dataclass(frozen=True)
 class YAxis:
-    """``share``: values in 0 to 1, as percent. ``floor``: no value can be below 0. ``wide``: it may grow by orders."""
+    """``share``: values in 0 to 1, as percent. ``floor``: values are at least 0. ``log_scale``: allowed if needed."""
 
     label: str
     share: bool = False
     floor: bool = True
-    wide: bool = False
+    log_scale: bool = False
 
     @property
     def lowest(self) -> float:
@@ -81,7 +81,7 @@ def metric_axis(metric: Metric) -> YAxis:
 
 @dataclass(frozen=True)
 class XAxis:
-    """``divide``: of a value, before it is shown. ``ticks``: on an axis of powers of 2, else None."""
+    """``divide``: divisor of shown values. ``ticks``: on an axis of powers of 2, else None."""
 
     label: str
     divide: float = 1.0
@@ -90,10 +90,9 @@ class XAxis:
 
 @dataclass(frozen=True)
 class Extent:
-    """The heights from ``low`` to ``high`` of a panel.
+    """The range from ``low`` to ``high`` of a panel's y axis; both 0 if all values are.
 
-    Both are 0 where nothing else is shown. ``cut``: whether a band goes on beyond. ``linear``: the scale is logarithmic
-    above this height; None = linear.
+    ``cut``: whether a band exceeds it. ``linear``: the scale is logarithmic above this value; None = linear.
     """
 
     low: float
@@ -103,24 +102,24 @@ class Extent:
 
 
 def extents(panels: Sequence[Panel], axis: YAxis, *, shared: bool) -> list[Extent]:
-    """That of each panel; ``shared``: one for all."""
+    """Return the extent of each panel; ``shared``: a common one."""
     return [extent(panels, axis)] * len(panels) if shared else [extent([panel], axis) for panel in panels]
 
 
 def extent(panels: Sequence[Panel], axis: YAxis) -> Extent:
-    """Holds 0, every line whole, and of bands what lies within one such height of the lines.
+    """Return an extent with 0, all lines, and bands up to one height of the lines beyond them.
 
-    An interval may be so long that nothing else could be seen. Where values of a ``wide`` axis grow to more than 50
-    times their median, the scale is linear up to the power of 10 below that median and logarithmic above.
+    Wider bands are cut, since they would flatten the lines. If values of a ``log_scale`` axis exceed 50 times their
+    median, the scale is linear up to the power of 10 below that median and logarithmic above.
     """
     lines = [line for panel in panels for line in panel.lines]
     heights = [y for line in lines for _, y in line.curves if len(y)]
     every = np.concatenate(heights) if heights else np.zeros(1)
     low, high = min(0.0, float(every.min())), max(0.0, float(every.max()))
-    linear = _linear(every) if axis.wide else None
+    linear = _linear(every) if axis.log_scale else None
     span = high - low or 1.0
-    drawn = [part for line in lines if not line.few for part in (line.low, line.high) if part is not None]
-    ends = [part[np.isfinite(part)] for part in drawn]
+    drawn = [edge for line in lines if not line.few for edge in (line.low, line.high) if edge is not None]
+    ends = [edge[np.isfinite(edge)] for edge in drawn]
     bands = np.concatenate([*ends, np.array([low, high])])
     bottom, top = float(bands.min()), float(bands.max())
     cut = bottom < low - span or top > high + span
@@ -142,12 +141,12 @@ def _linear(values: np.ndarray) -> float | None:
 
 @dataclass(frozen=True)
 class ArmLine:
-    """A line and what its caption must say.
+    """A line with the facts for its caption.
 
     Attributes:
-        runs: that have values. window: rollouts of the running mean; 1 = none. ends: where the mean ends before the
-            longest run does, else None.
-        banded: what its band is over: `runs`, `problems` (of a single run), `both` or `none`.
+        runs: number with values. window: rollouts of the running mean; 1 = none. ends: x at which the mean ends before
+            the longest run, else None.
+        banded: source of variance of the band: `runs`, `problems` (of a single run), `both` or `none`.
     """
 
     line: Line
@@ -164,23 +163,23 @@ def arm_line(
     axis: YAxis,
     *,
     alone: bool,
-    own: Band | None = None,
+    interval: Band | None = None,
     over_problems: Callable[[np.ndarray], Band | None] | None = None,
     band_from: int = 3,
 ) -> ArmLine | None:
-    """The line of one arm; None without any curve.
+    """Return the line of an arm; None without curves.
 
-    The mean of several runs, with Student's 95% interval over them at each point by itself, goes as far as all of them
-    do: a mean of the runs that are left would jump where one ends.
+    The mean of several runs, with Student's pointwise 95% interval over runs, ends with the shortest run: a mean over
+    the remaining runs would jump there.
 
     Args:
         curves: of its runs, each with at least one point.
-        alone: whether the figure has no other arm, so that there is room for single runs.
-        own: of a single run, the ends of its own 95% interval at each point, NaN where there is none.
-        over_problems: the ends of a 95% interval of the mean over runs and problems at given x, where that is known; it
-            takes the place of the one over runs.
-        band_from: so many runs have a band that is worth drawing; of fewer the runs are drawn. An interval of two runs
-            has one degree of freedom: 12.7 standard errors, of a guess at the error.
+        alone: whether the figure has no other arm, so that single runs are drawn.
+        interval: pointwise 95% interval of a single run, NaN where undefined.
+        over_problems: returns a 95% interval of the mean over runs and problems at x, if known; it replaces the one
+            over runs.
+        band_from: fewest runs with a band; with fewer the runs are drawn. An interval of two runs has one degree of
+            freedom: 12.7 standard errors.
     """
     if not curves:
         return None
@@ -191,7 +190,8 @@ def arm_line(
     last = max(x[-1] for x, _ in raw)
     if len(raw) == 1:
         x, y = smooth[0]
-        low, high = (None, None) if own is None or window > 1 or not np.isfinite(own[0]).any() else _cut(*own, axis)
+        undefined = interval is None or window > 1 or not np.isfinite(interval[0]).any()
+        low, high = (None, None) if undefined else _cut(*interval, axis)
         line = Line(arm, name, x, y, low, high, raw=raw[0] if window > 1 else None)
         return ArmLine(line, 1, window, None, "none" if low is None else "problems")
     tails = tuple((x[x >= end], y[x >= end]) for x, y in smooth if x[-1] > end)
@@ -214,17 +214,17 @@ def arm_line(
 
 
 def running_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """The mean over ``window`` points around each, of fewer at the ends."""
+    """Return the mean over ``window`` points around each, over fewer at the ends."""
     if window < 2:
         return values
     sums = np.concatenate([[0.0], np.cumsum(values)])
-    places = np.arange(len(values))
-    first = np.maximum(0, places - (window - 1) // 2)
-    last = np.minimum(len(values), places + window // 2 + 1)
+    indices = np.arange(len(values))
+    first = np.maximum(0, indices - (window - 1) // 2)
+    last = np.minimum(len(values), indices + window // 2 + 1)
     means: np.ndarray = (sums[last] - sums[first]) / (last - first)
     return means
 
 
 def _cut(low: np.ndarray, high: np.ndarray, axis: YAxis) -> tuple[np.ndarray, np.ndarray]:
-    """A band without values that cannot be."""
+    """Clip a band to the values that the metric can have."""
     return np.maximum(low, axis.lowest), np.minimum(high, axis.highest)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rlvr_cli.cli.options import RUNS, Runs, output
-from rlvr_cli.cli.output import ListFormat, show, waiting
+from rlvr_cli.cli.output import ListFormat, print_waiting, show
 
 
 def command(
@@ -51,7 +51,7 @@ def command(
     request = analyze_request(
         name, run or [], root, rollout=rollout, step=step, overrides=overrides or [], figure=figure
     )
-    waiting()
+    print_waiting()
     from rlvr_cli.analyses.request import analyze_and_write
 
     show(form, analyze_and_write(request))

@@ -138,6 +138,6 @@ def main() -> None:
         if line := _of_user_code(error):
             echo(line, file=sys.stderr)
             sys.exit(EXIT_FAILED)
-        echo(without_secrets(traceback.format_exc()), end="", file=sys.stderr, whole=True)
+        echo(without_secrets(traceback.format_exc()), end="", file=sys.stderr, unwrapped=True)
         print("This is a bug in rlvr; please report it with the lines above.", file=sys.stderr)
         sys.exit(EXIT_BUG)

@@ -1,4 +1,4 @@
-"""What every command has: options made from the configuration's schema, `--json`, and how its errors end."""
+"""Base of every command: options from the configuration's schema, `--json`, and notes on errors."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from rlvr_cli.core.errors import UserError
 
-# What a schema says of the keys below, so that no help has to load the schema: `python -m rlvr_cli.cli.key_texts`.
+# Texts of the schema for options, so that `--help` need not load it: `python -m rlvr_cli.cli.key_texts`.
 TEXTS = Path(__file__).with_name("key_texts.json")
-# What has not happened where the input was bad.
+# Printed after an error in the input, by command.
 NOTES = {
     **dict.fromkeys(("train", "sweep run", "sweep retry", "eval", "score"), "Nothing was started."),
     "compare": "Nothing was compared.",
@@ -26,7 +26,7 @@ NOTES = {
     "analyze": "Nothing was analyzed.",
     **dict.fromkeys(("export", "tasks generate", "tasks filter", "methods plot", "new"), "Nothing was written."),
 }
-# The panels of a help that stand below the options that one needs first.
+# Panels of the help below the main options.
 DATA_PANEL = "Problems and rewards"
 MORE = "More options"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,12 +34,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class KeyOption:
-    """An option that stands for a key: help, default and type are the key's.
+    """An option that sets a key, with the key's help, default and type.
 
     Attributes:
-        metavar: where the key's type says it badly.
-        help: in place of the key's meaning, where the option means more or less.
-        several: whether it can be given again, for a key that is a list.
+        metavar: replaces that of the key's type.
+        help: replaces the key's meaning.
+        several: whether the option can be repeated, for a list.
     """
 
     key: str
@@ -55,7 +55,7 @@ class KeyOption:
         return self.names[0].lstrip("-").replace("-", "_")
 
     def signature(self) -> inspect.Parameter:
-        """What typer makes the option of; the help is added when it is shown."""
+        """Return the parameter for typer; the help is added when it is shown."""
         declared = typer.Option(*self.names, metavar=self.metavar or None, rich_help_panel=self.panel)
         value: Any = list[str] | None if self.several else str | None
         kind = inspect.Parameter.KEYWORD_ONLY
@@ -63,77 +63,80 @@ class KeyOption:
 
 
 def key_option(key: str, *names: str, **more: Any) -> KeyOption:
-    """As `key_option("eval.temperature", "--temperature")`."""
+    """Return an option of a key, as `key_option("eval.temperature", "--temperature")`."""
     return KeyOption(key, names, **more)
 
 
 def key_options(*options: KeyOption, into: str = "overrides") -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command options that stand for keys, after its parameter ``into``, in which it finds them as overrides."""
+    """Add options of keys to a command after its parameter ``into``, to which their values are added as overrides."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        def command(**given: Any) -> None:
-            task = given.get("task")
-            values = {option: given.pop(option.parameter) for option in options}
-            asked = {option: [value] if isinstance(value, str) else value for option, value in values.items() if value}
-            function(**{**given, into: _with_options(given[into] or [], asked, task)})
+        def command(**arguments: Any) -> None:
+            task = arguments.get("task")
+            values = {option: arguments.pop(option.parameter) for option in options}
+            chosen = {option: [text] if isinstance(text, str) else text for option, text in values.items() if text}
+            function(**{**arguments, into: _with_options(arguments[into] or [], chosen, task)})
 
         vars(command)["key_options"] = options
-        own = _parameters(function)
-        place = 1 + next(place for place, parameter in enumerate(own) if parameter.name == into)
-        return _as(command, function, [*own[:place], *(option.signature() for option in options), *own[place:]])
+        parameters = _parameters(function)
+        index = 1 + [parameter.name for parameter in parameters].index(into)
+        parameters[index:index] = [option.signature() for option in options]
+        return _replace(command, function, parameters)
 
     return decorate
 
 
-def takes(build: Callable[..., Any], into: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the parameters of ``build`` in the place of its own ``into``, which gets what it makes of them."""
-    built = _parameters(build)
+def parameters_of(build: Callable[..., Any], into: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replace a command's parameter ``into`` by the parameters of ``build``, whose result is passed as ``into``."""
+    inputs = _parameters(build)
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        def command(**given: Any) -> None:
-            value = build(**{parameter.name: given.pop(parameter.name) for parameter in built})
-            function(**{**given, into: value})
+        def command(**arguments: Any) -> None:
+            value = build(**{parameter.name: arguments.pop(parameter.name) for parameter in inputs})
+            function(**{**arguments, into: value})
 
-        return _as(command, function, [*built, *_parameters(function, but=into)])
+        return _replace(command, function, [*inputs, *_parameters(function, excluded=into)])
 
     return decorate
 
 
-def _parameters(function: Callable[..., Any], but: str = "") -> list[inspect.Parameter]:
-    """The parameters without ``but``, all given by their names, with their annotations evaluated."""
-    written = inspect.signature(function)
-    # Of these, which are no options, the types may be known to type checkers alone.
-    others = [written.return_annotation, *(one.annotation for one in written.parameters.values() if one.name == but)]
-    found = inspect.signature(function, eval_str=True, locals={str(other): Any for other in others})
+def _parameters(function: Callable[..., Any], excluded: str = "") -> list[inspect.Parameter]:
+    """Return the parameters except ``excluded``, keyword-only, with evaluated annotations."""
+    raw = inspect.signature(function)
+    # The types of these, which are not options, may be imported for type checkers only.
+    others = [raw.return_annotation, *(raw.parameters[name].annotation for name in [excluded] if name)]
+    parameters = inspect.signature(function, eval_str=True, locals={str(other): Any for other in others}).parameters
     keyword = inspect.Parameter.KEYWORD_ONLY
-    return [one.replace(kind=keyword) for one in found.parameters.values() if one.name != but]
+    return [parameter.replace(kind=keyword) for name, parameter in parameters.items() if name != excluded]
 
 
-def _as(
+def _replace(
     command: Callable[..., None], function: Callable[..., None], parameters: list[inspect.Parameter]
 ) -> Callable[..., None]:
-    """``command`` in the place of ``function``, with the parameters where typer looks for them."""
+    """Return ``command`` with the name and docs of ``function`` and a signature of ``parameters`` for typer."""
     functools.update_wrapper(command, function)
     vars(command)["__signature__"] = inspect.Signature(parameters)
-    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 
-def _with_options(overrides: list[str], asked: dict[KeyOption, list[str]], task: str | None) -> list[str]:
-    if not asked:
+def _with_options(overrides: list[str], chosen: dict[KeyOption, list[str]], task: str | None) -> list[str]:
+    if not chosen:
         return overrides
     from rlvr_cli.config.keys import option_override
 
-    def problem(option: KeyOption) -> str:
+    def conflict(option: KeyOption) -> str:
         others = [text for text in overrides if text.partition("=")[0].strip() == option.key]
         if others:
             return f"and {others[0]} set the same thing; give one of them"
-        own = option.key != "task.reward" or task in (None, "own")
-        return "" if own else f"and task {task}, which has a reward of its own; leave one of the two out"
+        is_free = option.key != "task.reward" or task in (None, "own")
+        return "" if is_free else f"and task {task}, which defines its reward; remove one of the two"
 
-    implied = ["task.name=own"] if task is None and any(option.key == "task.reward" for option in asked) else []
-    given = [option_override(one.names[0], one.key, values, problem(one)) for one, values in asked.items()]
-    return [*implied, *overrides, *given]
+    implied = ["task.name=own"] if task is None and any(option.key == "task.reward" for option in chosen) else []
+    added = [
+        option_override(option.names[0], option.key, values, conflict(option)) for option, values in chosen.items()
+    ]
+    return [*implied, *overrides, *added]
 
 
 class Command(TyperCommand):
@@ -143,14 +146,15 @@ class Command(TyperCommand):
         if any(parameter.name == "form" for parameter in self.params):
             args = ["--format=json" if text == "--json" else text for text in args]
         if any(parameter.name == "resume" for parameter in self.params):
-            args = _with_newest(args)
+            args = _expand_resume(args)
         _refuse_repeated(self.params, args)
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
-            # Typer brings its own copy of click, or takes the one installed.
-            if type(error).__name__ == "NoSuchOption" and any(one.name in _OVERRIDES for one in self.params):
-                _say_key(error)
+            # By name: typer has a copy of click, or uses the one installed.
+            names = {parameter.name for parameter in self.params}
+            if type(error).__name__ == "NoSuchOption" and not names.isdisjoint(_OVERRIDES):
+                _suggest_key(error)
             raise
 
     def invoke(self, ctx: Any) -> Any:
@@ -166,7 +170,7 @@ class Command(TyperCommand):
         for parameter in self.params:
             if parameter.name in options:
                 self._add_text(parameter, options[parameter.name], texts)
-        _plain(self, ctx)
+        _simplify_help(self, ctx)
         super().format_help(ctx, formatter)
 
     def _add_text(self, parameter: Any, option: KeyOption, texts: dict[str, dict[str, str]]) -> None:
@@ -178,16 +182,17 @@ class Command(TyperCommand):
 
 
 _OVERRIDES = ("overrides", "arguments")
-# What `--resume` without a value stands for. No run can be called so.
+# Value of `--resume` without a value; not a valid name of a run.
 NEWEST = "(newest unfinished)"
 _KEY = re.compile(r"[a-z_]+(\.[a-z0-9_]+)+=")
 
 
 def _refuse_repeated(parameters: list[Any], args: list[str]) -> None:
-    """Raise UserError for an option that takes one value and is there twice: its last value would silently count."""
-    single = [one for one in parameters if not (getattr(one, "multiple", True) or getattr(one, "is_flag", False))]
+    """Raise UserError for a repeated option of a single value, whose last value would silently win."""
     problems = []
-    for parameter in single:
+    for parameter in parameters:
+        if getattr(parameter, "multiple", True) or getattr(parameter, "is_flag", False):
+            continue
         names = [
             text for text in (word.partition("=")[0] for word in args) if text in parameter.opts and text[0] == "-"
         ]
@@ -196,17 +201,17 @@ def _refuse_repeated(parameters: list[Any], args: list[str]) -> None:
         raise UserError(problems)
 
 
-def _with_newest(args: list[str]) -> list[str]:
-    """The arguments with ``NEWEST`` after a `--resume` that names no run: an override or an option is no run."""
-    found: list[str] = []
+def _expand_resume(args: list[str]) -> list[str]:
+    """Return the arguments with ``NEWEST`` after a `--resume` without a run."""
+    expanded: list[str] = []
     for text, following in zip(args, (*args, "")[1:], strict=True):
         bare = text == "--resume" and (not following or following.startswith("-") or _KEY.match(following))
-        found += [text, NEWEST] if bare else [text]
-    return found
+        expanded += [text, NEWEST] if bare else [text]
+    return expanded
 
 
-def _say_key(error: Any) -> None:
-    """An unknown option is answered with the key that it means, by our name or by that of TRL or Hugging Face."""
+def _suggest_key(error: Any) -> None:
+    """Add the key that an unknown option may mean, by our name or that of TRL or Hugging Face, to the error."""
     from rlvr_cli.config.keys import KEYS
     from rlvr_cli.core.keys import plain_name
 
@@ -220,13 +225,14 @@ class Group(TyperGroup):
     """A group of commands of `rlvr`."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        _plain(self, ctx)
+        _simplify_help(self, ctx)
         super().format_help(ctx, formatter)
 
 
-def _plain(command: TyperCommand | TyperGroup, ctx: Any) -> None:
-    """Help without Python's types next to flags and arguments, its paragraphs wrapped by the terminal."""
-    command.help = "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(command.help or "").split("\n\n"))
+def _simplify_help(command: TyperCommand | TyperGroup, ctx: Any) -> None:
+    """Remove Python's types of flags and arguments from the help, and line breaks from its paragraphs."""
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    command.help = "\n\n".join(" ".join(text.split()) for text in paragraphs)
     for parameter in command.get_params(ctx):
         if getattr(parameter, "is_flag", False):
             vars(parameter)["metavar"] = ""
@@ -241,5 +247,5 @@ class App(typer.Typer):
         super().__init__(cls=cls, **options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[F], F]:
-        """As typer's, for our kind of command."""
+        """Decorate as typer's `command`, with ``Command``."""
         return super().command(name, cls=Command, **options)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlvr_cli.cli.command import MORE, takes
+from rlvr_cli.cli.command import MORE, parameters_of
 from rlvr_cli.cli.options import RUNS, Runs, complete_run, output
 from rlvr_cli.cli.output import ListFormat, echo, show
 from rlvr_cli.core.errors import UserError
@@ -108,7 +108,7 @@ def selection(
     ] = False,
     root: Runs = RUNS,
 ) -> CompareRequest:
-    """What to compare; of `rlvr report` too. Raises UserError for sweep files that cannot be read."""
+    """Return the request of `rlvr compare` and `rlvr report`. Raises UserError for unreadable sweep files."""
     from rlvr_cli.compare.request import CompareRequest, parse_match
     from rlvr_cli.sweeps.folder import with_sweep_files
 
@@ -131,7 +131,7 @@ def selection(
     )
 
 
-@takes(selection, "request")
+@parameters_of(selection, "request")
 def command(
     request: CompareRequest,
     over: Annotated[
@@ -164,7 +164,7 @@ def command(
 
 
 def _tasks(over: str | None, benchmark: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What to compare over, and over which benchmarks; empty for one comparison."""
+    """Return the keys to compare over and the benchmarks; both empty for a single comparison."""
     names = tuple(dict.fromkeys(name.strip() for name in (benchmark or "").split(",") if name.strip()))
     if over in ("benchmark", "benchmarks"):
         if len(names) == 1:
@@ -174,7 +174,7 @@ def _tasks(over: str | None, benchmark: str | None) -> tuple[tuple[str, ...], tu
         return (("benchmark",), names) if len(names) > 1 else ((), ())
     if len(names) > 1:
         raise UserError(
-            f"--benchmark {benchmark}: with --over {over} every task has one benchmark. Leave one of the two out."
+            f"--benchmark {benchmark}: with --over {over} every task has one benchmark. Remove one of the two."
         )
     return tuple(key.strip() for key in over.split(",")), ()
 

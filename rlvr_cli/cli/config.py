@@ -55,8 +55,8 @@ def show(
     print_table(("key", "value", "set by"), cells)
 
 
-def _origin(said: str) -> Cell:
-    return said if said == "default" else Marked(said, "strong")
+def _origin(origin: str) -> Cell:
+    return origin if origin == "default" else Marked(origin, "strong")
 
 
 @app.command()

@@ -17,7 +17,7 @@ from rlvr_cli.cli.options import (
     config_sources,
     output,
 )
-from rlvr_cli.cli.output import Format, echo, print_json, print_table, waiting
+from rlvr_cli.cli.output import Format, echo, print_json, print_table, print_waiting
 
 if TYPE_CHECKING:
     from rlvr_cli.evaluation.metrics import PairedComparison
@@ -124,20 +124,20 @@ def command(
         ),
     )
     if jobs[0].config.eval.engine != "openai":
-        waiting()
+        print_waiting()
     from rlvr_cli.evaluation.overview import overview, suite_folder, write_overview
     from rlvr_cli.evaluation.problems import with_problems
     from rlvr_cli.evaluation.progress import progress_view
     from rlvr_cli.evaluation.run import run_jobs
 
-    outcomes, shown = [], []
+    outcomes, results = [], []
     with progress_view("samples") as view:
         for outcome, comparison in run_jobs(with_problems(jobs, view.say), view):
             if form != "json":
                 _show(outcome, comparison)
             outcomes.append(outcome)
             result = {"folder": str(outcome.folder), **outcome.result}
-            shown.append({**result, "against": comparison.as_json()} if comparison else result)
+            results.append({**result, "against": comparison.as_json()} if comparison else result)
     tables = []
     for table in job_tables:
         content = overview(table, jobs, outcomes)
@@ -149,7 +149,7 @@ def command(
         if form != "json":
             _show_overview(content, path)
     if form == "json":
-        print_json({"evaluations": shown, "tables": tables} if tables else shown[0])
+        print_json({"evaluations": results, "tables": tables} if tables else results[0])
 
 
 def _show_overview(content: dict[str, Any], path: Path | None) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rlvr_cli.cli.options import RUNS, Runs, TrustRemoteCode, output
-from rlvr_cli.cli.output import Format, echo, print_json, waiting
+from rlvr_cli.cli.output import Format, echo, print_json, print_waiting
 from rlvr_cli.core.errors import UserError
 
 
@@ -56,7 +56,7 @@ def command(
         )
     from rlvr_cli.models.libraries import quiet_hub
 
-    waiting()
+    print_waiting()
     quiet_hub()
     from rlvr_cli.models.export import check_output, check_push, export, push
 

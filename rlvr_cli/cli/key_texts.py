@@ -1,6 +1,6 @@
-"""What the schema says of the keys that options stand for, as a file: `python -m rlvr_cli.cli.key_texts`.
+"""Write the schema's texts for options of keys to a file: `python -m rlvr_cli.cli.key_texts`.
 
-The schema takes as long to load as everything else that a help needs, so a help reads this file.
+`--help` reads the file, because loading the schema would double its time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WIDEST = 20
 
 
 def key_texts() -> str:
-    """The file's content: meaning, default and metavar of each key that an option of a command stands for."""
+    """Return the file's content: meaning, default and metavar of each key that has an option."""
     names = sorted({option.key for option in _options(typer.main.get_command(app))})
     texts = {name: _text([key for key in KEYS.keys if key.name == name]) for name in names}
     return f"{json.dumps(texts, indent=2, ensure_ascii=False)}\n"
@@ -34,10 +34,9 @@ def _options(command: Any) -> Iterator[KeyOption]:
 
 
 def _text(kinds: list[Key]) -> dict[str, str]:
-    """Of a key that means something else in each kind of its section, the name alone."""
     key = kinds[0]
     about = [key.name]
-    if len(kinds) == 1:
+    if len(kinds) == 1:  # else each kind of the section has another default
         default = list(key.default) if isinstance(key.default, tuple) else key.default
         about += (
             [f"default {default if isinstance(default, str) else yaml_text(default)}"] if default is not None else []
@@ -46,7 +45,7 @@ def _text(kinds: list[Key]) -> dict[str, str]:
 
 
 def _metavar(takes: str) -> str:
-    """`N` for a whole number, `X` for another one, `a|b` for one of a few, else `NAME`, `N,...` for lists."""
+    """Return `N` for an integer, `X` for a float, `a|b` for a short choice, else `NAME`; `N,...` for lists."""
     takes = takes.removeprefix("null, or ")
     if takes.startswith("a list of"):
         return f"{_metavar(takes.partition('each ')[2])},..."

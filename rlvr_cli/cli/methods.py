@@ -9,7 +9,7 @@ import typer
 
 from rlvr_cli.cli.command import App
 from rlvr_cli.cli.options import output
-from rlvr_cli.cli.output import Format, ListFormat, echo, print_json, print_table, waiting
+from rlvr_cli.cli.output import Format, ListFormat, echo, print_json, print_table, print_waiting
 from rlvr_cli.cli.output import show as show_document
 from rlvr_cli.core.terminal import width
 
@@ -97,7 +97,7 @@ def plot(
     from rlvr_cli.describe.plot import plot_request
 
     request = plot_request(names, out, old_prob or [], spread)
-    waiting()
+    print_waiting()
     from rlvr_cli.describe.plot import curves_as_dict, plot_weights
 
     drawn = plot_weights(request)

@@ -1,4 +1,4 @@
-"""`rlvr new`: the beginning of a task, a reward or a method of one's own, which runs as it is."""
+"""`rlvr new`: write a template of a task, a reward or a method that runs unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlvr_cli.core.errors import UserError
 
 Kind = Literal["task", "reward", "method"]
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
-# What to do with the files, in order; a run is called NAME.
+# Next commands by kind, in order; a run is called NAME.
 _NEXT = {
     "task": (
         "rlvr tasks show {file}",
@@ -41,29 +41,29 @@ _NEXT = {
 
 
 def new(
-    kind: Annotated[Kind, typer.Argument(metavar="task|reward|method", help="What the file is to hold.")],
+    kind: Annotated[Kind, typer.Argument(metavar="task|reward|method", help="Kind of template.")],
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name: NAME.py is written here.")],
 ) -> None:
-    """Write the beginning of a task, a reward or a method of your own, which runs as it is, and say how."""
+    """Write a template of a task, a reward or a method that runs unchanged, and show the next commands."""
     from rlvr_cli.cli.templates import files_of
 
     name = name.removesuffix(".py")
     if not _NAME.fullmatch(name):
         raise UserError(f"{name}: a name has letters, digits, - and _, begins with a letter, and is at most 40 long.")
     files = files_of(kind, name)
-    there = [file for file in files if Path(file).exists()]
-    if there:
-        raise UserError(f"{', '.join(there)}: there already. Choose another name, or move the file away.")
+    existing = [file for file in files if Path(file).exists()]
+    if existing:
+        raise UserError(f"{', '.join(existing)}: exists already. Choose another name, or move the file away.")
     _check_free(kind, name, next(iter(files.values())))
     for file, text in files.items():
         Path(file).write_text(text, encoding="utf-8")
     echo(f"{' and '.join(files)}: written. Next:\n")
     for command in _NEXT[kind]:
-        echo(f"  {command.format(file=next(iter(files)), name=next(iter(files)).removesuffix('.py'))}", whole=True)
+        echo(f"  {command.format(file=next(iter(files)), name=next(iter(files)).removesuffix('.py'))}", unwrapped=True)
 
 
 def _check_free(kind: Kind, name: str, text: str) -> None:
-    """Refuse a name that something else has, in ``text``, which is the file, too. Raises UserError."""
+    """Raise UserError for a name that is taken by a module, a built-in or an import of the file's ``text``."""
     from importlib.util import find_spec
 
     plain = name.lower().replace("-", "_")
@@ -73,9 +73,9 @@ def _check_free(kind: Kind, name: str, text: str) -> None:
         from rlvr_cli.methods.names import ALIASES, BASES, MODIFIERS
 
         taken = {*BASES, *MODIFIERS, *ALIASES}
-        of_class = "".join(map(str.capitalize, plain.split("_")))
-        if iskeyword(of_class) or re.search(rf"^from .* import .*\b{of_class}\b", text, flags=re.MULTILINE):
-            raise UserError(f"{name}: its class would be {of_class}, which is a name in the file. Choose another one.")
+        class_name = "".join(map(str.capitalize, plain.split("_")))
+        if iskeyword(class_name) or re.search(rf"^from .* import .*\b{class_name}\b", text, flags=re.MULTILINE):
+            raise UserError(f"{name}: its class would be {class_name}, which is a name in the file. Choose another.")
     else:
         from rlvr_cli.tasks.sets import task_kinds
 

@@ -1,4 +1,4 @@
-"""The options that several commands take, each defined once, and how they become overrides."""
+"""Options of several commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def complete_method(incomplete: str) -> list[str]:
-    """Methods, for the shell; after a + modifiers."""
+    """Return methods that complete the word, or modifiers after a +."""
     from rlvr_cli.methods.names import BASES, MODIFIERS
 
     before, plus, _ = incomplete.rpartition("+")
@@ -23,16 +23,16 @@ def complete_method(incomplete: str) -> list[str]:
 
 
 def complete_task(incomplete: str) -> list[str]:
-    """Tasks, for the shell."""
+    """Return tasks that complete the word."""
     from rlvr_cli.tasks.sets import task_kinds
 
     return [name for name in task_kinds() if name.startswith(incomplete)]
 
 
 def complete_run(incomplete: str) -> list[str]:
-    """Runs and sweeps in the usual folder, for the shell."""
-    found = [path.name for path in RUNS.iterdir() if path.is_dir()] if RUNS.is_dir() else []
-    return sorted(name for name in found if name.startswith(incomplete) and not name.startswith("."))
+    """Return runs and sweeps in the default folder that complete the word."""
+    names = [path.name for path in RUNS.iterdir() if path.is_dir()] if RUNS.is_dir() else []
+    return sorted(name for name in names if name.startswith(incomplete) and not name.startswith("."))
 
 
 RUNS = Path("runs")
@@ -81,11 +81,11 @@ REWARD = key_option(
     "task.reward",
     "--reward",
     metavar="FILE.py:FUNCTION",
-    help="A reward function of your own, with TRL's signature (several: give it again); sets task=own too.",
+    help="Your reward function, with TRL's signature (repeat the option for several); sets task=own too.",
     several=True,
     panel=DATA_PANEL,
 )
-# Of every command that takes what a training takes.
+# Options of every command that configures a training.
 TRAINING = (DATA, REWARD, DATA_DIR, key_option("launch.processes", "--processes", panel=MORE))
 TrustRemoteCode = Annotated[
     bool,
@@ -109,12 +109,12 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Start over and rep
 
 
 def output(metavar: str, text: str) -> Any:
-    """The option that says what a command writes."""
+    """Return the option of a command's output path."""
     return typer.Option("--output", "-o", metavar=metavar, help=text, show_default=False)
 
 
 def config_sources(files: list[Path] | None, *, import_files: bool = True) -> list[Path | SweepRow]:
-    """What `--config` names. Raises UserError for rows that are in no sweep file."""
+    """Return the sources of `--config`. Raises UserError for rows that are in no sweep file."""
     from rlvr_cli.sweeps.rows import config_source
 
     return [config_source(file, import_files=import_files) for file in files or []]
@@ -125,15 +125,15 @@ Runs = Annotated[
 ]
 
 
-def chosen_root(given: Path) -> Path | None:
-    """The folder of runs; None for the default one before there is a first run.
+def check_root_option(folder: Path) -> Path | None:
+    """Return the folder of runs; None for the default one before the first run.
 
     Raises:
         UserError: the folder does not exist, is a file, or is itself a run.
     """
     from rlvr_cli.runs.listing import check_root
 
-    if given == RUNS and not RUNS.exists():
+    if folder == RUNS and not RUNS.exists():
         return None
-    check_root(given)
-    return given
+    check_root(folder)
+    return folder

@@ -1,4 +1,4 @@
-"""What every command prints, and in which form: `--format`."""
+"""Printing of results, in the form of `--format`."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def _option(*forms: str) -> Any:
             )
         return form
 
-    said = f"{', '.join(forms[:-1])} or {forms[-1]}; --json = --format json."
-    return typer.Option("--format", metavar="FORMAT", callback=check, rich_help_panel=MORE, help=said)
+    text = f"{', '.join(forms[:-1])} or {forms[-1]}; --json = --format json."
+    return typer.Option("--format", metavar="FORMAT", callback=check, rich_help_panel=MORE, help=text)
 
 
-# Of a command that prints more than tables; of one with several tables, which are no CSV file; of one that lists.
+# For commands that print more than tables; with several tables, which do not fit into a CSV file; that list rows.
 Format = Annotated[str, _option("table", "json")]
 TablesFormat = Annotated[str, _option("table", "json", "markdown", "latex")]
 ListFormat = Annotated[str, _option("table", "json", "csv", "markdown", "latex")]
 
 
 def show(form: str, document: ResultDocument) -> None:
-    """Prints a result in the form that `--format` names."""
+    """Print a result in the form of `--format`."""
     if form == "json":
         print_json(document.data)
     elif form == "table":
@@ -46,14 +46,14 @@ def show(form: str, document: ResultDocument) -> None:
         from rlvr_cli.core.table import csv_text, latex, markdown
 
         text = {"csv": csv_text, "markdown": markdown, "latex": latex}[form](document)
-        echo(text, end="" if form == "csv" else "\n", whole=True)
+        echo(text, end="" if form == "csv" else "\n", unwrapped=True)
 
 
 def _print(document: ResultDocument) -> None:
     for line in document.before:
         echo(line)
-    for place, table in enumerate(document.tables):
-        if place or document.before:
+    for index, table in enumerate(document.tables):
+        if index or document.before:
             echo()
         if table.title:
             echo(table.title)
@@ -66,64 +66,64 @@ def _print(document: ResultDocument) -> None:
         echo(line)
     for text in document.files:
         echo()
-        echo(text.rstrip(), whole=True)
+        echo(text.rstrip(), unwrapped=True)
 
 
 def echo(
-    text: Cell = "", *, end: str = "\n", file: TextIO | None = None, flush: bool = False, whole: bool = False
+    text: Cell = "", *, end: str = "\n", file: TextIO | None = None, flush: bool = False, unwrapped: bool = False
 ) -> None:
-    """Prints text with names, data or answers of others in it: what would steer the terminal is shown as an escape.
+    """Print text that may hold untrusted names or data: control characters are escaped.
 
     Args:
-        whole: leave lines as they are; else a terminal gets them broken between words.
+        unwrapped: keep lines as they are instead of wrapping them at the terminal's width.
     """
     stream = file or sys.stdout
     safe = for_terminal(str(text))
-    safe = safe if whole or not is_terminal(stream) else wrapped(safe, width())
+    safe = safe if unwrapped or not is_terminal(stream) else wrapped(safe, width())
     style = style_of(text)
     print(painted(safe, style) if style and coloured(stream) else safe, end=end, file=file, flush=flush)
 
 
-def waiting(what: str = "loading torch and transformers") -> None:
-    """Tells who waits at a terminal what takes the next seconds."""
+def print_waiting(task: str = "loading torch and transformers") -> None:
+    """Print the reason of a wait of seconds, to a terminal only."""
     if is_terminal(sys.stderr):
-        print(f"{what} ...", file=sys.stderr, flush=True)
+        print(f"{task} ...", file=sys.stderr, flush=True)
 
 
 def print_json(data: Any) -> None:
-    """Prints `data` as indented JSON to standard output."""
+    """Print ``data`` as indented JSON to standard output."""
     print(for_json(json.dumps(data, indent=2, ensure_ascii=False)))
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[Any]], *, whole: bool = False) -> None:
-    """Prints a table for people; with ``whole`` a pipe gets each row as one line, for the next program in it."""
-    columns = None if whole and not is_terminal(sys.stdout) else width()
+def print_table(header: Sequence[str], rows: Sequence[Sequence[Any]], *, unwrapped: bool = False) -> None:
+    """Print a table; with ``unwrapped`` each row is one line in a pipe, for the next program."""
+    columns = None if unwrapped and not is_terminal(sys.stdout) else width()
     print("\n".join(table_lines(header, rows, columns, coloured(sys.stdout))))
 
 
-def printed_text(value: Any) -> str:
-    """A field's value; `-` where there is none."""
+def format_value(value: Any) -> str:
+    """Return a field's value as text; `-` for None."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return "-" if value is None else str(value)
 
 
-def progress(done: Any, total: Any) -> str:
-    """`12/60`."""
-    return f"{printed_text(done)}/{printed_text(total)}"
+def format_progress(done: Any, total: Any) -> str:
+    """Return `12/60`."""
+    return f"{format_value(done)}/{format_value(total)}"
 
 
-def reward(last: dict[str, Any]) -> str:
-    """The mean reward; of a run that imitates, which has none, the loss that takes its place."""
-    return figure(last, "reward", "{:.3f}") or figure(last, "loss", "loss {:.3f}") or "-"
+def format_reward(last: dict[str, Any]) -> str:
+    """Return the mean reward; the loss for an imitation run."""
+    return format_number(last, "reward", "{:.3f}") or format_number(last, "loss", "loss {:.3f}") or "-"
 
 
-def accuracy(last: dict[str, Any]) -> str:
-    """The share of completions that are right; of a run that imitates, the share of tokens predicted."""
-    return figure(last, "accuracy", "{:.3f}") or figure(last, "token_accuracy", "{:.3f} of tokens") or "-"
+def format_accuracy(last: dict[str, Any]) -> str:
+    """Return the share of correct completions; the share of predicted tokens for an imitation run."""
+    return format_number(last, "accuracy", "{:.3f}") or format_number(last, "token_accuracy", "{:.3f} of tokens") or "-"
 
 
-def figure(numbers: dict[str, Any], name: str, form: str) -> str | None:
-    """The number called ``name`` in this form; None where there is none."""
+def format_number(numbers: dict[str, Any], name: str, form: str) -> str | None:
+    """Return the number ``name`` in this form; None if missing."""
     value = numbers.get(name)
     return form.format(value) if isinstance(value, int | float) else None

@@ -58,13 +58,13 @@ def command(
 
     sources, taken = config_sources(config), speed_of(speed)
 
-    def checked(name: str | None) -> Config:
-        found = load_config(sources, name, task, model, overrides or [], import_files=True, from_start=True)
-        if not waits_for_a_folder(found.task):
-            check_training(found)
-        return found
+    def load_checked(name: str | None) -> Config:
+        config = load_config(sources, name, task, model, overrides or [], import_files=True, from_start=True)
+        if not waits_for_a_folder(config.task):
+            check_training(config)
+        return config
 
-    def planned(settings: Config) -> dict[str, Any]:
+    def make_plan(settings: Config) -> dict[str, Any]:
         return full_plan(settings, gpu_memory=gpu_memory, prompt_tokens=prompt_tokens, speed=taken)
 
     names = [name.strip() for written in method or [] for name in written.split(",")]
@@ -72,37 +72,37 @@ def command(
         from rlvr_cli.methods.equivalence import same_gradients
         from rlvr_cli.planning.document import arms_document
 
-        arms = _arms(names, checked)
+        arms = _load_arms(names, load_checked)
         updates = arms[0].update.mini_batches * arms[0].update.epochs
         same = same_gradients({arm.method.name: arm.method for arm in arms}, updates)
-        show(form, arms_document([*map(planned, arms)], same))
+        show(form, arms_document([*map(make_plan, arms)], same))
         return
     from rlvr_cli.planning.document import plan_document
 
-    settings = checked(names[0] if names else None)
-    show(form, plan_document(planned(settings)))
+    settings = load_checked(names[0] if names else None)
+    show(form, plan_document(make_plan(settings)))
 
 
-def _arms(names: Sequence[str], load: Callable[[str], Config]) -> list[Config]:
-    """The configuration of each method.
+def _load_arms(names: Sequence[str], load: Callable[[str], Config]) -> list[Config]:
+    """Return the configuration of each method.
 
     Raises:
-        UserError: every problem of every arm, once; one that some arms do not have says whose it is.
+        UserError: every problem once, with the names of the arms that have it unless all do.
     """
     from rlvr_cli.core.errors import ConfigError
 
     if not all(names):
         raise UserError(f"--method {','.join(names)}  has an empty name between its commas")
     arms: list[Config] = []
-    found: dict[tuple[str, str], list[str]] = {}
+    arms_of_problem: dict[tuple[str, str], list[str]] = {}
     for name in names:
         try:
             arms.append(load(name))
         except ConfigError as error:
             for problem in error.by_origin:
-                found.setdefault(problem, []).append(name)
-    if found:
-        raise ConfigError([_of_arms(problem, its_arms, names) for problem, its_arms in found.items()])
+                arms_of_problem.setdefault(problem, []).append(name)
+    if arms_of_problem:
+        raise ConfigError([_name_arms(problem, its_arms, names) for problem, its_arms in arms_of_problem.items()])
     resolved = [arm.method.name for arm in arms]
     for name in resolved:
         if resolved.count(name) > 1:
@@ -110,8 +110,8 @@ def _arms(names: Sequence[str], load: Callable[[str], Config]) -> list[Config]:
     return arms
 
 
-def _of_arms(problem: tuple[str, str], its_arms: Sequence[str], arms: Sequence[str]) -> tuple[str, str]:
-    """A problem that not every arm has, with the names of those that have it, where it does not say so itself."""
-    places, message = problem
-    named = len(its_arms) == len(arms) or places.startswith("--method")
-    return places, message if named else f"{message} (with --method {', '.join(its_arms)})"
+def _name_arms(problem: tuple[str, str], its_arms: Sequence[str], arms: Sequence[str]) -> tuple[str, str]:
+    """Return the problem with the names of the arms that have it, unless all do or its text has them."""
+    location, message = problem
+    is_complete = len(its_arms) == len(arms) or location.startswith("--method")
+    return location, message if is_complete else f"{message} (with --method {', '.join(its_arms)})"

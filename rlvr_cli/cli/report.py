@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from rlvr_cli.cli.command import takes
+from rlvr_cli.cli.command import parameters_of
 from rlvr_cli.cli.compare import selection
 from rlvr_cli.cli.options import output
-from rlvr_cli.cli.output import Format, echo, print_json, waiting
+from rlvr_cli.cli.output import Format, echo, print_json, print_waiting
 
 if TYPE_CHECKING:
     from rlvr_cli.compare.request import CompareRequest
 
 
-@takes(selection, "request")
+@parameters_of(selection, "request")
 def command(
     request: CompareRequest,
     page: Annotated[
@@ -27,7 +27,7 @@ def command(
     The page is one file that needs no network, for a browser and for paper. A page that is there already
     is replaced; nothing else is changed.
     """
-    waiting("reading the runs")
+    print_waiting("reading the runs")
     from rlvr_cli.report.write import write_report
 
     written = write_report(request, page)

@@ -14,17 +14,17 @@ import typer
 
 from rlvr_cli.cli import runs_samples, runs_watch
 from rlvr_cli.cli.command import App
-from rlvr_cli.cli.options import RUNS, Runs, chosen_root
+from rlvr_cli.cli.options import RUNS, Runs, check_root_option
 from rlvr_cli.cli.output import (
     Format,
     ListFormat,
-    accuracy,
     echo,
+    format_accuracy,
+    format_progress,
+    format_reward,
+    format_value,
     print_json,
     print_table,
-    printed_text,
-    progress,
-    reward,
     show,
 )
 from rlvr_cli.core.errors import RunError, UserError
@@ -59,7 +59,7 @@ def show_run(
     from rlvr_cli.store.training import curve_as_json, learning_curves
 
     path = find_run(run, root).path
-    contents, rows = _contents(path)
+    contents, rows = _read_contents(path)
     curves = learning_curves(rows)
     (summary,) = _with_jobs([run_summary(path)])
     details = {**summary, **contents}
@@ -68,7 +68,7 @@ def show_run(
         return
     fields = {name: value for name, value in details.items() if name not in _LISTS and value is not None}
     fields |= {name: local_time(fields[name]) for name in ("created", "finished") if name in fields}
-    print_table(("", ""), [(name.replace("_", " "), printed_text(value)) for name, value in fields.items()])
+    print_table(("", ""), [(name.replace("_", " "), format_value(value)) for name, value in fields.items()])
     if curves:
         from rlvr_cli.core.sparkline import levels_for
 
@@ -78,18 +78,14 @@ def show_run(
     table: list[tuple[str, str]] = []
     for name, value in details["last_metrics"].items():
         if name in fields:
-            continue  # above: the rollouts and steps that are done
+            continue  # printed above
         if isinstance(value, dict):
-            for inner, one in value.items():
-                table.append((f"last {name} {inner}", printed_text(one)))
-        # Alerts have lines of their own, and one that is off is no news.
+            table += [(f"last {name} {inner}", format_value(number)) for inner, number in value.items()]
+        # Active alerts have separate lines below.
         elif not name.startswith(PREFIX):
-            table.append((f"last {name}", printed_text(value)))
-    for alert in details["alerts"]:
-        table.append(("alert", alert))
-    for kind in ("checkpoint", "evaluation"):
-        for one in details[f"{kind}s"]:
-            table.append((kind, one))
+            table.append((f"last {name}", format_value(value)))
+    for kind in ("alert", "checkpoint", "evaluation"):
+        table += [(kind, text) for text in details[f"{kind}s"]]
     if table:
         print_table(("", ""), table)
     if details["slurm_state"] and has_ended(details["slurm_state"]):
@@ -97,36 +93,36 @@ def show_run(
 
 
 def _with_jobs(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return summaries of runs with `slurm_job`, and with `slurm_state` where the run is not finished; else None."""
+    """Return the summaries with `slurm_job` and, for unfinished runs, `slurm_state` (else None)."""
     from rlvr_cli.launch.slurm_state import job_of, job_states
 
     jobs = {run["path"]: job_of(Path(run["path"])) for run in runs}
     unfinished = [run["path"] for run in runs if run["status"] not in ("finished", "damaged")]
     states: dict[str, str] = {}
-    with contextlib.suppress(UserError):  # on a machine without Slurm the numbers alone are known
+    with contextlib.suppress(UserError):  # without Slurm on this machine, states stay None
         states = job_states({job: Path(path).name for path in unfinished if (job := jobs[path])})
     rows = []
     for run in runs:
         job = jobs[run["path"]]
         state = states.get(job or "")
-        # On a network file system the lock of another machine may not be seen.
+        # On a network file system the lock of another machine may be invisible.
         status = "running" if run["status"] == "killed" and state == "RUNNING" else run["status"]
         rows.append({**run, "status": status, "slurm_job": job, "slurm_state": state})
     return rows
 
 
-def _error(run: RunDir) -> str | None:
-    """Why a run failed; None for any other."""
+def _read_error(run: RunDir) -> str | None:
+    """Return the error of a failed run; None for any other."""
     try:
         manifest = run.read_manifest()
-    except RunError:  # that its manifest is damaged, the summary says
+    except RunError:  # the summary reports the damage
         return None
-    said = manifest.get("error")
-    return said if manifest.get("status") == "failed" and isinstance(said, str) else None
+    error = manifest.get("error")
+    return error if manifest.get("status") == "failed" and isinstance(error, str) else None
 
 
 def curve_lines(curves: Mapping[str, Points], length: int, columns: int, levels: str) -> list[str]:
-    """The curves over ``length`` rollouts in ``columns`` columns: a line each, or where that is too narrow, three."""
+    """Return the curves over ``length`` rollouts in ``columns`` columns: a line each, three if that is too narrow."""
     from rlvr_cli.core.sparkline import sparkline
     from rlvr_cli.store.training import ends
 
@@ -136,16 +132,16 @@ def curve_lines(curves: Mapping[str, Points], length: int, columns: int, levels:
     if room < NARROWEST_CURVE:
         lines = [title]
         for name, points in curves.items():
-            drawn = sparkline(points, length, min(WIDEST_CURVE, columns), levels)
+            line = sparkline(points, length, min(WIDEST_CURVE, columns), levels)
             values = "  ".join(f"{end} {_number(value)}" for end, value in ends(points).items())
-            lines += [name, drawn, *textwrap.wrap(values, max(columns, 1))] if points else [f"{name} -"]
+            lines += [name, line, *textwrap.wrap(values, max(columns, 1))] if points else [f"{name} -"]
         return lines
     drawn_width = min(WIDEST_CURVE, room, length)
     lines = [f"{title:<{names}}  {'':<{drawn_width}}" + "".join(f"{end:>{_COLUMN}}" for end in _ENDS)]
     for name, points in curves.items():
-        drawn = sparkline(points, length, drawn_width, levels)
+        line = sparkline(points, length, drawn_width, levels)
         values = "".join(f"{_number(value):>{_COLUMN}}" for value in ends(points).values())
-        lines.append(f"{name:<{names}}  {drawn}{values}")
+        lines.append(f"{name:<{names}}  {line}{values}")
     return lines
 
 
@@ -153,8 +149,8 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def _contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What lies in the run's folder next to its manifest, and the lines of its metrics.jsonl."""
+def _read_contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return alerts, checkpoints, evaluations and damage of the run, and the rows of its metrics.jsonl."""
     from rlvr_cli.collapse.alerts import alert_lines
     from rlvr_cli.core.files import read_jsonl
     from rlvr_cli.runs.checkpoints import Checkpoint, survey
@@ -163,7 +159,7 @@ def _contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     from rlvr_cli.store.training import whole_rows
 
     run = RunDir(path)
-    found = survey(run.checkpoints_dir)
+    checkpoints = survey(run.checkpoints_dir)
     faults: list[str] = []
     lines: list[dict[str, Any]] = []
     try:
@@ -176,11 +172,11 @@ def _contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         faults.append(f"{run.metrics_path}: {len(lines) - len(rows)} of its lines are no optimizer step's.")
     contents = {
         **({"damage": "; ".join(faults)} if faults else {}),
-        **({"error": why} if (why := _error(run)) else {}),
+        **({"error": reason} if (reason := _read_error(run)) else {}),
         "alerts": alert_lines(rows),
         "checkpoints": [
             str(item.path) if isinstance(item, Checkpoint) else f"{item.path} (damaged: {item.reason})"
-            for item in found
+            for item in checkpoints
         ],
         "evaluations": sorted(str(metrics.parent) for metrics in run.eval_dir.glob("**/metrics.json")),
     }
@@ -189,7 +185,7 @@ def _contents(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 app = App(help="List the runs on disk, show one or its completions, watch the running ones.", no_args_is_help=True)
 
-_SAID_ONCE, _STEP = (6, 7, 8), 3  # places in TITLES
+_CONSTANT_COLUMNS, _STEP = (6, 7, 8), 3  # indices in TITLES
 TITLES = ("run", "status", "rollouts", "step", "reward", "accuracy", "method", "task", "model", "created")
 
 
@@ -209,34 +205,34 @@ def list_command(
     """List the runs in a folder and in the sweeps in it, oldest first; all filters must fit."""
     from rlvr_cli.runs.listing import read_runs, select_runs
 
-    folder = chosen_root(root)
+    folder = check_root_option(root)
     runs = _with_jobs(read_runs(folder)) if folder is not None else []
-    found = select_runs(runs, filters or [])
+    matches = select_runs(runs, filters or [])
     if form != "table":
-        show(form, _document(found))
+        show(form, _document(matches))
     elif not runs:
         echo(f"No runs in {root}. `rlvr train` starts one.")
-    elif not found:
+    elif not matches:
         echo(f"None of the {len(runs)} runs in {folder} fits {' '.join(filters or [])}.")
     else:
-        _print_runs(found)
+        _print_runs(matches)
 
 
-def _rows(found: list[dict[str, Any]]) -> list[tuple[Cell, ...]]:
+def _rows(runs: list[dict[str, Any]]) -> list[tuple[Cell, ...]]:
     from rlvr_cli.runs.listing import local_time
 
     return [
         (
             run["name"],
             _status(run),
-            progress(run["rollout"], run["rollouts_total"]),
-            progress(run["step"], run["steps_total"]),
-            reward(run["last_metrics"]),
-            accuracy(run["last_metrics"]),
+            format_progress(run["rollout"], run["rollouts_total"]),
+            format_progress(run["step"], run["steps_total"]),
+            format_reward(run["last_metrics"]),
+            format_accuracy(run["last_metrics"]),
             *(str(run[name]) for name in ("method", "task", "model")),
             local_time(run["created"]),
         )
-        for run in found
+        for run in runs
         if not run["damage"]
     ]
 
@@ -249,53 +245,53 @@ def _status(run: dict[str, Any]) -> Cell:
     return state_text(str(run["status"]), "".join(f", {text}" for text in more))
 
 
-def _damaged(found: list[dict[str, Any]]) -> list[str]:
-    broken = sorted((run for run in found if run["damage"]), key=lambda run: str(run["name"]))
+def _damage_lines(runs: list[dict[str, Any]]) -> list[str]:
+    broken = sorted((run for run in runs if run["damage"]), key=lambda run: str(run["name"]))
     return [f"{run['name']} is damaged: {run['damage']}" for run in broken]
 
 
-def _document(found: list[dict[str, Any]]) -> ResultDocument:
+def _document(runs: list[dict[str, Any]]) -> ResultDocument:
     from rlvr_cli.core.table import ResultDocument, Table
 
-    return ResultDocument(tables=[Table("", TITLES, _rows(found))], data=found, after=_damaged(found), rows=found)
+    return ResultDocument(tables=[Table("", TITLES, _rows(runs))], data=runs, after=_damage_lines(runs), rows=runs)
 
 
-def _print_runs(found: list[dict[str, Any]]) -> None:
-    rows = _rows(found)
+def _print_runs(runs: list[dict[str, Any]]) -> None:
+    rows = _rows(runs)
     if rows and is_terminal(sys.stdout):
         print("\n".join(run_lines(rows, width(), coloured(sys.stdout))))
     elif rows:
-        print_table(TITLES, rows, whole=True)
-    for line in _damaged(found):
+        print_table(TITLES, rows, unwrapped=True)
+    for line in _damage_lines(runs):
         echo(line)
 
 
 def run_lines(rows: list[tuple[Cell, ...]], columns: int, colours: bool) -> list[str]:
-    """The table in a terminal's width, with every name whole.
+    """Return the lines of the table in a terminal's width, with full names.
 
-    Where it is too wide, what is the same in all runs is said once, above; then names get lines of their own.
+    If too wide, values that all runs share move above the table; if still too wide, names get separate lines.
     """
     lines = table_lines(TITLES, rows, None, colours)
     if max(map(cell_width, table_lines(TITLES, rows, None))) <= columns:
         return lines
-    alike = [place for place in _SAID_ONCE if len({row[place] for row in rows}) == 1 and len(rows) > 1]
-    said = for_terminal(", ".join(f"{TITLES[place]} {rows[0][place]}" for place in alike))
-    before = [wrapped(said, columns), ""] if alike else []
-    kept = [place for place in range(len(TITLES)) if place not in (*alike, _STEP)]
-    titles, cells = [TITLES[place] for place in kept], [[row[place] for place in kept] for row in rows]
+    constant = [column for column in _CONSTANT_COLUMNS if len({row[column] for row in rows}) == 1 and len(rows) > 1]
+    header = for_terminal(", ".join(f"{TITLES[column]} {rows[0][column]}" for column in constant))
+    before = [wrapped(header, columns), ""] if constant else []
+    remaining = [column for column in range(len(TITLES)) if column not in (*constant, _STEP)]
+    titles, cells = [TITLES[column] for column in remaining], [[row[column] for column in remaining] for row in rows]
     if max(map(cell_width, table_lines(titles, cells, None))) <= columns:
         return [*before, *table_lines(titles, cells, None, colours)]
-    # What is said once has no line; where the rest is too much for one, what the run is about has a second.
-    about = [place for place in _SAID_ONCE if place in kept]
-    numbers = [place for place in kept[1:] if place not in about]
-    parts = [numbers + about]
-    if sum(max(cell_width(str(row[place])) + GAP for row in [TITLES, *rows]) for place in parts[0]) > columns:
-        parts = [numbers, about] if about else [numbers]
+    # The remaining columns in one line, or in two: numbers, then method, task and model.
+    about = [column for column in _CONSTANT_COLUMNS if column in remaining]
+    others = [column for column in remaining[1:] if column not in about]
+    groups = [others + about]
+    if sum(max(cell_width(str(row[column])) + GAP for row in [TITLES, *rows]) for column in groups[0]) > columns:
+        groups = [others, about] if about else [others]
     below = [
         table_lines(
             [TITLES[column] for column in group], [[row[column] for column in group] for row in rows], None, colours
         )
-        for group in parts
+        for group in groups
     ]
     lines = []
     for name, *rest in zip([TITLES[0], *(str(row[0]) for row in rows)], *below, strict=True):

@@ -33,20 +33,20 @@ def samples(
     from rlvr_cli.runs.folder import find_run
     from rlvr_cli.store.completions import rollout_groups
 
-    found = find_run(run, root)
-    files = {int(path.stem.rpartition("-")[2]): path for path in sorted(found.rollouts_dir.glob("rollout-*.jsonl"))}
+    folder = find_run(run, root)
+    files = {int(path.stem.rpartition("-")[2]): path for path in sorted(folder.rollouts_dir.glob("rollout-*.jsonl"))}
     if not files:
-        raise UserError(f"{found.path}: has no completions on disk.")
-    manifest = found.read_manifest()
+        raise UserError(f"{folder.path}: has no completions on disk.")
+    manifest = folder.read_manifest()
     updates = max(1, (manifest.get("steps_total") or 1) // (manifest.get("rollouts_total") or 1))
     rollout = max(files) if step is None else (step - 1) // updates
     if rollout not in files:
         last = (max(files) + 1) * updates
         raise UserError(f"--step {step}: its rollout is not on disk; there are steps 1 to {last}.")
-    groups = rollout_groups(found, files[rollout])
+    groups = rollout_groups(folder, files[rollout])
     wanted = {True, False} if right == wrong else {right}
-    kept = [[record for _, record in group if record["correct"] in wanted] for group in groups.values()]
-    chosen = [record for each in zip_longest(*kept) for record in each if record is not None][:number]
+    groups_wanted = [[record for _, record in group if record["correct"] in wanted] for group in groups.values()]
+    chosen = [record for each in zip_longest(*groups_wanted) for record in each if record is not None][:number]
     if form == "json":
         print_json([{name: record.get(name) for name in COLUMNS} for record in chosen])
         return

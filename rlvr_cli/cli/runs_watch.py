@@ -1,4 +1,4 @@
-"""`rlvr runs watch`: the running runs as they go, in one table on a terminal, in lines elsewhere."""
+"""`rlvr runs watch`: progress of the running runs, as a table on a terminal, else as lines."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlvr_cli.cli.options import RUNS, Runs, chosen_root
-from rlvr_cli.cli.output import Format, accuracy, echo, figure, print_json, reward
+from rlvr_cli.cli.options import RUNS, Runs, check_root_option
+from rlvr_cli.cli.output import Format, echo, format_accuracy, format_number, format_reward, print_json
 from rlvr_cli.core.terminal import is_terminal, table_lines, width
 from rlvr_cli.core.text import for_json
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 HEADER = ("run", "status", "rollouts", "reward", "accuracy", "entropy", "length", "tokens/s", "to go")
-# What is left out first where the terminal is too narrow for all.
+# Columns in the order in which a narrow terminal drops them.
 LEAST_NEEDED = ("tokens/s", "length", "entropy", "to go", "accuracy", "reward")
 _GAP = 2
 _SHORTEST_NAME = 12
@@ -43,7 +43,7 @@ def watch(
     """
     from rich.console import Console
 
-    folder = chosen_root(root) or root
+    folder = check_root_option(root) or root
     look = RunWatcher(folder, show_all=show_all)
     terminal = is_terminal(sys.stdout)
     console = Console(markup=False, emoji=False, highlight=False, width=width())
@@ -52,7 +52,7 @@ def watch(
         if form == "json":
             print_json(rows)
         else:
-            console.print(screen(rows, look.others, folder, console, whole=True))
+            console.print(screen(rows, look.others, folder, console, all_rows=True))
         return
     with _sigterm_as_exit():
         if form == "json":
@@ -63,14 +63,14 @@ def watch(
         elif terminal and not console.is_dumb_terminal:
             _live(look, folder, console, every)
         else:
-            _lines(look, folder, every)
+            _print_changes(look, folder, every)
 
 
 class RunWatcher:
-    """Looks at the runs again and again: all that run now or ran at an earlier look.
+    """Polls the runs that are running or were at an earlier poll.
 
     Attributes:
-        others: how many runs were left out of the last look.
+        others: number of other runs at the last poll.
     """
 
     def __init__(self, root: Path, *, show_all: bool) -> None:
@@ -79,71 +79,71 @@ class RunWatcher:
         self._seen: set[str] = set()
 
     def __call__(self) -> list[dict[str, Any]]:
-        """What is shown of each run, oldest first (:func:`rlvr_cli.runs.listing.live_row`)."""
+        """Return a row per run, oldest first (:func:`rlvr_cli.runs.listing.live_row`)."""
         from rlvr_cli.runs.listing import by_creation, live_row, read_runs
 
         try:
-            found = by_creation(read_runs(self.root))
+            runs = by_creation(read_runs(self.root))
         except FileNotFoundError:
-            # The folder of runs may be made while one waits for the first of them, or be deleted.
-            found = []
-        self._seen |= {run["name"] for run in found if run["status"] == "running"}
-        rows = [live_row(run) for run in found if self.show_all or run["name"] in self._seen]
-        self.others = len(found) - len(rows)
+            # The folder may not exist before the first run, or was deleted.
+            runs = []
+        self._seen |= {run["name"] for run in runs if run["status"] == "running"}
+        rows = [live_row(run) for run in runs if self.show_all or run["name"] in self._seen]
+        self.others = len(runs) - len(rows)
         return rows
 
 
 def screen(
-    rows: Sequence[dict[str, Any]], others: int, root: Path, console: Console, *, whole: bool = False
+    rows: Sequence[dict[str, Any]], others: int, root: Path, console: Console, *, all_rows: bool = False
 ) -> RenderableType:
-    """The table at the console's width; of more runs than its height has room for the first, unless ``whole``."""
+    """Return the table at the console's width, cut at its height unless ``all_rows``."""
     from rich.console import Group
     from rich.text import Text
 
     if not rows:
-        there = f" ({others} that {'is' if others == 1 else 'are'} not: --all)" if others else ""
-        return Text(f"No run is running in {root}{there}.")
-    room = len(rows) if whole or len(rows) <= console.height - 2 else max(1, console.height - 3)
-    columns, cells = fitted([cells_of(row) for row in rows[:room]], console.width)
+        hint = f" ({others} that {'is' if others == 1 else 'are'} not: --all)" if others else ""
+        return Text(f"No run is running in {root}{hint}.")
+    room = len(rows) if all_rows or len(rows) <= console.height - 2 else max(1, console.height - 3)
+    columns, cells = fit_columns([format_cells(row) for row in rows[:room]], console.width)
     table = Text("\n".join(table_lines(columns, cells, None)))
     below = [Text(f"and {len(rows) - room} more")] if len(rows) > room else []
     return Group(table, *below)
 
 
-def cells_of(row: dict[str, Any]) -> tuple[str, ...]:
-    """A run as texts, by ``HEADER``."""
+def format_cells(row: dict[str, Any]) -> tuple[str, ...]:
+    """Return the cells of a run, by ``HEADER``."""
     from rlvr_cli.core.text import duration_in_words
 
-    left = row["seconds_left"]
+    seconds = row["seconds_left"]
     return (
         row["name"],
         f"{row['status']}, {row['alerts']}" if row["alerts"] else str(row["status"]),
-        "/".join(figure(row, name, "{:.0f}") or "-" for name in ("rollout", "rollouts_total")),
-        reward(row),
-        accuracy(row),
-        figure(row, "entropy", "{:.3f}") or "-",
-        figure(row, "length", "{:.1f}") or "-",
-        figure(row, "tokens_per_second", "{:,.0f}") or "-",
-        "-" if left is None else duration_in_words(left),
+        "/".join(format_number(row, name, "{:.0f}") or "-" for name in ("rollout", "rollouts_total")),
+        format_reward(row),
+        format_accuracy(row),
+        format_number(row, "entropy", "{:.3f}") or "-",
+        format_number(row, "length", "{:.1f}") or "-",
+        format_number(row, "tokens_per_second", "{:,.0f}") or "-",
+        "-" if seconds is None else duration_in_words(seconds),
     )
 
 
-def fitted(cells: Sequence[tuple[str, ...]], width: int) -> tuple[list[str], list[list[str]]]:
-    """The columns and cells that fit in ``width``: names are shortened in their middle, then columns left out."""
-    kept = list(HEADER)
+def fit_columns(cells: Sequence[tuple[str, ...]], width: int) -> tuple[list[str], list[list[str]]]:
+    """Return the columns and cells that fit in ``width``: names are shortened in the middle, then columns dropped."""
+    titles = list(HEADER)
     while True:
-        places = [HEADER.index(name) for name in kept]
-        widths = [max(len(HEADER[place]), *(len(row[place]) for row in cells)) for place in places]
-        room = width - sum(widths[1:]) - _GAP * (len(kept) - 1)
-        dropped = next((name for name in LEAST_NEEDED if name in kept), None)
+        columns = [HEADER.index(name) for name in titles]
+        widths = [max(len(HEADER[column]), *(len(row[column]) for row in cells)) for column in columns]
+        room = width - sum(widths[1:]) - _GAP * (len(titles) - 1)
+        dropped = next((name for name in LEAST_NEEDED if name in titles), None)
         if room >= min(widths[0], _SHORTEST_NAME) or dropped is None:
             break
-        kept.remove(dropped)
-    return kept, [[_shortened(row[0], max(room, 3)), *(row[place] for place in places[1:])] for row in cells]
+        titles.remove(dropped)
+    return titles, [[_shorten(row[0], max(room, 3)), *(row[column] for column in columns[1:])] for row in cells]
 
 
-def _shortened(name: str, width: int) -> str:
-    """``name`` in at most ``width`` characters; its end tells runs of a sweep apart and is kept."""
+def _shorten(name: str, width: int) -> str:
+    """Shorten ``name`` to ``width`` characters, keeping its end, in which the runs of a sweep differ."""
     if len(name) <= width:
         return name
     end = (width - 2) * 2 // 3
@@ -159,8 +159,8 @@ def _live(look: RunWatcher, root: Path, console: Console, every: float) -> None:
             time.sleep(every)
 
 
-def _lines(look: RunWatcher, root: Path, every: float) -> None:
-    """A line for each run that is elsewhere than it was at the look before."""
+def _print_changes(look: RunWatcher, root: Path, every: float) -> None:
+    """Print a line for each run whose status or step has changed since the last poll."""
     before: dict[str, Any] = {}
     rows = look()
     if not rows:
@@ -170,7 +170,7 @@ def _lines(look: RunWatcher, root: Path, every: float) -> None:
             now = row["status"], row["step"]
             if before.get(row["name"]) != now:
                 before[row["name"]] = now
-                name, *cells = cells_of(row)
+                name, *cells = format_cells(row)
                 numbers = "  ".join(f"{title} {cell}" for title, cell in zip(HEADER[2:], cells[1:], strict=True))
                 echo(f"{name}  {cells[0]}  {numbers}", flush=True)
         time.sleep(every)
@@ -179,7 +179,7 @@ def _lines(look: RunWatcher, root: Path, every: float) -> None:
 
 @contextmanager
 def _sigterm_as_exit() -> Iterator[None]:
-    """Inside, SIGTERM leaves by an exception, so that the terminal gets its cursor back."""
+    """Turn SIGTERM into an exception inside, so that the terminal's cursor is restored."""
 
     def leave(number: int, frame: object) -> None:
         raise typer.Exit(128 + number)

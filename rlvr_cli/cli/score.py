@@ -61,7 +61,7 @@ def command(
         rows = ", ".join(map(str, scored.unreadable[:_MOST_NAMED])) + (
             ", ..." if scored.unreadable[_MOST_NAMED:] else ""
         )
-        echo(f"gold answers that cannot be read, so that nothing is right or wrong: responses {rows}")
+        echo(f"gold answers that cannot be parsed, so not scorable: responses {rows}")
     echo(f"verdicts: {target}")
 
 
@@ -76,5 +76,5 @@ def _bar() -> Iterator[Callable[[int, int], None]]:
 
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     with showing(bar):
-        shown = bar.add_task("judging", total=None)
-        yield lambda done, planned: bar.update(shown, completed=done, total=planned)
+        judging = bar.add_task("judging", total=None)
+        yield lambda done, planned: bar.update(judging, completed=done, total=planned)

@@ -40,7 +40,7 @@ app = App(
 
 Workers = Annotated[
     int | None,
-    typer.Option("--workers", metavar="N", min=1, help="Trials at a time. Default: as many as `slots` fit, or 1."),
+    typer.Option("--workers", metavar="N", min=1, help="Trials at a time. Default: what `slots` allows, or 1."),
 ]
 Submit = Annotated[
     str | None,
@@ -216,7 +216,7 @@ def _finish(ended: SweepEnd, console: Console, form: str) -> None:
         say(console, line)
     if ended.exit_code > 1:
         say(console, f"saved; continue with: {folder.read_plan().command}")
-    elif any(one.status.state == "failed" for one in ended.progress):
+    elif any(trial.status.state == "failed" for trial in ended.progress):
         say(console, f"fix the cause, then: rlvr sweep retry {folder.path}")
     elif folder.read_plan().eval is not None:
         say(console, f"next: rlvr report {folder.path}")

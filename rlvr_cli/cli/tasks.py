@@ -10,7 +10,7 @@ import typer
 
 from rlvr_cli.cli.command import App, key_option, key_options
 from rlvr_cli.cli.options import DATA, REWARD, Overwrite, TrustRemoteCode, output
-from rlvr_cli.cli.output import Format, ListFormat, echo, print_json, waiting
+from rlvr_cli.cli.output import Format, ListFormat, echo, print_json, print_waiting
 from rlvr_cli.cli.output import show as show_document
 from rlvr_cli.core.errors import UserError
 
@@ -72,7 +72,7 @@ def sets(data_dir: DataDir = None, form: ListFormat = "table") -> None:
     ]
     note = f"Numbers are rows in {data_dir}; no file: has such problems, but not in this folder."
     if data_dir is None:
-        note = "yes: has such problems; any: generated, as many as asked for; --data-dir counts their rows in a folder."
+        note = "yes: has such problems; any: generated in any number; --data-dir counts their rows in a folder."
     note += " `rlvr tasks fetch NAME` brings those of the hub."
     show_document(
         form,
@@ -183,31 +183,31 @@ def show(
         raise UserError("--trust-remote-code: is for --model.")
     name = None
     if model is not None:
-        waiting()
+        print_waiting()
         from rlvr_cli.evaluation.targets import find_target
 
         name = find_target(preset_of_task(model, task), Path("runs")).subjects[0].model
-    shown = example(choose_task(task, overrides or [], model=name, generated=True), seed, name)
+    problem = example(choose_task(task, overrides or [], model=name, generated=True), seed, name)
     if form == "json":
-        print_json(shown)
+        print_json(problem)
         return
-    lowest, highest = shown["reward_range"]
-    echo(f"{shown['name']}: {shown['what']} Problem of {shown['data']}. Rewards from {lowest:g} to {highest:g}.")
-    echo(f"\n{_prompt_title(shown, model)}\n{shown['prompt']}")
-    for judged in shown["judged"]:
+    lowest, highest = problem["reward_range"]
+    echo(f"{problem['name']}: {problem['what']} Problem of {problem['data']}. Rewards from {lowest:g} to {highest:g}.")
+    echo(f"\n{_prompt_title(problem, model)}\n{problem['prompt']}")
+    for judged in problem["judged"]:
         verdict = judged["verdict"]
-        parts = ", ".join(f"{name} {value:g}" for name, value in verdict["parts"].items() if value is not None)
-        paid = "none" if verdict["reward"] is None else f"{verdict['reward']:g} ({parts})"
-        said = "no answer" if verdict["answer"] is None else f"answer {verdict['answer']}"
+        components = ", ".join(f"{name} {value:g}" for name, value in verdict["parts"].items() if value is not None)
+        paid = "none" if verdict["reward"] is None else f"{verdict['reward']:g} ({components})"
+        answer = "no answer" if verdict["answer"] is None else f"answer {verdict['answer']}"
         echo(f"\nresponse\n{judged['response']}")
-        echo(f"\nverdict: {verdict['reason']}, reward {paid}, {said}")
+        echo(f"\nverdict: {verdict['reason']}, reward {paid}, {answer}")
 
 
-def _prompt_title(shown: dict[str, Any], model: str | None) -> str:
+def _prompt_title(problem: dict[str, Any], model: str | None) -> str:
     if model is None:
         return "prompt"
-    template = "has a chat template" if shown["chat_template"] else "has no chat template"
-    return f"prompt for {model} ({template}), {shown['prompt_tokens']} tokens"
+    template = "has a chat template" if problem["chat_template"] else "has no chat template"
+    return f"prompt for {model} ({template}), {problem['prompt_tokens']} tokens"
 
 
 @app.command()

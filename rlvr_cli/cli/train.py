@@ -20,7 +20,7 @@ from rlvr_cli.cli.options import (
     complete_run,
     config_sources,
 )
-from rlvr_cli.cli.output import Format, echo, print_json, show, waiting
+from rlvr_cli.cli.output import Format, echo, print_json, print_waiting, show
 from rlvr_cli.core.errors import UserError
 from rlvr_cli.core.files import local_path
 
@@ -117,8 +117,8 @@ def command(
         return
     if submit is not None:
         if world.processes > 1:
-            raise UserError("--submit: a launcher started this process (WORLD_SIZE); submit from a shell of your own.")
-        # The job extends the run once all is checked there.
+            raise UserError("--submit: a launcher started this process (WORLD_SIZE); submit from a plain shell.")
+        # The job checks and extends the run.
         flags = ["--trust-remote-code"] if trust_remote_code else []
         flags += [f"train.rollouts={loaded.config.train.rollouts}"] if run is not None and overrides else []
         _submit(submit, loaded, run, flags, overwrite=overwrite, print_only=dry_run, json=form == "json")
@@ -195,7 +195,7 @@ def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console:
     from rlvr_cli.launch.world import Elsewhere
 
     if world.main:
-        waiting()
+        print_waiting()
     from rlvr_cli.training import run as training
 
     context = training.RunContext(world, StopRequest(announce=world.main))
@@ -252,7 +252,7 @@ def _submit(
 
     resolve_model(loaded.config.model.name, revision=loaded.config.model.revision)
     if print_only:
-        echo(slurm.dry_run(loaded, run, flags), end="", whole=True)
+        echo(slurm.dry_run(loaded, run, flags), end="", unwrapped=True)
         return
     job_run, job = slurm.submit(loaded, run, flags, overwrite=overwrite)
     log = job_run.path / slurm_state.FOLDER / f"{job}_0_log.out"

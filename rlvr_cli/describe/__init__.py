@@ -1,1 +1,1 @@
-"""What a method is, for people: its sheet, its page, and its weights in a picture."""
+"""Description of methods and tasks: sheets, generated pages, and charts of the weights."""

@@ -1,4 +1,4 @@
-"""From a method's name to the method itself."""
+"""Resolve the names of methods to configurations."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rlvr_cli.methods.method import Method
 
 
 def policy_config(text: str, overrides: Sequence[str] = ()) -> Method:
-    """The configuration of the policy-gradient method that `text` names; needs no torch.
+    """Return the configuration of a policy-gradient method, without torch.
 
     Args:
-        overrides: `KEY=VALUE`, each key counted from `method.`.
+        overrides: `KEY=VALUE`, keys relative to `method.`.
 
     Raises:
-        UserError: an unknown name, an override that is refused, or a method without a policy loss (sft).
+        UserError: an unknown name, an invalid override, or a method without a policy loss (sft).
     """
     name = known_name(text)
     texts = [f"method.{override}" for override in overrides]
@@ -33,9 +33,9 @@ def policy_config(text: str, overrides: Sequence[str] = ()) -> Method:
 
 
 def variant_config(text: str) -> Method:
-    """The configuration of a method and its overrides, as `lopti:passes.order=high_first:passes.eta=0.3`.
+    """Return the configuration of a method with overrides, as `lopti:passes.order=high_first:passes.eta=0.3`.
 
-    The configuration's name is `text` as it was written.
+    Its name is ``text``.
 
     Raises:
         UserError: as `policy_config`.
@@ -46,10 +46,10 @@ def variant_config(text: str) -> Method:
 
 
 def replayed_configs(names: Iterable[str]) -> tuple[Method, ...]:
-    """The configurations of methods that are to be applied to a rollout that is there already, in order.
+    """Return the configurations of methods to apply to an existing rollout, in order.
 
     Raises:
-        UserError: every name that is no such method.
+        UserError: every invalid name.
     """
     configs: list[Method] = []
     problems: list[str] = []
@@ -61,8 +61,8 @@ def replayed_configs(names: Iterable[str]) -> tuple[Method, ...]:
             continue
         if config.reward.noise > 0:
             problems.append(
-                f"{config.name}: noise changes the rewards of a rollout when it is collected; on a rollout that "
-                "exists already it changes nothing."
+                f"{config.name}: noise changes the rewards when a rollout is collected, and has no effect on an "
+                "existing rollout."
             )
         configs.append(config)
     if problems:

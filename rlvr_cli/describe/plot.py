@@ -1,4 +1,4 @@
-"""`rlvr methods plot`: what to draw, checked before altair is loaded, and the picture of the methods' weights."""
+"""`rlvr methods plot`: the request, checked before altair is loaded, and the chart of the methods' weights."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ OLD_PROBS = (0.1, 0.5, 0.9)
 MOST_OLD_PROBS = 5
 SIGNS = {-1: "A < 0", 1: "A > 0"}
 KINDS = {"on_log_prob": "weight on grad log π", "on_prob": "weight on grad π"}
-# Where a ratio lies left and right of the trust region, by sign of the advantage.
+# Regions left and right of the trust region, by sign of the advantage.
 _CORNERS = {-1: ("LN", "HN"), 1: ("LP", "HP")}
 _TICKS = {0.25: "1/4", 0.5: "1/2", 1.0: "1", 2.0: "2", 4.0: "4"}
-# Weights that grow without end leave the panel at the top, at this many times the unclipped weight at ratio 1.
+# Panels are cut at this many times the unclipped weight at ratio 1.
 _TALLEST = 4.0
 
 
 @dataclass(frozen=True)
 class PlotRequest:
-    """Methods in the order of drawing, where to, at which old probabilities, and ACPO's assumed spread."""
+    """Methods in the order of drawing, output path, old probabilities, and ACPO's assumed spread."""
 
     configs: tuple[Method, ...]
     out: Path
@@ -45,29 +45,29 @@ class PlotRequest:
 
 
 def plot_request(names: Sequence[str], out: Path | None, old_probs: Sequence[str], spread: float | None) -> PlotRequest:
-    """The request of a command line.
+    """Return the checked request of a command line.
 
-    `--old-prob 0.1 0.5 0.9` leaves 0.5 and 0.9 among the names, since an option takes one value; they are taken as
-    what they are meant to be.
+    `--old-prob 0.1 0.5 0.9` leaves 0.5 and 0.9 among the names, since an option takes one value; they are parsed as
+    probabilities.
 
     Raises:
-        UserError: an unknown method, more than can be told apart, a value out of its range, or a file that cannot be.
+        UserError: an unknown method, too many curves, a value out of range, or an invalid path.
     """
     numbers = [word for word in names if old_probs and _is_number(word)]
     methods = [word for word in names if word not in numbers]
-    values = [part for text in (*old_probs, *numbers) for part in text.split(",") if part.strip()]
+    values = [number for text in (*old_probs, *numbers) for number in text.split(",") if number.strip()]
     configs = {config.name: config for config in map(policy_config, methods)}
     if not configs:
         raise UserError("name at least one method to draw, as in `rlvr methods plot dgpo gppo cispo grpo`.")
     lines = sum(2 if _draws_two_lines(config) else 1 for config in configs.values())
     if lines > len(COLOURS):
         raise UserError(
-            f"{lines} curves cannot be told apart in one picture; draw {len(COLOURS)} at most. (A method whose weight "
-            "depends on entropy takes two.)"
+            f"{lines} curves are too many for one picture; draw {len(COLOURS)} at most. (A method whose weight depends "
+            "on entropy takes two.)"
         )
     path = out or Path(f"weights-{'-'.join(configs)}.png")
     check_path(path)
-    return PlotRequest(tuple(configs.values()), path, _probabilities(values), _spread(spread))
+    return PlotRequest(tuple(configs.values()), path, _parse_probabilities(values), _check_spread(spread))
 
 
 def _draws_two_lines(config: Method) -> bool:
@@ -82,21 +82,21 @@ def _is_number(word: str) -> bool:
     return True
 
 
-def _probabilities(values: Sequence[str]) -> tuple[float, ...]:
-    found = []
+def _parse_probabilities(values: Sequence[str]) -> tuple[float, ...]:
+    probabilities = []
     for text in values:
         value = float(text) if _is_number(text) else math.nan
         if not 0 < value <= 1:
             raise UserError(f"--old-prob {text}: must be a probability, above 0 and at most 1, as in 0.1,0.5,0.9.")
-        found.append(value)
-    if len(set(found)) > MOST_OLD_PROBS:
+        probabilities.append(value)
+    if len(set(probabilities)) > MOST_OLD_PROBS:
         raise UserError(
-            f"--old-prob: {len(set(found))} probabilities are a row of panels each; {MOST_OLD_PROBS} at most."
+            f"--old-prob: {len(set(probabilities))} probabilities are a row of panels each; {MOST_OLD_PROBS} at most."
         )
-    return tuple(dict.fromkeys(found)) or OLD_PROBS
+    return tuple(dict.fromkeys(probabilities)) or OLD_PROBS
 
 
-def _spread(value: float | None) -> float:
+def _check_spread(value: float | None) -> float:
     if value is None:
         return SPREAD
     if not 0 <= value < 1:
@@ -105,8 +105,8 @@ def _spread(value: float | None) -> float:
 
 
 def plot_weights(request: PlotRequest) -> Curves:
-    """Write the picture; what was drawn comes back."""
-    # The normaliser has no part in the picture, so that any length does.
+    """Write the chart and return its curves."""
+    # The normaliser is not drawn, so any length is valid.
     methods = [config.bound(1) for config in request.configs]
     drawn = weight_curves(methods, request.old_probs, spread=request.spread)
     write_chart(weight_chart(drawn), request.out)
@@ -114,7 +114,7 @@ def plot_weights(request: PlotRequest) -> Curves:
 
 
 def curves_as_dict(request: PlotRequest, drawn: Curves) -> dict[str, Any]:
-    """The file, what its curves assume, and their numbers."""
+    """Return the path, notes and curves as JSON values."""
     return {
         "file": str(request.out),
         "methods": list(request.names),
@@ -253,7 +253,7 @@ def _background(curves: Sequence[WeightCurve], kind: str) -> list[alt.Chart]:
 
 
 def _key(curves: Sequence[WeightCurve]) -> str:
-    """Return what dots and greys stand for."""
+    """Return the meaning of dots and greys."""
     regions = list(dict.fromkeys(curve.region for curve in curves if curve.region is not None))
     words = ["dotted: never clipped"]
     if regions:

@@ -1,7 +1,4 @@
-"""All facts about a method, without loading torch, for `rlvr methods show` and the docs.
-
-Docstrings of the methods' modules are read, not imported.
-"""
+"""All facts about a method, without loading torch, for `rlvr methods show` and the docs."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ CHOICES = {
 
 @dataclass(frozen=True)
 class Parameter:
-    """One key of a method.
+    """A key of a method.
 
     Attributes:
         key: as in an override, `method.policy_loss.n`.
@@ -48,7 +45,7 @@ class Parameter:
         default: of the schema, for this kind.
         meaning: one sentence.
         set_by: the method or modifier that set it, or `default`.
-        source: where the number comes from; empty if only the schema sets it.
+        source: reference of the value; empty if only the schema sets it.
     """
 
     key: str
@@ -60,16 +57,16 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class PartChoice:
-    """One of the choices.
+class MethodChoice:
+    """A choice of the configuration.
 
     Attributes:
         name: `policy_loss`.
         decides: what is chosen, in words.
-        kind: the kind that was chosen; None where there is one only.
-        source: where the kind comes from; empty if only the schema sets it.
+        kind: the chosen kind; None without kinds.
+        source: reference of the kind; empty if only the schema sets it.
         file: the module that computes it, or None.
-        parameters: its keys, but for the kind.
+        parameters: its keys except the kind.
     """
 
     name: str
@@ -92,36 +89,36 @@ class KeyChange:
 
 @dataclass(frozen=True)
 class MethodSheet:
-    """A method, described.
+    """Description of a method.
 
     Attributes:
         name: canonical.
-        parts: the base method, then the modifiers.
-        texts: (file, its docstring) of each module that is particular to a part.
-        choices: the five and KL and reward; for sft, which has none of them, its own keys as one.
+        presets: the base method, then the modifiers.
+        texts: (file, docstring) of the presets' modules.
+        choices: those of ``CHOICES``; for sft, which has none of them, its keys as a single choice.
     """
 
     name: str
-    parts: tuple[Preset, ...]
+    presets: tuple[Preset, ...]
     texts: tuple[tuple[str, MethodText], ...]
-    choices: tuple[PartChoice, ...]
+    choices: tuple[MethodChoice, ...]
     changes: tuple[KeyChange, ...]
 
     @property
     def title(self) -> str:
-        return " + ".join(part.title for part in self.parts)
+        return " + ".join(preset.title for preset in self.presets)
 
     @property
     def golden(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for part in self.parts for name in part.golden))
+        return tuple(dict.fromkeys(name for preset in self.presets for name in preset.golden))
 
     @property
     def example(self) -> str:
-        return f"rlvr train --method {'+'.join(part.file or part.name for part in self.parts)}"
+        return f"rlvr train --method {'+'.join(preset.file or preset.name for preset in self.presets)}"
 
 
 def known_name(text: str) -> str:
-    """Return the canonical spelling of a method's name; one with files as it stands. Raises UserError for no method."""
+    """Return the canonical spelling of a method's name, unchanged with files. Raises UserError if unknown."""
     if names_a_file(text):
         return text
     try:
@@ -131,22 +128,22 @@ def known_name(text: str) -> str:
 
 
 def method_sheet(text: str) -> MethodSheet:
-    """The sheet of the method that `text` names. Raises UserError for an unknown name."""
+    """Return the sheet of the method ``text``. Raises UserError for an unknown name."""
     config = load_config(method=known_name(text), import_files=True).method
     tables: MethodTables = getattr(type(config), "tables", BUILT_IN)
-    parts = presets_of(parse_method_name(config.name, tables), tables)
-    modules = dict.fromkeys(part.module for part in parts)
+    presets = presets_of(parse_method_name(config.name, tables), tables)
+    modules = dict.fromkeys(preset.module for preset in presets)
     texts = tuple((module_path(module), method_text(module)) for module in modules)
-    return MethodSheet(config.name, parts, texts, tuple(_choices(config, parts)), tuple(_changes(parts)))
+    return MethodSheet(config.name, presets, texts, tuple(_choices(config, presets)), tuple(_changes(presets)))
 
 
-def _choices(config: AnyMethod, parts: tuple[Preset, ...]) -> Iterator[PartChoice]:
+def _choices(config: AnyMethod, presets: tuple[Preset, ...]) -> Iterator[MethodChoice]:
     name = config.name
     check_user_parts(config)
     if config.policy is None:
         keys = [key for key in type(config).model_fields if key != "name"]
-        parameters = tuple(_own_key(config, key) for key in keys)
-        yield PartChoice("method", "no rollouts: its own keys", name, "", None, parameters)
+        parameters = tuple(_sft_parameter(config, key) for key in keys)
+        yield MethodChoice("method", "no rollouts: its own keys", name, "", None, parameters)
         return
     for choice, decides in CHOICES.items():
         section: Section = getattr(config, choice)
@@ -154,27 +151,27 @@ def _choices(config: AnyMethod, parts: tuple[Preset, ...]) -> Iterator[PartChoic
         module = type(section).__module__
         inner = {f"{choice}.{key}": value for key, value in section if isinstance(value, Section)} or {choice: section}
         parameters = tuple(
-            _parameter(parts, held, place, key)
-            for place, held in inner.items()
-            for key in type(held).model_fields
+            _parameter(presets, inner_section, prefix, key)
+            for prefix, inner_section in inner.items()
+            for key in type(inner_section).model_fields
             if not (kind and key == "kind")
         )
-        source = _setter(parts, f"{choice}.kind")[1] if kind else ""
-        yield PartChoice(
+        source = _setter(presets, f"{choice}.kind")[1] if kind else ""
+        yield MethodChoice(
             choice, decides, kind, source, None if inner.keys() != {choice} else module_path(module), parameters
         )
 
 
-def _own_key(config: Section, key: str) -> Parameter:
+def _sft_parameter(config: Section, key: str) -> Parameter:
     field = type(config).model_fields[key]
     default = field.get_default(call_default_factory=True)
     return Parameter(f"method.{key}", getattr(config, key), default, field.description or "", DEFAULT, "")
 
 
-def _parameter(parts: tuple[Preset, ...], section: Section, place: str, key: str) -> Parameter:
+def _parameter(presets: tuple[Preset, ...], section: Section, prefix: str, key: str) -> Parameter:
     field = type(section).model_fields[key]
-    dotted = f"{place}.{key}"
-    set_by, source = _setter(parts, dotted)
+    dotted = f"{prefix}.{key}"
+    set_by, source = _setter(presets, dotted)
     return Parameter(
         key=f"method.{dotted}",
         value=getattr(section, key),
@@ -185,42 +182,41 @@ def _parameter(parts: tuple[Preset, ...], section: Section, place: str, key: str
     )
 
 
-def _setter(parts: tuple[Preset, ...], dotted: str) -> tuple[str, str]:
-    """The last part that sets a key, and the value's source; `default` and an empty source if none does."""
-    setters = [part for part in parts if dotted in dict(flat(_values(part, parts[0])))]
+def _setter(presets: tuple[Preset, ...], dotted: str) -> tuple[str, str]:
+    """Return the last preset that sets a key, and the value's source; `default` and an empty source if none does."""
+    setters = [preset for preset in presets if dotted in dict(flat(_values(preset, presets[0])))]
     return (setters[-1].name, setters[-1].sources[dotted]) if setters else (DEFAULT, "")
 
 
-def _changes(parts: tuple[Preset, ...]) -> Iterator[KeyChange]:
-    """The keys that each modifier changed."""
-    for count in range(1, len(parts)):
+def _changes(presets: tuple[Preset, ...]) -> Iterator[KeyChange]:
+    """Yield the keys that each modifier changed."""
+    for count in range(1, len(presets)):
         before, after = (
-            _resolved("+".join(part.file or part.name for part in parts[:end])) for end in (count, count + 1)
+            _resolve("+".join(preset.file or preset.name for preset in presets[:end])) for end in (count, count + 1)
         )
         for key in {**before, **after}:
             if before.get(key) != after.get(key):
-                yield KeyChange(f"method.{key}", before.get(key), after.get(key), parts[count].name)
+                yield KeyChange(f"method.{key}", before.get(key), after.get(key), presets[count].name)
 
 
-def _resolved(name: str) -> dict[str, Any]:
+def _resolve(name: str) -> dict[str, Any]:
     plain = load_config(method=name, import_files=True).method.model_dump(exclude={"name", "files"})
     return dict(flat(plain))
 
 
-def _values(part: Preset, base: Preset) -> dict[str, Any]:
-    """What `part` sets on top of `base`."""
-    return dict(getattr(part, "for_base", {}).get(base.name, part.values))
+def _values(preset: Preset, base: Preset) -> dict[str, Any]:
+    return dict(getattr(preset, "for_base", {}).get(base.name, preset.values))
 
 
 @dataclass(frozen=True)
 class MethodText:
-    """The docstring of a module of `rlvr_cli.methods`, in parts.
+    """The parsed docstring of a method's module.
 
     Attributes:
         headline: the first paragraph, one sentence.
-        definition: the paragraphs in between as written: equations (indented), paper, settings.
-        equation: the indented blocks of the definition alone.
-        differences: the paragraphs that begin with "How we differ", each on one line but for its list items.
+        definition: the paragraphs in between, verbatim: equations (indented), paper, settings.
+        equation: the indented blocks of the definition.
+        differences: the paragraphs that begin with "How we differ", unwrapped except for list items.
     """
 
     headline: str
@@ -230,14 +226,14 @@ class MethodText:
 
 
 def module_path(module: str) -> str:
-    """Where the module of a method lies: in the repository, or a file of the user's own."""
+    """Return the path of a method's module: relative to the repository, or absolute for a user's file."""
     if module.startswith("rlvr_cli."):
         return f"{module.replace('.', '/')}.py"
     return str(import_module(module).__file__)
 
 
 def method_text(module: str) -> MethodText:
-    """The docstring of a method's module; a file of the user's own may have none."""
+    """Parse the docstring of a method's module; a user's file may have none."""
     docstring = import_module(module).__doc__ or "(The file has no docstring.)"
     headline, *rest = re.split(r"\n\s*\n", docstring.strip())
     differences: list[str] = []
@@ -251,15 +247,15 @@ def method_text(module: str) -> MethodText:
             definition.append(paragraph)
     equations = [textwrap.dedent(block) for paragraph in definition for block in _indented_runs(paragraph)]
     return MethodText(
-        headline=unwrapped(headline),
+        headline=unwrap(headline),
         definition="\n\n".join(definition),
         equation="\n\n".join(equations),
-        differences=tuple(unwrapped(paragraph) for paragraph in differences),
+        differences=tuple(unwrap(paragraph) for paragraph in differences),
     )
 
 
 def _indented_runs(paragraph: str) -> list[str]:
-    """The runs of indented lines."""
+    """Return the blocks of consecutive indented lines."""
     blocks: list[list[str]] = [[]]
     for line in paragraph.splitlines():
         if line.startswith("    "):
@@ -269,14 +265,14 @@ def _indented_runs(paragraph: str) -> list[str]:
     return ["\n".join(block) for block in blocks if block]
 
 
-def unwrapped(paragraph: str) -> str:
-    """Without hard line breaks, except in front of list items."""
+def unwrap(paragraph: str) -> str:
+    """Remove line breaks except before list items."""
     items = re.split(r"\n(?=\s*- )", paragraph)
     return "\n".join(" ".join(item.split()) for item in items)
 
 
 def preset_row(preset: Preset) -> dict[str, Any]:
-    """A row of `rlvr methods`."""
+    """Return a row of `rlvr methods`."""
     return {
         "name": preset.name,
         "title": preset.title,
@@ -288,13 +284,13 @@ def preset_row(preset: Preset) -> dict[str, Any]:
 
 
 def sheet_as_dict(sheet: MethodSheet) -> dict[str, Any]:
-    """Everything, for `--format json`."""
+    """Return everything as JSON values."""
     return {
         "name": sheet.name,
         "title": sheet.title,
         "parts": [
-            {**preset_row(part), "paper": {**dataclasses.asdict(part.paper), "reference": part.paper.reference}}
-            for part in sheet.parts
+            {**preset_row(preset), "paper": {**dataclasses.asdict(preset.paper), "reference": preset.paper.reference}}
+            for preset in sheet.presets
         ],
         "code": [{"file": file, **dataclasses.asdict(text)} for file, text in sheet.texts],
         "choices": [dataclasses.asdict(choice) for choice in sheet.choices],
@@ -305,34 +301,34 @@ def sheet_as_dict(sheet: MethodSheet) -> dict[str, Any]:
 
 
 def sheet_lines(sheet: MethodSheet, columns: int) -> Iterator[str]:
-    """The sheet as text of so many columns, without the table of parameters."""
+    """Yield the sheet as lines of ``columns`` characters, without the table of parameters."""
     yield sheet.name
-    for part in sheet.parts:
+    for preset in sheet.presets:
         yield ""
-        yield f"{part.title}: {part.paper.title} ({part.paper.reference})"
-        yield from _indented(part.summary, columns)
-        yield from _indented(f"Extra cost over grpo: {part.extra_cost}.", columns)
+        yield f"{preset.title}: {preset.paper.title} ({preset.paper.reference})"
+        yield from _indent(preset.summary, columns)
+        yield from _indent(f"Extra cost over grpo: {preset.extra_cost}.", columns)
     for file, text in sheet.texts:
         yield ""
         yield f"{file}"
-        yield from _indented(text.headline, columns)
+        yield from _indent(text.headline, columns)
         for paragraph in (*text.definition.split("\n\n"), *text.differences):
             if paragraph:
                 yield ""
-                yield from _indented(paragraph, columns)
+                yield from _indent(paragraph, columns)
 
 
 def table_rows(sheet: MethodSheet) -> Iterator[tuple[str, str, str, str]]:
-    """Rows of the table of choices: key, value, default, source (of a kind: what it decides, then its source).
+    """Yield rows of the table of choices: key, value, default, source (for a kind: its role, then its source).
 
-    A choice without kinds is a set of switches: of these, only what a part of the method sets is shown.
+    A choice without kinds is a set of switches, of which only those set by a preset are shown.
     """
     for choice in sheet.choices:
         parameters = [item for item in choice.parameters if choice.kind is not None or item.set_by != DEFAULT]
         if choice.kind == "token_mean":
-            parameters = []  # it divides by tokens, and its key is about rows
+            parameters = []  # its only key concerns rows
         if choice.name == "critic" and not parameters:
-            continue  # most methods have none
+            continue  # most methods have no critic
         kind = f" = {choice.kind}" if choice.kind else "" if parameters else ": none"
         yield f"{choice.name}{kind}", "", "", "; ".join(filter(None, (choice.decides, choice.source)))
         for parameter in parameters:
@@ -342,23 +338,23 @@ def table_rows(sheet: MethodSheet) -> Iterator[tuple[str, str, str, str]]:
 
 
 def change_line(change: KeyChange) -> str:
-    """A key that a modifier changed, or added along with the kind that it belongs to."""
+    """Return the line of a key that a modifier changed or added with its kind."""
     before = f"{yaml_text(change.before)} -> " if change.before is not None else ""
     return f"{change.key}: {before}{yaml_text(change.after)}  (+{change.modifier})"
 
 
 def short_cost(cost: str) -> str:
-    """The first clause of an extra cost."""
+    """Return the first clause of an extra cost."""
     return re.split(r"[,;:] (?![^(]*\))", cost, maxsplit=1)[0]
 
 
-def _indented(paragraph: str, columns: int) -> Iterator[str]:
-    """Wrapped again, but for indented lines, which are equations."""
+def _indent(paragraph: str, columns: int) -> Iterator[str]:
+    """Wrap the paragraph, except for indented lines (equations)."""
     for equation, lines in groupby(paragraph.splitlines(), key=lambda line: line.startswith("    ")):
         if equation:
             yield from (f"  {line}".rstrip() for line in lines)
             continue
-        for item in unwrapped("\n".join(lines)).replace("``", "`").split("\n"):
+        for item in unwrap("\n".join(lines)).replace("``", "`").split("\n"):
             hanging = "    " if item.startswith("- ") else "  "
             yield from textwrap.wrap(
                 item,

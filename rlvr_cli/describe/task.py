@@ -1,4 +1,4 @@
-"""Tasks to look at: what there is, an example of each with judged responses, and problems written to a file."""
+"""Description of tasks: lists, an example with judged responses, and problems written to a file."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ NO_ANSWER = "I do not know."
 
 
 class NoTemplate:
-    """A tokenizer with neither a chat template nor special tokens: prompts are as a base model reads them."""
+    """A tokenizer without chat template and special tokens, for the prompts of a base model."""
 
     chat_template = None
     bos_token = None
     bos_token_id = None
 
     def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
-        """No ids: nothing is put in front of a text."""
+        """Return no ids: the prompt has no prefix."""
         return {"input_ids": []}
 
 
 def task_rows() -> list[dict[str, Any]]:
-    """Every task: its name, what it is, which lab model reads it, its keys and the reasons of its verdicts."""
+    """Return a row per task: name, description, lab model, keys and reasons of verdicts."""
     rows = []
     for name, kind in task_kinds().items():
         keys = [key for key in kind.model_fields if key != "name"]
@@ -56,9 +56,8 @@ def task_rows() -> list[dict[str, Any]]:
 
 
 def tasks_document() -> ResultDocument:
-    """Every task."""
     rows = task_rows()
-    # Said once: what every task has.
+    # Keys of every task are in the note.
     shared = [key for key in rows[0]["keys"] if all(key in row["keys"] for row in rows)]
     header = ("task", "what it is", "problems (task.data)", "lab", "keys (task.*)", "a verdict's reasons")
     cells = [
@@ -72,18 +71,19 @@ def tasks_document() -> ResultDocument:
         )
         for row in rows
     ]
-    said = f"Keys of every task: {', '.join(shared)}. `rlvr config keys task` says what they mean."
-    return ResultDocument(tables=[Table("", header, cells)], data={"tasks": rows}, after=[said], rows=rows)
+    note = f"Keys of every task: {', '.join(shared)}. `rlvr config keys task` explains them."
+    return ResultDocument(tables=[Table("", header, cells)], data={"tasks": rows}, after=[note], rows=rows)
 
 
 def example(config: Task, seed: int, model: str | None = None) -> dict[str, Any]:
-    """One problem of the task with its prompt, and verdicts on a worked solution (where there is one) and on nothing.
+    """Return a problem of the task with its prompt, and verdicts on a worked solution (if any) and on a non-answer.
 
     Args:
-        model: the prompt is the one that this model is given (a preset, a folder, a hub id), and its tokens are
-            counted; None = a model without a chat template.
+        model: a preset, a folder or a hub id, for the format of the prompt and its token count; None = a model without
+            a chat template.
+
     Raises:
-        UserError: the task has no problem to show, or the model's tokenizer cannot be had.
+        UserError: the task has no problem to show, or the model's tokenizer cannot be loaded.
     """
     tokenizer: Any = NoTemplate()
     style = "logic_rl"
@@ -91,8 +91,8 @@ def example(config: Task, seed: int, model: str | None = None) -> dict[str, Any]
     if model is not None:
         tokenizer, style = _tokenizer_and_style(model)
     task = config.for_model(style)
-    problem = _first(task, config.data, seed)
-    responses = [*_worked(task, problem), NO_ANSWER]
+    problem = _first_problem(task, config.data, seed)
+    responses = [*_worked_solutions(task, problem), NO_ANSWER]
     if model is not None:
         tokens = len(prompt_ids(task, problem, tokenizer))
         about = {"model": model, "chat_template": bool(tokenizer.chat_template), "prompt_tokens": tokens}
@@ -111,7 +111,7 @@ def example(config: Task, seed: int, model: str | None = None) -> dict[str, Any]
 
 
 def _tokenizer_and_style(model: str) -> tuple[Any, str]:
-    """What decides how prompts for a model are written; its weights are not loaded."""
+    """Load the tokenizer and prompt style of a model, without its weights."""
     from rlvr_cli.models.load import load_model_config, load_tokenizer
     from rlvr_cli.models.source import prompt_style
 
@@ -119,24 +119,25 @@ def _tokenizer_and_style(model: str) -> tuple[Any, str]:
 
 
 def data_set_rows(folder: Path | None) -> list[dict[str, Any]]:
-    """Every data set by name; with the number of its rows in ``folder`` (None where it has no such file).
+    """Return a row per data set, with its number of rows in ``folder`` if given (None for a missing file).
 
-    Raises UserError when there is no such folder, or a file in it cannot be read.
+    Raises UserError for a missing folder or an unreadable file.
     """
     if folder is not None and not folder.is_dir():
         raise UserError(f"--data-dir {folder} (or RLVR_DATA_DIR): no such folder.")
     rows = []
-    for name, one in data_sets().items():
-        row: dict[str, Any] = {"name": name, "task": one.task, "what": one.what, "hub": one.hub, "licence": one.licence}
-        row["files"] = dict(one.files)
+    for name, data_set in data_sets().items():
+        row: dict[str, Any] = {key: getattr(data_set, key) for key in ("task", "what", "hub", "licence")}
+        row = {"name": name, **row}
+        row["files"] = dict(data_set.files)
         if folder is not None:
-            row["rows"] = {split: _rows(name, split, folder) for split in one.files}
+            row["rows"] = {split: _count_rows(name, split, folder) for split in data_set.files}
         rows.append(row)
     return rows
 
 
-def _first(task: Task, data: str, seed: int) -> Problem:
-    """A training problem, or a test problem where none of those can be had."""
+def _first_problem(task: Task, data: str, seed: int) -> Problem:
+    """Return a training problem, or a test problem if none can be loaded."""
     if data in data_sets() and not is_generated(data) and "train" not in data_sets()[data].files:
         return task.problems("test", 1, seed)[0]
     try:
@@ -148,8 +149,8 @@ def _first(task: Task, data: str, seed: int) -> Problem:
             raise error from None
 
 
-def _worked(task: Task, problem: Problem) -> list[str]:
-    """A worked solution where the task has one; a loaded problem may not hold enough for that."""
+def _worked_solutions(task: Task, problem: Problem) -> list[str]:
+    """Return a worked solution if the task has one; a loaded problem may lack the data for it."""
     try:
         solutions = task.solutions(problem)
         return [] if solutions is None else [next(solutions)]
@@ -157,7 +158,7 @@ def _worked(task: Task, problem: Problem) -> list[str]:
         return []
 
 
-def _rows(name: str, split: str, folder: Path) -> int | None:
+def _count_rows(name: str, split: str, folder: Path) -> int | None:
     path = file_of(data_sets()[name], split, folder)
     if path is None:
         return None
@@ -169,9 +170,9 @@ def _rows(name: str, split: str, folder: Path) -> int | None:
 
 
 def write_problems(config: Task, target: Path, *, count: int, split: str, seed: int, overwrite: bool = False) -> int:
-    """Write ``count`` problems of ``split`` to ``target``, one a line, and return how many there are.
+    """Write up to ``count`` problems of ``split`` to ``target``, one per line, and return their number.
 
-    Raises UserError for an unknown split, what is wrong with ``target``, and what the task says of its data.
+    Raises UserError for an unknown split, an invalid ``target`` and the task's problems with its data.
     """
     problems = []
     if split not in SPLITS:
@@ -181,6 +182,6 @@ def write_problems(config: Task, target: Path, *, count: int, split: str, seed: 
     if problems:
         raise UserError(problems)
     task: Task = config.for_model("logic_rl")
-    found = task.problems(cast(Split, split), count, seed)
-    write_text(output_file(target), "".join(json.dumps(problem.fields, ensure_ascii=False) + "\n" for problem in found))
-    return len(found)
+    drawn = task.problems(cast(Split, split), count, seed)
+    write_text(output_file(target), "".join(json.dumps(problem.fields, ensure_ascii=False) + "\n" for problem in drawn))
+    return len(drawn)

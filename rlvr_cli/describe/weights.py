@@ -21,30 +21,30 @@ from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.unclipped import ImportanceSampling, NoImportanceSampling
 
 RATIOS = (0.25, 4.0)
-# kappa of the ratio's standard deviation kappa (1 - p)^2, where nothing else is said.
+# Default kappa of the ratio's standard deviation kappa (1 - p)^2.
 SPREAD = 0.1
 _POINTS = 800
 _EDGE = 1e-7
-# The ratio runs over this decade, far outside any trust region, for a token so unlikely that pi stays below 1.
+# Sign and decade of ratios far outside any trust region, for a token so unlikely that pi stays below 1.
 _FAR = {"LN": (-1, 1e-7, 1e-6), "HP": (1, 1e6, 1e7)}
 _UNLIKELY = 1e-9
 _STEPS = 20_000
-# Beyond e^-600 a ratio is no longer a normal number.
+# A ratio below e^-600 is subnormal.
 _LONGEST = 600.0
 
 
 @dataclass(frozen=True)
 class WeightCurve:
-    """One method's weights for one sign of the advantage and one old probability.
+    """A method's weights for a sign of the advantage and an old probability.
 
     Attributes:
-        label: the method's name, and the kind of token where it tells two apart.
+        label: the method's name, with the kind of token if its weight depends on entropy.
         sign: of the advantage, -1 or +1.
         old_prob: probability of the token under the policy that sampled it.
         ratios: (R,) increasing; none with pi = ratio * old_prob above 1.
-        on_log_prob: (R,) what multiplies A grad log pi.
-        on_prob: (R,) what multiplies A grad pi: ``on_log_prob / (ratios * old_prob)``.
-        region: the trust region as (lowest, highest) ratio, as far as it has ends; None for a method without one.
+        on_log_prob: (R,) factors of A grad log pi.
+        on_prob: (R,) factors of A grad pi: ``on_log_prob / (ratios * old_prob)``.
+        region: the trust region as (lowest, highest) ratio; None for a method without one.
     """
 
     label: str
@@ -58,7 +58,7 @@ class WeightCurve:
 
 @dataclass(frozen=True)
 class Curves:
-    """Everything to draw, and what a reader must know to read it."""
+    """The curves to draw, with notes on their assumptions."""
 
     curves: tuple[WeightCurve, ...]
     notes: tuple[str, ...]
@@ -66,7 +66,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class _Variant:
-    """One line of the picture: a method, and where entropies matter the kind of its token."""
+    """A line of the chart: a method, and the kind of token if its weight depends on entropy."""
 
     method: Method
     label: str
@@ -76,7 +76,7 @@ class _Variant:
 def weight_curves(
     methods: Sequence[Method], old_probs: Sequence[float], *, spread: float = SPREAD, span: tuple[float, float] = RATIOS
 ) -> Curves:
-    """The curves of ``methods``, in their order, for both signs and every old probability.
+    """Return the curves of ``methods``, in order, for both signs and every old probability.
 
     Args:
         spread: kappa of the ratio's standard deviation kappa (1 - p)^2, assumed where bounds depend on it (ACPO).
@@ -102,17 +102,17 @@ def effective_weight(
     spread: float = SPREAD,
     high_entropy: bool | None = None,
 ) -> tuple[Tensor, tuple[float, float]]:
-    """(R,) w at each of the (R,) ``ratios``, and the trust region as (lowest, highest) ratio.
+    """Return the (R,) w at the (R,) ``ratios``, and the trust region as (lowest, highest) ratio.
 
-    ``high_entropy`` says of which kind the token is, for a weight that tells two kinds apart.
+    ``high_entropy``: the kind of token, for a weight that depends on entropy.
     """
     tokens = _probe(method, ratios.double(), old_prob, sign, high_entropy)
     statistics = (
         method.policy_loss.statistics(_step_with_spread(spread)) if method.policy_loss.needs_statistics else None
     )
     total = torch.zeros_like(ratios, dtype=torch.float64)
-    for which in method.passes.names:
-        shaped = method.shaped(tokens, which)
+    for pass_name in method.passes.names:
+        shaped = method.shaped(tokens, pass_name)
         values = method.policy_loss.weight(shaped, statistics) * shaped.advantages / sign
         total += torch.where(shaped.advantages == 0, 0.0, values)[:, 0]
     low, high = method.policy_loss.bounds(tokens, statistics)
@@ -133,12 +133,12 @@ def _curve(
         )
 
     low, high = weigh(grid[:1])[1]
-    # On both sides of each bound, so that a jump is drawn where it is.
+    # Points on both sides of each bound, for an exact jump.
     edges = [edge * side for edge in (low, high) for side in (1 - _EDGE, 1.0, 1 + _EDGE)]
     inside = torch.tensor([edge for edge in edges if grid[0] < edge < grid[-1]], dtype=torch.float64)
     ratios = torch.cat([grid, inside]).sort().values
     weights = weigh(ratios)[0]
-    # The weights without a clip have bounds for statistics only.
+    # Weights without a clip have bounds for statistics only.
     region = None if isinstance(variant.method.policy_loss, ImportanceSampling | NoImportanceSampling) else (low, high)
     return WeightCurve(variant.label, sign, old_prob, ratios, weights, weights / (ratios * old_prob), region)
 
@@ -153,12 +153,12 @@ def _variants(method: Method) -> list[_Variant]:
 
 
 def _probe(method: Method, ratios: Tensor, old_prob: float, sign: int, high_entropy: bool | None) -> Tokens:
-    """One row for each ratio; the token in question is the first, and the only one where no entropies matter."""
+    """Return a row per ratio whose first token is the probe; it is the only token unless entropy matters."""
     old = torch.full((len(ratios), 1), old_prob, dtype=torch.float64).log()
     log_probs = old + ratios.log().unsqueeze(1)
     if high_entropy is None:
         return Tokens(log_probs, old, torch.full_like(old, sign), torch.ones_like(old))
-    # A row long enough for one token to stand above its quantile, and the others to stand on both sides of another.
+    # A row long enough for the probe to be above the entropy quantile, and the others on both sides of it.
     others = torch.linspace(0.1, 0.9, 1000, dtype=torch.float64).expand(len(ratios), -1)
     entropies = torch.cat([torch.full_like(old, 1.0 if high_entropy else 0.0), others], dim=1)
     shape = entropies.shape
@@ -172,7 +172,7 @@ def _probe(method: Method, ratios: Tensor, old_prob: float, sign: int, high_entr
 
 
 def _step_with_spread(spread: float) -> Tokens:
-    """A step with old probabilities p evenly over [0, 1], and ratios of mean 1 and deviation ``spread`` (1 - p)^2."""
+    """Return a step with old probabilities p evenly over [0, 1], ratios of mean 1, deviation ``spread`` (1 - p)^2."""
     probs = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
     deviation = spread * (1 - probs) ** 2
     old = probs.log().expand(2, -1)
@@ -186,7 +186,7 @@ def _first(bound: float | Tensor) -> float:
 
 
 def _joined_notes(methods: Sequence[Method], spread: float) -> Iterator[str]:
-    """Each note once, with all the methods that it is about."""
+    """Yield each note once, with the names of its methods."""
     about: dict[str, list[str]] = {}
     for method in methods:
         for note in _notes(method, spread):
@@ -196,7 +196,6 @@ def _joined_notes(methods: Sequence[Method], spread: float) -> Iterator[str]:
 
 
 def _notes(method: Method, spread: float) -> Iterator[str]:
-    """What the curves of ``method`` assume or leave out."""
     if method.policy_loss.needs_statistics:
         yield (
             f"bounds depend on the step's ratios; drawn for ratios of standard deviation {spread:g} (1 - p)\u00b2 (the "
@@ -207,10 +206,10 @@ def _notes(method: Method, spread: float) -> Iterator[str]:
     if isinstance(method.passes, ByProbability) and method.passes.rule == "quantile":
         yield "eta is a quantile; drawn for old probabilities spread evenly over 0 to 1"
     if len(method.passes.names) > 1:
-        yield "each token is drawn in its own pass"
+        yield "each token is drawn in the pass that trains it"
     if method.rollout_shapings:
-        what = ", ".join(_words(type(shaping).__name__) for shaping in method.rollout_shapings)
-        yield f"not drawn, since it depends on whole rows or groups: {what}"
+        shapings = ", ".join(_words(type(shaping).__name__) for shaping in method.rollout_shapings)
+        yield f"not drawn, since it depends on whole rows or groups: {shapings}"
     if method.kl.beta > 0:
         more = "r log(\u03c0_ref / \u03c0)" if method.kl.bias_correction else "(\u03c0_ref / \u03c0 - 1)"
         yield f"not drawn: the KL penalty, {method.kl.beta:g} {more} more on grad log \u03c0"
@@ -223,9 +222,9 @@ def _words(name: str) -> str:
 
 
 def far_slope(method: Method, region: str) -> float | None:
-    """Slope of log W over log r as r -> 0 in ``LN``, as r -> infinity in ``HP``; W is the weight on grad pi at fixed p.
+    """Return the slope of log W over log r as r -> 0 (``LN``) or infinity (``HP``), W the weight on grad pi at fixed p.
 
-    Negative in LN: the weight diverges as the token vanishes. None where the weight is 0 far out, or the method has no
+    Negative in LN: the weight diverges as the token vanishes. None if the weight is 0 there or the method has no
     advantages of that sign.
     """
     sign, *ends = _FAR[region]
@@ -239,11 +238,10 @@ def far_slope(method: Method, region: str) -> float | None:
 
 
 def left_bias(method: Method, gamma: float, lowest: float, old_prob: float) -> float | None:
-    """Bias in LN relative to the true gradient there, for ratios of density k r^gamma on (0, lowest).
+    """Return the bias in LN relative to the true gradient there, for ratios of density k r^gamma on (0, lowest).
 
     integral |F - r| r^gamma dr / integral r^(gamma + 1) dr: appendix A.3.4, equations 29 to 32, each over that of GRPO.
-    In CE-GPPO's equation 31 the paper takes the absolute value of the integral, here it is taken inside, as printed in
-    the step before.
+    CE-GPPO's equation 31 in the paper has the absolute value of the integral; here it is inside, as in the step before.
 
     Args:
         gamma: above -1.

@@ -1,1 +1,1 @@
-"""What a training needs, worked out before it begins: parameters, memory, time. Pure arithmetic, without torch."""
+"""Estimates of a training before it starts: parameters, memory, time. Pure arithmetic, without torch."""

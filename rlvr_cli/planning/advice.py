@@ -1,4 +1,4 @@
-"""What to change when a training does not fit, and what it would take then."""
+"""Changes of settings for a training that does not fit, with their peak memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlvr_cli.planning.memory import Adapter, MemoryEstimate, Sampling, Training
 Fit = Literal["yes", "tight", "no"]
 # Above this share of the memory an estimate, and fragmentation, may decide otherwise.
 COMFORTABLE = 0.9
-# Changes that take less off than this are not worth their line.
+# A change must reduce the peak to this share or less.
 WORTHWHILE = 0.97
 MOST_GPUS = 64
 RANK = LoRAConfig.model_fields["rank"].default
@@ -22,7 +22,7 @@ RANK = LoRAConfig.model_fields["rank"].default
 
 @dataclass(frozen=True)
 class SettingsChange:
-    """A change of settings, as a person writes it, and the peak with it."""
+    """A change of settings, as overrides, and the peak with it."""
 
     settings: str
     peak: int
@@ -36,14 +36,14 @@ class _State:
 
 
 def memory_verdict(peak: int, available: int) -> Fit:
-    """Whether ``peak`` bytes fit into ``available``: tight when more than nine tenths are taken."""
+    """Compare ``peak`` with ``available`` bytes; tight above nine tenths."""
     if peak > available:
         return "no"
     return "tight" if peak > COMFORTABLE * available else "yes"
 
 
 def verdict(model: Architecture, training: Training, sampling: Sampling, available: int) -> Fit:
-    """Return whether a training fits; not where vLLM's share of the memory cannot hold the weights."""
+    """Return whether a training fits; "no" if vLLM's share of the memory cannot hold the weights."""
     if vllm_shortage(model, training, sampling, available) is not None:
         return "no"
     return memory_verdict(estimate_memory(model, training, sampling, available).peak, available)
@@ -52,7 +52,7 @@ def verdict(model: Architecture, training: Training, sampling: Sampling, availab
 def single_changes(
     model: Architecture, training: Training, sampling: Sampling, available: int
 ) -> tuple[SettingsChange, ...]:
-    """Changes of one setting that take something off the peak, those that take the most first."""
+    """Return changes of a single setting that reduce the peak, the largest reduction first."""
     before = estimate_memory(model, training, sampling, available).peak
     changes = []
     for settings, state in _changes(_State(training, sampling)):
@@ -65,12 +65,12 @@ def single_changes(
 def combined_changes(
     model: Architecture, training: Training, sampling: Sampling, available: int
 ) -> SettingsChange | None:
-    """The first changes that fit together, each laid on those before it; None where all of them do not.
+    """Return changes that fit together, added one by one; None if all together do not fit.
 
-    Changes that alter nothing but speed come first, adapters (another training) last.
+    Changes that affect only speed come first, adapters (another training) last.
     """
     state = _State(training, sampling)
-    # By their keys: a later change of one key takes the place of an earlier one.
+    # By key: a later change of a key replaces an earlier one.
     settings_of: dict[str, str] = {}
     for _ in range(8):
         before = _peak(model, state, available)
@@ -90,9 +90,9 @@ def combined_changes(
 
 
 def gpus_that_fit(model: Architecture, training: Training, sampling: Sampling, available: int) -> SettingsChange | None:
-    """The fewest GPUs that fit comfortably, divided by ZeRO-3, up to 64.
+    """Return the smallest number of GPUs, up to 64, on which the training fits comfortably with ZeRO-3.
 
-    None where none do, one does, or the model cannot be divided.
+    None if none does, a single GPU does, or the model cannot be sharded.
     """
     if not _divisible(training):
         return None
@@ -123,32 +123,32 @@ def gpus_that_fit(model: Architecture, training: Training, sampling: Sampling, a
 
 
 def _divisible(training: Training) -> bool:
-    """Return whether DeepSpeed can divide the model: one in 4 bits and one with a value head it cannot."""
+    """Return whether DeepSpeed can shard the model: not in 4 bits or with a value head."""
     return not (training.value_head or (training.adapter is not None and training.adapter.quantized))
 
 
 def _peak(model: Architecture, state: _State, available: int) -> int:
-    found: MemoryEstimate = estimate_memory(model, state.training, state.sampling, available)
-    return found.peak
+    estimate: MemoryEstimate = estimate_memory(model, state.training, state.sampling, available)
+    return estimate.peak
 
 
 def _changes(state: _State) -> Iterator[tuple[str, _State]]:
-    """Each single change that applies, the gentlest first."""
+    """Yield each applicable change, the gentlest first."""
     training, sampling = state.training, state.sampling
 
-    def trained(**values: object) -> _State:
+    def with_training(**values: object) -> _State:
         return replace(state, training=replace(training, **values))  # type: ignore[arg-type]
 
     quantized = training.adapter is not None and training.adapter.quantized
     if not training.checkpointing:
-        yield "model.gradient_checkpointing=on", trained(checkpointing=True)
+        yield "model.gradient_checkpointing=on", with_training(checkpointing=True)
     if training.micro_batch > 1:
         smaller = largest_divisor(training.micro_batch, training.micro_batch // 2)
-        yield f"update.micro_batch={smaller}", trained(micro_batch=smaller, accumulates=True)
+        yield f"update.micro_batch={smaller}", with_training(micro_batch=smaller, accumulates=True)
     if sampling.batch is not None and sampling.engine in ("local", "transformers"):
         yield "rollout.batch=null", replace(state, sampling=replace(sampling, batch=None))
     if training.attention == "eager":
-        yield "model.attention=sdpa", trained(attention="sdpa")
+        yield "model.attention=sdpa", with_training(attention="sdpa")
     if training.adapter is not None and sampling.engine == "local":
         yield "rollout.engine=transformers", replace(state, sampling=replace(sampling, engine="transformers"))
     if sampling.engine == "vllm_colocate" and not sampling.sleeps:
@@ -157,19 +157,19 @@ def _changes(state: _State) -> Iterator[tuple[str, _State]]:
         yield "rollout.engine=vllm_colocate", replace(state, sampling=replace(sampling, engine="vllm_colocate"))
     if training.gpu and _divisible(training):
         if training.processes > 1 and training.strategy == "ddp":
-            yield "launch.deepspeed=zero2", trained(strategy="zero2")
+            yield "launch.deepspeed=zero2", with_training(strategy="zero2")
         if training.processes > 1 and training.strategy in ("ddp", "zero1", "zero2"):
-            yield "launch.deepspeed=zero3", trained(strategy="zero3", offload_optimizer=False)
+            yield "launch.deepspeed=zero3", with_training(strategy="zero3", offload_optimizer=False)
         if not (training.offload_optimizer and training.offload_weights):
-            offloaded = trained(strategy="zero3", offload_optimizer=True, offload_weights=True)
+            offloaded = with_training(strategy="zero3", offload_optimizer=True, offload_weights=True)
             yield "launch.deepspeed=zero3-offload", offloaded
     if training.adapter is None:
-        yield "model.adapter=lora", trained(adapter=Adapter(RANK), weights=training.frozen_weights)
+        yield "model.adapter=lora", with_training(adapter=Adapter(RANK), weights=training.frozen_weights)
     if training.gpu and not quantized and training.strategy in ("single", "ddp"):
         rank = training.adapter.rank if training.adapter else RANK
         targets = training.adapter.targets if training.adapter else None
         adapter = Adapter(rank, targets, quantized=True)
-        yield "model.adapter=qlora", trained(adapter=adapter, weights=training.frozen_weights)
+        yield "model.adapter=qlora", with_training(adapter=adapter, weights=training.frozen_weights)
     if training.completion_tokens > 256:
         half = training.completion_tokens // 2
-        yield f"rollout.max_new_tokens={half}", trained(completion_tokens=half)
+        yield f"rollout.max_new_tokens={half}", with_training(completion_tokens=half)

@@ -1,4 +1,4 @@
-"""A plan for people: tables and sentences of what :mod:`rlvr_cli.planning.plan` has found."""
+"""Tables and sentences of a plan (:mod:`rlvr_cli.planning.plan`)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rlvr_cli.methods.equivalence import SameGradient
 from rlvr_cli.models.sampling.memory import gib
 
 MOST_CHANGES = 5
-# Rows in which methods differ: several of them have a table of their own for these.
+# Rows in which methods differ; plans of several methods have a separate table for them.
 PER_METHOD = ("method", "optimizer steps per rollout", "optimizer steps", "checkpoints")
 PLAN = ("quantity", "value", "what it is")
 
 
 def plan_document(plan: dict[str, Any]) -> ResultDocument:
-    """The plan of one training."""
+    """Return the plan of one training as a document."""
     memory = [] if plan["memory"] is None else _memory_tables(plan["memory"])
     lines = [
         _data_sentence(plan),
@@ -33,30 +33,30 @@ def plan_document(plan: dict[str, Any]) -> ResultDocument:
 
 
 def arms_document(plans: list[dict[str, Any]], same: Sequence[SameGradient]) -> ResultDocument:
-    """The plans of several methods next to one another, and which of them have the same gradient."""
-    # Two names are two methods, so that one of them samples.
+    """Return the plans of several methods side by side, with those that have the same gradient."""
+    # Of two different methods one samples.
     shared = [row for row in _rows(next(plan for plan in plans if plan["policy_age"])) if row[0] not in PER_METHOD]
     header = ("method", "passes", "steps per rollout", "optimizer steps", "updates old, mean", "largest", "memory")
     lines = [
         f"{plan['method']} samples nothing: for each rollout it takes {plan['completions_per_rollout']:,} "
-        f"demonstrations ({' '.join(part for part in _demonstrations(plan) if part)})."
+        f"demonstrations ({' '.join(text for text in _demonstrations(plan) if text)})."
         for plan in plans
         if not plan["policy_age"]
     ]
     if len({plan["steps_per_rollout"] for plan in plans}) > 1:
         lines.append("At equal rollouts these methods make different numbers of optimizer steps.")
     lines += [group.sentence() for group in same]
-    lines += dict.fromkeys(said for plan in plans for said in plan["cautions"])
+    lines += dict.fromkeys(caution for plan in plans for caution in plan["cautions"])
     groups = [{"methods": list(group.names), "when": group.when, "note": group.sentence()} for group in same]
     return ResultDocument(
-        tables=[Table("", PLAN, shared), Table("", header, [*map(_arm, plans)])],
+        tables=[Table("", PLAN, shared), Table("", header, [*map(_arm_row, plans)])],
         data={"arms": plans, "same_gradient": groups},
         after=lines,
         rows=plans,
     )
 
 
-def _arm(plan: dict[str, Any]) -> tuple[str, ...]:
+def _arm_row(plan: dict[str, Any]) -> tuple[str, ...]:
     ages = plan["policy_age"]
     return (
         plan["method"],
@@ -65,20 +65,19 @@ def _arm(plan: dict[str, Any]) -> tuple[str, ...]:
         f"{plan['steps_total']:,}",
         f"{ages['mean']:g}" if ages else "-",
         f"{ages['largest']:,}" if ages else "-",
-        _memory_in_short(plan["memory"]),
+        _memory_cell(plan["memory"]),
     )
 
 
 def _forward_passes(plan: dict[str, Any], rows: str) -> tuple[str, str]:
-    """How many, and what is in one."""
     if plan["policy_age"] is None:
         return f"{plan['micro_batches_per_step']:,}", f"of {plan['micro_batch']} {rows} (update.micro_batch)"
     if plan["micro_tokens"] is not None:
-        return "-", f"of {plan['micro_tokens']:,} tokens (update.micro_tokens); as many as the completions need"
+        return "-", f"of {plan['micro_tokens']:,} tokens (update.micro_tokens); their number depends on the completions"
     return (
         "-",
-        f"of as many tokens as {plan['micro_batch']} of the longest {rows} have (update.micro_batch); as many as the "
-        f"{rows} need",
+        f"of the tokens of {plan['micro_batch']} of the longest {rows} (update.micro_batch); their number depends on "
+        f"the {rows}",
     )
 
 
@@ -127,7 +126,7 @@ def _evaluation(plan: dict[str, Any]) -> str:
 
 
 def _problems(plan: dict[str, Any]) -> tuple[str, str]:
-    """Return the number of training problems, and how often each is seen; of problems not counted, the limit alone."""
+    """Return the number of training problems and the mean visits of each; only the limit if not counted."""
     source, visits = plan["problems_from"], plan["visits_per_problem"]
     of_data = "" if source is None else f"of {source} (task.data), "
     if visits is not None:
@@ -137,7 +136,6 @@ def _problems(plan: dict[str, Any]) -> tuple[str, str]:
 
 
 def _demonstrations(plan: dict[str, Any]) -> tuple[str, str]:
-    """How many demonstrations there are, where that is known, and where they come from."""
     if plan["data"] is not None:
         return "", f"the rows of {plan['data']} (method.data)"
     visits = plan["visits_per_demonstration"]
@@ -147,7 +145,7 @@ def _demonstrations(plan: dict[str, Any]) -> tuple[str, str]:
 def _data_sentence(plan: dict[str, Any]) -> str:
     ages = plan["policy_age"]
     if ages is None:
-        return "Imitation: training samples nothing, so there is no ratio, and no data grow old."
+        return "Imitation: training samples nothing, so importance ratios do not apply."
     if ages["largest"] == 0:
         return "On-policy: each rollout batch makes one optimizer step, so every ratio is 1 and no clip acts."
     return (
@@ -156,8 +154,8 @@ def _data_sentence(plan: dict[str, Any]) -> str:
     )
 
 
-def _memory_in_short(memory: dict[str, Any] | None) -> str:
-    """`12.3 GiB`, and whether it fits where it does not."""
+def _memory_cell(memory: dict[str, Any] | None) -> str:
+    """Return `12.3 GiB`, with a remark if it is tight or does not fit."""
     if memory is None:
         return "?"
     return gib(memory["peak"]) + {"yes": "", "tight": ", tight", "no": ", does not fit"}[memory["fits"]]
@@ -165,25 +163,25 @@ def _memory_in_short(memory: dict[str, Any] | None) -> str:
 
 def _model_sentence(plan: dict[str, Any]) -> str:
     parameters, rate = plan["parameters"], plan["learning_rate"]
-    said_rate = "" if rate is None else f" Peak learning rate {rate:.4g}."
+    rate_text = "" if rate is None else f" Peak learning rate {rate:.4g}."
     if parameters["total"] is None:
-        return f"Parameters and memory are not known: {parameters['note']}.{said_rate}"
+        return f"Parameters and memory are not known: {parameters['note']}.{rate_text}"
     trained = "" if parameters["trained"] == parameters["total"] else f", {parameters['trained']:,} of them trained"
     if parameters["trained"] > parameters["total"]:
         trained = f", {parameters['trained']:,} trained with the value head"
-    return f"Model: {parameters['total']:,} parameters{trained} ({parameters['note']}).{said_rate}"
+    return f"Model: {parameters['total']:,} parameters{trained} ({parameters['note']}).{rate_text}"
 
 
 def _memory_tables(memory: dict[str, Any]) -> list[Table]:
-    """What is held at the peak; and where that does not fit, what to change."""
+    """Return the terms of the peak and, if it does not fit, the changes that help."""
     setting, gpu = memory["setting"], memory["device"] == "gpu"
     assumed = " (assumed; --prompt-tokens N)" if memory["prompt_tokens_assumed"] else ""
     each = f"each of {setting['processes']} {'GPUs' if gpu else 'processes on the CPU'}"
-    where = each if setting["processes"] > 1 else f"the {'GPU' if gpu else 'CPU'}"
+    device = each if setting["processes"] > 1 else f"the {'GPU' if gpu else 'CPU'}"
     micro_batch = f"{setting['micro_batch']} row{'s' if setting['micro_batch'] > 1 else ''}"
     offloads = " with offloading" if setting["offload_optimizer"] or setting["offload_weights"] else ""
     title = (
-        f"Memory of {where}, {setting['strategy']}{offloads}: micro-batches of {micro_batch} of "
+        f"Memory of {device}, {setting['strategy']}{offloads}: micro-batches of {micro_batch} of "
         f"{setting['prompt_tokens']:,}{assumed} + {setting['completion_tokens']:,} tokens, gradient checkpointing "
         f"{'on' if setting['checkpointing'] else 'off'}"
     )
@@ -237,7 +235,7 @@ def _time_sentence(plan: dict[str, Any]) -> str:
     time, sampled = plan["time"], plan["policy_age"] is not None
     if time is None:
         return (
-            f"Time: not known without a speed: --speed RUN takes that of a run, --speed X is so many "
+            f"Time: unknown without a speed: --speed RUN takes that of a run, --speed X is in "
             f"{'completion' if sampled else 'demonstration'} tokens a second."
         )
     expected = time["seconds_expected"]

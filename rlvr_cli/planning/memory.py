@@ -1,18 +1,18 @@
-"""How much memory a training takes on each GPU, term by term, before anything is loaded.
+"""Estimate the memory of a training on each GPU, term by term, before anything is loaded.
 
 P = parameters, b = rows of a micro-batch, S = prompt + completion tokens, T = completion tokens, H, I, V = hidden,
-intermediate and vocabulary size, L = blocks, q = heads x head_dim, N = processes. Where the equations come from:
+intermediate and vocabulary size, L = blocks, q = heads x head_dim, N = processes. Sources of the equations:
 
 - States: ZeRO (arXiv:1910.02054, section 3 and figure 1). AdamW holds two moments in the format of the trained weights.
   DDP's buckets hold the gradients (`gradient_as_bucket_view`), and stay while completions are sampled.
-- Activations: what autograd keeps of a block of transformers 5 (Qwen2, Qwen3, Llama), counted operation by operation
+- Activations: tensors that autograd saves in a block of transformers 5 (Qwen2, Qwen3, Llama), by operation
   (:func:`block_activations`); with gradient checkpointing the input of each block and, in the backward pass, one block.
 - Head: this project's (`training/log_probs.py`), at most 2^26 logits at a time, 2^29 on a GPU; TRL 1.16's for
   demonstrations, which projects tiles of 4096 tokens x 32768 words.
 - Keys and values: two numbers a token, block, key head and head dimension.
 
-`docs/plan.md` compares the estimate with measured memory. What was measured is the CPU's float32 arithmetic; the terms
-for bfloat16, several GPUs and quantized weights follow the libraries' sources.
+`docs/plan.md` compares the estimate with memory measured in float32 on a CPU; the terms for bfloat16, several GPUs and
+quantized weights follow the libraries' sources.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ TILE_TOKENS, TILE_WORDS = 4096, 32768
 TRANSFORMERS_ROWS, SCORED_LOGITS = 64, 2**28
 # NF4 with double quantization (arXiv:2305.14314, section 3): 4 bits, and 0.127 bits of constants.
 NF4_BYTES = (4 + 0.127) / 8
-# The CUDA context, its libraries and NCCL's buffers, which no tensor shows. A round number, not measured.
+# The CUDA context, its libraries and NCCL's buffers. A round number, not measured.
 CUDA_CONTEXT = GIB
-# DeepSpeed's default bucket of 5e8 numbers where its configuration does not say otherwise.
+# DeepSpeed's default bucket, in numbers.
 DEEPSPEED_BUCKET = 500_000_000
-# ZeRO-3 steps through this process's part in pieces of so many numbers (DeepSpeed's default).
+# Numbers per optimizer step of ZeRO-3 on this process's shard (DeepSpeed's default).
 SUB_GROUP = 1_000_000_000
 # With overlap_comm, 4.5 times a bucket to reduce and one to gather, 2 bytes a number (transformers' DeepSpeed guide).
 OVERLAPPED = 4.5
@@ -59,22 +59,22 @@ class Adapter:
 
 @dataclass(frozen=True)
 class Training:
-    """What decides the memory of an update.
+    """Settings that determine the memory of an update.
 
     Attributes:
-        micro_batch: rows of one forward pass.
+        micro_batch: rows per forward pass.
         prompt_tokens, completion_tokens: of the longest row.
-        weights: bytes of a weight as it is loaded: 4 (float32) or 2 (bfloat16).
+        weights: bytes of a loaded weight: 4 (float32) or 2 (bfloat16).
         frozen_weights: bytes of a weight of the base below an adapter.
         autocast: bfloat16 arithmetic on float32 weights (on a GPU).
-        accumulates: more than one micro-batch a step, so that gradients are there during a forward pass.
-        step_rows: rows of an optimizer step in all processes; None = not known.
-        summed: bytes of a number in which DeepSpeed adds up gradients from stage 2 on.
-        processes: GPUs that train together.
-        reference: a second model for the KL term; with adapters it is the base, and costs nothing.
+        accumulates: more than one micro-batch per step, so that gradients exist during a forward pass.
+        step_rows: rows of an optimizer step in all processes; None = unknown.
+        summed: bytes of a number in which DeepSpeed accumulates gradients from stage 2 on.
+        processes: GPUs of the training.
+        reference: a second model for the KL term; with adapters it is the base and costs nothing.
         supervised: fine-tuning on demonstrations, by TRL's loss.
-        gpu: sampler (and TRL's tiles) of a GPU, in place of a CPU's.
-        offload_optimizer, offload_weights: DeepSpeed keeps them in the computer's memory.
+        gpu: sampler (and TRL's tiles) of a GPU instead of a CPU.
+        offload_optimizer, offload_weights: to the computer's memory, by DeepSpeed.
     """
 
     micro_batch: int
@@ -110,41 +110,41 @@ class Training:
 
     @property
     def half(self) -> bool:
-        """Whether DeepSpeed holds the weights in bfloat16, with a float32 copy next to the moments: on GPUs."""
+        """True if DeepSpeed holds the weights in bfloat16, with a float32 copy next to the moments (on GPUs)."""
         return self.strategy.startswith("zero") and self.gpu
 
     @property
     def stream(self) -> int:
-        """Bytes of a number in the residual stream: that of the weights, which autocast leaves alone."""
+        """Bytes of a number in the residual stream, the format of the weights, unchanged by autocast."""
         return self.compute if self.half else self.weights
 
     @property
     def trained_element(self) -> int:
-        """Bytes of a trained weight, where DeepSpeed does not hold it: adapters are float32 in any case."""
+        """Bytes of a trained weight without DeepSpeed; adapters are always float32."""
         return self.weights if self.adapter is None else 4
 
     @property
     def gathers(self) -> bool:
-        """Whether weights are put together, layer by layer, when they are needed."""
+        """True if weights are gathered layer by layer."""
         return self.shards > 1 or self.offload_weights
 
     @property
     def shards(self) -> int:
-        """Over how many GPUs the weights are spread."""
+        """Number of GPUs that share the weights."""
         return self.processes if self.strategy == "zero3" else 1
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """What decides the memory of a rollout on a training GPU.
+    """Settings that determine the memory of a rollout on a training GPU.
 
     Attributes:
-        rows: completions that this process samples for one rollout.
-        gpu_memory: share of the GPU that vLLM takes (colocate).
-        group: completions of each prompt.
+        rows: completions per rollout in this process.
+        gpu_memory: share of the GPU for vLLM (colocate).
+        group: completions per prompt.
         batch: completions sampled at once; None = the engine's choice.
         sorts: top_p or top_k are in use.
-        sleeps: vLLM gives its memory back while the trainer updates (colocate).
+        sleeps: vLLM frees its memory during updates (colocate).
     """
 
     engine: Engine
@@ -158,7 +158,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Term:
-    """A part of the memory: bytes on one GPU, and how they come about."""
+    """A term of the memory: bytes on one GPU, and their explanation."""
 
     name: str
     bytes: int
@@ -170,9 +170,9 @@ class MemoryEstimate:
     """Memory of one GPU.
 
     Attributes:
-        states: what is there throughout: weights, optimizer states, reference, buffers.
-        phases: what each phase adds: sampling, the end of a forward pass, the backward pass, the optimizer's step.
-        host: what this process takes of the computer's memory: while the model is loaded, or for what is offloaded.
+        states: permanent terms: weights, optimizer states, reference, buffers.
+        phases: terms added by each phase: sampling, the end of a forward pass, the backward pass, the optimizer step.
+        host: this process's share of the computer's memory, for loading or offloading.
     """
 
     states: tuple[Term, ...]
@@ -180,12 +180,12 @@ class MemoryEstimate:
     host: Term
 
     def total(self, phase: str) -> int:
-        """Bytes while ``phase`` lasts."""
+        """Return the bytes during ``phase``."""
         return _sum(self.states) + _sum(self.phases[phase])
 
     @property
     def peak_phase(self) -> str:
-        """The phase that takes the most."""
+        """The phase with the most bytes."""
         return max(self.phases, key=self.total)
 
     @property
@@ -203,26 +203,26 @@ class MemoryEstimate:
 def estimate_memory(
     model: Architecture, training: Training, sampling: Sampling, gpu_bytes: int = 80 * GIB
 ) -> MemoryEstimate:
-    """The memory of one GPU of ``gpu_bytes``: vLLM's share is one of it, and the local sampler takes what is left."""
+    """Estimate the memory of a GPU of ``gpu_bytes``: vLLM takes a share of it, the local sampler the remainder."""
     states = tuple(_states(model, training))
     if sampling.engine == "vllm_colocate" and not sampling.sleeps:
         states += (_vllm(sampling, gpu_bytes),)
     gradients = _gradients(model, training)
-    held = (gradients,) if training.accumulates else ()
+    accumulated = (gradients,) if training.accumulates else ()
     head_forward, head_backward = _head(model, training)
     saved = _saved(model, training)
-    # autocast remembers its copies of trained weights alone.
+    # autocast caches only its copies of trained weights.
     remembered = training.adapter is None or not training.checkpointing
     casts = _casts(model, training, model.linear_parameters * remembered, "all blocks")
     block_casts = _casts(model, training, model.linear_parameters // model.layers, "one block")
-    kept = () if training.checkpointing else (casts,)
+    casts_kept = () if training.checkpointing else (casts,)
     one_block = (_one_block(model, training), block_casts) if training.checkpointing else (_work(model, training),)
     phases = {
         "sampling": tuple(_sampling(model, training, sampling, gpu_bytes, gpu_bytes - _sum(states))),
-        "end of the forward pass": (*held, casts, saved, head_forward),
-        "backward pass of the head": (*held, *kept, saved, head_backward),
-        # Without accumulation gradients appear as activations go, and only here they are all there.
-        "backward pass of the blocks": (*held, *kept, saved, *one_block),
+        "end of the forward pass": (*accumulated, casts, saved, head_forward),
+        "backward pass of the head": (*accumulated, *casts_kept, saved, head_backward),
+        # Without accumulation gradients replace activations step by step, and are complete only here.
+        "backward pass of the blocks": (*accumulated, *casts_kept, saved, *one_block),
         "last block's backward pass": (gradients, *(one_block if training.checkpointing else ())),
         "optimizer step": (gradients, *_step_work(model, training)),
     }
@@ -230,7 +230,7 @@ def estimate_memory(
 
 
 def trained_parameters(model: Architecture, training: Training) -> int:
-    """How many weights have a gradient."""
+    """Count the weights that have a gradient."""
     head = model.hidden + 1 if training.value_head else 0
     if training.adapter is None:
         return model.parameters + head
@@ -238,7 +238,7 @@ def trained_parameters(model: Architecture, training: Training) -> int:
 
 
 def block_activations(model: Architecture, training: Training) -> int:
-    """Bytes that autograd keeps of one block, for the whole micro-batch.
+    """Return the bytes that autograd saves in a block for the whole micro-batch.
 
     Each of two norms keeps its input, the normalised input and its output; the linear layers their inputs (under
     autocast a bfloat16 copy each), attention its queries, keys, values and output, the gated network four tensors of
@@ -271,13 +271,13 @@ def block_activations(model: Architecture, training: Training) -> int:
 
 
 def _adapter_inputs(model: Architecture, adapter: Adapter, element: int) -> int:
-    """Bytes of a token that the adapters of a block keep: what goes into A, and into B."""
+    """Return the bytes per token that the adapters of a block save: the inputs of A and of B."""
     adapted = [name for name in model.linear_shapes if adapter.targets is None or name in adapter.targets]
     into_b = element * adapter.rank * len(adapted)
     if element == 2:
-        # Adapters are float32, so each gets a copy of its own, which autocast copies again.
+        # Adapters are float32, so each gets a separate copy, which autocast copies again.
         return into_b + element * sum(model.linear_shapes[name][0] for name in adapted)
-    # Layers that read the same tensor keep it once; the attention's output is kept anyway.
+    # Layers with the same input save it once; the attention's output is saved anyway.
     read = {
         "q_proj": "qkv",
         "k_proj": "qkv",
@@ -296,12 +296,12 @@ def _states(model: Architecture, training: Training) -> Iterable[Term]:
     spread = f", spread over {training.shards} GPUs" if training.shards > 1 else ""
     if adapter is not None and adapter.quantized:
         rest = parameters - model.linear_parameters
-        held = round(model.linear_parameters * NF4_BYTES + rest * training.weights + trained * 4)
-        yield Term("weights", held, f"linear layers in 4 bits, the rest in {8 * training.weights}, adapters in 32")
+        size = round(model.linear_parameters * NF4_BYTES + rest * training.weights + trained * 4)
+        yield Term("weights", size, f"linear layers in 4 bits, the rest in {8 * training.weights}, adapters in 32")
     elif adapter is not None:
         element = 2 if training.half else training.weights
-        held = 0 if training.offload_weights else parameters * element // training.shards
-        yield Term("weights", held + trained * 4, f"{element} bytes each{spread}; adapters 4 bytes")
+        size = 0 if training.offload_weights else parameters * element // training.shards
+        yield Term("weights", size + trained * 4, f"{element} bytes each{spread}; adapters 4 bytes")
     elif training.half:
         yield Term("weights", 0 if training.offload_weights else 2 * parameters // training.shards, f"bfloat16{spread}")
     else:
@@ -322,8 +322,8 @@ def _states(model: Architecture, training: Training) -> Iterable[Term]:
         bucket = model.hidden**2 if strategy == "zero3" else min(DEEPSPEED_BUCKET, trained)
         yield Term("communication buckets", round(OVERLAPPED * 2 * 2 * bucket), "DeepSpeed's, with overlap_comm")
     if training.gathers:
-        what = "the block at work, the next one, embedding and head"
-        yield Term("gathered layers", training.compute * (2 * model.block + model.embedding), what)
+        why = "the block at work, the next one, embedding and head"
+        yield Term("gathered layers", training.compute * (2 * model.block + model.embedding), why)
     if training.gpu:
         yield Term("CUDA", CUDA_CONTEXT, "context and libraries: a round number, not measured")
 
@@ -331,22 +331,22 @@ def _states(model: Architecture, training: Training) -> Iterable[Term]:
 def _optimizer(trained: int, training: Training) -> Term:
     # torch's AdamW makes its moments in the format of the weights.
     copies = 12 if training.half else 2 * training.trained_element
-    name, what = "optimizer states", f"two moments of {8 * training.trained_element} bits"
+    name, why = "optimizer states", f"two moments of {8 * training.trained_element} bits"
     if training.half:
-        what = "two float32 moments and a float32 copy of the weights"
+        why = "two float32 moments and a float32 copy of the weights"
     if training.offload_optimizer:
-        return Term(name, 0, f"{what}, in the computer's memory")
+        return Term(name, 0, f"{why}, in the computer's memory")
     spread = training.processes if training.strategy not in ("single", "ddp") else 1
-    return Term(name, copies * trained // spread, what + (f", spread over {spread} GPUs" if spread > 1 else ""))
+    return Term(name, copies * trained // spread, why + (f", spread over {spread} GPUs" if spread > 1 else ""))
 
 
 def _gradients(model: Architecture, training: Training) -> Term:
     trained = trained_parameters(model, training)
     if training.strategy == "ddp" and training.processes > 1:
         return Term("gradients", 0, "in the communication buckets")
-    whole = training.strategy in ("single", "ddp", "zero1") or training.processes == 1
-    spread = "" if whole else f", spread over {training.processes} GPUs"
-    count = trained if whole else trained // training.processes
+    is_full = training.strategy in ("single", "ddp", "zero1") or training.processes == 1
+    spread = "" if is_full else f", spread over {training.processes} GPUs"
+    count = trained if is_full else trained // training.processes
     if training.half:
         if training.offload_optimizer and training.strategy != "zero1":
             return Term("gradients", 0, "in the computer's memory")
@@ -361,10 +361,10 @@ def _step_work(model: Architecture, training: Training) -> Iterable[Term]:
         count = trained_parameters(model, training) // training.processes
         if training.strategy == "zero3":
             count = min(count, SUB_GROUP)
-        # Stage 2 steps on what it has summed in float32; stage 3 joins the parts of it.
+        # Stage 2 steps on its float32 sums; stage 3 concatenates its slices of them.
         if training.strategy != "zero2" or training.summed == 2:
             yield Term("gradients in float32", 4 * count, "for the step of the float32 copy")
-        # DeepSpeed gets torch's AdamW that is not fused, which takes the roots of all second moments at once.
+        # DeepSpeed uses torch's unfused AdamW, which takes the roots of all second moments at once.
         yield Term("work of AdamW", 4 * count, "the roots of the second moments")
 
 
@@ -384,21 +384,21 @@ def _one_block(model: Architecture, training: Training) -> Term:
 
 
 def _work(model: Architecture, training: Training) -> Term:
-    """Gradients of activations while the gated network of a block is gone through backwards."""
+    """Estimate the gradients of activations in the backward pass of a block's gated network."""
     per_token = 2 * training.compute * model.intermediate + 2 * training.stream * model.hidden
     return Term("gradients of activations", training.micro_batch * training.tokens * per_token, "of one block")
 
 
-def _casts(model: Architecture, training: Training, weights: int, which: str) -> Term:
-    """bfloat16 copies of float32 weights, which autocast makes and keeps until the forward pass ends."""
-    held = training.stream
+def _casts(model: Architecture, training: Training, weights: int, blocks: str) -> Term:
+    """Estimate autocast's bfloat16 copies of float32 weights, cached until the forward pass ends."""
+    stored = training.stream
     quantized = training.adapter is not None and training.adapter.quantized
-    size = 0 if held == training.compute or quantized else training.compute * weights
-    return Term("weights in bfloat16", size, f"autocast's copies of {which}")
+    size = 0 if stored == training.compute or quantized else training.compute * weights
+    return Term("weights in bfloat16", size, f"autocast's copies of {blocks}")
 
 
 def _head(model: Architecture, training: Training) -> tuple[Term, Term]:
-    """What the head needs besides hidden states: at the end of the forward pass, and at the start of the backward."""
+    """Estimate the head without hidden states, at the end of the forward and the start of the backward pass."""
     if training.supervised:
         return _tiled_head(model, training)
     b, v, h = training.micro_batch, model.vocabulary, model.hidden
@@ -407,19 +407,19 @@ def _head(model: Architecture, training: Training) -> tuple[Term, Term]:
     weight_gradient = 0 if frozen else 4 * v * h
     rows = b * training.completion_tokens
     at_once = min(rows, max(1, (GPU_LOGITS if training.gpu else MOST_LOGITS) // v))
-    # Logits in float32, made of those in the format of the arithmetic.
+    # Logits in the format of the arithmetic, and in float32.
     logits = (4 + (training.compute if training.compute != 4 else 0)) * at_once * v
     picked = training.stream * rows * h
     again = ", computed again in the backward pass" if at_once < rows else ""
     forward = Term("head", 2 * logits + picked, f"logits of {at_once:,} tokens and their exponentials{again}")
-    # The gradient of the weight is added to that of earlier forward passes, or of earlier parts of this one.
+    # The gradient of the weight is added to that of earlier forward passes, or of earlier slices of this one.
     added = weight_gradient if gathered or at_once < rows else 0
     backward = Term("head", 2 * logits + picked + 4 * rows * h + added, "logits, their gradients and the head's")
     return forward, backward
 
 
 def _tiled_head(model: Architecture, training: Training) -> tuple[Term, Term]:
-    """The same of TRL's head, which fine-tuning on demonstrations goes through."""
+    """Estimate the same for TRL's head, which fine-tuning on demonstrations uses."""
     b, length, v, h = training.micro_batch, training.tokens, model.vocabulary, model.hidden
     frozen = training.adapter is not None
     weight_gradient = 0 if frozen else 4 * v * h
@@ -447,25 +447,25 @@ def _tiled_head(model: Architecture, training: Training) -> tuple[Term, Term]:
 
 
 def _sampling(model: Architecture, training: Training, sampling: Sampling, gpu_bytes: int, room: int) -> Iterable[Term]:
-    """Args: room: bytes of the GPU that the states leave."""
-    # What is gathered is in the format of the arithmetic.
+    """Estimate sampling with ``room`` bytes of the GPU left by the states."""
+    # Gathered weights are in the format of the arithmetic.
     element = training.compute if training.gathers else training.stream
     v, length, engine = model.vocabulary, training.tokens, sampling.engine
-    whole = []
+    full_weights = []
     use = "to give them to vLLM" if engine.startswith("vllm") else "to sample with"
     if training.gathers and engine != "none":
-        whole.append(Term("gathered weights", element * model.parameters, f"all of them at once, {use}"))
+        full_weights.append(Term("gathered weights", element * model.parameters, f"all of them at once, {use}"))
     if training.adapter is not None and engine not in ("none", "transformers"):
         adapter = training.adapter
         # Layers in 4 bits become plain ones, in the format of the other weights.
         merged = model.linear_parameters_of(None if adapter.quantized else adapter.targets)
         size = (training.weights if adapter.quantized else element) * merged
-        whole.append(Term("merged weights", size, f"a second copy of the adapted layers, {use}"))
-    yield from whole
+        full_weights.append(Term("merged weights", size, f"a second copy of the adapted layers, {use}"))
+    yield from full_weights
     if engine == "vllm_colocate" and sampling.sleeps:
         yield _vllm(sampling, gpu_bytes)
     elif engine == "local":
-        yield from _local_sampler(model, training, sampling, element, room - _sum(whole))
+        yield from _local_sampler(model, training, sampling, element, room - _sum(full_weights))
     elif engine == "transformers":
         rows = min(sampling.rows, sampling.batch or TRANSFORMERS_ROWS)
         # Each block's cache grows by copying it.
@@ -493,7 +493,7 @@ class VllmShortage:
 
 
 def vllm_shortage(model: Architecture, training: Training, sampling: Sampling, gpu_bytes: int) -> VllmShortage | None:
-    """Return by how much vLLM's share of a GPU is too small for the weights alone; None where it is not."""
+    """Return the shortage of vLLM's share of a GPU for the weights alone; None if they fit."""
     if sampling.engine != "vllm_colocate":
         return None
     share, weights = round(sampling.gpu_memory * gpu_bytes), training.compute * model.parameters
@@ -506,7 +506,7 @@ def vllm_shortage(model: Architecture, training: Training, sampling: Sampling, g
 def _local_sampler(
     model: Architecture, training: Training, sampling: Sampling, element: int, room: int
 ) -> Iterable[Term]:
-    """Args: room: bytes that are free when it begins."""
+    """Estimate the local sampler with ``room`` free bytes."""
     length, memory = training.tokens, planned_row_memory(model, element, gpu=training.gpu)
     rows = rows_at_once(memory, training, sampling, room)
     at_once = f"{rows} of {sampling.rows} rows at once" if rows < sampling.rows else f"{rows} rows"
@@ -515,22 +515,22 @@ def _local_sampler(
     )
     logits = rows * memory.logits(sorts=sampling.sorts)
     yield Term("logits of a step", logits, f"{rows} rows")
-    # Before there are logits.
+    # Freed before the first logits.
     reading = max(0, _prompts(memory, training, sampling, rows) - logits)
     yield Term("reading of prompts", reading, f"at most {PREFILL_TOKENS} tokens at once")
 
 
 def rows_at_once(memory: RowMemory, training: Training, sampling: Sampling, room: int) -> int:
-    """Completions that the local sampler decodes together, where ``room`` bytes are free."""
+    """Return the completions that the local sampler decodes together in ``room`` free bytes."""
     if sampling.batch is not None:
         return min(sampling.rows, sampling.batch)
-    wanted = min(sampling.rows, MOST_ROWS) if training.gpu else sampling.rows
-    left = usable(max(0, room)) - _prompts(memory, training, sampling, sampling.rows)
-    return memory.rows(wanted, left, training.tokens, sorts=sampling.sorts)
+    limit = min(sampling.rows, MOST_ROWS) if training.gpu else sampling.rows
+    free = usable(max(0, room)) - _prompts(memory, training, sampling, sampling.rows)
+    return memory.rows(limit, free, training.tokens, sorts=sampling.sorts)
 
 
 def planned_row_memory(model: Architecture, element: int, *, gpu: bool) -> RowMemory:
-    """What ``model`` takes to sample with, ``element`` bytes a number."""
+    """Return the memory of sampling per row, with ``element`` bytes per number."""
     heads, kv_heads, dim = model.heads, model.kv_heads, model.head_dim
     return RowMemory(
         kv_token=model.kv_bytes_per_token(element),
@@ -541,19 +541,19 @@ def planned_row_memory(model: Architecture, element: int, *, gpu: bool) -> RowMe
 
 
 def _prompts(memory: RowMemory, training: Training, sampling: Sampling, rows: int) -> int:
-    """Bytes that reading the different prompts of ``rows`` completions takes."""
+    """Return the bytes of prefilling the distinct prompts of ``rows`` completions."""
     return memory.prompts(-(-rows // sampling.group) * training.prompt_tokens, training.prompt_tokens)
 
 
 def _host(model: Architecture, training: Training) -> Term:
-    """The computer's memory: of one process that loads the model there, or for what is offloaded."""
+    """Estimate the computer's memory of a process, for loading the model or for offloaded states."""
     if not training.gpu:
         return Term("host", 0, "")
     quantized = training.adapter is not None and training.adapter.quantized
-    # A model that will be divided stays there until its reference is loaded too.
+    # A model to be sharded stays there until its reference is loaded too.
     copies = 2 if training.strategy not in ("single", "ddp") and training.reference and training.adapter is None else 1
     loading = 0 if quantized else copies * training.weights * model.parameters
-    # The float32 copy, two moments, gradients and what they are summed in; weights in bfloat16.
+    # The float32 copy, two moments, gradients and their sums; weights in bfloat16.
     offloaded = (16 + training.summed) * trained_parameters(model, training) * training.offload_optimizer
     offloaded += 2 * model.parameters * training.offload_weights
     if offloaded // training.processes > loading:

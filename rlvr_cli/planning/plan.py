@@ -1,4 +1,4 @@
-"""What a training with a configuration would do and need, in numbers: steps, tokens, memory and time."""
+"""Plan of a training, in numbers: steps, tokens, memory and time."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from rlvr_cli.tasks.problem import DataSplit
 
 
 def plan_training(config: Config) -> dict[str, Any]:
-    """The numbers of a training with `config`; `--format json` prints them.
+    """Return the numbers of a training with `config`, which `--format json` prints.
 
-    `policy_age` has one entry for each optimizer step made from a rollout batch: the number of updates between the
-    policy that sampled the data and the policy that the step updates (0 = on-policy). Supervised fine-tuning samples
-    nothing: its rollout batches are demonstrations, and `policy_age` and the numbers of problems are None; the numbers
-    of demonstrations are None for other methods, and where `data` names a file of them, which is not read. The problems
-    of `problems_from` (`task.data`) are counted where they are on this machine; else their number is None.
+    `policy_age` has an entry for each optimizer step of a rollout batch: the number of updates between the policy that
+    sampled the data and the policy that the step updates (0 = on-policy). Supervised fine-tuning samples nothing: its
+    rollout batches are demonstrations, and `policy_age` and the numbers of problems are None. The numbers of
+    demonstrations are None for other methods, and if `data` is a file, which is not read. The number of problems of
+    `problems_from` (`task.data`) is None unless they are on this machine.
     """
 
     from rlvr_cli.evaluation.benchmarks import completions_of
@@ -51,8 +51,8 @@ def plan_training(config: Config) -> dict[str, Any]:
     batch = config.batch
     ages = list(range(batch.steps_per_rollout))
     samples = config.method.samples
-    problems = _count(config, "train", config.task.training_problems) if samples else None
-    held_out = _count(config, config.eval.split, config.eval.problems) or config.eval.problems
+    problems = _count_problems(config, "train", config.task.training_problems) if samples else None
+    held_out = _count_problems(config, config.eval.split, config.eval.problems) or config.eval.problems
     completions_each = config.eval.samples + config.eval.greedy
     demonstrations = config.method.demonstration_count
     completions_total = batch.completions * config.train.rollouts
@@ -85,7 +85,7 @@ def plan_training(config: Config) -> dict[str, Any]:
         "demonstrations": demonstrations,
         "data": config.method.demonstration_file,
         "visits_per_demonstration": completions_total / demonstrations if demonstrations else None,
-        "checkpoints_written": _checkpoints(batch.steps_total, config.checkpoint.every),
+        "checkpoints_written": _checkpoint_count(batch.steps_total, config.checkpoint.every),
         "checkpoints_kept": config.checkpoint.keep,
         "evaluations": config.train.rollouts // config.eval.every if config.eval.every else 0,
         "eval_completions": held_out * completions_each,
@@ -94,33 +94,33 @@ def plan_training(config: Config) -> dict[str, Any]:
     }
 
 
-def _count(config: Config, split: DataSplit, most: int) -> int | None:
-    """Count the problems of ``split`` that are on this machine; None where there are none, or none can be read."""
+def _count_problems(config: Config, split: DataSplit, most: int) -> int | None:
+    """Count the problems of ``split`` on this machine; None without readable ones."""
     try:
         return config.task.count_local(split, most)
     except UserError:
         return None
 
 
-def _checkpoints(steps_total: int, every: int) -> int:
-    """One every `every` steps, and one of the last step."""
+def _checkpoint_count(steps_total: int, every: int) -> int:
+    """Count checkpoints: every ``every`` steps, and the last step."""
     return -(-steps_total // every)
 
 
 def full_plan(config: Config, **resource_options: Any) -> dict[str, Any]:
-    """:func:`plan_training`, :func:`resources`, and what to be careful about; the data need not be there."""
+    """Return :func:`plan_training`, :func:`resources` and `cautions`; the data may be missing."""
     from rlvr_cli.config.checks import cautions
     from rlvr_cli.tasks.data import generated_hint
     from rlvr_cli.tasks.sets import waits_for_a_folder
 
-    said = cautions(config)
+    warnings = cautions(config)
     try:
         check_readable(config)
     except UserError as error:
-        said += [f"WARNING: `rlvr train` refuses this: {problem}" for problem in error.problems]
+        warnings += [f"WARNING: `rlvr train` refuses this: {problem}" for problem in error.problems]
     if waits_for_a_folder(config.task):
         # Its numbers do not depend on the problems.
-        said.append(
+        warnings.append(
             f"WARNING: `rlvr train` needs the problems of {config.task.data} (task.data), which are not on the hub: "
             f"give their folder with --data-dir.{generated_hint(config.task.sets)}"
         )
@@ -128,25 +128,25 @@ def full_plan(config: Config, **resource_options: Any) -> dict[str, Any]:
         try:
             config.task.count_local("train", 1)
         except UserError as error:
-            said += [f"WARNING: `rlvr train` refuses this: {problem}" for problem in error.problems]
-    return {**plan_training(config), **resources(config, **resource_options), "cautions": said}
+            warnings += [f"WARNING: `rlvr train` refuses this: {problem}" for problem in error.problems]
+    return {**plan_training(config), **resources(config, **resource_options), "cautions": warnings}
 
 
 def resources(
     config: Config, *, gpu_memory: str | None = None, prompt_tokens: int | None = None, speed: Speed | None = None
 ) -> dict[str, Any]:
-    """`parameters`, `learning_rate`, `memory` and `time` of a training, for `--format json`.
+    """Return `parameters`, `learning_rate`, `memory` and `time` of a training, for `--format json`.
 
-    What is not known is None, with a `note` that says why: parameters and memory of a model whose config.json is not
-    at hand, the time without a speed.
+    Unknown values are None: parameters and memory of a model without a local config.json (with a `note`), the time
+    without a speed.
     """
-    found = find_architecture(config.model.name, config.model.revision)
-    model = found.architecture
+    model_source = find_architecture(config.model.name, config.model.revision)
+    model = model_source.architecture
     device = choose_device(gpu_memory, None if model is None else model.parameters)
     training, sampling = training_of(config, device, prompt_tokens), sampling_of(config, model)
     return {
-        "parameters": _parameters(found, training),
-        "learning_rate": _rate(config, model),
+        "parameters": _parameters(model_source, training),
+        "learning_rate": _peak_rate(config, model),
         "memory": None
         if model is None
         else memory_plan(model, training, sampling, device, assumed=prompt_tokens is None),
@@ -157,7 +157,7 @@ def resources(
 def memory_plan(
     model: Architecture, training: Training, sampling: Sampling, device: Device, *, assumed: bool
 ) -> dict[str, Any]:
-    """The memory of one GPU (or of the CPU), whether it suffices, and what would help."""
+    """Return the memory of one GPU (or of the CPU), whether it fits, and changes that help."""
     if not device.gpu and training.processes > 1:
         device = replace(device, bytes=device.bytes // training.processes, why=f"its share of {device.why}")
     estimate = estimate_memory(model, training, sampling, device.bytes)
@@ -167,7 +167,7 @@ def memory_plan(
     combined = more = None
     if fits != "yes":
         changes = advice.single_changes(model, training, sampling, device.bytes)
-        # Adapters are another training, and offloading takes its time: other answers are wanted next to them.
+        # Adapters change the training, and offloading is slow: offer alternatives to both.
         same = [change for change in changes if "adapter" not in change.settings and "offload" not in change.settings]
         if not any(change.fits == "yes" for change in same):
             combined = advice.combined_changes(model, training, sampling, device.bytes)
@@ -194,15 +194,15 @@ def memory_plan(
     }
 
 
-def _parameters(found: FoundArchitecture, training: Training) -> dict[str, Any]:
-    model = found.architecture
+def _parameters(model_source: FoundArchitecture, training: Training) -> dict[str, Any]:
+    model = model_source.architecture
     if model is None:
-        return {"total": None, "trained": None, "note": found.source}
-    return {"total": model.parameters, "trained": trained_parameters(model, training), "note": found.source}
+        return {"total": None, "trained": None, "note": model_source.source}
+    return {"total": model.parameters, "trained": trained_parameters(model, training), "note": model_source.source}
 
 
-def _rate(config: Config, model: Architecture | None) -> float | None:
-    """The peak learning rate; None where it follows from a number of parameters that is not known."""
+def _peak_rate(config: Config, model: Architecture | None) -> float | None:
+    """Return the peak learning rate; None if it depends on an unknown number of parameters."""
 
     class Unknown(Exception):
         pass
@@ -222,21 +222,21 @@ def _time(config: Config, speed: Speed | None) -> dict[str, Any] | None:
     if speed is None:
         return None
     completions = config.batch.completions * config.train.rollouts
-    found = duration(completions, config.rollout.max_new_tokens, speed)
-    return {**asdict(speed), "seconds_at_most": found.at_most, "seconds_expected": found.expected}
+    estimate = duration(completions, config.rollout.max_new_tokens, speed)
+    return {**asdict(speed), "seconds_at_most": estimate.at_most, "seconds_expected": estimate.expected}
 
 
 DEFAULT_GPU_BYTES = 80 * GIB
 GPU_HERE = Path("/dev/nvidia0")
-# Models beyond this many parameters are planned for GPUs where the machine has none.
+# Models beyond this many parameters are planned for GPUs on a machine without a GPU.
 LARGE = 1_000_000_000
-# GPUs are sold by the GB and have as many GiB; a bare number is of those.
+# GPUs sold with N GB have N GiB; so is a bare number.
 _UNITS = {"": GIB, "m": 2**20, "g": GIB, "t": 2**40}
 
 
 @dataclass(frozen=True)
 class Device:
-    """What the training is planned for: bytes of one GPU, or of the computer's memory; ``why`` it was taken."""
+    """The target of a plan: bytes of one GPU, or of the computer's memory; ``why`` is the reason of the choice."""
 
     gpu: bool
     bytes: int
@@ -252,32 +252,31 @@ def parse_bytes(text: str) -> int:
 
 
 def choose_device(gpu_memory: str | None, parameters: int | None) -> Device:
-    """What to plan for: what was said; GPUs of 80 GiB for a large model; else the machine at hand."""
+    """Choose `--gpu-memory`, else this machine's GPU, GPUs of 80 GiB for a large model, or this machine's CPU."""
     if gpu_memory is not None:
         return Device(True, parse_bytes(gpu_memory), "as given (--gpu-memory)")
     if GPU_HERE.exists():
-        found = memory_of_the_gpus()
-        if found is not None:
-            return Device(True, found, "the GPU of this machine, as nothing else was said (--gpu-memory)")
-        return Device(True, DEFAULT_GPU_BYTES, "a GPU is here; 80 GiB, as nothing else was said (--gpu-memory)")
+        size = gpu_memory_here()
+        if size is not None:
+            return Device(True, size, "the GPU of this machine; --gpu-memory sets another size")
+        return Device(True, DEFAULT_GPU_BYTES, "assumed 80 GiB for the GPU of this machine; --gpu-memory sets the size")
     if parameters is not None and parameters >= LARGE:
-        return Device(True, DEFAULT_GPU_BYTES, "a large model, so GPUs of 80 GiB, as nothing else was said")
+        return Device(True, DEFAULT_GPU_BYTES, "assumed GPUs of 80 GiB for a large model; --gpu-memory sets the size")
     size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Device(False, size, "this machine's CPU and memory; for GPUs give --processes N --gpu-memory 80GiB")
 
 
-def memory_of_the_gpus() -> int | None:
-    """Bytes of the smallest GPU here, by its driver's own command; None where that says nothing."""
+def gpu_memory_here() -> int | None:
+    """Return the bytes of this machine's smallest GPU by `nvidia-smi`; None if that fails."""
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
-        return min(int(line) for line in said.split()) * 2**20
+        output = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
+        return min(int(line) for line in output.split()) * 2**20
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
 
 
 def strategy_of(config: Config) -> Strategy:
-    """How the training is divided among GPUs."""
     launch = config.launch
     if launch.deepspeed is not None:
         stages: dict[Any, Strategy] = {1: "zero1", 2: "zero2", 3: "zero3"}
@@ -286,15 +285,15 @@ def strategy_of(config: Config) -> Strategy:
 
 
 def offloads_of(config: Config) -> tuple[bool, bool]:
-    """Whether DeepSpeed keeps the optimizer's states, and the weights, in the computer's memory."""
+    """Return whether DeepSpeed offloads the optimizer's states, and the weights, to the computer's memory."""
     zero = (deepspeed_settings(config.launch) or {}).get("zero_optimization")
-    parts = [(zero if isinstance(zero, dict) else {}).get(f"offload_{part}") for part in ("optimizer", "param")]
-    optimizer, weights = (isinstance(part, dict) and part.get("device", "none") != "none" for part in parts)
+    sections = [(zero if isinstance(zero, dict) else {}).get(f"offload_{name}") for name in ("optimizer", "param")]
+    optimizer, weights = (isinstance(section, dict) and section.get("device", "none") != "none" for section in sections)
     return optimizer, weights
 
 
 def training_of(config: Config, device: Device, prompt_tokens: int | None = None) -> Training:
-    """What decides the memory of an update of ``config``."""
+    """Return the settings of ``config`` that determine the memory of an update."""
     batch, method, model = config.batch, config.method, config.model
     wanted = model.gradient_checkpointing
     weights = 2 if model.dtype == "bfloat16" else 4
@@ -329,7 +328,7 @@ def training_of(config: Config, device: Device, prompt_tokens: int | None = None
 
 
 def _usual_prompt(config: Config) -> int:
-    """Before any prompt was read; a configuration that no run can have is refused where the run begins."""
+    """Return the usual prompt length of the task; an invalid configuration is refused when a run starts."""
     style = "compact" if _is_lab(config) else "logic_rl"
     try:
         return config.task.for_model(style).prompt_tokens
@@ -338,12 +337,10 @@ def _usual_prompt(config: Config) -> int:
 
 
 def _is_lab(config: Config) -> bool:
-    """Whether the model is the one that ships with the package."""
     return config.model.name in LOCAL_PRESETS
 
 
 def adapter_of(config: Config) -> Adapter | None:
-    """The low-rank adapters that are trained in place of the model."""
     adapter: Any = config.model.adapter
     if adapter.kind == "none":
         return None
@@ -351,7 +348,7 @@ def adapter_of(config: Config) -> Adapter | None:
 
 
 def sampling_of(config: Config, model: Architecture | None = None) -> Sampling:
-    """What decides the memory of a rollout of ``config`` with ``model``, whose family decides the engine `auto`."""
+    """Return the settings that determine the memory of a rollout; ``model`` resolves the engine `auto`."""
     batch, rollout = config.batch, config.rollout
     rows = -(-batch.completions // config.launch.processes)
     if not config.method.samples:
@@ -378,10 +375,10 @@ def _attention(name: str | None) -> Attention:
 
 @dataclass(frozen=True)
 class Speed:
-    """Completion tokens a second of the whole loop: sampling, judging and every update on them.
+    """Completion tokens per second of the whole loop: sampling, judging and all updates.
 
     Attributes:
-        tokens_per_completion: how long completions were on average, where that was measured.
+        tokens_per_completion: mean measured length; None if not measured.
     """
 
     tokens_per_second: float
@@ -391,15 +388,15 @@ class Speed:
 
 @dataclass(frozen=True)
 class Duration:
-    """Seconds of a training. ``at_most`` if every completion has the full length, ``expected`` if they are as long as
-    in the measured run (None where none was measured)."""
+    """Seconds of a training: ``at_most`` with completions of full length, ``expected`` with those of the measured run
+    (None without one)."""
 
     at_most: float
     expected: float | None
 
 
 def speed_of(text: str | None) -> Speed | None:
-    """What `--speed` says: tokens a second, or a run that is measured. Raises UserError where it is neither."""
+    """Parse `--speed`: tokens per second, or a run to measure. Raises UserError for anything else."""
     if text is None:
         return None
     try:
@@ -414,9 +411,9 @@ def speed_of(text: str | None) -> Speed | None:
 
 
 def measured_speed(run: RunDir) -> Speed:
-    """The speed of a run by its records, the first rollout left out where there are more: it warms up.
+    """Measure the speed of a run from its records, without the first rollout (warm-up) if there are more.
 
-    Raises UserError when it has no whole rollout yet, RunError for records that are damaged.
+    Raises UserError without a finished rollout, RunError for damaged records.
     """
     steps, timings = read_jsonl(run.metrics_path), read_jsonl(run.timings_path)
     rows = [{**step, **timing} for step, timing in zip(steps, timings, strict=False) if "length" in step]
@@ -432,7 +429,7 @@ def measured_speed(run: RunDir) -> Speed:
     if not rows:
         raise UserError(f"--speed {run.path}: has no finished rollout, so its speed is not known")
     seconds = sum(float(row["seconds"]) for row in rows)
-    # Every step of a rollout repeats the rollout's own numbers.
+    # Every step of a rollout repeats the rollout's numbers.
     lengths = {int(row["rollout"]): float(row["length"]) for row in rows}
     completions = run_completions(run)
     tokens = sum(lengths.values()) * completions
@@ -441,7 +438,7 @@ def measured_speed(run: RunDir) -> Speed:
 
 
 def run_completions(run: RunDir) -> int:
-    """Completions of one rollout of ``run``."""
+    """Return the completions per rollout of ``run``."""
 
     from rlvr_cli.config.load import load_config
 
@@ -450,7 +447,7 @@ def run_completions(run: RunDir) -> int:
 
 
 def duration(completions: int, tokens_each: int, speed: Speed) -> Duration:
-    """The time of a training of ``completions`` completions of at most ``tokens_each`` tokens at ``speed``."""
+    """Return the time of a training of ``completions`` completions of at most ``tokens_each`` tokens at ``speed``."""
     mean = speed.tokens_per_completion
     expected = None if mean is None else completions * min(mean, tokens_each) / speed.tokens_per_second
     return Duration(completions * tokens_each / speed.tokens_per_second, expected)

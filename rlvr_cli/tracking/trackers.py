@@ -1,4 +1,4 @@
-"""The trackers of `track.to`, one class each: where its runs are kept, and how it is sent numbers and completions."""
+"""The trackers of `track.to`, one class each: start a run, send numbers and completions."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from rlvr_cli.config.schema import Config
 from rlvr_cli.core.errors import UserError
 
 PROJECT = "rlvr"
-# The x axis of every number, as in transformers' own dashboards.
+# The x axis of every number, as in transformers' dashboards.
 STEP = "train/global_step"
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """What trackers show of a run next to its numbers.
+    """Description of a run for trackers.
 
     Attributes:
-        folder: where trackers that keep files put them. job_type: train, sweep or eval.
+        folder: of the files that trackers write. job_type: train, sweep or eval.
     """
 
     name: str
@@ -44,20 +44,19 @@ class TrackedRun:
         return list(self.config.track.tags)
 
     def project(self, variable: str) -> str:
-        """`track.project`, else what the tracker's own environment variable says, else rlvr."""
+        """Return `track.project`, else the tracker's environment variable, else rlvr."""
         return self.config.track.project or os.environ.get(variable) or PROJECT
 
 
 class Tracker(ABC):
-    """One run at one tracker, which begins, or goes on, when the object is made.
+    """A run at a tracker, started or resumed by the constructor.
 
     Args:
-        known: what is remembered between starts of a run (JSON values), with the last step that it was `sent`; empty
-            for an evaluation.
-        step: the optimizer step from which the run goes on.
+        state: persistent JSON values of a run, with the last step that was `sent`; empty for an evaluation.
+        step: the optimizer step to resume from.
 
     Attributes:
-        where: where a person finds the run, in words.
+        where: URL or command to view the run.
     """
 
     module: ClassVar[str]
@@ -65,19 +64,19 @@ class Tracker(ABC):
     where = ""
 
     @abstractmethod
-    def __init__(self, run: TrackedRun, known: dict[str, Any], step: int) -> None: ...
+    def __init__(self, run: TrackedRun, state: dict[str, Any], step: int) -> None: ...
 
     @abstractmethod
     def log(self, values: Mapping[str, float], step: int, completions: Sequence[Row] = ()) -> None:
-        """Send the numbers of an optimizer step, with a table of completions where there is one."""
+        """Send the numbers of an optimizer step, with a table of completions if any."""
 
     @abstractmethod
     def finish(self) -> None:
-        """The run, or this start of it, has ended."""
+        """Close the run at the tracker, until it is resumed."""
 
     @classmethod
     def fault(cls) -> str | None:
-        """What keeps this machine from using the tracker, and what to do; None where nothing is known to."""
+        """Return the reason why this machine cannot use the tracker, with a fix; None if it can."""
         if importlib.util.find_spec(cls.module) is None:
             return f'the package {cls.module} is not installed. Install it with: pip install "rlvr[{cls.extra}]"'
         return None
@@ -86,14 +85,14 @@ class Tracker(ABC):
 class TensorBoard(Tracker):
     module = extra = "tensorboard"
 
-    def __init__(self, run: TrackedRun, known: dict[str, Any], step: int) -> None:
+    def __init__(self, run: TrackedRun, state: dict[str, Any], step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         root = os.environ.get("TENSORBOARD_LOGGING_DIR")
         folder = Path(root).expanduser() / run.name if root else run.folder / "tensorboard"
         folder = folder / "eval" if run.job_type == "eval" else folder
-        # A step that was written just before a kill, and not counted as sent, is about to come again.
-        self.writer = SummaryWriter(str(folder), purge_step=known["sent"] + 1 if "sent" in known else None)
+        # A step that was written before a kill but not recorded as sent is sent again.
+        self.writer = SummaryWriter(str(folder), purge_step=state["sent"] + 1 if "sent" in state else None)
         about = {"job type": run.job_type, "group": run.group or "none", "tags": ", ".join(run.tags) or "none"}
         self.writer.add_text("run", "\n\n".join(f"{name}: {value}" for name, value in about.items()), step)
         self.writer.add_text("config", _indented(dump_yaml(run.config)), step)
@@ -113,15 +112,15 @@ class TensorBoard(Tracker):
 class WeightsAndBiases(Tracker):
     module = extra = "wandb"
 
-    def __init__(self, run: TrackedRun, known: dict[str, Any], step: int) -> None:
+    def __init__(self, run: TrackedRun, state: dict[str, Any], step: int) -> None:
         self.wandb = import_module("wandb")
-        known.setdefault("id", secrets.token_hex(6))
+        state.setdefault("id", secrets.token_hex(6))
         self.run = self.wandb.init(
             project=run.project("WANDB_PROJECT"),
             name=run.name,
-            id=known["id"],
+            id=state["id"],
             resume="allow",
-            # None leaves it to WANDB_RUN_GROUP and WANDB_TAGS.
+            # None: WANDB_RUN_GROUP and WANDB_TAGS apply.
             group=run.group,
             tags=run.tags or None,
             job_type=run.job_type,
@@ -163,7 +162,7 @@ class WeightsAndBiases(Tracker):
         if wandb.setup().settings.mode != "online" or wandb.login(prompt=False):
             return None
         return (
-            "nobody is logged in to Weights & Biases. Run `wandb login`, or set WANDB_API_KEY; WANDB_MODE=offline "
+            "not logged in to Weights & Biases. Run `wandb login`, or set WANDB_API_KEY; WANDB_MODE=offline "
             "keeps the run here, for `wandb sync` later"
         )
 
@@ -173,17 +172,17 @@ class MLflow(Tracker):
     extra = "mlflow"
     parameters_at_once, longest_parameter = 100, 250
 
-    def __init__(self, run: TrackedRun, known: dict[str, Any], step: int) -> None:
+    def __init__(self, run: TrackedRun, state: dict[str, Any], step: int) -> None:
         self.mlflow = import_module("mlflow")
         experiment = self.mlflow.set_experiment(run.project("MLFLOW_EXPERIMENT_NAME"))
         about = {"job_type": run.job_type, "group": run.group}
-        begun = self.mlflow.start_run(run_id=known.get("id"), run_name=run.name)
-        known["id"] = begun.info.run_id
+        active = self.mlflow.start_run(run_id=state.get("id"), run_name=run.name)
+        state["id"] = active.info.run_id
         self.mlflow.set_tags(dict.fromkeys(run.tags, "true") | {name: value for name, value in about.items() if value})
         parameters = [(".".join(path), str(value)) for path, value in leaves(run.config)]
-        # Those of a run cannot be changed; an extended one has another training budget.
-        before = self.mlflow.get_run(known["id"]).data.params
-        new = [one for one in parameters if one[0] not in before and len(one[1]) <= self.longest_parameter]
+        # MLflow's parameters are immutable; an extended run has another training budget.
+        before = self.mlflow.get_run(state["id"]).data.params
+        new = [pair for pair in parameters if pair[0] not in before and len(pair[1]) <= self.longest_parameter]
         for start in range(0, len(new), self.parameters_at_once):
             self.mlflow.log_params(dict(new[start : start + self.parameters_at_once]))
         self.where = f"{self.mlflow.get_tracking_uri()}, experiment {experiment.name}"
@@ -199,9 +198,9 @@ class MLflow(Tracker):
 
 
 def mlflow_name(name: str) -> str:
-    """A metric's name as MLflow takes it: `train/reward.format`, `eval/pass_1`.
+    """Return a metric's name for MLflow: `train/reward.format`, `eval/pass_1`.
 
-    One slash alone: its file store makes folders of them, and `train/reward` cannot be a file and a folder.
+    With a single slash: its file store makes folders of them, and `train/reward` cannot be a file and a folder.
     """
     section, _, rest = name.partition("/")
     return re.sub(r"[^\w./ :-]", "_", f"{section}/{rest.replace('/', '.')}")
@@ -210,22 +209,22 @@ def mlflow_name(name: str) -> str:
 class Trackio(Tracker):
     module = extra = "trackio"
 
-    def __init__(self, run: TrackedRun, known: dict[str, Any], step: int) -> None:
+    def __init__(self, run: TrackedRun, state: dict[str, Any], step: int) -> None:
         self.trackio = import_module("trackio")
         project = run.project("TRACKIO_PROJECT")
         about = {"job_type": run.job_type, "tags": run.tags}
-        # It announces itself on stdout, which is the results' own with --json.
+        # trackio prints to stdout, which is reserved for results with --json.
         with contextlib.redirect_stdout(io.StringIO()):
             self.run = self.trackio.init(
                 project,
                 name=run.name,
                 group=run.group,
                 config={**as_plain(run.config), **about},
-                # It knows runs by name: one that begins is a new run, whatever else has its name.
-                resume="allow" if known.get("begun") else "never",
+                # trackio identifies runs by name; a started run is new even if the name exists.
+                resume="allow" if state.get("begun") else "never",
                 embed=False,
             )
-        known["begun"] = True
+        state["begun"] = True
         self.where = f"trackio show --project {project}"
 
     def log(self, values: Mapping[str, float], step: int, completions: Sequence[Row] = ()) -> None:
@@ -250,20 +249,19 @@ TRACKERS: Mapping[str, type[Tracker]] = {
 
 
 def faults(names: Iterable[str]) -> dict[str, str]:
-    """What keeps this machine from using trackers of `track.to`, by name."""
-    found = {name: TRACKERS[name].fault() for name in names}
-    return {name: text for name, text in found.items() if text is not None}
+    """Return the faults (`Tracker.fault`) of trackers of `track.to` by name."""
+    return {name: text for name in names if (text := TRACKERS[name].fault()) is not None}
 
 
 def check_trackers(names: Iterable[str]) -> None:
-    """Raise UserError, with what to do, for each tracker that this machine cannot use. Nothing is sent."""
+    """Raise UserError, with a fix, for each tracker that this machine cannot use; sends nothing."""
     wrong = [f"track.to={name}: {text}; or leave {name} out of track.to." for name, text in faults(names).items()]
     if wrong:
         raise UserError(wrong)
 
 
 def as_text(row: Row) -> str:
-    """A completion as Markdown: its text as a block of code, whatever it holds."""
+    """Return a completion as Markdown, its text as a block of code."""
     facts = [
         f"**{name}** {' '.join(str(value).split())}"
         for name, value in row.items()

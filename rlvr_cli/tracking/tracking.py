@@ -1,4 +1,4 @@
-"""What is sent to the trackers of a run: its steps, tables of completions, and evaluations of it."""
+"""Send steps, tables of completions and evaluations of a run to its trackers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlvr_cli.tracking.trackers import TRACKERS, Row, TrackedRun, Tracker, fault
 
 FILE = "trackers.json"
 Say = Callable[[str], None]
-# Columns of the table of completions; one type each: a tracker refuses others, or shows nothing.
+# Columns of the table of completions, each of a single type as trackers require.
 _TEXTS = ("problem", "prompt", "completion", "reason", "answer")
 _COLUMNS = (*_TEXTS[:3], "reward", "correct", *_TEXTS[3:], "advantage", "tokens", "truncated")
 
@@ -27,101 +27,100 @@ _COLUMNS = (*_TEXTS[:3], "reward", "correct", *_TEXTS[3:], "advantage", "tokens"
 class RunTracking:
     """The trackers of a training, in rank 0.
 
-    A tracker that cannot start at the first step ends the run, which has lost nothing yet. One that fails later, or
-    cannot start when a run goes on, is left out with a message: the run's own files have every number, and the steps
-    that it missed are sent when the run is resumed.
+    A tracker that cannot start at step 0 ends the run. One that fails later, or cannot start for a resumed run, is
+    dropped with a warning: the run's files have every number, and a later resume sends the missed steps.
     """
 
     def __init__(self, config: Config, run: RunDir, say: Say) -> None:
         self.config, self.run, self.say = config, run, say
         self._file = run.path / FILE
-        # By tracker: what it needs to go on with its run, and the last step that it was sent.
-        self._known: dict[str, dict[str, Any]] = {}
+        # By tracker: its persistent state, with the last step that was sent.
+        self._states: dict[str, dict[str, Any]] = {}
         self._trackers: dict[str, Tracker] = {}
 
     def begin(self, step: int) -> None:
-        """Start the trackers, or go on with theirs, at the optimizer step ``step``. Raises RunError at step 0."""
+        """Start or resume the trackers at the optimizer step ``step``. Raises RunError for a failure at step 0."""
         if self._file.exists():
-            self._known = json.loads(self._file.read_text(encoding="utf-8"))
+            self._states = json.loads(self._file.read_text(encoding="utf-8"))
         group = group_of(self.config, self.run)
         job_type = "sweep" if is_sweep(self.run.path.parent) else "train"
         tracked = TrackedRun(self.config.track.name or self.run.name, self.run.path, job_type, self.config, group)
         for name in self.config.track.to:
-            known = self._known.setdefault(name, {"sent": 0})
+            state = self._states.setdefault(name, {"sent": 0})
             try:
-                self._trackers[name] = TRACKERS[name](tracked, known, step)
+                self._trackers[name] = TRACKERS[name](tracked, state, step)
             except Exception as error:
                 if step == 0:
                     raise RunError(
-                        f"track.to={name}: {name} cannot be started: {_said(error)}. Nothing was trained. Fix it, or "
-                        f"start a run that leaves {name} out of track.to."
+                        f"track.to={name}: {name} cannot be started: {_format_error(error)}. Nothing was trained. Fix "
+                        f"it, or start a run that leaves {name} out of track.to."
                     ) from error
-                self._lost(name, "cannot be started again", error)
+                self._drop(name, "cannot be started again", error)
                 continue
             self.say(f"{name}: {self._trackers[name].where}")
         missed = [row for row in read_jsonl(self.run.metrics_path) if row["step"] <= step] if self._trackers else []
         for row in missed:
             self._send(row)
-        self._keep()
+        self._save()
 
     def step(self, row: Mapping[str, Any]) -> None:
         """Send a line of metrics.jsonl."""
         self._send(row)
-        self._keep()
+        self._save()
 
     def end(self) -> None:
-        """The training, or this start of it, has ended."""
+        """Close the trackers at the end of this start of the training."""
         for name, tracker in list(self._trackers.items()):
             self._guard(name, tracker.finish)
 
     def _send(self, row: Mapping[str, Any]) -> None:
         step = int(row["step"])
-        waiting = [name for name in self._trackers if step > self._known[name]["sent"]]
+        waiting = [name for name in self._trackers if step > self._states[name]["sent"]]
         if not waiting:
             return
         values, completions = numbers(row), self._completions(row)
         for name in waiting:
             tracker = self._trackers[name]
             if self._guard(name, partial(tracker.log, values, step, completions)):
-                self._known[name]["sent"] = step
+                self._states[name]["sent"] = step
 
     def _completions(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The table that goes with a line: after every so many rollouts, at the rollout's last step."""
+        """Return the table for a line: at the last step of every `track.completions_every`-th rollout."""
         every, rollout = self.config.track.completions_every, int(row["rollout"])
         last = row["update"] + 1 == self.config.batch.steps_per_rollout
         path = self.run.rollouts_dir / f"rollout-{rollout:06d}.jsonl"
         if not every or not last or (rollout + 1) % every or not path.exists():
             return []
-        place = {"step": row["step"], "rollout": rollout}
-        return [{**place, **cells} for cells in table(read_jsonl(path), self.config.track.completions)]
+        position = {"step": row["step"], "rollout": rollout}
+        return [{**position, **cells} for cells in table(read_jsonl(path), self.config.track.completions)]
 
-    def _keep(self) -> None:
-        write_json(self._file, self._known)
+    def _save(self) -> None:
+        write_json(self._file, self._states)
 
     def _guard(self, name: str, work: Callable[[], Any]) -> bool:
-        """A tracker is not worth a training: True where the work was done."""
+        """Run ``work``; drop the tracker and return False if it fails, rather than end the training."""
         try:
             work()
         except Exception as error:
             del self._trackers[name]
-            self._lost(name, "failed", error)
+            self._drop(name, "failed", error)
             return False
         return True
 
-    def _lost(self, name: str, how: str, error: Exception) -> None:
+    def _drop(self, name: str, how: str, error: Exception) -> None:
         self.say(
-            f"WARNING: track.to={name}: {name} {how}: {_said(error)}. The training goes on without it; "
+            f"WARNING: track.to={name}: {name} {how}: {_format_error(error)}. The training continues without it; "
             f"{self.run.metrics_path} has every number, and a later --resume sends what is missing."
         )
 
 
 class EvaluationTracking:
-    """The trackers of one `rlvr eval`: a run of their own, next to that of the training, on the same step axis.
+    """The trackers of one `rlvr eval`: a run separate from that of the training, on the same step axis.
 
-    It begins with the first result. No failure ends an evaluation, whose results are on disk by then.
+    It starts with the first result. No failure ends an evaluation, whose results are on disk by then.
 
     Args:
-        name: what was evaluated. run: the run that it is of, if any. step: the optimizer step of its weights.
+        name: label of the evaluated weights. run: their run, if any. step: their optimizer step.
     """
 
     def __init__(self, config: Config, name: str, run: RunDir | None, step: int, say: Say) -> None:
@@ -133,9 +132,11 @@ class EvaluationTracking:
         if self._trackers is None:
             self._trackers = {}
             self._begin(self.run.path if self.run else folder)
-        place = f"eval/{_part(result['benchmark'])}/{result['split']}"
+        prefix = f"eval/{_name_component(result['benchmark'])}/{result['split']}"
         values = {
-            f"{place}/{name}": value["value"] for name, value in result["metrics"].items() if _is_number(value["value"])
+            f"{prefix}/{name}": metric["value"]
+            for name, metric in result["metrics"].items()
+            if _is_number(metric["value"])
         }
         for name, tracker in list(self._trackers.items()):
             self._guard(name, partial(tracker.log, values, self.step))
@@ -167,29 +168,30 @@ class EvaluationTracking:
         except Exception as error:
             if self._trackers is not None:
                 self._trackers.pop(name, None)
-            self.say(f"WARNING: track.to={name}: {name} failed: {_said(error)}. The results are not sent to it.")
+            text = _format_error(error)
+            self.say(f"WARNING: track.to={name}: {name} failed: {text}. The results are not sent to it.")
 
 
 def group_of(config: Config, run: RunDir | None) -> str | None:
-    """`track.group`; where it is null, the name of the sweep that the run is a trial of."""
+    """Return `track.group`; if null, the name of the run's sweep."""
     if config.track.group is not None or run is None or not is_sweep(run.path.parent):
         return config.track.group
     return run.path.parent.resolve().name
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    """A line of metrics.jsonl as finite numbers, without its step, which is the axis.
+    """Return the finite numbers of a line of metrics.jsonl, without its step, which is the axis.
 
-    Held-out results, nested under `eval`, are `eval/...`; all else is `train/...`.
+    Held-out results, nested under `eval`, are `eval/...`; all others `train/...`.
     """
     training = {name: value for name, value in row.items() if name not in ("step", "eval")}
     return {**dict(_flat(training, "train")), **dict(_flat(row.get("eval") or {}, "eval"))}
 
 
 def table(records: Sequence[Row], most: int) -> list[dict[str, Any]]:
-    """Rows for a tracker's table: ``most`` completions of a rollout, evenly spread over its problems."""
+    """Return rows for a tracker's table: ``most`` completions of a rollout, evenly spread over its problems."""
     count = min(most, len(records))
-    chosen = [records[place * len(records) // count] for place in range(count)]
+    chosen = [records[index * len(records) // count] for index in range(count)]
     return [{name: str(row[name] or "") if name in _TEXTS else row[name] for name in _COLUMNS} for row in chosen]
 
 
@@ -206,11 +208,11 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, bool | int | float) and math.isfinite(value)
 
 
-def _part(name: str) -> str:
-    """A benchmark's name as one part of a metric's name: a file of one's own is its last part."""
+def _name_component(name: str) -> str:
+    """Return a benchmark's name as a component of a metric's name; for a path its last component."""
     return re.sub(r"\s+", "-", Path(name).name) or "own"
 
 
-def _said(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     return text.rstrip(".")[:500]

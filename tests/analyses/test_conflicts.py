@@ -9,9 +9,9 @@ import torch
 
 from rlvr_cli.analyses.conflicts import (
     Tally,
-    conflict_summary,
-    shared_spans,
-    tally,
+    count_conflicts,
+    find_shared_spans,
+    summarize_conflicts,
 )
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.grpo import group_advantage
@@ -109,7 +109,7 @@ def by_loops(rows: Rows, rewards: Sequence[float], size: int) -> dict[str, float
 @pytest.mark.parametrize("seed", range(3))
 def test_every_number_is_that_of_a_loop_over_rows_and_tokens(seed: int) -> None:
     rows, rewards = random_rows(seed)
-    found = conflict_summary(tally(rollout_of(rows, rewards, 4)))
+    found = summarize_conflicts(count_conflicts(rollout_of(rows, rewards, 4)))
     expected = by_loops(rows, rewards, 4)
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-12)
     assert found["negative_push_share_gtpo"] == 0
@@ -128,7 +128,7 @@ def test_shared_prefixes_are_those_of_all_pairs(seed: int) -> None:
             having = [c for other, c in zip(group, coefficients, strict=True) if tuple(other[:end]) == prefix]
             if max(having) > 0 > min(having):
                 nets[prefix] = sum(having)
-    spans = shared_spans(group, coefficients)
+    spans = find_shared_spans(group, coefficients)
     found = {
         tuple(group[span.rows[0]][: span.start + 1 + step]): span.net for span in spans for step in range(span.length)
     }
@@ -138,23 +138,23 @@ def test_shared_prefixes_are_those_of_all_pairs(seed: int) -> None:
 
 def test_a_prefix_is_penalised_where_the_right_completions_are_longer() -> None:
     """Equation 6: advantages of one right and one wrong row balance, their divisors do not."""
-    longer_right = tally(rollout_of([[1, 2, 3, 3, 3, 3], [1, 2, 4]], [1.0, 0.0], 2))
-    longer_wrong = tally(rollout_of([[1, 2, 3, 3, 3, 3], [1, 2, 4]], [0.0, 1.0], 2))
+    longer_right = count_conflicts(rollout_of([[1, 2, 3, 3, 3, 3], [1, 2, 4]], [1.0, 0.0], 2))
+    longer_wrong = count_conflicts(rollout_of([[1, 2, 3, 3, 3, 3], [1, 2, 4]], [0.0, 1.0], 2))
     assert (longer_right.shared, longer_right.shared_negative, longer_right.shared_tokens) == (1, 1, 2)
     assert (longer_wrong.shared, longer_wrong.shared_negative) == (1, 0)
     assert longer_right.penalised == 4 and longer_wrong.penalised == 0
     # The same lengths balance: the net is 0, which is no penalty.
-    even = tally(rollout_of([[1, 2, 3], [1, 2, 4]], [1.0, 0.0], 2))
+    even = count_conflicts(rollout_of([[1, 2, 3], [1, 2, 4]], [1.0, 0.0], 2))
     assert even.penalised == even.shared_negative == 0 and even.prefix == 4
-    assert conflict_summary(even)["push_gtpo_over_grpo"] == pytest.approx(1)
+    assert summarize_conflicts(even)["push_gtpo_over_grpo"] == pytest.approx(1)
 
 
 def test_tallies_add_up() -> None:
     rows, rewards = random_rows(3)
-    whole = tally(rollout_of(rows, rewards, 4))
-    parts = (tally(rollout_of(rows[at : at + 8], rewards[at : at + 8], 4)) for at in (0, 8))
+    whole = count_conflicts(rollout_of(rows, rewards, 4))
+    parts = (count_conflicts(rollout_of(rows[at : at + 8], rewards[at : at + 8], 4)) for at in (0, 8))
     halves = sum(parts, Tally())
-    assert conflict_summary(halves) == pytest.approx(conflict_summary(whole))
+    assert summarize_conflicts(halves) == pytest.approx(summarize_conflicts(whole))
     assert (halves.prefix_ids, halves.suffix_spans) == (whole.prefix_ids, whole.suffix_spans)
 
 
@@ -163,6 +163,6 @@ def test_where_pushes_balance_rounding_is_no_push_down() -> None:
     for right in range(1, 8):
         for length in range(1, 8):
             rewards = [0.1 + 2.2 * (row < right) for row in range(8)]
-            found = conflict_summary(tally(rollout_of([list(range(length))] * 8, rewards, 8)))
+            found = summarize_conflicts(count_conflicts(rollout_of([list(range(length))] * 8, rewards, 8)))
             assert found["conflict_share"] == 1, (right, length)
             assert found["negative_net_share"] == found["penalised_correct_share"] == 0, (right, length)

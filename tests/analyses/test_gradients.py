@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlvr_cli.analyses.gradients import gradient, logit_gradients, norm, stepped, token_norms
+from rlvr_cli.analyses.gradients import gradient, logit_gradients, norm, sgd_step, token_norms
 from rlvr_cli.analyses.scoring import LoadedPolicy
 from rlvr_cli.training import log_probs
 from tests.analyses.lab_rows import LENGTHS, lab_policy, lab_rows, log_prob
@@ -100,14 +100,14 @@ def test_a_step_moves_each_token_by_its_product_with_the_gradient_and_is_taken_b
     before = {name: value.clone() for name, value in policy.model.state_dict().items()}
     direction = gradient(policy, rows, coefficients)
     rate = 1e-5
-    with stepped(policy, direction, rate):
+    with sgd_step(policy, direction, rate):
         uphill, _ = policy.score(rows)
-    with stepped(policy, direction, -rate):
+    with sgd_step(policy, direction, -rate):
         downhill, _ = policy.score(rows)
     moved = (uphill - downhill) / (2 * rate)
     for place in PLACES:
         product = sum(float((single[place][name] * value).sum()) for name, value in direction.items())
         assert float(moved[place]) == pytest.approx(product, rel=0.01, abs=0.05)
-    with pytest.raises(KeyError), stepped(policy, direction, 1.0):
+    with pytest.raises(KeyError), sgd_step(policy, direction, 1.0):
         raise KeyError
     assert all(torch.equal(value, before[name]) for name, value in policy.model.state_dict().items())

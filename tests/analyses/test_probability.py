@@ -9,8 +9,8 @@ import torch
 
 from rlvr_cli.analyses.gradients import norm
 from rlvr_cli.analyses.method_step import MethodStep, ScoredTokens
-from rlvr_cli.analyses.probability import ProbabilityOptions, after_steps, by_probability
-from rlvr_cli.analyses.scoring import LoadedPolicy, padded
+from rlvr_cli.analyses.probability import ProbabilityOptions, measure_by_probability, score_after_steps
+from rlvr_cli.analyses.scoring import LoadedPolicy, pad
 from rlvr_cli.describe.named import variant_config
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
@@ -41,7 +41,7 @@ def rows(policy: LoadedPolicy) -> list[dict[str, Any]]:
 def scored(policy: LoadedPolicy, rows: list[dict[str, Any]]) -> ScoredTokens:
     """Two groups of three, rewards that differ in both."""
     old, entropies = policy.score(rows)
-    ids, mask = padded([row["token_ids"] for row in rows])
+    ids, mask = pad([row["token_ids"] for row in rows])
     rewards = torch.tensor([1.0, 0.0, 0.0, 1.0, 1.0, 0.0], dtype=torch.float64)
     rollout = Rollout(rewards=rewards, group_size=3, token_ids=ids, mask=mask, old_log_probs=old, entropies=entropies)
     return ScoredTokens(rollout, old, old, entropies)
@@ -51,7 +51,7 @@ def scored(policy: LoadedPolicy, rows: list[dict[str, Any]]) -> ScoredTokens:
 def found(policy: LoadedPolicy, rows: list[dict[str, Any]], scored: ScoredTokens) -> Found:
     steps = [MethodStep.of(method(name), scored) for name in NAMES]
     # Every token is measured.
-    return by_probability(policy, rows, steps, ProbabilityOptions(bounds=BOUNDS, lr=LR, tokens=99))
+    return measure_by_probability(policy, rows, steps, ProbabilityOptions(bounds=BOUNDS, lr=LR, tokens=99))
 
 
 def places() -> list[tuple[int, int]]:
@@ -143,6 +143,6 @@ def test_lopti_makes_two_steps_in_its_order(
             loss.backward()  # type: ignore[union-attr]
             torch.optim.SGD(other.model.parameters(), lr=rate).step()
         ends[which] = other.score(rows)[0]
-        torch.testing.assert_close(after_steps(policy, rows, step, rate), ends[which], rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(score_after_steps(policy, rows, step, rate), ends[which], rtol=1e-3, atol=1e-4)
     assert not torch.allclose(ends["low_first"], ends["high_first"], atol=1e-3)
     assert list(dict.fromkeys(row["method"] for row in found[1]["directions"])) == list(NAMES)

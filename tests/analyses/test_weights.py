@@ -15,7 +15,7 @@ from rlvr_cli.analyses.method_step import ScoredTokens
 from rlvr_cli.analyses.weights import (
     MethodWeights,
     Norms,
-    decay_of_ratios,
+    fit_ratio_decay,
     gradient_bias,
     group_rows,
     method_weights,
@@ -177,5 +177,5 @@ def test_the_density_of_the_ratio_is_found_again() -> None:
     uniform = torch.rand(200_000, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     for gamma in (-0.4, 0.0, 3.0):
         drawn = 0.8 * uniform ** (1 / (gamma + 1))
-        assert decay_of_ratios(torch.cat([drawn, torch.tensor([0.9, 2.0])]), 0.8) == pytest.approx(gamma, abs=0.02)
-    assert decay_of_ratios(torch.tensor([0.9, 1.1]), 0.8) is None
+        assert fit_ratio_decay(torch.cat([drawn, torch.tensor([0.9, 2.0])]), 0.8) == pytest.approx(gamma, abs=0.02)
+    assert fit_ratio_decay(torch.tensor([0.9, 1.1]), 0.8) is None

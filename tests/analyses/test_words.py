@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlvr_cli.analyses.base import AnalysisInput, summary_of
-from rlvr_cli.analyses.word_lists import WordKind, compiled, read_lists
+from rlvr_cli.analyses.word_lists import WordKind, compile_kind, read_lists
 from rlvr_cli.analyses.words import ANALYSIS, WordsOptions, count_words, measure
 from rlvr_cli.charts.figure import svg
 from rlvr_cli.config.load import dump_yaml, load_config
@@ -25,7 +25,7 @@ TEXT = (
 
 def test_the_words_of_table_5_counted_by_hand() -> None:
     """Past forms and plurals count, -s and -ing do not; `soon` is not `so`; a gap ends with its sentence."""
-    patterns = {name: compiled(kind) for name, kind in read_lists(None).items()}
+    patterns = {name: compile_kind(kind) for name, kind in read_lists(None).items()}
     found = {name: len(pattern.findall(TEXT.lower())) for name, pattern in patterns.items()}
     assert found == {
         "analysis": 4,  # analyze, considered, looked at, checked
@@ -38,14 +38,14 @@ def test_the_words_of_table_5_counted_by_hand() -> None:
 
 
 def test_the_longest_form_is_counted_once_and_patterns_are_only_text() -> None:
-    pattern = compiled(WordKind(words=("so", "so that", "a.b", "c++")))
+    pattern = compile_kind(WordKind(words=("so", "so that", "a.b", "c++")))
     assert pattern.findall("so that so a.b axb c++") == ["so that", "so", "a.b", "c++"]
 
 
 def test_a_text_of_nothing_but_openings_takes_no_more_than_linear_time() -> None:
     """The gap of `if ... then` is bounded: its end is looked for in 200 characters, not in the whole text."""
     near, far = "if " + "x" * 190 + " then", "if " + "x" * 210 + " then"
-    pattern = compiled(WordKind(words=("if...then",)))
+    pattern = compile_kind(WordKind(words=("if...then",)))
     assert len(pattern.findall(near)) == 1 and not pattern.findall(far)
     assert not pattern.findall("if " * 20_000)
 
@@ -58,7 +58,7 @@ def records(texts: Sequence[str], rewards: Sequence[float | None]) -> list[dict[
 
 
 def test_counts_by_completion_and_by_hundred_words() -> None:
-    patterns = [compiled(WordKind(words=("so",)))]
+    patterns = [compile_kind(WordKind(words=("so",)))]
     counted = count_words(records(["so so it is", "it", "so"], [1.0, 0.0, None]), patterns)
     assert counted.counts.tolist() == [[2], [0]]
     assert counted.words.tolist() == [4, 1]

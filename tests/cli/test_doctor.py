@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 
 from rlvr_cli.cli import doctor
 from rlvr_cli.cli.app import run
-from rlvr_cli.cli.doctor import Finding, package, versions_tested
+from rlvr_cli.cli.doctor import Finding, check_package, read_tested_versions
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -38,7 +38,7 @@ def dependencies() -> list[Requirement]:
 def test_the_tested_set_is_the_one_of_the_constraints(
     constraints: dict[str, str], dependencies: list[Requirement]
 ) -> None:
-    assert versions_tested() == {
+    assert read_tested_versions() == {
         name: constraints[name] for name in (canonical(dependency.name) for dependency in dependencies)
     }
 
@@ -63,7 +63,7 @@ def test_a_version_against_the_range_and_the_tested_set(
         return installed
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    finding = package(Requirement("trl>=1.16,<1.17"), "1.16.0")
+    finding = check_package(Requirement("trl>=1.16,<1.17"), "1.16.0")
     assert finding.status == status
     fix = f"{sys.executable} -m pip install 'trl==1.16.0'"
     assert finding.fix == ("" if status == "ok" else fix)
@@ -98,4 +98,4 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     findings = doctor.all_findings()
     names = {finding.name for finding in findings}
     assert {"python", "trl", "torch", "cores", "memory", "disk", "lab model", "hub"} <= names
-    assert not [finding for finding in doctor.packages() if finding.status == "problem"]
+    assert not [finding for finding in doctor.check_packages() if finding.status == "problem"]

@@ -37,7 +37,7 @@ def test_json_says_the_same_values() -> None:
 
 def test_tables_and_json_of_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("name", HOSTILE), [("run", HOSTILE)])
-    print_table(("name",), [(HOSTILE,)], whole=True)
+    print_table(("name",), [(HOSTILE,)], unwrapped=True)
     print_json({HOSTILE: HOSTILE})
     out = capsys.readouterr().out
     assert not HARMFUL.search(out)

@@ -295,4 +295,4 @@ def test_keys_that_cannot_stand_are_refused(folder: Path, capsys: pytest.Capture
         with pytest.raises(UserError, match=reason):
             own(*overrides)
     done = run_here(capsys, "plan", "--task", "gsm8k", "--reward", "rewards.py:exact")
-    assert done.code == 2 and "has a reward of its own" in done.err
+    assert done.code == 2 and "defines its reward" in done.err

@@ -411,7 +411,7 @@ def test_only_the_start_of_a_run_may_fail(tmp_path: Path, recording: type[Record
     resumed = RunTracking(config, run, said.append)
     resumed.begin(2)
     resumed.step(line_of(3))
-    assert len(said) == 1 and "cannot be started again: no such server. The training goes on" in said[0]
+    assert len(said) == 1 and "cannot be started again: no such server. The training continues" in said[0]
 
 
 def test_a_trial_of_a_sweep_is_in_the_group_of_the_sweep(tmp_path: Path, recording: type[Recording]) -> None:

@@ -1,4 +1,4 @@
-"""Beginnings of files of the user's own, real ones that run as they are, for `rlvr new`."""
+"""Templates of `rlvr new`: working files of a task, a reward and a method."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ FOLDER = Path(__file__).parent
 
 
 def files_of(kind: str, name: str) -> dict[str, str]:
-    """The files, by their names, that are the beginning of a task, a reward or a method; the Python file first.
+    """Return the files of a task, a reward or a method by name, the Python file first.
 
     Args:
         name: letters, digits, - and _.
@@ -21,10 +21,10 @@ def files_of(kind: str, name: str) -> dict[str, str]:
         f"my_{kind}": plain,
         f"my-{kind}": plain.replace("_", "-"),
     }
-    found = {}
+    files = {}
     for path in sorted(FOLDER.glob(f"{kind}.*"), key=lambda path: path.suffix != ".py"):
         text = path.read_text(encoding="utf-8")
         for old, new in named.items():
             text = text.replace(old, new)
-        found[f"{plain}{path.suffix}"] = text
-    return found
+        files[f"{plain}{path.suffix}"] = text
+    return files

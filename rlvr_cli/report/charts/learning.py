@@ -77,7 +77,7 @@ def _lines(metric: MetricFigure, title: str, arms: Arms, budget: str) -> tuple[l
             curves,
             metric.axis,
             alone=len(arms) == 1,
-            own=used[0].band(key, curves[0][0], held_out=held_out) if len(used) == 1 else None,
+            interval=used[0].band(key, curves[0][0], held_out=held_out) if len(used) == 1 else None,
             over_problems=partial(crossed_band, used, budget, key) if held_out else None,
             band_from=BAND_FROM,
         )
