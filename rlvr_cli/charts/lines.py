@@ -190,8 +190,9 @@ def arm_line(
     last = max(x[-1] for x, _ in raw)
     if len(raw) == 1:
         x, y = smooth[0]
-        undefined = interval is None or window > 1 or not np.isfinite(interval[0]).any()
-        low, high = (None, None) if undefined else _cut(*interval, axis)
+        low = high = None
+        if interval is not None and window == 1 and np.isfinite(interval[0]).any():
+            low, high = _cut(*interval, axis)
         line = Line(arm, name, x, y, low, high, raw=raw[0] if window > 1 else None)
         return ArmLine(line, 1, window, None, "none" if low is None else "problems")
     tails = tuple((x[x >= end], y[x >= end]) for x, y in smooth if x[-1] > end)
