@@ -57,7 +57,8 @@ class Run:
     @cached_property
     def spent(self) -> dict[str, Array]:
         """Return what :func:`spending` does, computed once. Raises RunError."""
-        return spending(self)
+        finished = self.manifest.get("status") == "finished"
+        return spending(self.dir, self.steps, self.config.rollout, finished=finished)
 
     @cached_property
     def held_out(self) -> list[Evaluation]:

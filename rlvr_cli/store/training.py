@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from rlvr_cli.config.rollout import RolloutConfig
 from rlvr_cli.core.errors import RunError
 from rlvr_cli.core.files import number, read_jsonl
 from rlvr_cli.runs.folder import RunDir
 from rlvr_cli.runs.records import read_record
 from rlvr_cli.stats.scores import Array
 from rlvr_cli.store.metrics import METRICS, accuracy_of, held_out_accuracy
-
-if TYPE_CHECKING:
-    from rlvr_cli.store.find import Run
 
 # (rollout from 0, value) of finite values, by rollout.
 Points = tuple[tuple[int, float], ...]
@@ -105,24 +103,23 @@ def curve_as_json(points: Points) -> dict[str, Any]:
     return {**ends(points), "rollouts": [x for x, _ in points], "values": [value for _, value in points]}
 
 
-def spending(run: Run) -> dict[str, Array]:
+def spending(run: RunDir, steps: Steps, config: RolloutConfig, *, finished: bool) -> dict[str, Array]:
     """Return [steps] for each of COSTS: the cumulative cost after each optimizer step.
 
     Raises RunError if the records are damaged or inconsistent.
     """
-    path, recorded = run.dir.metrics_path, run.steps
-    rows, timings = recorded.metrics, recorded.timings
-    if len(timings) == len(rows) - 1 and run.manifest.get("status") != "finished":
+    path, rows, timings = run.metrics_path, steps.metrics, steps.timings
+    if len(timings) == len(rows) - 1 and not finished:
         # A step's time is written after the step: the run is between the two, or was killed in between.
         rows = rows[:-1]
     if not rows:
         raise RunError(f"{path}: no step is recorded.")
     if len(timings) < len(rows):
         raise RunError(
-            f"{run.dir.timings_path}: has {len(timings)} lines where {path.name} has {len(rows)}. The file was altered."
+            f"{run.timings_path}: has {len(timings)} lines where {path.name} has {len(rows)}. The file was altered."
         )
-    completions = run.config.rollout.prompts * run.config.rollout.group_size
-    steps, rollouts = [], 0
+    completions = config.prompts * config.group_size
+    costs, rollouts = [], 0
     for line, (row, timing) in enumerate(zip(rows, timings, strict=False), start=1):
         try:
             sampled = row["length"] * completions if "length" in row else row["update_tokens"]
@@ -130,14 +127,14 @@ def spending(run: Run) -> dict[str, Array]:
             is_new = row["rollout"] >= rollouts or "length" not in row
             rollouts = row["rollout"] + 1
             seconds, update_seconds = float(timing["seconds"]), float(timing["seconds/update"])
-            steps.append((1, sampled if is_new else 0.0, float(row["update_tokens"]), seconds, update_seconds))
+            costs.append((1, sampled if is_new else 0.0, float(row["update_tokens"]), seconds, update_seconds))
         except (KeyError, TypeError, ValueError) as error:
             raise RunError(
-                f"{path}:{line}: this step, or its line in {run.dir.timings_path.name}, lacks {error}. The file was "
+                f"{path}:{line}: this step, or its line in {run.timings_path.name}, lacks {error}. The file was "
                 "altered."
             ) from error
-    columns = np.cumsum(np.array(steps, dtype=np.float64), axis=0).T
-    return dict(zip(COSTS, (np.array([row["rollout"] + 1.0 for row in rows[: len(steps)]]), *columns), strict=True))
+    columns = np.cumsum(np.array(costs, dtype=np.float64), axis=0).T
+    return dict(zip(COSTS, (np.array([row["rollout"] + 1.0 for row in rows[: len(costs)]]), *columns), strict=True))
 
 
 def spent_at(spent: Mapping[str, Array], step: int) -> Spent:
