@@ -188,7 +188,7 @@ def _unknown_key(schema: Schema, path: KeyPath, data: Any) -> str:
         nested = functools.reduce(lambda text, step: f"{{{step}: {text}}}", steps, inner)
         return f"unknown key. A file has nested keys: write {nested[1:-1]}"
     hint = " Did you mean " + " or ".join(f"`{name}`" for name in guess.split(" or ")) + "?" if guess else ""
-    hint += schema.other_meanings.get(name, "") if hint else ""
+    hint += schema.other_meanings.get(name, "") if guess == schema.other_names.get(name) else ""
     if guess and schema.command:
         return f"unknown key.{hint}"
     top = fields(schema.root)

@@ -62,7 +62,9 @@ def score_file(
     if problems := output_problems(target, source=source, overwrite=overwrite):
         raise UserError(problems)
     if workers is not None and not task.pooled:
-        raise UserError(f"--workers {workers}: responses of {task.name} are judged in this process; leave it out.")
+        raise UserError(
+            f"--workers {workers}: the number of processes that judge {task.name} cannot be chosen; leave it out."
+        )
     task = task if workers is None else task.with_workers(workers)
     planned = _check(task, source)
     target = output_file(target)

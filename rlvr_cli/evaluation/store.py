@@ -160,7 +160,7 @@ class SampleStore:
     def add_prompts(self, texts: Mapping[str, str]) -> None:
         """Record the text of each problem's prompt in prompts.jsonl, for a reader of the samples. Raises RunError."""
         recorded = read_prompts(self.folder)
-        if texts.keys() <= recorded.keys():
+        if texts.items() <= recorded.items():
             return
         rows = ({"problem": problem, "prompt": text} for problem, text in {**recorded, **texts}.items())
         path = self.folder / PROMPTS

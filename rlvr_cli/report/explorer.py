@@ -16,7 +16,7 @@ from rlvr_cli.report.charts.chart import Chart
 from rlvr_cli.report.data import ReportData
 from rlvr_cli.report.evaluations import BASE, MeasuredSetting, MetricChange, first_and_last
 from rlvr_cli.store.completions import cut_middle
-from rlvr_cli.store.evaluation import Evaluation
+from rlvr_cli.store.evaluation import Evaluation, read_samples
 from rlvr_cli.store.metrics import GREEDY
 
 # Of the compressed completions in a page, which takes a third more as text.
@@ -132,7 +132,7 @@ def packed_completions(names: Sequence[str], found: Sequence[Source], problems: 
     for one in found:
         if (one.evaluation.folder / "samples.jsonl").exists():
             try:
-                read += [(len(kept), row) for row in map(_shown, one.evaluation.samples)]
+                read += [(len(kept), row) for row in map(_shown, read_samples(one.evaluation.folder))]
             except (RunError, KeyError, TypeError) as error:
                 problems.append(str(error) if isinstance(error, RunError) else _damaged(one, error))
             kept.append(one)

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -112,11 +111,6 @@ class Evaluation:
     def steps(self) -> tuple[int, ...]:
         """The steps of the evaluated checkpoints; several for an average, none for other models."""
         return tuple(self.result["steps"])
-
-    @cached_property
-    def samples(self) -> list[dict[str, Any]]:
-        """Return :func:`read_samples`, read once and kept in memory. Raises RunError where one is damaged."""
-        return read_samples(self.folder)
 
 
 def last(evaluations: Iterable[Evaluation]) -> Evaluation:
@@ -241,8 +235,14 @@ def read_samples(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_prompts(folder: Path) -> dict[str, str]:
-    """Return the text of each problem's prompt, as far as an evaluation recorded it."""
-    return {row["problem"]: row["prompt"] for row in read_jsonl(folder / PROMPTS)}
+    """Return the text of each problem's prompt, as far as recorded. Raises RunError for an altered file."""
+    path = folder / PROMPTS
+    try:
+        return {row["problem"]: row["prompt"] for row in read_jsonl(path)}
+    except (KeyError, TypeError) as error:
+        raise RunError(
+            f"{path}: a line lacks {error}. The file was altered. Remove it; `rlvr eval` writes it again."
+        ) from error
 
 
 def sample_check(record: Mapping[str, Any]) -> str:

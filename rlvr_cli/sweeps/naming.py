@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rlvr_cli.config.load import leaves
 from rlvr_cli.config.schema import Config
 from rlvr_cli.core.hashes import text_digest
+from rlvr_cli.core.user_code import ENDING
 from rlvr_cli.core.yaml import yaml_text
 from rlvr_cli.methods.names import canonical_name
 from rlvr_cli.sweeps.axes import METHOD, SEED
@@ -75,7 +77,8 @@ def value_text(key: str, value: Any) -> str:
         try:
             return canonical_name(value)
         except ValueError:
-            return _sanitize(value)
+            names = [Path(name).stem if name.endswith(ENDING) else name for name in value.split("+")]
+            return _sanitize("+".join(names))
     if isinstance(value, bool) or value is None:
         return {True: "on", False: "off", None: "none"}[value]
     if isinstance(value, (int, float)):

@@ -69,7 +69,7 @@ READS = {
         ("-c", "base.yaml", "--method", "power.py+lopti", "method.policy_loss.power=0.3"),
         ("-c", "rewarded.yaml"),
         ("-c", "runs/mine/power/config.yaml"),
-        ("-c", "sweep.yaml:power.py"),
+        ("-c", "sweep.yaml:power"),
     ],
     "doctor": [()],
 }

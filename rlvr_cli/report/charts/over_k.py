@@ -14,7 +14,7 @@ from rlvr_cli.core.text import listed, one_line
 from rlvr_cli.report.charts.chart import BAND_FROM, Chart, draw_panels, legend
 from rlvr_cli.report.charts.learning import crowded, curve_table
 from rlvr_cli.stats.passk import majority_at_k, pass_at_k
-from rlvr_cli.store.evaluation import Evaluation
+from rlvr_cli.store.evaluation import Evaluation, read_samples
 from rlvr_cli.store.metrics import bounds
 
 # Of each sample of a problem: its answer, and whether it is right.
@@ -79,7 +79,7 @@ def _samples(one: Evaluation, ids: Sequence[str], n: int) -> Samples:
     found: dict[str, dict[int, tuple[str | None, bool]]] = {name: {} for name in ids}
     problems = {row.id: row for row in one.rows}
     try:
-        for record in one.samples:
+        for record in read_samples(one.folder):
             place, index = record["problem"], record["sample"]
             if place in found and isinstance(index, int) and 0 <= index < n:
                 found[place][index] = (problems[place].vote(record["answer"]), bool(record["correct"]))
