@@ -1,4 +1,4 @@
-"""The checks for the first hour on a GPU, the most valuable first; ``make gpu``. Nothing of it was measured on one yet.
+"""The checks for the first hour on a GPU, the most valuable first; ``make gpu``.
 
     python -m benchmarks.gpu [--only NAME ...] [--model Qwen/Qwen2.5-0.5B] [--output build/gpu.jsonl]
     python -m benchmarks.gpu --cpu --tiny      # the code of every check, in minutes
@@ -29,6 +29,9 @@ CHECKS = {
     "update-lopti": 420,
     "step-grpo": 420,
     "step-lopti": 420,
+    "memory-full": 240,
+    "memory-lora": 240,
+    "memory-large": 300,
     "versions": 120,
     "pytest": 300,
     "attention": 120,

@@ -54,6 +54,8 @@ QWEN = {
     "pad_token_id": 0,
     "eos_token_id": 1,
 }
+# What differs in config.json of Qwen/Qwen2.5-1.5B.
+LARGE = {"hidden_size": 1536, "num_hidden_layers": 28, "num_attention_heads": 12, "intermediate_size": 8960}
 SMALL = {"vocab_size": 512, "hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 96}
 SMALL |= {"num_attention_heads": 2, "num_key_value_heads": 1}
 # |ours - float64's| / |float64's| of a gradient. A broken kernel is off by its whole size.
@@ -89,31 +91,37 @@ class Bench:
             return AutoConfig.from_pretrained(self.model)
         return AutoConfig.for_model("qwen2", **{**QWEN, **(SMALL if self.tiny else {}), **sizes})
 
-    def weights(self) -> str:
+    def weights(self, **sizes: Any) -> str:
         """Return the model of `rlvr train`: the one that was named, or random weights with the lab's tokenizer."""
         if self.model:
             return self.model
         folder = self.folder / "model"
         if not folder.exists():
-            replace(self.place, gpu=False).model(self.config()).save_pretrained(folder)
+            replace(self.place, gpu=False).model(self.config(**sizes)).save_pretrained(folder)
             for name in ("tokenizer.json", "tokenizer_config.json"):
                 shutil.copy(PRESETS["lab-countdown"] / name, folder)
         return str(folder)
 
     def settings(self) -> list[str]:
-        """Return the options of a training on rows like GSM8K's."""
+        """Return the options of a training on rows like GSM8K's, whose reward is the parity of the answer's length."""
         rows, draw = self.folder / "rows.train.jsonl", random.Random(0)
         with rows.open("w", encoding="utf-8") as file:
             for _ in range(64):
                 boxes, each, eaten = draw.randint(2, 9), draw.randint(12, 40), draw.randint(1, 20)
                 question = f"Ann has {boxes} boxes with {each} apples each and eats {eaten} of them. How many are left?"
                 solution = f"{boxes} * {each} = {boxes * each}. {boxes * each} - {eaten} = {boxes * each - eaten}."
-                row = {"question": question, "answer": f"{solution}\n#### {boxes * each - eaten}"}
+                row = {"prompt": question, "answer": f"{solution}\n#### {boxes * each - eaten}"}
                 file.write(json.dumps(row) + "\n")
+        # Random weights solve nothing, and rows of equal rewards are not trained on.
+        reward = self.folder / "parity.py"
+        reward.write_text(
+            "def parity(completions, **columns):\n    return [float(len(text) % 2) for text in completions]\n",
+            encoding="utf-8",
+        )
         shape = (2, 4, 16) if self.tiny else (16, 8, 512)
         keys = ("rollout.prompts", "rollout.group_size", "rollout.max_new_tokens")
         sizes = [f"{key}={value}" for key, value in zip(keys, shape, strict=True)]
-        return [f"task.data={rows}", "task.template=none", f"run.dir={self.folder}", *sizes]
+        return [f"task.data={rows}", f"task.reward={reward}:parity", f"run.dir={self.folder}", *sizes]
 
     def rlvr(self, *words: str, codes: tuple[int, ...] = (0,), stop_at: str = "") -> str:
         """Run a command and return its output; interrupt it after the first line that begins with ``stop_at``."""
@@ -156,7 +164,7 @@ def step(bench: Bench, name: str) -> dict[str, Any]:
     from benchmarks.steps import our_step, their_step
 
     overrides = [*bench.settings(), f"train.rollouts={2 if bench.tiny else 4}", "method.kl.beta=0"]
-    config = load_config(task="gsm8k", method=name, model=bench.weights(), overrides=overrides)
+    config = load_config(task="own", method=name, model=bench.weights(), overrides=overrides)
     numbers: dict[str, Any] = {}
     for side, measure in (("ours", our_step), ("trl", lambda of: their_step(of, gpu=bench.gpu))):
         if bench.gpu:
@@ -167,6 +175,32 @@ def step(bench: Bench, name: str) -> dict[str, Any]:
         # Random weights end no completion early; those of a model are shorter.
         numbers[f"{side}_tokens_per_s"] = None if bench.model else round(tokens / numbers[f"{side}_s"])
         numbers[f"{side}_peak_mib"] = round(torch.cuda.max_memory_allocated() / MIB) if bench.gpu else None
+    return numbers
+
+
+MEMORY = {"full": {}, "lora": {}, "large": LARGE}
+
+
+def memory(bench: Bench, kind: str) -> dict[str, Any]:
+    """The peak of two rollouts of training against the plan's estimate, without the CUDA context in both."""
+    from benchmarks.steps import our_step
+    from rlvr_cli.planning.memory import CUDA_CONTEXT
+    from rlvr_cli.planning.plan import resources
+
+    model = bench.weights(**({} if bench.tiny else MEMORY[kind]))
+    adapter = ["model.adapter=lora"] if kind == "lora" else []
+    overrides = [*bench.settings(), "train.rollouts=2", *adapter]
+    config = load_config(task="own", method="grpo", model=model, overrides=overrides)
+    size = torch.cuda.get_device_properties(0).total_memory if bench.gpu else 80 * 2**30
+    plan = resources(config, gpu_memory=f"{size / 2**30}GiB", prompt_tokens=ROLLOUT.prompt)["memory"]
+    numbers: dict[str, Any] = {"plan_mib": round((plan["peak"] - CUDA_CONTEXT) / MIB), "plan_phase": plan["peak_phase"]}
+    numbers["seconds"] = round(our_step(config), 2)
+    if bench.gpu:
+        free, total = torch.cuda.mem_get_info()
+        reserved = torch.cuda.max_memory_reserved()
+        numbers["allocated_mib"] = round(torch.cuda.max_memory_allocated() / MIB)
+        numbers["reserved_mib"] = round(reserved / MIB)
+        numbers["context_mib"] = round((total - free - torch.cuda.memory_reserved()) / MIB)
     return numbers
 
 
@@ -297,7 +331,7 @@ def training(bench: Bench, kind: str) -> dict[str, Any]:
     if sft:  # worked solutions need a tokenizer that can write them
         words = ["--task", "kk", "--method", "sft", "--model", "lab", f"run.dir={bench.folder}"]
     else:
-        words = ["--task", "gsm8k", "--model", bench.weights(), *bench.settings()]
+        words = ["--task", "own", "--model", bench.weights(), *bench.settings()]
     bench.rlvr("train", *words, "run.name=run", "train.rollouts=2", *TRAININGS[kind])
     run = bench.folder / "run"
     manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
@@ -322,7 +356,12 @@ def zero(bench: Bench, stage: str) -> dict[str, Any]:
     return {"single_grad_norm": single, f"{stage}_grad_norm": other, "apart": f"{abs(other - single) / single:.1e}"}
 
 
-CALLS: dict[str, Callable[[Bench, str], dict[str, Any]]] = {"update": update, "step": step, "train": training}
+CALLS: dict[str, Callable[[Bench, str], dict[str, Any]]] = {
+    "update": update,
+    "step": step,
+    "train": training,
+    "memory": memory,
+}
 OTHERS = {"versions": versions, "pytest": tests, "attention": attention, "gradient": gradient, "lab": lab}
 
 

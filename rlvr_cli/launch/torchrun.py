@@ -150,19 +150,19 @@ class _Launch:
         handler = logging.FileHandler(self.folder / REPORT)
         log.addHandler(handler)
         redirects = {local: Std.ALL for local, rank in enumerate(self.node.ranks) if rank}
-        config = LaunchConfig(
-            min_nodes=self.node.nodes,
-            max_nodes=self.node.nodes,
-            nproc_per_node=self.node.local,
-            run_id="rlvr",
-            rdzv_backend="static",
-            rdzv_endpoint=f"{self.node.address}:{self.node.port}",
-            rdzv_configs={"rank": self.node.number},
-            max_restarts=0,
-            shutdown_timeout=ECHO_TIMEOUT,
-            logs_specs=DefaultLogsSpecs(log_dir=str(self.folder / LOGS), redirects=redirects),
-        )
         try:
+            config = LaunchConfig(
+                min_nodes=self.node.nodes,
+                max_nodes=self.node.nodes,
+                nproc_per_node=self.node.local,
+                run_id="rlvr",
+                rdzv_backend="static",
+                rdzv_endpoint=f"{self.node.address}:{self.node.port}",
+                rdzv_configs={"rank": self.node.number},
+                max_restarts=0,
+                shutdown_timeout=ECHO_TIMEOUT,
+                logs_specs=DefaultLogsSpecs(log_dir=str(self.folder / LOGS), redirects=redirects),
+            )
             elastic_launch(config, sys.executable)("-u", "-m", launching.WORKER)
         except BaseException as error:
             self.error = error
