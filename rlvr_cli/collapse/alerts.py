@@ -258,16 +258,16 @@ class AlertMonitor:
 
 def _mean(judged: Sequence[tuple[float, float] | None]) -> tuple[float, float] | None:
     """Return the mean accuracy of rollouts and its standard error."""
-    known = [score for score in judged if score is not None]
-    if not known:
+    available = [score for score in judged if score is not None]
+    if not available:
         return None
-    values, errors = zip(*known, strict=True)
-    return fmean(values), math.hypot(*errors) / len(known)
+    values, errors = zip(*available, strict=True)
+    return fmean(values), math.hypot(*errors) / len(available)
 
 
 def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+    available = [value for value in values if value is not None]
+    return median(available) if available else None
 
 
 def _no_signal_reason(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:

@@ -128,7 +128,7 @@ class Imports:
             return values
         names = [
             name if isinstance(name, str) else self._add_method(find_user_file(str(name)))
-            for name in parts_of(str(name), folder)
+            for name in split_method(str(name), folder)
         ]
         return {**values, "name": "+".join(names)}
 
@@ -195,7 +195,7 @@ def names_a_file(method: str) -> bool:
     return any(name.strip().endswith(ENDING) for name in method.split("+"))
 
 
-def parts_of(method: str, folder: Path | None = None) -> Iterator[str | Path]:
+def split_method(method: str, folder: Path | None = None) -> Iterator[str | Path]:
     """Split a method at its +: names, and paths of files, which are relative to ``folder`` or to the current one."""
     names = method.split("+")
     while names:
@@ -244,7 +244,7 @@ def with_files(values: dict[str, Any], folder: Path | None, written: Callable[[P
         value = values.get(section)
         name = value.get("name") if isinstance(value, dict) else value
         if isinstance(name, str) and names_a_file(name):
-            joined = "+".join(name if isinstance(name, str) else written(name) for name in parts_of(name, folder))
+            joined = "+".join(name if isinstance(name, str) else written(name) for name in split_method(name, folder))
             values[section] = {**value, "name": joined} if isinstance(value, dict) else joined
     task = values.get("task")
     if isinstance(task, dict) and "reward" in task:

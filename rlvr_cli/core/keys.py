@@ -187,8 +187,8 @@ class Schema:
         ]
         names = (*plain, *self.key_names)
         ends = (".".join(path[start:]) for start in range(1, len(path) - 1))
-        if whole := next((end for end in ends if end in names), None):
-            return whole
+        if dotted_end := next((end for end in ends if end in names), None):
+            return dotted_end
         same_name = [name for name in names if f".{name}".replace(".", "_").endswith(f"_{path[-1]}".replace(".", "_"))]
         if len(path) > 1:
             inside = [name for name in same_name if name.startswith(f"{path[0]}.")]

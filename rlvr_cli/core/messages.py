@@ -175,13 +175,13 @@ def _unknown_key(schema: Schema, path: KeyPath, data: Any) -> str:
     guess = schema.suggest([str(step) for step in path])
     # Keys below an unknown name belong to a section; and a name of another program's says more than the section's.
     misleads = not guess or (written != path and guess not in schema.section_names)
-    whole = section or name in schema.other_names or misleads
-    guess = schema.suggest([str(step) for step in written], own if section else None) if whole else guess
+    as_written = section or name in schema.other_names or misleads
+    guess = schema.suggest([str(step) for step in written], own if section else None) if as_written else guess
     value = str(value).lower() if isinstance(value, bool) else value
-    meant = schema.other_values.get(name, {}).get(value) if isinstance(value, str) else None
-    if meant == "":
+    equivalent = schema.other_values.get(name, {}).get(value) if isinstance(value, str) else None
+    if equivalent == "":
         return f"unknown key. Nothing here does what {name}={value} does elsewhere"
-    guess = meant or guess
+    guess = equivalent or guess
     if guess == dotted(path) and "." in key:
         steps = reversed(key.split("."))
         inner = yaml_text(value_at(data, path))

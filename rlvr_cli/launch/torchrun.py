@@ -207,8 +207,8 @@ class _Launch:
         """Kill what is left of the ranks and their helpers, and wait until the agent has ended."""
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # an impatient Ctrl-C must not stop it half-way
-        left = set(self._pids().values()) | {child.pid for child in psutil.Process().children() if _is_rank(child)}
-        for pid in left:
+        pids = set(self._pids().values()) | {child.pid for child in psutil.Process().children() if _is_rank(child)}
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)  # the agent starts a session for each rank
         agent.join(KILL_TIMEOUT)
@@ -317,6 +317,6 @@ def _ending(exit_code: int, output: str) -> str:
     if exit_code >= 0:
         text = f"ended with exit code {exit_code}"
     else:
-        name = next((known.name for known in signal.Signals if known == -exit_code), f"signal {-exit_code}")
+        name = next((number.name for number in signal.Signals if number == -exit_code), f"signal {-exit_code}")
         text = f"killed by {name}{' (out of memory?)' if -exit_code == signal.SIGKILL else ''}"
     return "\n".join([text, *output.splitlines()[-SHOWN_LINES:]])

@@ -142,7 +142,7 @@ def model_card(run: RunDir, config: Config, checkpoint: Path, dtype: str) -> str
     licence: dict[str, Any] = licence_of(config.model.name)
     presets = _presets(config.method.name)
     papers = list(dict.fromkeys(preset.paper for preset in presets))
-    evaluations = [one.result for one in finals(run) if one.steps == (step,)]
+    evaluations = [stored.result for stored in finals(run) if stored.steps == (step,)]
     deciding = {name: as_plain(config)[name] for name in _DECIDING} | {"run": {"seed": config.run.seed}}
     data = ModelCardData(
         library_name="transformers",

@@ -36,7 +36,7 @@ class MathPool(processes.Pool):
     """
 
     def __init__(self, workers: int = WORKERS, deadline: float = DEADLINE, memory_mib: int = MEMORY_MIB) -> None:
-        judge = Target("rlvr_cli.verify.algebra:ready", ours=True, what="judges mathematics")
+        judge = Target("rlvr_cli.verify.algebra:ready", ours=True, purpose="judges mathematics")
         limits = Limits(PATIENCE * deadline, deadline, memory_mib)
         super().__init__(judge, limits, workers, PAIRS_PER_WORKER)
         self._memory: dict[tuple[str, str, Rule], Outcome] = {}

@@ -70,13 +70,13 @@ class Target:
         function: `module:function`; called with ``settings`` (a JSON value) it returns the function that answers jobs.
         ours: whether it is code of this project, which has limited address space and prints nothing, and whose memory
             error ends the process. Of other code the data is limited, and what it prints goes to standard error.
-        what: what the workers do, as in `judges mathematics`.
+        purpose: verb phrase for messages, as `judges mathematics`.
     """
 
     function: str
     settings: Any = None
     ours: bool = False
-    what: str = "answers jobs"
+    purpose: str = "answers jobs"
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,9 @@ class _Worker:
             reason = str(error) or reason
         except child.GONE:
             pass
-        raise RunError(f"A process that {self.target.what} cannot be started: {reason}. `rlvr doctor` checks packages.")
+        raise RunError(
+            f"A process that {self.target.purpose} cannot be started: {reason}. `rlvr doctor` checks packages."
+        )
 
     @property
     def alive(self) -> bool:
@@ -267,7 +269,7 @@ class Pool:
                 try:
                     thread.start()
                 except RuntimeError as error:
-                    raise RunError(f"No thread for a process that {self.target.what}: {error}.") from error
+                    raise RunError(f"No thread for a process that {self.target.purpose}: {error}.") from error
                 self._threads.append(thread)
             self._jobs.put((job, seconds, future))
         return future
@@ -335,7 +337,7 @@ class Pool:
         try:
             worker = _Worker(self.target, self.limits)
         except OSError as error:  # as of a system that is out of descriptors, processes or memory
-            raise RunError(f"A process that {self.target.what} cannot be started: {error}.") from None
+            raise RunError(f"A process that {self.target.purpose} cannot be started: {error}.") from None
         try:
             with self._lock:
                 self._running.append(worker)

@@ -35,7 +35,7 @@ def try_files(function: str, files: Sequence[UserFile], values: Any = None) -> N
 def _problems(function: str, files: str, values: str, named: str) -> tuple[str, ...]:
     seconds = user_code.LOADING
     limits = Limits(seconds + _MARGIN, memory_mib=_MEMORY_MIB)
-    pool = shared_pool(Target(f"{__name__}:ready", what="tries files"), limits)
+    pool = shared_pool(Target(f"{__name__}:ready", purpose="tries files"), limits)
     job = {"function": function, "files": json.loads(files), "values": json.loads(values), "seconds": seconds}
     event = "while it was loaded" if job["values"] is None else "during its trial"
     try:

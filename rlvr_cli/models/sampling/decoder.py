@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rlvr_cli.models.sampling.memory import PREFILL_TOKENS, RowMemory, kv_bytes, wide_bytes
+from rlvr_cli.models.sampling.memory import PREFILL_TOKENS, RowMemory, activation_bytes, kv_bytes
 
 SUPPORTED = ("Qwen2ForCausalLM", "Qwen3ForCausalLM", "LlamaForCausalLM")
 # Rotary types whose frequencies do not change with the length of the sequence.
@@ -48,7 +48,7 @@ def row_memory(model: Any) -> RowMemory:
     dim = _head_dim(config)
     return RowMemory(
         kv_token=kv_bytes(len(model.model.layers), kv_heads, dim, element),
-        wide=wide_bytes(config.hidden_size, config.intermediate_size, heads, kv_heads, dim, element),
+        activation_token=activation_bytes(config.hidden_size, config.intermediate_size, heads, kv_heads, dim, element),
         vocabulary=config.vocab_size,
         scores=heads if element == 4 and weight.device.type != "cpu" else 0,
     )

@@ -36,7 +36,7 @@ def kv_bytes(layers: int, kv_heads: int, head_dim: int, element: int) -> int:
     return 2 * layers * kv_heads * head_dim * element
 
 
-def wide_bytes(hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int, element: int) -> int:
+def activation_bytes(hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int, element: int) -> int:
     """Bytes of what a block is computed with, of one token of a prompt."""
     return element * (2 * hidden + (heads + 2 * kv_heads) * head_dim + 3 * intermediate)
 
@@ -52,13 +52,13 @@ class RowMemory:
 
     Attributes:
         kv_token: bytes of keys and values of one token.
-        wide: bytes of what a block is computed with, of one token of a prompt.
+        activation_token: bytes of the activations of one prompt token in a block.
         vocabulary: words.
         scores: query heads whose attention scores are stored; 0 where a fused kernel computes them.
     """
 
     kv_token: int
-    wide: int
+    activation_token: int
     vocabulary: int
     scores: int = 0
 
@@ -73,7 +73,7 @@ class RowMemory:
     def prompts(self, tokens: int, longest: int) -> int:
         """Bytes that reading prompts of ``tokens`` tokens together, and ``longest`` each, takes."""
         at_once = min(tokens, max(longest, PREFILL_TOKENS))
-        return at_once * (self.kv_token + self.wide + 2 * 4 * self.scores * longest)
+        return at_once * (self.kv_token + self.activation_token + 2 * 4 * self.scores * longest)
 
     def rows(self, wanted: int, room: float, length: int, *, sorts: bool = False) -> int:
         """Return how many of the ``wanted`` rows of ``length`` tokens fit into ``room`` bytes; at least 1.

@@ -15,11 +15,11 @@ from rlvr_cli.models.sampling.memory import (
     PREFILL_TOKENS,
     RowMemory,
     SamplingMemoryError,
+    activation_bytes,
     kv_bytes,
     out_of_memory,
     told_with_rows,
     usable,
-    wide_bytes,
 )
 from rlvr_cli.planning.memory import Sampling, Training, rows_at_once
 from rlvr_cli.planning.memory import planned_row_memory as planned_memory
@@ -27,7 +27,7 @@ from tests.models.tiny import make
 
 GIB = 2**30
 # Qwen2.5-7B in bfloat16.
-SEVEN = RowMemory(kv_bytes(28, 4, 128, 2), wide_bytes(3584, 18944, 28, 4, 128, 2), vocabulary=152064)
+SEVEN = RowMemory(kv_bytes(28, 4, 128, 2), activation_bytes(3584, 18944, 28, 4, 128, 2), vocabulary=152064)
 
 
 def test_256_rows_of_4096_tokens_of_a_7b_model_do_not_fit_on_a_gpu_that_holds_its_training() -> None:
