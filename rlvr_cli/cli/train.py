@@ -275,7 +275,7 @@ def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool)
     from rlvr_cli.core.user_code import changed_files
     from rlvr_cli.runs.folder import find_run
     from rlvr_cli.runs.listing import newest_unfinished
-    from rlvr_cli.training.extension import check_extension, extended
+    from rlvr_cli.training.extension import check_extension, load_extended
 
     root = Path(load_config([]).run.dir)
     if name == NEWEST:
@@ -285,7 +285,7 @@ def _resumed(name: str, overrides: list[str], *, others: bool, print_only: bool)
         run = find_run(name, root)
     if overrides:
         check_extension(run, overrides)
-    loaded = extended(run, overrides)
+    loaded = load_extended(run, overrides)
     moved = moved_from(run)
     for line in (*([moved] if moved else []), *changed_files(run.read_manifest())):
         echo(line, file=sys.stderr)
