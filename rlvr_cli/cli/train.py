@@ -192,7 +192,7 @@ def _has(config: Config, split: Literal["dev", "test"]) -> bool:
 def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console: Console, world: World) -> RunEnd:
     """Train in this process: all of the training, or the part of it that an outer launcher started it for."""
     from rlvr_cli.launch.stopping import StopRequest
-    from rlvr_cli.launch.world import Elsewhere
+    from rlvr_cli.launch.world import PeerFailed
 
     if world.main:
         print_waiting()
@@ -203,7 +203,7 @@ def _train_here(config: Config, run: RunDir | None, *, overwrite: bool, console:
         if run is None:
             return training.start_training(config, overwrite=overwrite, console=console, context=context)
         return training.resume_training(run, console=console, rollouts=config.train.rollouts, context=context)
-    except Elsewhere:
+    except PeerFailed:
         # Rank 0 says why.
         raise typer.Exit(1) from None
 

@@ -1,8 +1,7 @@
-"""Tries the parts of a method that are of user files on made-up tokens, in a process of its own, before a training.
+"""Try a user file's components of a method on synthetic tokens, in a separate process, before a training.
 
-Refused are another shape, dtype or type than documented, a number that is not finite, a gradient through F, a result
-that depends on how a batch was split, inputs that are changed, random numbers that nobody seeds; and files that end
-their process or hang.
+Refused are undocumented shapes, dtypes and types, non-finite numbers, a gradient through F, results that depend on the
+split of a batch, modified inputs, unseeded random numbers, and files that end their process or hang.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ _ABOUT_NONE = ". A field is None unless the class declares it, for example with 
 
 
 class _Fault(UserError):
-    """A part's method breaks a rule."""
+    """A component's method breaks a rule."""
 
 
 def check_user_parts(of: AnyMethod) -> None:
-    """Try the parts of a method that are of user files, in a process of its own. Raises UserError with all problems."""
+    """Try a method's components from user files in a separate process. Raises UserError with all problems."""
     if of.policy is not None and any(_is_tried(component) for component in of.policy.parts):
         files = [find_user_file(reference) for reference in of.model_dump(include={"files"})["files"]]
         try_files(f"{__name__}:check_method", files, of.model_dump(mode="json", exclude={"files"}))

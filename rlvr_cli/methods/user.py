@@ -58,12 +58,12 @@ class UserMethod:
     """A file's method or modifier.
 
     Attributes:
-        parts: the classes that the file defines, each with its section: `policy_loss`, `shaping.mine`.
+        components: the classes of the file, each with its section: `policy_loss`, `shaping.mine`.
     """
 
     file: UserFile
     preset: Preset
-    parts: tuple[tuple[str, type[Part]], ...]
+    components: tuple[tuple[str, type[Part]], ...]
 
 
 def load_method(file: UserFile) -> UserMethod:
@@ -114,7 +114,7 @@ def method_type(methods: tuple[UserMethod, ...]) -> type[Method]:
     """
     if not methods:
         return Method
-    components = [pair for method in methods for pair in method.parts]
+    components = [pair for method in methods for pair in method.components]
 
     def files(_: Any, info: ValidationInfo) -> tuple[str, ...]:
         sections = dict(info.data)
@@ -123,7 +123,9 @@ def method_type(methods: tuple[UserMethod, ...]) -> type[Method]:
         name = sections.get("name")
         names = () if name is None else str(parse_method_name(name, tables_of(methods))).split("+")
         needed = (
-            method for method in methods if method.preset.name in names or chosen & {kind for _, kind in method.parts}
+            method
+            for method in methods
+            if method.preset.name in names or chosen & {kind for _, kind in method.components}
         )
         return tuple(method.file.reference for method in needed)
 
@@ -158,7 +160,7 @@ def _part_problems(file: UserFile, classes: Sequence[type[Part]]) -> Iterator[st
         if not _has_name(kind):
             if not any(kind in other.__mro__[1:] for other in classes):
                 write = "`key: ClassVar[str] = ...`" if is_shaping else "`kind: Literal[...] = Field(...)`"
-                yield f"{where} has no {key} of its own: give it {write} ({EXAMPLE})"
+                yield f"{where} defines no {key}: give it {write} ({EXAMPLE})"
             continue
         if not _section(kind):
             yield f"{where} inherits from no part of a method that a file may define ({EXAMPLE})"
@@ -219,7 +221,7 @@ def _preset_of(file: UserFile, section: str, kind: type[Part]) -> MethodPreset:
         _name_of(kind).replace("_", "-"),
         title=re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__),
         summary=" ".join(summary.split()) or f"{kind.__name__} of {name}, with all else as in grpo.",
-        paper=Paper(name, "a file of your own"),
+        paper=Paper(name, "your file"),
         extra_cost="not stated",
         sets={f"{section}.kind": (_name_of(kind), name)},
         inherits="grpo",
@@ -234,7 +236,7 @@ def _value_problems(user_method: UserMethod) -> Iterator[str]:
         merged.add(Layer(layer.label, dict(layer.values), preset=True))
     method, faults = validate(method_class, merged, lambda section, _: section.contradictions())
     yield from (f"{file.at('PRESETS')}: PRESETS: {message}" for _, message in faults)
-    for section, kind in () if faults else user_method.parts:
+    for section, kind in () if faults else user_method.components:
         chosen = functools.reduce(getattr, section.split("."), cast("Any", method))
         if not isinstance(chosen, kind) or (isinstance(chosen, Shaping) and not chosen.is_on):
             key, value = ("kind", _name_of(kind)) if section in FAMILIES else (kind.main_key, "what switches it on")

@@ -69,8 +69,7 @@ from rlvr_cli.workers.reward import NUMBER, can_be_logged, reward_number
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,49}$")
 # Deadline of the generation of all problems, in deadlines of a verdict.
 _PROBLEMS = 10
-# For a function that repeats its problems: how often to double the requested number, and how far to read, as a
-# multiple.
+# For a function that repeats its problems: how often to double the requested number, and the multiple of it to read.
 _DOUBLED, _READ = 6, 20
 # The share of train that test and dev may take.
 _MUCH = 0.25

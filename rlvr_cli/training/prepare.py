@@ -174,7 +174,7 @@ def prepare_run(config: Config, world: World = ALONE) -> PreparedRun:
     check_model(config)
     threads = join(config, world)
     import_library("rlvr_cli.training.build")
-    with world.one_before_the_others() if _may_download(config) else nullcontext():
+    with world.local_main_first() if _may_download(config) else nullcontext():
         prepared = _loaded(config, device_of(world, config.launch), threads)
     if config.rollout.uses_vllm and not isinstance(prepared.method, SFTMethod):
         engine = _vllm(prepared, world)

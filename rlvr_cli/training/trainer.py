@@ -4,10 +4,8 @@ The only file that depends on TRL's internals. Pinned to trl 1.16; tests/contrac
 The overrides, and what each relies on:
 
 - ``training_step``: with ``gradient_accumulation_steps`` 1, one call runs all forward and backward passes of an
-optimizer
-  step, and transformers' other work of a step. Under
-  DDP gradients are averaged over processes in the last backward pass (``accelerator.no_sync``;
-  ``gradient_state._set_sync_gradients``, as transformers does it). The batch that it is given is the whole rollout's
+optimizer step, and transformers' other work of a step. DDP averages gradients in the last backward pass
+  (``accelerator.no_sync``; ``gradient_state._set_sync_gradients``, as in transformers). Its batch is the whole rollout
   (TRL's data loader), each prompt repeated by the size of its group.
 - ``_calculate_rewards(inputs, prompts, completions, completion_ids_list)`` returns (N, functions) rewards gathered over
   all processes in the order of the rows; ``eos_token_ids`` are the ids that end a completion. It is called by
