@@ -123,7 +123,7 @@ class AlertMonitor:
         self.problems, self.thresholds = problems, thresholds or Thresholds()
         self.window = max(self.thresholds.window, -(-self.thresholds.window_problems // problems))
         self._rows: dict[int, Mapping[str, Any]] = {}
-        # Of each rollout: numbers by their names, None where there is none; accuracy and its standard error.
+        # Of each rollout: numbers by name, or None; accuracy and its standard error.
         self._columns: dict[str, list[float | None]] = {name: [] for name in _COLUMNS}
         self._judged: list[tuple[float, float] | None] = []
         # By rollout: name -> evidence.
@@ -289,7 +289,7 @@ def _no_signal_reason(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     if mean("unscorable") == 1.0:
         return (
             f"no completion could be scored{mostly}",
-            "rollouts/ in the run's folder holds each response and why the reward gave no number.",
+            "rollouts/ in the run's folder holds each response and the reason for its missing reward.",
         )
     if accuracy == 1.0:
         return f"all completions were right ({paid})", "Nothing is left to learn here: take harder problems."

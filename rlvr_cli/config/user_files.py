@@ -52,7 +52,7 @@ def identifying(key: str, value: Any) -> Any:
 
 @cache
 def _imported(load: Callable[[UserFile], T], file: UserFile) -> T:
-    """Import a file, after a process of its own has: a file may end its process, hang or fill it. Raises UserError."""
+    """Import a file after a trial in a separate process, which it may end, hang or fill. Raises UserError."""
     try_files(f"{load.__module__}:{load.__name__}", [file])
     return load(file)
 

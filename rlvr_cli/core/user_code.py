@@ -39,7 +39,7 @@ REFERENCE = re.compile(r"(?P<path>.+\.py)(?:@(?P<digest>[0-9a-f]{12}))?")
 COPIES = "code"
 # Seconds that a file may take to be imported.
 LOADING = 60.0
-# Modules of user files have names that begin so. The text that was executed stands in them under TEXT.
+# Prefix of the names of user files' modules, and their attribute with the executed text.
 PREFIX, TEXT = "rlvr_user_", "__text__"
 
 
@@ -138,7 +138,7 @@ def _imports_of(path: Path, text: str) -> dict[str, str]:
             if _is_library(top, folder):
                 continue
             package, module = folder / top, folder / f"{top}{ENDING}"
-            # As `import` does: a folder without __init__.py is a package where there is no module of its name.
+            # As in `import`: a folder without __init__.py is a package unless a module has its name.
             is_package = package.is_dir() and ((package / "__init__.py").is_file() or not module.is_file())
             for file in sorted(package.rglob(f"*{ENDING}")) if is_package else [module]:
                 key = file.relative_to(folder).as_posix()
@@ -163,7 +163,7 @@ def find_user_file(written: str, folder: Path | None = None) -> UserFile:
     A reference with a digest is first looked for among the copies next to the configuration. Any path is relative to
     the folder, or else to the current one.
 
-    Raises UserError where there is no such file of Python, or one of another digest.
+    Raises UserError for a missing file, or another digest.
     """
     match = REFERENCE.fullmatch(written)
     if match is None:
@@ -310,8 +310,8 @@ def guarded(
 ) -> Iterator[None]:
     """Call code of the user's in this process: errors are of ``kind``, one line with the place in the user's file.
 
-    What it prints goes to standard error, and the current folder stays what it was. A call of `os._exit` ends this
-    process: files are tried in a process of their own first.
+    Its output goes to standard error, and the current folder is restored. A call of `os._exit` ends this process, so
+    files are first tried in a separate one.
 
     Args:
         called: names what is called. seconds: the deadline; it holds in the main thread. about: ends the line.
@@ -332,7 +332,7 @@ def guarded(
             raise kind(f"{error_line(error, file)}: {error_text(error)}{about}") from error
         raise kind(f"{shown(file.path)}:{error.lineno}: syntax error: {error.msg}{about}") from None
     except (Exception, SystemExit, KeyboardInterrupt) as error:
-        # Where nobody else handles SIGINT, this may be Ctrl-C.
+        # With the default handler of SIGINT this may be Ctrl-C.
         if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             raise
         if type(error).__name__ == "OutOfMemoryError":

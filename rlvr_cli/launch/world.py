@@ -33,7 +33,7 @@ class World:
 
     @property
     def main(self) -> bool:
-        """Whether this is rank 0, which writes files and output."""
+        """True in rank 0, which writes files and output."""
         return self.rank == 0
 
     def join(self, *, cpu: bool) -> None:

@@ -54,7 +54,7 @@ class Architecture:
 
     @property
     def qk_norm(self) -> bool:
-        """Whether queries and keys are normed."""
+        """True if queries and keys are normed."""
         return self.family == "qwen3"
 
     @property

@@ -68,7 +68,7 @@ _QUOTES = str.maketrans("\u2018\u2019\u00b4`\u201c\u201d", "''''\"\"")
 
 @dataclass(frozen=True)
 class Conventions:
-    """How two answers are compared.
+    """Conventions for comparing answers.
 
     ``tolerance``: largest difference of equal numbers. ``percent``: 69.1% is 69.1 (as_written), 0.691 (ratio) or any of
     the two (either). ``sign``: either = compare magnitudes.
@@ -117,7 +117,7 @@ class HiTab(Task):
 
     @property
     def conventions(self) -> Conventions:
-        """How two numbers are compared."""
+        """The conventions of the task's keys."""
         return Conventions(Fraction(str(self.tolerance)), self.percent, self.sign)
 
     def row(self, record: dict[str, Any], origin: RowOrigin) -> Problem:

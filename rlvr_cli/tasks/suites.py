@@ -25,7 +25,7 @@ _BY_SIZE = (
 
 @dataclass(frozen=True)
 class Setting:
-    """How a benchmark is sampled, prompted and judged.
+    """Sampling, prompting and judging of a benchmark.
 
     Attributes:
         samples: sampled completions for each problem; 0 = only the greedy one.

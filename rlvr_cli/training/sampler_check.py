@@ -58,7 +58,7 @@ class SamplerCheck:
 
     @property
     def matches(self) -> bool:
-        """Whether the difference is within rounding; false if not finite."""
+        """True if the difference is finite and within rounding."""
         name, limit = self.limit
         numbers = (self.mean_difference, self.max_difference, self.surprise, self.kl)
         return all(map(math.isfinite, numbers)) and bool(getattr(self, name) <= limit)
