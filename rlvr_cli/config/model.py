@@ -59,7 +59,7 @@ class ModelConfig(Section):
 
     chooser: ClassVar[str] = "name"
     # The other keys say how a model is loaded and trained, whichever it is.
-    of_the_choice: ClassVar[tuple[str, ...] | None] = ("revision",)
+    reset_with_choice: ClassVar[tuple[str, ...] | None] = ("revision",)
 
     name: Text = Field("lab", description="A preset (`lab`), a Hugging Face hub id, or a folder with a model in it.")
     revision: Text | None = Field(None, description="Branch, tag or commit of a hub model; null = its default branch.")

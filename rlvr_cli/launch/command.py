@@ -56,7 +56,7 @@ def needs_launcher(launch: LaunchConfig) -> bool:
 
 
 def check_alone(launch: LaunchConfig) -> None:
-    """Raise UserError where the environment or accelerate's file configures several processes or nodes."""
+    """Raise UserError for several nodes (NNODES) with a single process."""
     problems: list[str] = []
     if (nodes := environment_number("NNODES", 1)) > 1:
         problems.append(

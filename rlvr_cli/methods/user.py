@@ -1,7 +1,7 @@
-"""A method in a Python file of the user's: the parts of a method that it defines, and the preset that names them.
+"""A method in a user file: its components and presets.
 
-Its classes are values of one load of a configuration: :func:`method_type` makes the section ``method`` that knows them,
-and nothing else in the process does.
+Its classes belong to one load of a configuration: :func:`method_type` builds the section ``method`` with them; they are
+not registered.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from rlvr_cli.methods.names import (
 )
 from rlvr_cli.methods.preset import MethodPreset, Modifier, Paper, Preset
 
-# What messages name as help.
+# Hint for messages.
 EXAMPLE = "`rlvr new method NAME` writes an example"
-# The families by the section in which one of their kinds stands.
+# Section -> family of its kinds.
 FAMILIES: Mapping[str, type[Choice]] = {
     "advantage": Advantage,
     "policy_loss": PolicyLoss,
     "aggregation": Aggregation,
     "passes": Passes,
 }
-# What computes, of any part; first whose results have the shape of the tokens.
+# The computing methods of all components; first those with results per token.
 _PER_TOKEN, _PER_ROW = ("weight", "factor", "coefficients", "selected"), ("advantages", "shape")
 COMPUTING = frozenset((*_PER_TOKEN, *_PER_ROW, "returns", "statistics", "bounds", "count", "threshold"))
 _NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,39}$")
@@ -108,9 +108,9 @@ def tables_of(methods: tuple[UserMethod, ...]) -> MethodTables:
 
 @functools.lru_cache(maxsize=64)
 def method_type(methods: tuple[UserMethod, ...]) -> type[Method]:
-    """Make the section ``method`` that also knows the files' names and classes.
+    """Build the section ``method`` with the files' names and classes.
 
-    It has a key more: `files`, the references of the files without which the method would not be what it is.
+    It has the further key `files`, the references of the files that the method uses.
     """
     if not methods:
         return Method
@@ -137,7 +137,7 @@ _FILES = "The user files of the method, each with the beginning of its SHA-256."
 
 
 def _extended(components: Sequence[tuple[str, type[Part]]], tables: MethodTables | None, files: Any) -> type[Method]:
-    """Make a section ``method`` with these components besides the built-in ones, and the key `files`."""
+    """Build a section ``method`` with these components besides the built-in ones, and the key `files`."""
     fields: dict[str, Any] = {"files": files}
     for section, family in FAMILIES.items():
         if also := tuple(kind for other, kind in components if other == section):
@@ -153,14 +153,14 @@ def _extended(components: Sequence[tuple[str, type[Part]]], tables: MethodTables
 
 
 def _part_problems(file: UserFile, classes: Sequence[type[Part]]) -> Iterator[str]:
-    """Yield what keeps the file's classes from being parts of a method."""
+    """Yield the problems of the file's classes as components."""
     for kind in classes:
         where, is_shaping = f"{file.at(kind.__name__)}: {kind.__name__}", issubclass(kind, Shaping)
         key = "key" if is_shaping else "kind"
         if not _has_name(kind):
             if not any(kind in other.__mro__[1:] for other in classes):
                 write = "`key: ClassVar[str] = ...`" if is_shaping else "`kind: Literal[...] = Field(...)`"
-                yield f"{where} defines no {key}: give it {write} ({EXAMPLE})"
+                yield f"{where} has no {key}: give it {write} ({EXAMPLE})"
             continue
         if not _section(kind):
             yield f"{where} inherits from no part of a method that a file may define ({EXAMPLE})"
@@ -180,7 +180,7 @@ def _part_problems(file: UserFile, classes: Sequence[type[Part]]) -> Iterator[st
 
 
 def _preset(file: UserFile, classes: Sequence[tuple[str, type[Part]]]) -> Preset:
-    """Return what names the file's parts: its PRESETS, else its one class in place of GRPO's. Raises UserError."""
+    """Return the file's preset: its PRESETS, else its one class in place of GRPO's. Raises UserError."""
     module = load_module(file)
     written, where = vars(module).get("PRESETS"), file.at("PRESETS")
     if written is None:
