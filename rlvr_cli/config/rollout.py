@@ -78,7 +78,7 @@ class RolloutConfig(Section):
 
     @property
     def uses_vllm(self) -> bool:
-        """Whether vLLM samples the training's completions."""
+        """True if vLLM samples the training's completions."""
         return self.engine in ("vllm_colocate", "vllm_server")
 
     @property

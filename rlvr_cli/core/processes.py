@@ -12,7 +12,7 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
 def end_with_parent(parent: int) -> None:
-    """Have Linux kill this process when the thread that started it ends; exit now if ``parent`` already has.
+    """Let Linux kill this process when the thread that started it ends; exit now if ``parent`` already has.
 
     Other systems lack it.
     """

@@ -227,7 +227,7 @@ class Advantage(Part, Choice, ABC):
 
     @property
     def needs_reference(self) -> bool:
-        """Whether it reads ``rollout.ref_log_probs`` (and with them ``old_log_probs``)."""
+        """True if it reads ``rollout.ref_log_probs`` (and with them ``old_log_probs``)."""
         return False
 
     @property
@@ -328,7 +328,7 @@ class Shaping(Part):
 
     @property
     def is_on(self) -> bool:
-        """Whether it has an effect."""
+        """True if it has an effect."""
         return bool(getattr(self, self.main_key) != type(self).model_fields[self.main_key].default)
 
     def off(self) -> Self:

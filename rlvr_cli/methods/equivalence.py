@@ -37,7 +37,7 @@ class SameGradient:
 
     @property
     def cannot_differ(self) -> bool:
-        """Whether every update of a training is the same."""
+        """True if every update of a training is the same."""
         return self.when != "first_step" and not self.empty_pass
 
     def sentence(self) -> str:

@@ -53,7 +53,7 @@ class Passes(Part, Choice):
 
     @property
     def needs_old_log_probs_of_the_rollout(self) -> bool:
-        """Whether old log-probs of the whole rollout are needed before the first update."""
+        """True if old log-probs of the whole rollout are needed before the first update."""
         return False
 
     def threshold(self, rollout: Rollout) -> float | None:
