@@ -220,7 +220,6 @@ def _without_effect(config: Config, set_by_user: SetByUser) -> Iterable[Contradi
 
 
 def _vllm_can_sample(config: Config) -> Iterable[Contradiction]:
-    """Yield the settings that vLLM cannot sample with."""
     rollout, processes = config.rollout, config.launch.processes
     if not rollout.uses_vllm:
         return

@@ -78,7 +78,6 @@ def _options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_text(value: Any) -> Any:
-    """Convert a bare number of minutes or megabytes to text."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

@@ -214,5 +214,4 @@ class Config(Section):
 
     @property
     def learning_rate(self) -> LearningRate:
-        """The learning rate of each optimizer step."""
         return LearningRate(self.optimizer, self.batch)

@@ -334,7 +334,6 @@ def _plain(number: float) -> str:
 
 
 def _items_of(annotation: Any) -> tuple[Variant, ...]:
-    """Return the sections in a list."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _items_of(arguments[0])

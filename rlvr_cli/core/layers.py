@@ -162,7 +162,6 @@ class OptionOverride(str):
     problem: str
 
     def __new__(cls, text: str, typed: str = "", problem: str = "") -> OptionOverride:
-        """Create the override ``text`` with its option and problem."""
         override = super().__new__(cls, text)
         override.typed, override.problem = typed, problem
         return override

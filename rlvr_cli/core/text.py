@@ -147,7 +147,6 @@ def clock(seconds: float) -> str:
 
 
 def _alike(first: str, other: str) -> int:
-    """Return the length of the common prefix."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, other, strict=False)))
 
 

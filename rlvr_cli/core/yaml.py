@@ -208,7 +208,6 @@ def _line(event: Any) -> int:
 
 
 def _scalar(text: str, line: int) -> Any:
-    """Return the value of a plain scalar."""
     if _NULL.match(text):
         return None
     if _INT.match(text):

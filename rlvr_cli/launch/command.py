@@ -46,7 +46,6 @@ class Node:
 
     @property
     def ranks(self) -> range:
-        """The ranks of this node."""
         return range(self.number * self.local, (self.number + 1) * self.local)
 
 

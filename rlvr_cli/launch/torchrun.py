@@ -179,7 +179,6 @@ class _Launch:
         )
 
     def _pids(self) -> dict[int, int]:
-        """Return the pids of the started ranks."""
         return {rank: report["pid"] for rank in self.node.ranks if (report := self._report("pid", rank))}
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:

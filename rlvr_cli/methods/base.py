@@ -232,12 +232,10 @@ class Advantage(Part, Choice, ABC):
 
     @property
     def name_of_kind(self) -> str:
-        """The value of ``method.advantage.kind``."""
         return str(type(self).model_fields["kind"].default)
 
     @property
     def signs(self) -> tuple[int, ...]:
-        """The possible signs of advantages."""
         return (-1, 1)
 
     @abstractmethod
@@ -328,7 +326,6 @@ class Shaping(Part):
 
     @property
     def is_on(self) -> bool:
-        """True if it has an effect."""
         return bool(getattr(self, self.main_key) != type(self).model_fields[self.main_key].default)
 
     def off(self) -> Self:

@@ -44,7 +44,7 @@ class Passes(Part, Choice):
 
     @property
     def empty_passes(self) -> tuple[bool, ...]:
-        """For each pass, whether it is empty for any data."""
+        """For each pass, True if it is empty for any data."""
         return tuple(False for _ in self.names)
 
     def on_first_step(self) -> Passes:

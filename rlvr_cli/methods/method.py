@@ -130,12 +130,10 @@ class Method(TrainingMethod):
 
     @property
     def rollout_shapings(self) -> tuple[RolloutShaping, ...]:
-        """The active shapings of the rollout's rows and groups."""
         return tuple(shaping for shaping in self.shapings if isinstance(shaping, RolloutShaping))
 
     @property
     def token_shapings(self) -> tuple[TokenShaping, ...]:
-        """The active shapings of single tokens."""
         return tuple(shaping for shaping in self.shapings if isinstance(shaping, TokenShaping))
 
     @property

@@ -25,7 +25,7 @@ from rlvr_cli.methods.preset import MethodPreset, Paper, trust_region
 
 
 class RLOOAdvantage(Advantage):
-    """The reward against the mean of the group's others; rows without a reward get 0 and are no one's baseline."""
+    """The reward minus the mean of the group's others; rows without a reward get 0 and count in no baseline."""
 
     kind: Literal["rloo"] = Field("rloo", description="rloo = reward minus the mean of the group's others.")
 

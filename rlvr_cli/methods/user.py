@@ -153,7 +153,6 @@ def _extended(components: Sequence[tuple[str, type[Part]]], tables: MethodTables
 
 
 def _part_problems(file: UserFile, classes: Sequence[type[Part]]) -> Iterator[str]:
-    """Yield the problems of the file's classes as components."""
     for kind in classes:
         where, is_shaping = f"{file.at(kind.__name__)}: {kind.__name__}", issubclass(kind, Shaping)
         key = "key" if is_shaping else "kind"

@@ -54,7 +54,6 @@ class Architecture:
 
     @property
     def qk_norm(self) -> bool:
-        """True if queries and keys are normed."""
         return self.family == "qwen3"
 
     @property

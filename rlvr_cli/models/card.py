@@ -221,7 +221,6 @@ def _presets(method: str) -> tuple[Preset, ...]:
 
 
 def _hub_dataset(config: Config) -> str | None:
-    """Return the hub data set of the training, or None."""
     data = config.task.data
     if data in data_sets():
         return data_sets()[data].hub

@@ -254,7 +254,6 @@ def _options(source: ModelSource, revision: str | None) -> dict[str, Any]:
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """Return transformers' exceptions for unreadable models."""
     from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 

@@ -234,7 +234,6 @@ def _numbers(row: dict[str, Any]) -> dict[str, float | str | None]:
 
 
 def _updates(totals: dict[str, float | None]) -> float | None:
-    """Return the optimizer steps per rollout."""
     rollouts, steps = totals["rollouts_total"], totals["steps_total"]
     return steps // rollouts if rollouts and steps and rollouts > 0 and steps >= rollouts else None
 

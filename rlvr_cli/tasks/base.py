@@ -193,7 +193,6 @@ class Task(FromData, Choice):
 
     @property
     def training_problems(self) -> int:
-        """The maximum number of training problems."""
         return self.train_size or (GENERATED if self.is_generated else ALL_ROWS)
 
     def count_local(self, split: DataSplit, most: int) -> int | None:
@@ -224,7 +223,6 @@ class Task(FromData, Choice):
 
     @property
     def is_generated(self) -> bool:
-        """Return whether the problems are generated."""
         return self.data in self.sets and self.sets[self.data].generated
 
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:

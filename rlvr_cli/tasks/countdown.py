@@ -134,7 +134,6 @@ class Countdown(SharedOut):
 
     @property
     def prompt_tokens(self) -> int:
-        """The tokens of a long prompt."""
         return 8 if self.style == "compact" else 256
 
     @property
@@ -273,7 +272,6 @@ def problem_from(fields: Mapping[str, Any], where: str) -> Problem:
 
 
 def _make_problem(puzzle: CountdownPuzzle, identifier: str) -> Problem:
-    """Make the problem that asks for a puzzle's solution."""
     return Problem(
         id=identifier,
         question=question(puzzle.nums, puzzle.target),

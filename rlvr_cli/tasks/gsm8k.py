@@ -213,7 +213,6 @@ def _value(match: re.Match[str]) -> Fraction | None:
 
 
 def _single(text: str) -> Fraction | None:
-    """Return the only number of a sentence."""
     if _has_odd_sign(text):
         return None
     literals = list(_LITERAL.finditer(text))

@@ -117,7 +117,6 @@ class HiTab(Task):
 
     @property
     def conventions(self) -> Conventions:
-        """The conventions of the task's keys."""
         return Conventions(Fraction(str(self.tolerance)), self.percent, self.sign)
 
     def row(self, record: dict[str, Any], origin: RowOrigin) -> Problem:

@@ -148,12 +148,10 @@ class KnightsAndKnaves(SharedOut):
 
     @property
     def prompt_tokens(self) -> int:
-        """The prompt limit of AR-Lopti's scripts, or of the lab's compact form."""
         return 24 if self.style == "compact" else 400
 
     @property
     def reward_range(self) -> tuple[float, float]:
-        """The lowest and the highest reward."""
         if self.reward == "zero_one":
             return 0.0, 1.0
         if self.reward == "random":

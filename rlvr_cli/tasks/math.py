@@ -186,7 +186,6 @@ class MathTask(AnswerTask):
 
     @property
     def prompt_tokens(self) -> int:
-        """The tokens of a long prompt."""
         return 64 if self._is_compact else super().prompt_tokens
 
     def prompt(self, problem: Problem, tokenizer: Any) -> str:

@@ -135,7 +135,6 @@ class Own(Task):
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """One weight for each reward."""
         return self.reward_weights or (1.0,) * len(self.reward)
 
     @property

@@ -40,7 +40,6 @@ class SharedOut(Task):
 
     @property
     def shares(self) -> Mapping[int, float]:
-        """Return size -> share of the problems."""
         return dict(getattr(self, self.shares_key))
 
     def problems(self, split: DataSplit, count: int, seed: int) -> list[Problem]:

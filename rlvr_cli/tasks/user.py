@@ -166,12 +166,10 @@ class UserTask(base.Task):
 
     @property
     def limits(self) -> Limits:
-        """The limits of a verdict."""
         return worker_limits(self.reward_timeout, self.reward_memory)
 
     @property
     def pool(self) -> Pool:
-        """The workers of the task with its settings."""
         file, values = self.user_file, json.loads(self.model_dump_json())
         settings = {"file": file.as_json(), "values": values, "seconds": self.limits.loading - 15}
         return shared_pool(
@@ -495,7 +493,6 @@ def load_task(file: UserFile) -> type[UserTask]:
 
 
 def _problems(kind: type[Task], file: UserFile, where: str) -> Iterator[str]:
-    """Yield the problems of a user's class."""
     name = file.path.stem
     if name in base.Task.kinds:
         yield f"{where}: the task is named after its file, and {name} is built in. Rename the file"
@@ -534,7 +531,6 @@ def _problems(kind: type[Task], file: UserFile, where: str) -> Iterator[str]:
 
 
 def _user_task(kind: type[Task], file: UserFile) -> type[UserTask]:
-    """Build the task of a user's class."""
     name, fields = file.path.stem, dict[str, Any]()
     for key, field in kind.model_fields.items():
         annotation = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
@@ -584,7 +580,6 @@ def _split_of(prompt: str) -> Split:
 
 
 def _row(problem: Problem) -> Row:
-    """Return a copy of the problem's row."""
     return {"id": problem.id, **copy.deepcopy(problem.data)}
 
 

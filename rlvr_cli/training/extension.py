@@ -71,7 +71,6 @@ def extend(run: RunDir, overrides: Sequence[str] = ()) -> list[str]:
 
 
 def _interrupted(run: RunDir) -> list[str]:
-    """Return the override of an extension that was interrupted."""
     extension = run.read_manifest().get(EXTENDING)
     return [f"{KEY}={extension['rollouts']}"] if isinstance(extension, dict) else []
 

@@ -187,7 +187,6 @@ class PolicyRunTrainer(RunTrainer, PolicyTrainer):
 
 
 def _arguments(run_parts: RunParts) -> GRPOConfig:
-    """Return TRL's arguments for a policy gradient."""
     config, batch = run_parts.config, run_parts.config.batch
     return trl_config(
         **run_arguments(run_parts),

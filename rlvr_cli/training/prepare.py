@@ -112,7 +112,6 @@ class RunParts:
 
     @property
     def config(self) -> Config:
-        """The run's configuration."""
         return self.prepared.config
 
 

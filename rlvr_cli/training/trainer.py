@@ -542,7 +542,6 @@ class PolicyTrainer(GRPOTrainer):
         return options
 
     def _outputs(self, model: Any, rows: TensorRows, grad_mask: Tensor, *, share_prompts: bool) -> Outputs:
-        """The forward pass of an update."""
         # With TRL's generation the entropy is measured only here.
         entropies = self.method.policy_loss.needs_entropies or self.rollouts is None
         return self.forward(model, rows, grad_mask, entropies=entropies, share_prompts=share_prompts)

@@ -415,7 +415,6 @@ def _normalised(text: str) -> str:
 
 @lru_cache(maxsize=_KEPT)
 def _parsed(text: str, case: bool, unreal: bool = False) -> Any:
-    """Return the expression, or None."""
     try:
         return values.read_expression(for_parser(text), case=case, unreal=unreal)
     except MemoryError:
