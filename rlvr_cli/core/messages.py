@@ -169,7 +169,7 @@ def _unknown_key(schema: Schema, path: KeyPath, data: Any) -> str:
     own = schema.chosen(section, values)
     others = [variant for variant in schema.variants(section) if variant is not own and key in fields(variant)]
     if others:
-        return _of_another_kind(schema, path, values, others)
+        return _other_kind_message(schema, path, values, others)
     written = _deepest(path, value_at(data, path))
     name, value = plain_name(str(written[-1])), value_at(data, written)
     guess = schema.suggest([str(step) for step in path])
@@ -199,7 +199,7 @@ def _unknown_key(schema: Schema, path: KeyPath, data: Any) -> str:
     return f"unknown key.{hint} Keys{of}: {_key_names((own,) if own else schema.variants(section))}"
 
 
-def _of_another_kind(schema: Schema, path: KeyPath, values: Any, others: list[Variant]) -> str:
+def _other_kind_message(schema: Schema, path: KeyPath, values: Any, others: list[Variant]) -> str:
     """Return the message for a key of another kind of the section."""
     section, key = path[:-1], path[-1]
     chooser = schema.chooser(section)

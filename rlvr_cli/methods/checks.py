@@ -109,7 +109,7 @@ def _same(first: Any, second: Any) -> bool:
     return first.shape == second.shape and bool(((first == second) | (first.isnan() & second.isnan())).all())
 
 
-def _called(call: Callable[[Any], Any], argument: Any) -> Any:
+def _call_unchanged(call: Callable[[Any], Any], argument: Any) -> Any:
     """Return the result. Raises _Fault for a modified input, or another result of a second call."""
     before, torch_state, python_state = copy.deepcopy(vars(argument)), torch.get_rng_state(), random.getstate()
     first = call(argument)
@@ -148,7 +148,7 @@ def _at(tokens: Tokens) -> Callable[[Any], str]:
 
 
 def _per_token(call: Callable[[Tokens], Any], tokens: Tokens, dtype: Any) -> Tensor:
-    return _tensor(_called(call, tokens), [tuple(tokens.mask.shape)], dtype, tokens.mask.bool(), _at(tokens))
+    return _tensor(_call_unchanged(call, tokens), [tuple(tokens.mask.shape)], dtype, tokens.mask.bool(), _at(tokens))
 
 
 def _check_split(call: Callable[[Tokens], Tensor], tokens: Tokens, *, whole_rows: bool, remedy: str = "") -> None:
@@ -181,7 +181,7 @@ def _try_statistics(loss: PolicyLoss, method: Method) -> None:
             raise _Fault("is never called: add `needs_statistics: ClassVar[bool] = True`, or remove it")
         return
     tokens = _tokens(loss)
-    result = _called(loss.statistics, tokens)
+    result = _call_unchanged(loss.statistics, tokens)
     if not isinstance(result, torch.Tensor):
         raise _Fault(f"returned {value_text(result)}; a tensor is wanted")
     turned: Any = loss.statistics(_rows(tokens, torch.arange(_ROWS - 1, -1, -1)))
@@ -247,7 +247,9 @@ def _rollout(component: Part, method: Method) -> Rollout:
 def _per_row(call: Callable[[Rollout], Any], rollout: Rollout) -> Tensor:
     """Return advantages, finite and 0 for rows without a reward. Raises _Fault."""
     rows, length = rollout.mask.shape
-    result = _tensor(_called(call, rollout), [(rows, 1), (rows, length)], None, rollout.mask.bool(), _of(rollout))
+    result = _tensor(
+        _call_unchanged(call, rollout), [(rows, 1), (rows, length)], None, rollout.mask.bool(), _of(rollout)
+    )
     if not result.is_floating_point():
         raise _Fault(f"returned {result.dtype}; numbers with decimals are wanted, as rollout.rewards has them")
     unknown = rollout.rewards.isnan().unsqueeze(1) & rollout.mask.bool()
@@ -274,7 +276,7 @@ def _try_returns(advantage: Advantage, method: Method) -> None:
     rollout = _rollout(advantage, method)
     if advantage.needs_values:
         shape, valid = tuple(rollout.mask.shape), rollout.mask.bool()
-        _tensor(_called(advantage.returns, rollout), [shape], None, valid, _of(rollout))
+        _tensor(_call_unchanged(advantage.returns, rollout), [shape], None, valid, _of(rollout))
 
 
 def _try_shape(shaping: RolloutShaping, method: Method) -> None:
@@ -311,7 +313,7 @@ def _try_selected(passes: Passes, method: Method) -> None:
 
 def _try_count(aggregation: Aggregation, method: Method) -> None:
     tokens = _tokens(aggregation)
-    total = _called(lambda step: aggregation.count(step.mask, step.advantages), tokens)
+    total = _call_unchanged(lambda step: aggregation.count(step.mask, step.advantages), tokens)
     _tensor(total, [()], torch.float64, torch.tensor(True), lambda index: "for a step")
     rows = [_rows(tokens, slice(row, row + 1)) for row in range(_ROWS)]
     added = sum(float(aggregation.count(row.mask, row.advantages)) for row in rows)

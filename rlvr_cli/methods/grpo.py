@@ -101,7 +101,7 @@ def group_advantage(rewards: Tensor, group_size: int, *, divide_by_std: bool) ->
     return advantages.reshape(-1).to(rewards.dtype)
 
 
-def known_of_group(rewards: Tensor, group_size: int) -> Tensor:
+def rewarded_in_group(rewards: Tensor, group_size: int) -> Tensor:
     """Return (N,) the number of rewarded completions in each completion's group."""
     has_reward = ~rewards.isnan().view(-1, group_size)
     return has_reward.sum(dim=1, keepdim=True).expand_as(has_reward).reshape(-1)

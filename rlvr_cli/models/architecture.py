@@ -129,11 +129,11 @@ def from_config(config: Mapping[str, Any], parameters: int | None = None) -> Arc
         head_dim=int(config.get("head_dim") or (128 if family == "qwen3" else hidden // heads)),
         vocabulary=int(config["vocab_size"]),
         tied=bool(config.get("tie_word_embeddings", False)),
-        parameters=_counted(config) if parameters is None else parameters,
+        parameters=_count_parameters(config) if parameters is None else parameters,
     )
 
 
-def _counted(config: Mapping[str, Any]) -> int:
+def _count_parameters(config: Mapping[str, Any]) -> int:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -222,7 +222,7 @@ def _read(file: Path) -> FoundArchitecture:
         counted, source = sum(map(prod, shapes.values())), f"{file}; parameters counted in its weights"
     else:
         try:
-            counted = _counted(config)
+            counted = _count_parameters(config)
         except Exception as error:  # any error of a model class
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             return FoundArchitecture(None, f"{file}: transformers cannot build the family {family} ({reason})")

@@ -155,7 +155,7 @@ def drop_made_again(run: RunDir) -> None:
     """Delete the rewound lines that ``run`` has repeated, and their timings."""
     for aside in _folders(run):
         for path in list(_files(aside)):
-            if _made_again(path, run.path / path.relative_to(aside)):
+            if _is_repeated(path, run.path / path.relative_to(aside)):
                 path.unlink()
         if all(path.name == run.timings_path.name for path in _files(aside)):
             shutil.rmtree(aside)
@@ -170,7 +170,7 @@ def _files(folder: Path) -> Iterator[Path]:
         yield from (Path(directory) / name for name in names if not name.startswith("."))
 
 
-def _made_again(old: Path, new: Path) -> bool:
+def _is_repeated(old: Path, new: Path) -> bool:
     """Return whether every complete line of ``old`` is in ``new``."""
     if not new.is_file():
         return False

@@ -217,11 +217,13 @@ class Countdown(SharedOut):
     def generate(self, split: Split, count: int, seed: int) -> list[Problem]:
         counts = quotas(self.numbers, count, {})
         drawn = [
-            problem for number in sorted(counts) for problem in self._generated(split, number, counts[number], seed)
+            problem
+            for number in sorted(counts)
+            for problem in self._generate_numbers(split, number, counts[number], seed)
         ]
         return self.shuffled(drawn, split, seed)
 
-    def _generated(self, split: Split, numbers: int, count: int, seed: int) -> list[Problem]:
+    def _generate_numbers(self, split: Split, numbers: int, count: int, seed: int) -> list[Problem]:
         """Generate problems that differ in more than the order of the numbers.
 
         Raises UserError after a thousand consecutive draws without a new one.

@@ -22,8 +22,8 @@ from rlvr_cli.training.packing import (
     TensorRows,
     TokenRow,
     numbered_prompts,
-    own_tokens,
     pack,
+    policy_tokens,
 )
 from rlvr_cli.training.value_head import ValueHead
 
@@ -165,7 +165,7 @@ class PolicyForward:
         values_only: bool = False,
     ) -> Outputs:
         """Run passes over any number of rows, for all tokens of the policy or the ``chosen`` ones (n, T)."""
-        chosen = own_tokens(rows).bool() if chosen is None else chosen
+        chosen = policy_tokens(rows).bool() if chosen is None else chosen
         micro_batches = self.pack(rows, chosen)
         collected: dict[str, Tensor] = {}
         with disable_gradient_checkpointing(model, self.checkpointing):

@@ -31,7 +31,7 @@ from rlvr_cli.methods.base import Tokens
 from rlvr_cli.methods.method import Method
 from rlvr_cli.methods.ppo import value_loss
 from rlvr_cli.training.forward import Outputs
-from rlvr_cli.training.packing import TensorRows, own_tokens
+from rlvr_cli.training.packing import TensorRows, policy_tokens
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def tokens_of(
         log_probs=log_probs if computed is None else torch.where(computed, log_probs, old),
         old_log_probs=old,
         advantages=rows["advantages"].to(log_probs.dtype),
-        mask=own_tokens(rows),
+        mask=policy_tokens(rows),
         entropies=entropies,
         ref_log_probs=rows.get("ref_log_probs"),
         low_threshold=rows.get("low_threshold"),

@@ -47,7 +47,7 @@ def padded_rows(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence
     }
 
 
-def own_tokens(rows: Mapping[str, Tensor]) -> Tensor:
+def policy_tokens(rows: Mapping[str, Tensor]) -> Tensor:
     """Return (n, T), 1 on the policy's tokens: those of a completion without the tokens of tools and environments.
 
     ``completion_mask`` marks all tokens to attend to; TRL's ``tool_mask``, if present, those of the policy.
@@ -160,7 +160,7 @@ def pack(
     minimise the cost, tokens plus ``pass_tokens`` for each pass.
     """
     by_length = sorted(rows, key=lambda row: (row.completion, row.index))
-    alone = _packed([[row] for row in by_length], most_tokens, pass_tokens, shared=False)
+    alone = _pack_pieces([[row] for row in by_length], most_tokens, pass_tokens, shared=False)
     if not share_prompts:
         return alone
     longest: dict[int, int] = {}
@@ -169,7 +169,7 @@ def pack(
     by_prompt = sorted(by_length, key=lambda row: (longest[row.prompt_id], row.prompt_id))
     groups = [list(group) for _, group in groupby(by_prompt, key=lambda row: row.prompt_id)]
     pieces = [piece for group in groups for piece in _pieces(group, most_tokens)]
-    shared = _packed(pieces, most_tokens, pass_tokens, shared=True)
+    shared = _pack_pieces(pieces, most_tokens, pass_tokens, shared=True)
     return shared if shared.tokens <= (1 - LEAST_SAVED) * alone.tokens else alone
 
 
@@ -213,7 +213,7 @@ def _pieces(group: list[TokenRow], most_tokens: int) -> Iterator[list[TokenRow]]
     yield piece
 
 
-def _packed(pieces: list[list[TokenRow]], most_tokens: int, pass_tokens: int, *, shared: bool) -> MicroBatches:
+def _pack_pieces(pieces: list[list[TokenRow]], most_tokens: int, pass_tokens: int, *, shared: bool) -> MicroBatches:
     """Join consecutive pieces at minimal cost, by dynamic programming over the cuts."""
     # For each prefix of the pieces: the least cost, the index of the last cut, the tokens after it.
     best: list[tuple[int, int, int]] = [(0, 0, 0)]

@@ -174,7 +174,7 @@ def prepare_run(config: Config, world: World = ALONE) -> PreparedRun:
     threads = join(config, world)
     import_library("rlvr_cli.training.build")
     with world.local_main_first() if _may_download(config) else nullcontext():
-        prepared = _loaded(config, device_of(world, config.launch), threads)
+        prepared = _load_all(config, device_of(world, config.launch), threads)
     if config.rollout.uses_vllm and not isinstance(prepared.method, SFTMethod):
         engine = _vllm(prepared, world)
         prepared = replace(prepared, engine=engine, engine_reason=engine.reason)
@@ -208,7 +208,7 @@ def _may_download(config: Config) -> bool:
     return source.kind == "hub" or not config.task.is_generated
 
 
-def _loaded(config: Config, device: str, threads: int) -> PreparedRun:
+def _load_all(config: Config, device: str, threads: int) -> PreparedRun:
     dtype = _dtype_of_weights(config, device)
     model, tokenizer = load_model(
         config.model.name,

@@ -2,7 +2,7 @@
 
 One rollout and its optimizer steps; transformers' ``Trainer`` loops over the steps:
 
-1. ``PolicyTrainer.training_step`` (trainer.py) is an optimizer step. At the first of a rollout, ``_scored_rollout``
+1. ``PolicyTrainer.training_step`` (trainer.py) is an optimizer step. At the first of a rollout, ``_collect_rollout``
 calls
    ``RolloutSource.collect`` (rollouts.py) to sample completions with the weights of the step
    (``PolicyRunTrainer._sampling_weights``, policy_run.py), and judge them (evaluation/sampling.py).
@@ -287,7 +287,7 @@ def _train(
     with Reporter(log_path, console=output, rollouts=config.train.rollouts, steps=batch.steps_total) as reporter, stop:
         reporter.follow(stop)
         run_parts = RunParts(prepared, run, reporter, stop)
-        again = f"continue with: rlvr train --resume {shlex.quote(str(run.path))}"
+        hint = f"continue with: rlvr train --resume {shlex.quote(str(run.path))}"
         try:
             if resumption:
                 world.from_main(lambda: _rewind(run, resumption, batch, reporter))
@@ -309,12 +309,12 @@ def _train(
         except KeyboardInterrupt:
             reporter.end()
             _close(run, world, run_parts.executed, "interrupted")
-            reporter.message(f"stopped without saving; {again}")
+            reporter.message(f"stopped without saving; {hint}")
             raise
         except (Exception, SystemExit) as error:
             reporter.end()
             reporter.log(traceback.format_exc())
-            failure = explain(error, run, again)
+            failure = explain(error, run, hint)
             try:
                 _close(run, world, run_parts.executed, "failed", error=str(failure))
             except OSError as second:
@@ -333,7 +333,7 @@ def _train(
                 reporter.log(f"WARNING: {ending}")  # shown after the last line of all
             return RunEnd(run, "finished", 0)
         _close(run, world, run_parts.executed, "interrupted")
-        reporter.message(f"saved at step {reached}; {again}")
+        reporter.message(f"saved at step {reached}; {hint}")
         return RunEnd(run, "interrupted", stop.exit_code)
 
 
@@ -377,19 +377,19 @@ def _close(run: RunDir, world: World, executed: Counter[str], status: str, **fie
         run.update_manifest(status=status, finished=now(), executed=executed, **fields)
 
 
-def explain(error: Exception | SystemExit, run: RunDir, again: str) -> Exception:
-    """Return ``error`` as a message for the user; ``again`` is the command to continue. Bugs are returned unchanged."""
+def explain(error: Exception | SystemExit, run: RunDir, hint: str) -> Exception:
+    """Return ``error`` as a message for the user; ``hint``: how to continue. Bugs are returned unchanged."""
     if isinstance(error, SystemExit):
         line = escaped_error(error) or f"{run.path}: {error_text(error)}"
-        return RunError(f"{line} ended the training; {again}")
+        return RunError(f"{line} ended the training; {hint}")
     if isinstance(error, SamplingMemoryError):
         return RunError(
-            f"{run.path}: {error} To change settings, start a new run; if another program took the memory, {again}"
+            f"{run.path}: {error} To change settings, start a new run; if another program took the memory, {hint}"
         )
     if isinstance(error, RunError):
         return error
     if isinstance(error, UserError):
-        return RunError("\n".join([*error.problems, again]))
+        return RunError("\n".join([*error.problems, hint]))
     if out_of_memory(error):
         return RunError(
             f"{run.path}: out of memory ({_first_line(error)}). Make update.micro_batch, rollout.max_new_tokens or "
@@ -398,7 +398,7 @@ def explain(error: Exception | SystemExit, run: RunDir, again: str) -> Exception
     if isinstance(error, OSError):
         advice = "Make room, or see whether the disk can be written to; then " if error.errno in NO_ROOM else "Then "
         where = error.filename or run.path
-        return RunError(f"{where}: {error.strerror or error}. {advice}{again}")
+        return RunError(f"{where}: {error.strerror or error}. {advice}{hint}")
     return error
 
 

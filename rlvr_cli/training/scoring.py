@@ -14,7 +14,7 @@ from torch import Tensor
 from rlvr_cli.methods.base import Rollout
 from rlvr_cli.methods.method import Method
 from rlvr_cli.training.forward import PolicyForward
-from rlvr_cli.training.packing import TensorRows, own_tokens, padded_rows, token_rows
+from rlvr_cli.training.packing import TensorRows, padded_rows, policy_tokens, token_rows
 from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource
 
 
@@ -162,21 +162,21 @@ def _side_by_side(rows: TensorRows) -> TensorRows:
     """
     if "tool_mask" not in rows:
         return rows
-    order = _own_first(rows)
+    order = _policy_tokens_first(rows)
     moved = {key: rows[key].gather(1, order) for key in _OF_TOKENS if key in rows}
-    return {**rows, **moved, "completion_mask": own_tokens(rows).gather(1, order)}
+    return {**rows, **moved, "completion_mask": policy_tokens(rows).gather(1, order)}
 
 
 def _in_place(rows: TensorRows, values: Tensor) -> Tensor:
     """Scatter values (n, T) of compacted tokens back to their positions in ``rows``; leave (n, 1) unchanged."""
     if "tool_mask" not in rows or values.shape[1] == 1:
         return values
-    return torch.zeros_like(values).scatter(1, _own_first(rows), values)
+    return torch.zeros_like(values).scatter(1, _policy_tokens_first(rows), values)
 
 
-def _own_first(rows: TensorRows) -> Tensor:
+def _policy_tokens_first(rows: TensorRows) -> Tensor:
     """Return (n, T) positions: first of the policy's tokens, in order, then of the others."""
-    return (own_tokens(rows) == 0).int().sort(dim=1, stable=True).indices
+    return (policy_tokens(rows) == 0).int().sort(dim=1, stable=True).indices
 
 
 @contextmanager

@@ -49,7 +49,7 @@ from rlvr_cli.training.dropout import dropouts, switched_off
 from rlvr_cli.training.forward import INPUTS, Outputs, PolicyForward
 from rlvr_cli.training.metrics import StepMeter
 from rlvr_cli.training.objective import Step, loss, tokens_of
-from rlvr_cli.training.packing import TensorRows, gather_rows, own_tokens, padded_rows, split_into_steps
+from rlvr_cli.training.packing import TensorRows, gather_rows, padded_rows, policy_tokens, split_into_steps
 from rlvr_cli.training.rollouts import RolloutBatch, RolloutSource
 from rlvr_cli.training.scoring import Scoring, evaluating
 from rlvr_cli.training.trl_arguments import MethodPart, method_of, with_method
@@ -289,7 +289,7 @@ class PolicyTrainer(GRPOTrainer):
             )
         if self._rows_of_steps is None or self.step_in_rollout == 0:
             rollout = self.rollout_index
-            rows = self._scored_rollout(inputs)
+            rows = self._collect_rollout(inputs)
             self._rows_of_steps = split_into_steps(
                 rows,
                 self.row_order(rollout, len(rows["completion_ids"])),
@@ -306,7 +306,7 @@ class PolicyTrainer(GRPOTrainer):
         own: TensorRows = self._rows_of_steps[self.state.global_step % self.args.steps_per_generation]
         return own
 
-    def _scored_rollout(self, inputs: list[dict[str, Any]]) -> TensorRows:
+    def _collect_rollout(self, inputs: list[dict[str, Any]]) -> TensorRows:
         """Collect and score the rollout; return its rows from all processes, with advantages."""
         pad_id, samples = int(self._tokenizer.pad_token_id), self.method.initial_entropy_samples
         if self.rollouts is None:
@@ -318,7 +318,7 @@ class PolicyTrainer(GRPOTrainer):
                 self.initial_entropy_measured(nats)
             problems = [row["problem"] for row in inputs]
             batch = self.rollouts.collect(self.rollout_index, problems, self.accelerator.process_index * len(problems))
-            own = self._padded(batch, pad_id)
+            own = self._pad_rows(batch, pad_id)
             rewards = torch.tensor(batch.rewards, dtype=torch.float32, device=self.args.device)
             rewards = self.accelerator.gather(rewards)
         own |= self.scoring.measured(own, batch, self.model, self._reference_log_probs)
@@ -327,7 +327,7 @@ class PolicyTrainer(GRPOTrainer):
         rows = gather_rows(own, self.accelerator.gather, self.accelerator.num_processes, pad_id)
         rollout, rows = self.scoring.scored(rows, rewards, self._trl_judged)
         self.meter.add_rollout()
-        trained = dataclasses.replace(rollout, mask=own_tokens(rows))
+        trained = dataclasses.replace(rollout, mask=policy_tokens(rows))
         means = trained.row_mean(rows["advantages"].expand_as(rollout.mask))
         if self.rollouts is not None:
             self._store(rollout, means)
@@ -335,7 +335,7 @@ class PolicyTrainer(GRPOTrainer):
             self._log_advantages(means.tolist())
         return rows
 
-    def _padded(self, batch: RolloutBatch, pad_id: int) -> TensorRows:
+    def _pad_rows(self, batch: RolloutBatch, pad_id: int) -> TensorRows:
         """Return the rows of a batch on the device; with drop_truncated, truncated rows have no tokens."""
         rows = padded_rows(batch.prompt_ids, batch.completion_ids, pad_id)
         rows = {key: value.to(self.args.device) for key, value in rows.items()}
@@ -353,14 +353,14 @@ class PolicyTrainer(GRPOTrainer):
                 f"method {self.method.name} compares with the entropy of the untrained model, which TRL's "
                 "checkpoints do not hold: it cannot be resumed from them."
             )
-        output = self._generated(inputs)
+        output = self._generate_with_trl(inputs)
         unknown = set(output) - {*KEPT, *UNUSED}
         if unknown:
             raise ValueError(f"rollouts with {', '.join(sorted(unknown))} are not supported")
         assert self._trl_rewards is not None
         return {key: output[key] for key in KEPT if key in output}, self._trl_rewards
 
-    def _generated(self, inputs: list[dict[str, Any]]) -> TensorRows:
+    def _generate_with_trl(self, inputs: list[dict[str, Any]]) -> TensorRows:
         self._generating = True
         try:
             return dict(self._generate_and_score_completions(inputs))
@@ -422,7 +422,7 @@ class PolicyTrainer(GRPOTrainer):
     def prediction_step(self, model: Any, inputs: Any, *args: Any, **named: Any) -> tuple[None, None, None]:
         """Sample and score held-out prompts as TRL does, and log their rewards, without a loss."""
         with torch.no_grad():
-            self._generated(inputs)
+            self._generate_with_trl(inputs)
         assert self._trl_rewards is not None
         # Held-out rows have no advantages.
         self._log_advantages([math.nan] * len(self._trl_rewards))
@@ -457,9 +457,9 @@ class PolicyTrainer(GRPOTrainer):
         if callable(getattr(self.optimizer, "train", None)):
             self.optimizer.train()  # schedule-free ones have other weights in evaluation
         with switched_off(self.dropouts):
-            return self._accumulated(model, inputs)
+            return self._accumulate_gradients(model, inputs)
 
-    def _accumulated(self, model: Any, inputs: Any) -> Tensor:
+    def _accumulate_gradients(self, model: Any, inputs: Any) -> Tensor:
         rows = self._rows_of_step(inputs)
         step = self._whole_step(rows)
         grad_mask = self._grad_mask(rows)
@@ -488,7 +488,7 @@ class PolicyTrainer(GRPOTrainer):
 
     def _whole_step(self, rows: TensorRows) -> Step:
         """Return the current step, with its statistics over all rows and processes."""
-        mask = own_tokens(rows)
+        mask = policy_tokens(rows)
         counts = torch.stack([self.method.aggregation.count(mask, rows["estimated"]), mask.sum(dtype=torch.float64)])
         count, total = self.accelerator.reduce(counts, reduction="sum")
         self.meter.begin_step(mask)
@@ -500,7 +500,7 @@ class PolicyTrainer(GRPOTrainer):
                 outputs = self.forward.without_gradient(self.model, rows, entropies=policy_loss.needs_entropies)
                 log_probs, entropies = outputs.log_probs, outputs.entropies
             else:
-                log_probs = torch.zeros_like(own_tokens(rows), dtype=torch.float32) if old is None else old
+                log_probs = torch.zeros_like(policy_tokens(rows), dtype=torch.float32) if old is None else old
             tokens = vars(tokens_of(rows, log_probs, entropies))
             own = {key: value for key, value in tokens.items() if value is not None}
             gathered = gather_rows(own, self.accelerator.gather, self.accelerator.num_processes, 0)
@@ -512,7 +512,7 @@ class PolicyTrainer(GRPOTrainer):
         old_known = "old_log_probs" in rows
         if not old_known and self.method.policy_loss.needs_statistics and self.steps_per_rollout > 1:
             # A later step's statistics compare every token with its old log-prob, trained or not.
-            return own_tokens(rows).bool()
+            return policy_tokens(rows).bool()
         tokens = tokens_of(rows, torch.zeros_like(rows["completion_ids"], dtype=torch.float32))
         return self.method.grad_mask(tokens, self.current_pass, old_known=old_known)
 

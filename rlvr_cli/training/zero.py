@@ -89,7 +89,7 @@ class Zero:
             return
         from trl.models.utils import add_hooks, remove_hooks
 
-        with self._gathered(list(self.trainer.model.parameters())):
+        with self._gather(list(self.trainer.model.parameters())):
             # Forward passes would reshard each layer.
             remove_hooks(self.engine)
             try:
@@ -106,10 +106,10 @@ class Zero:
 
     def trained(self, tensors: Callable[[Any], dict[str, Tensor]]) -> dict[str, Tensor]:
         """Return the trained tensors that ``tensors`` reads off the model, whole. Called in every process."""
-        with self._gathered([parameter for parameter in self.trainer.model.parameters() if parameter.requires_grad]):
+        with self._gather([parameter for parameter in self.trainer.model.parameters() if parameter.requires_grad]):
             return {name: value.cpu().clone() for name, value in tensors(self.trainer.model).items()}
 
-    def _gathered(self, parameters: list[Any]) -> Any:
+    def _gather(self, parameters: list[Any]) -> Any:
         import deepspeed
 
         return deepspeed.zero.GatheredParameters(parameters, enabled=self.divides_parameters)

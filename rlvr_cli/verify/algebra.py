@@ -100,8 +100,8 @@ def judge_strict(gold: str, answer: str) -> Outcome:
     marked = marks_differ(gold, answer)
     if not marked and _same_pieces(gold, answer):
         return EQUAL
-    if (outcome := _of_ranges(gold, answer)) is None and (outcome := _of_approximation(gold, answer)) is None:
-        outcome = _of_equation(gold, answer) if _RELATION.search(gold) else _of_value(gold, answer)
+    if (outcome := _compare_ranges(gold, answer)) is None and (outcome := _compare_approximation(gold, answer)) is None:
+        outcome = _compare_equation(gold, answer) if _RELATION.search(gold) else _compare_value(gold, answer)
     return DIFFERENT if marked and outcome.equal else outcome
 
 
@@ -247,7 +247,7 @@ _JOINED_BY_OR, _JOINED_BY_AND = (
 )
 
 
-def _of_ranges(gold: str, answer: str) -> Outcome | None:
+def _compare_ranges(gold: str, answer: str) -> Outcome | None:
     """Compare as sets two ranges, one of them joined by "and" or "or"; None for other answers."""
     if not (_JOINED_BY_OR.search(gold + answer) or _JOINED_BY_AND.search(gold + answer)):
         return None
@@ -272,7 +272,7 @@ def _range(text: str, case: bool) -> Any:
         return None
 
 
-def _of_approximation(gold: str, answer: str) -> Outcome | None:
+def _compare_approximation(gold: str, answer: str) -> Outcome | None:
     r"""Compare ``x=\frac{5}{7} \approx 0.714`` by its value; the decimals must be its rounding.
 
     None for other answers, or if the gold answer has this form too.
@@ -282,15 +282,15 @@ def _of_approximation(gold: str, answer: str) -> Outcome | None:
     sides = _without_names(_sides(exact))
     if r"\approx" in gold + exact or not approx or not _DECIMALS.fullmatch(decimals) or not sides or is_name(sides[-1]):
         return None
-    number = _parsed(_normalised(without_unit(sides[-1])), _cases_differ(gold, exact))
+    number = _parse(_normalised(without_unit(sides[-1])), _cases_differ(gold, exact))
     if number is None:
         return UNPARSED_ANSWER
     if not values.rounds_to(number, decimals):
         return DIFFERENT
-    return EQUAL if "." in gold and exact_number(gold) == exact_number(decimals) else _of_value(gold, exact)
+    return EQUAL if "." in gold and exact_number(gold) == exact_number(decimals) else _compare_value(gold, exact)
 
 
-def _of_value(gold: str, answer: str) -> Outcome:
+def _compare_value(gold: str, answer: str) -> Outcome:
     """Compare with a gold answer without equations; an equation in the answer has the value of its sides, if equal."""
     if not _RELATION.search(answer):
         return _with_units(gold, answer)
@@ -310,7 +310,7 @@ def _all_equal(sides: list[str]) -> bool:
     return all(_with_units(sides[-1], side).equal is True for side in sides[:-1])
 
 
-def _of_equation(gold: str, answer: str) -> Outcome:
+def _compare_equation(gold: str, answer: str) -> Outcome:
     r"""Compare with a gold answer that has an equation.
 
     math-verify reads only the ends of ``a=b=c``, ignores everything after ``\approx``, and reads adjacent equations as
@@ -343,7 +343,7 @@ def _chain_agrees(gold: str, answer: str) -> Outcome:
         return EQUAL
     if _pairwise_equal(expected, written):
         return EQUAL
-    (names, expected), (others, written) = _divided(expected), _divided(written)
+    (names, expected), (others, written) = _split_names(expected), _split_names(written)
     if names and others and not names & others:
         return DIFFERENT
     if _pairwise_equal(expected, written):
@@ -354,7 +354,7 @@ def _chain_agrees(gold: str, answer: str) -> Outcome:
     return EQUAL if _all_equal([*written, expected[-1]]) else DIFFERENT
 
 
-def _divided(sides: list[str]) -> tuple[set[str], list[str]]:
+def _split_names(sides: list[str]) -> tuple[set[str], list[str]]:
     bare = _without_names(sides)
     return {_squeezed(name) for name in sides[: len(sides) - len(bare)]}, bare
 
@@ -367,10 +367,10 @@ def _pairwise_equal(expected: list[str], written: list[str]) -> bool:
 
 def _with_units(gold: str, answer: str) -> Outcome:
     bare_gold, bare_answer = _bare(gold), _bare(answer)
-    outcome = _compared(bare_gold, bare_answer)
+    outcome = _compare(bare_gold, bare_answer)
     if outcome.equal or (bare_gold == gold) == (bare_answer == answer):
         return outcome
-    return EQUAL if _compared(gold, answer).equal else outcome
+    return EQUAL if _compare(gold, answer).equal else outcome
 
 
 def _bare(text: str) -> str:
@@ -389,7 +389,7 @@ _WORD = re.compile(
 )
 
 
-def _compared(gold: str, answer: str) -> Outcome:
+def _compare(gold: str, answer: str) -> Outcome:
     if (outcome := check(gold, answer)) is not None and outcome.reason in ("equal", "different"):
         return outcome
     right_text, left_text = _normalised(gold), _normalised(answer)
@@ -397,13 +397,13 @@ def _compared(gold: str, answer: str) -> Outcome:
         return EQUAL
     if len(_ORDER.findall(gold)) > 1:
         # SymPy shares the relations of cached chains, which may be reordered.
-        _parsed.cache_clear()
+        _parse.cache_clear()
     case = _cases_differ(gold, answer)
     unreal = values.has_imaginary_unit(gold) or values.has_imaginary_unit(answer)
-    right = _parsed(right_text, case, unreal)
+    right = _parse(right_text, case, unreal)
     if right is None:
         return EQUAL if _squeezed(right_text) and _squeezed(right_text) == _squeezed(left_text) else UNPARSED_GOLD
-    answered = _parsed(left_text, case, unreal)
+    answered = _parse(left_text, case, unreal)
     if answered is None:
         return UNPARSED_ANSWER
     return EQUAL if values.same(right, answered) else DIFFERENT
@@ -414,7 +414,7 @@ def _normalised(text: str) -> str:
 
 
 @lru_cache(maxsize=_KEPT)
-def _parsed(text: str, case: bool, unreal: bool = False) -> Any:
+def _parse(text: str, case: bool, unreal: bool = False) -> Any:
     try:
         return values.read_expression(for_parser(text), case=case, unreal=unreal)
     except MemoryError:
